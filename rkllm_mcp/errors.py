@@ -1,0 +1,178 @@
+"""Every exception of the project, as one tree.
+
+    RkllmMcpError
+    ├── ConfigError              the configuration cannot be used                       exit code 2
+    ├── UsageError               a command was used wrongly                             exit code 2
+    ├── RuntimeUnusableError     the runtime or the model cannot be used                exit code 3
+    │   ├── LibraryNotFoundError     no librkllmrt.so where one was looked for
+    │   ├── UnknownRuntimeError      a runtime whose version is not known to work
+    │   ├── AbiMismatchError         the marker, the symbols and the defaults disagree
+    │   ├── ModelNotFoundError       no model of that name, or an incomplete model folder
+    │   └── ModelLoadError           the runtime refused or did not survive loading the model
+    ├── GenerationError          one answer failed; the next may work                   exit code 1
+    │   ├── PromptTooLongError       the prompt does not fit the context window
+    │   ├── RunRejectedError         the runtime refused or failed the run
+    │   └── WorkerDiedError          the process that owns the NPU died
+    └── ToolboxError             a server cannot be reached or a tool does not exist
+        ├── ServerUnavailableError   also a ConnectionError
+        └── ToolTimeoutError         also a TimeoutError
+
+Errors carry fields and build their sentence from them; the sentence ends with what the reader can do. A failing tool or
+an unreadable call is not here: it is a value that the model sees (messages.ToolResult, events.ToolCallFailed).
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass, field
+
+
+class RkllmMcpError(Exception):
+    """Anything this project raises on purpose; ``exit_code`` is what the command line returns for it."""
+
+    exit_code = 1
+
+
+@dataclass(eq=False)
+class ConfigError(RkllmMcpError):
+    """A configuration file, variable or combination that cannot be used.
+
+    Args:
+        source: the file or environment variable that holds the value.
+        key: dotted key, such as ``servers[0].command``; empty when the whole source is meant.
+        found: what stands there.
+        allowed: what may stand there, and so what to do.
+    """
+
+    source: str
+    key: str
+    found: str
+    allowed: str
+    exit_code = 2
+
+    def __str__(self) -> str:
+        where = f"{self.source}: {self.key}" if self.key else self.source
+        return f"{where}: found {self.found}; {self.allowed}"
+
+
+@dataclass(eq=False)
+class UsageError(RkllmMcpError):
+    """A command used wrongly; ``message`` says what is wrong and what to type instead."""
+
+    message: str
+    exit_code = 2
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclass(eq=False)
+class RuntimeUnusableError(RkllmMcpError):
+    """The runtime or the model cannot be used; ``message`` says why, ``remedy`` what to do."""
+
+    message: str
+    remedy: str = ""
+    exit_code = 3
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.remedy}".strip()
+
+
+class LibraryNotFoundError(RuntimeUnusableError):
+    """No librkllmrt.so where one was looked for."""
+
+
+class UnknownRuntimeError(RuntimeUnusableError):
+    """A runtime whose version is missing or not one that this binding knows."""
+
+
+class AbiMismatchError(RuntimeUnusableError):
+    """The version marker, the exported symbols and the default parameters disagree."""
+
+
+class ModelNotFoundError(RuntimeUnusableError):
+    """No model of that name, or a model folder that lacks something."""
+
+
+class ModelLoadError(RuntimeUnusableError):
+    """The runtime refused the model or did not survive loading it."""
+
+
+class GenerationError(RkllmMcpError):
+    """One answer failed. The engine is ready, or restarting, for the next one."""
+
+
+@dataclass(eq=False)
+class PromptTooLongError(GenerationError):
+    """The prompt does not fit the context window, also after compaction."""
+
+    prompt_tokens: int
+    limit_tokens: int
+    advice: str = "shorten the question, use fewer tools, or load a model with a larger context"
+
+    def __str__(self) -> str:
+        over = self.prompt_tokens - self.limit_tokens
+        return (
+            f"the prompt has {self.prompt_tokens} tokens, {over} more than the {self.limit_tokens} that fit beside the "
+            f"answer; {self.advice}"
+        )
+
+
+@dataclass(eq=False)
+class RunRejectedError(GenerationError):
+    """The runtime refused a run or reported an error in the middle of it."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return f"the runtime failed this answer: {self.reason}; ask again, and run 'rkllm-mcp doctor' if it repeats"
+
+
+@dataclass(eq=False)
+class WorkerDiedError(GenerationError):
+    """The process that owns the NPU died in the middle of something.
+
+    Args:
+        exit_code_or_signal: as subprocess reports it: negative is the signal that killed it.
+        doing: what it was doing.
+        last_lines: the last lines the runtime printed.
+    """
+
+    exit_code_or_signal: int
+    doing: str
+    last_lines: tuple[str, ...] = field(default=())
+
+    @property
+    def signal_name(self) -> str | None:
+        """The signal's name (``SIGSEGV``), or None when the process exited by itself."""
+        if self.exit_code_or_signal >= 0:
+            return None
+        try:
+            return signal.Signals(-self.exit_code_or_signal).name
+        except ValueError:
+            return f"signal {-self.exit_code_or_signal}"
+
+    def __str__(self) -> str:
+        how = (
+            f"was killed by {self.signal_name}" if self.signal_name else f"exited with code {self.exit_code_or_signal}"
+        )
+        said = f" (last words: {self.last_lines[-1]})" if self.last_lines else ""
+        return f"the runtime's process {how} while {self.doing}{said}; it is restarted for the next question"
+
+
+@dataclass(eq=False)
+class ToolboxError(RkllmMcpError):
+    """A server cannot be used; ``message`` says why and what to do."""
+
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class ServerUnavailableError(ToolboxError, ConnectionError):
+    """A server could not start, did not initialise in time, or is gone."""
+
+
+class ToolTimeoutError(ToolboxError, TimeoutError):
+    """A call outlasted its limit."""
