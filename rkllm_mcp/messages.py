@@ -96,6 +96,7 @@ class Message:
         calls: the calls an assistant turn made.
         results: the results a tool turn brings.
         thinking: what an assistant turn thought; kept for display, rendered again only where the model's template does.
+        cut: an assistant turn ended at a token limit, not by itself.
     """
 
     role: Role
@@ -103,6 +104,7 @@ class Message:
     calls: tuple[ToolCall, ...] = ()
     results: tuple[ToolResult, ...] = ()
     thinking: str = ""
+    cut: bool = False
 
 
 def _new_id() -> str:

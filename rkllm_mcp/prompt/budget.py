@@ -1,0 +1,125 @@
+"""What fits the context window, and what goes when it does not.
+
+The head (system text and tool list) and the current exchange (the last thing the user said and all that followed)
+always stay. The oldest exchanges go first, whole, and down to a fraction of the window at once: every compaction
+costs a new prefill, so it must not happen on each turn. Only if the current exchange alone is too long are its tool
+results shortened. What still does not fit is refused with numbers, before the NPU sees it. The conversation itself is
+never touched: a ``Compaction`` is a view of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from rkllm_mcp.errors import PromptTooLongError
+from rkllm_mcp.messages import Message
+
+# 1.1.4 refused prompts longer than the context less 4 (reference: rkllm-runtime 2.12); later releases are not known
+# to need it.
+RUNTIME_RESERVE_TOKENS = 4
+# An answer gets at most this part of the window set aside; a longer one may still use what the prompt leaves.
+ANSWER_SHARE = 0.25
+# After a compaction the exchanges fill at most this part of their room, so that several turns pass before the next one.
+COMPACTED_SHARE = 0.6
+# Shorter than this a tool result says nothing any more.
+SHORTEST_RESULT_CHARS = 200
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The window and the wish.
+
+    Args:
+        context_tokens: the window the model was loaded with.
+        max_new_tokens: the longest answer wanted.
+    """
+
+    context_tokens: int
+    max_new_tokens: int
+
+    @property
+    def prompt_limit_tokens(self) -> int:
+        """The longest prompt that leaves room for an answer."""
+        answer = min(self.max_new_tokens, int(self.context_tokens * ANSWER_SHARE))
+        return self.context_tokens - RUNTIME_RESERVE_TOKENS - answer
+
+    def new_tokens_after(self, prompt_tokens: int) -> int:
+        """How many tokens may be generated behind a prompt of this length."""
+        return max(1, min(self.max_new_tokens, self.context_tokens - RUNTIME_RESERVE_TOKENS - prompt_tokens))
+
+
+class Compaction:
+    """A view of one conversation that fits: which leading messages are left out and which tool turns are shortened."""
+
+    def __init__(self) -> None:
+        self._dropped = 0
+        self._shortened: dict[int, Message] = {}
+
+    def view(self, body: Sequence[Message]) -> list[Message]:
+        """The messages to render of ``body``, the conversation without its system message."""
+        if len(body) < self._dropped:  # the history was replaced by a shorter one
+            self._dropped = 0
+            self._shortened = {}
+        return [self._shortened.get(index, message) for index, message in enumerate(body)][self._dropped :]
+
+    def tighten(self, body: Sequence[Message], cost: Callable[[Message], int], room_tokens: int) -> str:
+        """Leave out more, so that the view costs at most ``room_tokens``.
+
+        Args:
+            body: the conversation without its system message.
+            cost: tokens of one rendered message.
+            room_tokens: what the window leaves beside the head and the answer's opening.
+
+        Returns:
+            A sentence for the user about what was left out.
+
+        Raises:
+            PromptTooLongError: the current exchange does not fit, its tool results shortened; ``prompt_tokens`` and
+                ``limit_tokens``
+                count the exchange alone.
+        """
+        dropped_before = self._dropped
+        self._drop_old_exchanges(body, cost, room_tokens)
+        notices: list[str] = []
+        if self._dropped > dropped_before:
+            count = self._dropped - dropped_before
+            notices.append(f"left out the {count} oldest message{'s' if count > 1 else ''}")
+        if _total(self.view(body), cost) > room_tokens:
+            self._shorten_results(body, cost, room_tokens)
+            notices.append("shortened long tool results")
+        return " and ".join(notices)
+
+    def _drop_old_exchanges(self, body: Sequence[Message], cost: Callable[[Message], int], room_tokens: int) -> None:
+        starts = [index for index, message in enumerate(body) if message.role == "user" and index > self._dropped]
+        target = room_tokens * COMPACTED_SHARE
+        for start in starts:
+            if _total(self.view(body), cost) <= target:
+                return
+            self._dropped = start
+
+    def _shorten_results(self, body: Sequence[Message], cost: Callable[[Message], int], room_tokens: int) -> None:
+        limit = max((len(r.text) for m in body[self._dropped :] for r in m.results), default=0)
+        while limit > SHORTEST_RESULT_CHARS:
+            limit = max(limit // 2, SHORTEST_RESULT_CHARS)
+            for index in range(self._dropped, len(body)):
+                self._shortened[index] = _with_short_results(body[index], limit)
+            if _total(self.view(body), cost) <= room_tokens:
+                return
+        raise PromptTooLongError(_total(self.view(body), cost), room_tokens)
+
+
+def _total(messages: Sequence[Message], cost: Callable[[Message], int]) -> int:
+    return sum(map(cost, messages))
+
+
+def _with_short_results(message: Message, limit_chars: int) -> Message:
+    results = tuple(
+        replace(
+            result, text=f"{result.text[:limit_chars]}\n[shortened from {len(result.text)} characters]", truncated=True
+        )
+        if len(result.text) > limit_chars
+        else result
+        for result in message.results
+    )
+    return replace(message, results=results)

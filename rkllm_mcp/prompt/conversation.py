@@ -1,0 +1,171 @@
+"""A conversation becomes token ids, each rendered once.
+
+``ConversationPrompt`` joins vocabulary, template, ledger and budget for one conversation. Rules: a turn is rendered
+when it is first seen and never again; an answer is kept as the ids that the model delivered; a changed history is
+found by comparing the messages and costs only what lies behind the change. It knows no engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rkllm_mcp.errors import PromptTooLongError
+from rkllm_mcp.messages import Message, ToolSpec
+from rkllm_mcp.prompt.budget import Budget, Compaction
+from rkllm_mcp.prompt.ledger import TokenLedger, common_prefix
+from rkllm_mcp.prompt.template import ChatTemplate
+from rkllm_mcp.prompt.vocabulary import Trusted, Vocabulary
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What goes to the engine.
+
+    Args:
+        ids: the whole prompt.
+        max_new_tokens: the longest answer that fits behind it.
+        notice: what was left out to make it fit; empty when nothing was.
+    """
+
+    ids: list[int]
+    max_new_tokens: int
+    notice: str = ""
+
+
+@dataclass(frozen=True)
+class PromptPart:
+    """One part of a prompt, for people who want to see it: ``system``, ``tools``, ``user``, …, ``answer``."""
+
+    label: str
+    text: str
+    ids: list[int]
+
+
+@dataclass(frozen=True)
+class _Turn:
+    message: Message
+    end: int
+
+
+class ConversationPrompt:
+    """The prompt of one conversation, growing.
+
+    Args:
+        vocabulary: the model's tokenizer.
+        template: the model family's spelling.
+        thinking: the model is to think before it answers.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, template: ChatTemplate, *, thinking: bool = False) -> None:
+        self._vocabulary = vocabulary
+        self._template = template
+        self._thinking = thinking
+        self._ledger = TokenLedger()
+        self._head: tuple[str, tuple[ToolSpec, ...]] | None = None
+        self._head_end = 0
+        self._turns: list[_Turn] = []
+        self._compaction = Compaction()
+        self._closing = vocabulary.encode([Trusted(template.assistant_closing)])
+        self._stops = stop_ids(vocabulary, template)
+
+    def prepare(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec], budget: Budget, *, forced_tool: str | None = None
+    ) -> Prompt:
+        """The prompt for the next answer.
+
+        Args:
+            messages: the whole conversation; a system message may be the first.
+            tools: the tools to list, in a stable order.
+            budget: the window and the longest answer wanted.
+            forced_tool: the answer is to begin with a call of this tool; the prompt ends inside the call.
+
+        Raises:
+            PromptTooLongError: it does not fit, even with all that may go left out.
+        """
+        system, body = _split_system(messages)
+        self._write_head(system, tuple(tools))
+        opening = self._vocabulary.encode(self._template.opening(thinking=self._thinking))
+        if forced_tool is not None:
+            opening += self._vocabulary.encode(self._template.tool_form.forced_call(forced_tool))
+        self._write_turns(self._compaction.view(body))
+        notice = ""
+        if len(self._ledger) + len(opening) > budget.prompt_limit_tokens:
+            notice = self._compact(body, budget.prompt_limit_tokens, len(opening))
+        self._ledger.append(opening)
+        ids = list(self._ledger.ids)
+        return Prompt(ids, budget.new_tokens_after(len(ids)), notice)
+
+    def answered(self, message: Message, generated: Sequence[int]) -> None:
+        """Keep what the model delivered for the prompt just prepared, as the turn ``message``.
+
+        A stop token at the end was sampled but never evaluated, so the turn's own closing takes its place.
+        """
+        ended = bool(generated) and generated[-1] in self._stops
+        self._ledger.append(generated[:-1] if ended else generated)
+        self._ledger.append(self._closing)
+        self._turns.append(_Turn(message, len(self._ledger)))
+
+    def parts(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[PromptPart]:
+        """The prompt part by part, as a new conversation would get it; nothing is kept."""
+        system, body = _split_system(messages)
+        labelled = self._head_parts(system, tools)
+        labelled += [(message.role, self._vocabulary.encode(self._template.turn(message))) for message in body]
+        labelled.append(("answer", self._vocabulary.encode(self._template.opening(thinking=self._thinking))))
+        return [PromptPart(label, self._vocabulary.decode(ids), ids) for label, ids in labelled]
+
+    def _head_parts(self, system: str, tools: Sequence[ToolSpec]) -> list[tuple[str, list[int]]]:
+        """The head cut into its system text and its tool list, where the first tokens of both are the same."""
+        bare = self._vocabulary.encode(self._template.head(system, ()))
+        whole = self._vocabulary.encode(self._template.head(system, tools))
+        if not tools:
+            return [("system", bare)] if bare else []
+        shared = common_prefix(bare, whole)
+        return [("system", whole[:shared]), ("tools", whole[shared:])]
+
+    def _write_head(self, system: str, tools: tuple[ToolSpec, ...]) -> None:
+        """Start over when the head is another one: everything behind it changes with it."""
+        if self._head == (system, tools):
+            return
+        self._ledger.rewind(0)
+        self._turns = []
+        self._ledger.append(self._vocabulary.encode(self._template.head(system, tools)))
+        self._head = (system, tools)
+        self._head_end = len(self._ledger)
+
+    def _write_turns(self, view: Sequence[Message]) -> None:
+        """Make the ledger hold exactly the turns of ``view``, rendering only those behind what it holds already."""
+        kept = 0
+        while kept < min(len(view), len(self._turns)) and view[kept] == self._turns[kept].message:
+            kept += 1
+        del self._turns[kept:]
+        self._ledger.rewind(self._turns[-1].end if self._turns else self._head_end)
+        for message in view[kept:]:
+            self._ledger.append(self._vocabulary.encode(self._template.turn(message)))
+            self._turns.append(_Turn(message, len(self._ledger)))
+
+    def _compact(self, body: Sequence[Message], limit_tokens: int, opening_tokens: int) -> str:
+        room = limit_tokens - self._head_end - opening_tokens
+        try:
+            notice = self._compaction.tighten(body, self._cost, room)
+        except PromptTooLongError as error:
+            total = error.prompt_tokens + self._head_end + opening_tokens
+            raise PromptTooLongError(total, limit_tokens) from None
+        self._turns = []
+        self._write_turns(self._compaction.view(body))
+        return notice
+
+    def _cost(self, message: Message) -> int:
+        return len(self._vocabulary.encode(self._template.turn(message)))
+
+
+def stop_ids(vocabulary: Vocabulary, template: ChatTemplate) -> frozenset[int]:
+    """The ids that end an answer, of those that this vocabulary has."""
+    candidates = (template.end_of_turn, *template.stop)
+    return frozenset(i for i in map(vocabulary.control_id, candidates) if i is not None)
+
+
+def _split_system(messages: Sequence[Message]) -> tuple[str, Sequence[Message]]:
+    if messages and messages[0].role == "system":
+        return messages[0].text, messages[1:]
+    return "", messages

@@ -1,0 +1,71 @@
+"""The append-only token ids of one conversation.
+
+What went in and what came out stays as it was: the next prompt is the ledger plus what is new, so the runtime's own
+prefix matching evaluates only the new part (maintainer's recipe, rknn-llm issue 432: history off, send everything,
+never clear). ``rewind`` exists for the owner's edits alone. The ledger knows no text and no roles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+
+class TokenLedger:
+    """Token ids in order. ``ids`` may be read at any time and must not be changed."""
+
+    def __init__(self) -> None:
+        self._ids: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    @property
+    def ids(self) -> Sequence[int]:
+        """All ids so far."""
+        return self._ids
+
+    def append(self, ids: Iterable[int]) -> None:
+        """Add ids at the end: rendered text, or what a generation delivered."""
+        self._ids.extend(ids)
+
+    def rewind(self, length: int) -> None:
+        """Forget what lies behind the first ``length`` ids, because the conversation itself was changed there.
+
+        Raises:
+            ValueError: ``length`` is not within the ledger.
+        """
+        if not 0 <= length <= len(self._ids):
+            raise ValueError(f"cannot rewind {len(self._ids)} tokens to {length}")
+        del self._ids[length:]
+
+
+class CacheExpectation:
+    """What the runtime's KV cache should hold, and so what a prompt should cost.
+
+    One cache serves all conversations, so there is one of these per engine. After a run the cache holds the prompt
+    and all generated tokens but the last, which was sampled and never evaluated (observed on 1.3.1, reference:
+    rkllm-runtime 2.6).
+    """
+
+    def __init__(self) -> None:
+        self._cached: list[int] = []
+
+    def prefill_of(self, prompt: Sequence[int]) -> int:
+        """Tokens of ``prompt`` that have to be evaluated; at least one, since the last one's logits are needed."""
+        return max(1, len(prompt) - common_prefix(prompt, self._cached))
+
+    def ran(self, prompt: Sequence[int], generated: Sequence[int]) -> None:
+        """A run on ``prompt`` delivered ``generated``."""
+        self._cached = [*prompt, *generated[:-1]]
+
+    def lost(self) -> None:
+        """The cache is empty: the worker was restarted, or the cache was cleared."""
+        self._cached = []
+
+
+def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
+    """Number of leading ids that are equal."""
+    shortest = min(len(left), len(right))
+    if left[:shortest] == right[:shortest]:
+        return shortest
+    return next(index for index in range(shortest) if left[index] != right[index])

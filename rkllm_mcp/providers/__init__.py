@@ -1,0 +1,43 @@
+"""Who answers: one port, several adapters.
+
+A ``ChatModel`` turns a conversation into events: text, thinking, tool calls, usage. The loop knows this port alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rkllm_mcp.events import ModelEvent
+from rkllm_mcp.messages import Conversation, ToolSpec
+
+
+@dataclass(frozen=True)
+class ResponseOptions:
+    """One response's wishes.
+
+    Args:
+        max_new_tokens: the longest answer; None for the model's own limit.
+        forced_tool: the response is to begin with a call of this tool.
+    """
+
+    max_new_tokens: int | None = None
+    forced_tool: str | None = None
+
+
+class ChatModel(Protocol):
+    """A model that answers a conversation."""
+
+    def respond(
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions | None = None
+    ) -> AsyncGenerator[ModelEvent, None]:
+        """One round: events as they come; then the conversation has one assistant turn more.
+
+        The turn is added however the round ends, with what had come by then, so that the next question finds the
+        conversation in order. Call ids are left empty; the loop gives them.
+
+        Raises:
+            GenerationError: the round failed; what had come stays in the conversation.
+        """
+        ...

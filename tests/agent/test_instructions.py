@@ -1,0 +1,19 @@
+"""The system text is the owner's, or the project's, and names the language when one is set."""
+
+from __future__ import annotations
+
+from rkllm_mcp.agent.instructions import DEFAULT_SYSTEM_PROMPT, system_text
+
+
+def test_the_owners_words_are_used_as_they_are() -> None:
+    assert system_text("You are a cat.") == "You are a cat."
+    assert system_text("") == ""
+
+
+def test_without_words_the_project_speaks_and_the_question_sets_the_language() -> None:
+    assert system_text() == f"{DEFAULT_SYSTEM_PROMPT} Answer in the language of the question."
+
+
+def test_a_language_is_named() -> None:
+    assert system_text("You are a cat.", "ja") == "You are a cat. Answer in Japanese."
+    assert system_text(None, "Ainu") == f"{DEFAULT_SYSTEM_PROMPT} Answer in Ainu."

@@ -1,0 +1,204 @@
+"""Rounds of the model and its tools until there is an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import anyio
+import pytest
+
+from rkllm_mcp.agent.loop import REPAIR_LIMIT_NOTE, ROUND_LIMIT_NOTE, Loop, LoopSettings
+from rkllm_mcp.errors import PromptTooLongError, RunRejectedError
+from rkllm_mcp.events import End, Event, ModelEvent, Status, Text, ToolCallDetected, ToolCallFailed, ToolFinished
+from rkllm_mcp.messages import Conversation, Message, ToolResult, ToolSpec
+from rkllm_mcp.providers import ResponseOptions
+from tests.support.scripted_model import Round, ScriptedModel, ScriptedTools
+
+WEATHER = ToolSpec("get_weather", "Weather", server="jma")
+TIME = ToolSpec("get_time", "Time", server="clock")
+pytestmark = pytest.mark.anyio
+
+
+def call(name: str = "get_weather", **arguments: str) -> ToolCallDetected:
+    return ToolCallDetected(name, arguments, raw=f"<{name}>")
+
+
+async def answer(
+    rounds: Sequence[Sequence[ModelEvent] | Round],
+    *,
+    texts: dict[str, str] | None = None,
+    settings: LoopSettings | None = None,
+    conversation: Conversation | None = None,
+    options: ResponseOptions | None = None,
+) -> tuple[list[Event], ScriptedModel, ScriptedTools, Conversation]:
+    model = ScriptedModel([r if isinstance(r, Round) else Round(r) for r in rounds])
+    tools = ScriptedTools({"get_weather": "sunny", "get_time": "noon"} if texts is None else texts)
+    conversation = conversation or Conversation()
+    events: list[Event] = []
+
+    async def emit(event: Event) -> None:
+        events.append(event)
+
+    loop = Loop(model, tools, [WEATHER, TIME], settings or LoopSettings(), emit)
+    with anyio.fail_after(5):
+        await loop.run(conversation, "Weather?", options or ResponseOptions())
+    return events, model, tools, conversation
+
+
+async def test_an_answer_without_tools_is_one_round() -> None:
+    events, model, _, conversation = await answer([[Text("Hi.")]])
+    assert events == [Text("Hi."), End("answered")]
+    assert conversation.messages == [Message("user", "Weather?"), Message("assistant", "Hi.")]
+    assert model.asked[0][1] == ("get_weather", "get_time")
+
+
+async def test_a_call_is_run_and_its_result_goes_back() -> None:
+    events, model, tools, conversation = await answer([[Text("Let me see."), call(location="東京")], [Text("Sunny!")]])
+    assert events == [
+        Text("Let me see."),
+        ToolCallDetected("get_weather", {"location": "東京"}, "<get_weather>", id="call_1", server="jma"),
+        Status("[MCP: Detected 1 tool call]"),
+        Status("[MCP: Calling tool 'get_weather']"),
+        Status("[MCP: Tool 'get_weather' completed]"),
+        ToolFinished("call_1", "get_weather", is_error=False, text="sunny", seconds=0.0),
+        Text("Sunny!"),
+        End("answered"),
+    ]
+    assert [c.arguments for c in tools.calls] == [{"location": "東京"}]
+    assert model.asked[1][0][-1] == Message("tool", results=(ToolResult("call_1", "get_weather", "sunny"),))
+    assert conversation.messages[-1] == Message("assistant", "Sunny!")
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+async def test_several_calls_of_a_round_keep_their_order(parallel: bool) -> None:
+    events, model, _, _ = await answer(
+        [[call(location="a"), call("get_time")], [Text("ok")]], settings=LoopSettings(parallel_tools=parallel)
+    )
+    assert Status("[MCP: Detected 2 tool calls]") in events
+    assert [result.text for result in model.asked[1][0][-1].results] == ["sunny", "noon"]
+
+
+async def test_a_failing_tool_is_something_the_model_reads() -> None:
+    events, model, _, _ = await answer([[call()], [Text("Sorry.")]], texts={})
+    assert Status("[MCP: Tool 'get_weather' failed: it broke]") in events
+    assert model.asked[1][0][-1].results == (ToolResult("call_1", "get_weather", "it broke\nbadly", is_error=True),)
+    assert events[-1] == End("answered")
+
+
+async def test_the_same_call_is_not_run_twice_in_one_answer() -> None:
+    events, _, tools, _ = await answer([[call(location="a")], [call(location="a")], [Text("ok")]])
+    assert len(tools.calls) == 1
+    finished = [event for event in events if isinstance(event, ToolFinished)]
+    assert [event.id for event in finished] == ["call_1", "call_2"]
+    assert finished[1].text == "(Called before with the same arguments; this is the same result.)\nsunny"
+    assert events.count(Status("[MCP: Calling tool 'get_weather']")) == 1
+
+
+async def test_other_arguments_are_another_call() -> None:
+    _, _, tools, _ = await answer([[call(location="a")], [call(location="b")], [Text("ok")]])
+    assert len(tools.calls) == 2
+
+
+async def test_an_unreadable_call_goes_back_with_its_reason() -> None:
+    failed = ToolCallFailed("<tool_call>{", "the JSON ends too early; call again")
+    events, model, _, _ = await answer([[failed], [call(location="a")], [Text("ok")]])
+    assert events[0] == failed
+    assert model.asked[1][0][-1].results == (
+        ToolResult("", "tool_call", "the JSON ends too early; call again", is_error=True),
+    )
+    assert events[-1] == End("answered")
+
+
+async def test_after_too_many_unreadable_calls_in_a_row_the_model_must_answer_in_text() -> None:
+    failed = ToolCallFailed("x", "no JSON")
+    events, model, _, _ = await answer(
+        [[failed], [failed], [failed], [Text("In words.")]], settings=LoopSettings(repair_rounds=2)
+    )
+    assert len(model.asked) == 4
+    assert model.asked[3][0][-1].text == REPAIR_LIMIT_NOTE
+    assert events[-2:] == [Text("In words."), End("answered")]
+
+
+async def test_a_call_that_worked_gives_new_repairs() -> None:
+    failed = ToolCallFailed("x", "no JSON")
+    rounds = [[failed], [call(location="a")], [failed], [call(location="b")], [Text("ok")]]
+    events, _, tools, _ = await answer(rounds, settings=LoopSettings(repair_rounds=1))
+    assert len(tools.calls) == 2
+    assert events[-1] == End("answered")
+
+
+async def test_at_the_round_limit_the_model_is_told_and_answers_in_text() -> None:
+    rounds = [[call(location="a")], [call(location="b")], [Text("What I have.")]]
+    events, model, _, conversation = await answer(rounds, settings=LoopSettings(max_rounds=2))
+    assert model.asked[2][0][-1].text == ROUND_LIMIT_NOTE
+    assert model.asked[2][0][-1].results[0].text == "sunny"
+    assert events[-2:] == [Text("What I have."), End("round_limit")]
+    assert conversation.messages[-1].role == "assistant"
+
+
+async def test_a_call_after_the_round_limit_is_not_run_and_something_is_said() -> None:
+    rounds = [[call(location="a")], [call(location="b")]]
+    events, _, tools, conversation = await answer(rounds, settings=LoopSettings(max_rounds=1))
+    assert len(tools.calls) == 1
+    assert events[-3:] == [
+        ToolCallFailed("<get_weather>", "no more tools are run for this answer"),
+        Text("[No answer within the limit of tool rounds; ask again in smaller steps.]"),
+        End("round_limit"),
+    ]
+    assert conversation.messages[-1].role == "tool"
+
+
+async def test_an_answer_cut_at_its_token_limit_says_so() -> None:
+    events, _, _, _ = await answer([Round([Text("and then")], cut=True)])
+    assert events[-1] == End("token_limit")
+
+
+async def test_a_call_cut_at_the_token_limit_is_not_tried_again() -> None:
+    events, model, _, _ = await answer([Round([ToolCallFailed("<tool_call>{", "cut")], cut=True)])
+    assert len(model.asked) == 1
+    assert events[-1] == End("token_limit")
+
+
+async def test_a_machine_that_fails_ends_the_answer_and_says_why() -> None:
+    error = RunRejectedError("npu on fire")
+    events, _, _, conversation = await answer([Round([Text("par")], error=error)])
+    assert events == [Text("par"), End("failed", str(error))]
+    assert [message.role for message in conversation.messages] == ["user", "assistant"]
+
+
+async def test_a_question_that_does_not_fit_does_not_stand_in_the_way_of_the_next() -> None:
+    conversation = Conversation()
+    conversation.add(Message("system", "s"))
+    events, _, _, _ = await answer([Round([], error=PromptTooLongError(900, 500))], conversation=conversation)
+    assert events == [End("failed", str(PromptTooLongError(900, 500)))]
+    assert conversation.messages == [Message("system", "s")]
+
+
+async def test_only_the_first_round_is_forced() -> None:
+    _, model, _, _ = await answer([[call()], [Text("ok")]], options=ResponseOptions(forced_tool="get_weather"))
+    assert [options.forced_tool for _, _, options in model.asked] == ["get_weather", None]
+
+
+@pytest.mark.parametrize("where", ["model", "tool"])
+async def test_an_answer_stopped_anywhere_leaves_a_history_that_models_accept(where: str) -> None:
+    model = ScriptedModel([Round([call(location="a")], never_ends=where == "model"), Round([Text("ok")])])
+    tools = ScriptedTools({}, hangs=where == "tool")
+    conversation = Conversation()
+    reached = anyio.Event()
+
+    last_before = {"model": "tool_call", "tool": "status"}[where]
+
+    async def emit(event: Event) -> None:
+        if event.kind == last_before and event != Status("[MCP: Detected 1 tool call]"):
+            reached.set()
+
+    async def run() -> None:
+        await Loop(model, tools, [WEATHER], LoopSettings(), emit).run(conversation, "?", ResponseOptions())
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as group:
+            group.start_soon(run)
+            await reached.wait()
+            group.cancel_scope.cancel()
+    assert [message.role for message in conversation.messages] == ["user", "assistant", "tool"]
+    assert conversation.messages[-1].results[0].is_error

@@ -1,0 +1,205 @@
+"""A conversation becomes token ids, each rendered once."""
+
+from __future__ import annotations
+
+import pytest
+
+from rkllm_mcp.errors import PromptTooLongError
+from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
+from rkllm_mcp.prompt.budget import Budget
+from rkllm_mcp.prompt.conversation import ConversationPrompt
+from rkllm_mcp.prompt.template import TEMPLATES
+from rkllm_mcp.prompt.vocabulary import Foreign
+from tests.support.demo_model import demo_vocabulary
+
+BUDGET = Budget(context_tokens=4096, max_new_tokens=256)
+SYSTEM = Message("system", "You help.")
+TOOL = ToolSpec("get_weather", "Weather", {"type": "object", "properties": {"location": {"type": "string"}}})
+
+
+def prompt_of(template: str = "qwen2.5", *, thinking: bool = False) -> ConversationPrompt:
+    return ConversationPrompt(demo_vocabulary(), TEMPLATES[template], thinking=thinking)
+
+
+def ids_of(text: str) -> list[int]:
+    return demo_vocabulary().encode([Foreign(text)])
+
+
+def end_of_turn() -> int:
+    token_id = demo_vocabulary().control_id("<|im_end|>")
+    assert token_id is not None
+    return token_id
+
+
+def test_a_first_question_is_rendered_as_the_family_publishes_it() -> None:
+    prompt = prompt_of().prepare([SYSTEM, Message("user", "Hi")], [], BUDGET)
+    assert demo_vocabulary().decode(prompt.ids) == (
+        "<|im_start|>system\nYou help.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+def test_qwen3_that_is_not_to_think_gets_an_empty_block() -> None:
+    prompt = prompt_of("qwen3").prepare([Message("user", "Hi")], [], BUDGET)
+    assert demo_vocabulary().decode(prompt.ids).endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+    prompt = prompt_of("qwen3", thinking=True).prepare([Message("user", "Hi")], [], BUDGET)
+    assert demo_vocabulary().decode(prompt.ids).endswith("<|im_start|>assistant\n")
+
+
+def test_the_next_prompt_begins_with_everything_that_went_in_and_came_out() -> None:
+    conversation = prompt_of()
+    messages = [SYSTEM, Message("user", "Weather?")]
+    first = conversation.prepare(messages, [TOOL], BUDGET)
+    # Ids that no encoder would choose: they have to come back as they are.
+    generated = [*(ids_of("s") + ids_of("u") + ids_of("n")), end_of_turn()]
+    messages.append(Message("assistant", "sun"))
+    conversation.answered(messages[-1], generated)
+    messages.append(Message("user", "And now?"))
+    second = conversation.prepare(messages, [TOOL], BUDGET)
+    assert second.ids[: len(first.ids) + len(generated)] == first.ids + generated
+    assert (
+        demo_vocabulary()
+        .decode(second.ids)
+        .endswith("sun<|im_end|>\n<|im_start|>user\nAnd now?<|im_end|>\n<|im_start|>assistant\n")
+    )
+
+
+@pytest.mark.parametrize("ending", [[], ["<|im_end|>"], ["<|endoftext|>"]])
+def test_an_answer_is_closed_once_however_it_ended(ending: list[str]) -> None:
+    conversation = prompt_of()
+    messages = [Message("user", "Hi")]
+    conversation.prepare(messages, [], BUDGET)
+    stop = [demo_vocabulary().control_id(name) for name in ending]
+    messages.append(Message("assistant", "Yo"))
+    conversation.answered(messages[-1], [*ids_of("Yo"), *(i for i in stop if i is not None)])
+    messages.append(Message("user", "Bye"))
+    text = demo_vocabulary().decode(conversation.prepare(messages, [], BUDGET).ids)
+    assert text == (
+        "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nYo<|im_end|>\n<|im_start|>user\nBye<|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+
+
+def test_tool_results_come_back_in_the_models_own_form() -> None:
+    conversation = prompt_of()
+    call = ToolCall("call_1", "get_weather", {"location": "東京"})
+    messages = [
+        Message("user", "天気は？"),
+        Message("assistant", calls=(call,)),
+        Message("tool", results=(ToolResult("call_1", "get_weather", "晴れ"),)),
+    ]
+    text = demo_vocabulary().decode(conversation.prepare(messages, [TOOL], BUDGET).ids)
+    assert text.endswith(
+        '<|im_start|>assistant\n<tool_call>\n{"name": "get_weather", "arguments": {"location": "東京"}}\n</tool_call>'
+        "<|im_end|>\n<|im_start|>user\n<tool_response>\n晴れ\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+def test_a_prompt_that_was_never_answered_leaves_nothing_behind() -> None:
+    conversation = prompt_of()
+    messages = [Message("user", "Hi")]
+    first = conversation.prepare(messages, [], BUDGET)
+    assert conversation.prepare(messages, [], BUDGET) == first
+
+
+def test_a_changed_history_costs_only_what_lies_behind_the_change() -> None:
+    conversation = prompt_of()
+    messages = [Message("user", "one"), Message("assistant", "1"), Message("user", "two")]
+    before = conversation.prepare(messages, [], BUDGET).ids
+    edited = conversation.prepare([*messages[:2], Message("user", "drei")], [], BUDGET).ids
+    fresh = prompt_of().prepare([*messages[:2], Message("user", "drei")], [], BUDGET).ids
+    assert edited == fresh
+    assert edited != before
+
+
+def test_another_set_of_tools_is_another_head() -> None:
+    conversation = prompt_of()
+    messages = [SYSTEM, Message("user", "Hi")]
+    with_tool = conversation.prepare(messages, [TOOL], BUDGET).ids
+    without = conversation.prepare(messages, [], BUDGET).ids
+    assert without == prompt_of().prepare(messages, [], BUDGET).ids
+    assert conversation.prepare(messages, [TOOL], BUDGET).ids == with_tool
+
+
+def test_a_forced_call_ends_the_prompt_inside_the_call() -> None:
+    prompt = prompt_of().prepare([Message("user", "Hi")], [TOOL], BUDGET, forced_tool="get_weather")
+    text = demo_vocabulary().decode(prompt.ids)
+    assert text.endswith('<|im_start|>assistant\n<tool_call>\n{"name": "get_weather", "arguments": ')
+
+
+def long_history(exchanges: int) -> list[Message]:
+    messages = [SYSTEM]
+    for number in range(exchanges):
+        messages += [Message("user", f"question {number} " * 20), Message("assistant", f"answer {number} " * 20)]
+    return [*messages, Message("user", "the last question")]
+
+
+def test_the_oldest_exchanges_go_first_and_the_head_and_the_question_stay() -> None:
+    conversation = prompt_of()
+    budget = Budget(context_tokens=1024, max_new_tokens=128)
+    prompt = conversation.prepare(long_history(12), [TOOL], budget)
+    text = demo_vocabulary().decode(prompt.ids)
+    assert len(prompt.ids) <= budget.prompt_limit_tokens
+    assert text.startswith("<|im_start|>system\nYou help.\n\n# Tools")
+    assert "the last question" in text
+    assert "question 0 " not in text
+    assert "question 11 " in text
+    assert prompt.notice.startswith("left out the ")
+
+
+def test_after_a_compaction_several_turns_pass_before_the_next() -> None:
+    conversation = prompt_of()
+    budget = Budget(context_tokens=1024, max_new_tokens=128)
+    messages = long_history(12)
+    first = conversation.prepare(messages, [TOOL], budget)
+    messages.append(Message("assistant", "yes"))
+    conversation.answered(messages[-1], [*ids_of("yes"), end_of_turn()])
+    messages.append(Message("user", "more"))
+    second = conversation.prepare(messages, [TOOL], budget)
+    assert second.notice == ""
+    assert second.ids[: len(first.ids)] == first.ids
+
+
+def test_long_tool_results_of_the_current_exchange_are_shortened_when_nothing_else_is_left() -> None:
+    messages = [
+        Message("user", "read it"),
+        Message("assistant", calls=(ToolCall("call_1", "get_weather", {}),)),
+        Message("tool", results=(ToolResult("call_1", "get_weather", "word " * 3000),)),
+    ]
+    budget = Budget(context_tokens=1024, max_new_tokens=128)
+    prompt = prompt_of().prepare(messages, [TOOL], budget)
+    assert len(prompt.ids) <= budget.prompt_limit_tokens
+    assert "[shortened from 15000 characters]" in demo_vocabulary().decode(prompt.ids)
+    assert prompt.notice == "shortened long tool results"
+    assert messages[-1].results[0].text == "word " * 3000
+
+
+def test_a_question_that_cannot_fit_is_refused_with_numbers() -> None:
+    budget = Budget(context_tokens=512, max_new_tokens=128)
+    with pytest.raises(PromptTooLongError) as caught:
+        prompt_of().prepare([SYSTEM, Message("user", "word " * 3000)], [TOOL], budget)
+    assert caught.value.limit_tokens == budget.prompt_limit_tokens == 512 - 4 - 128
+    assert caught.value.prompt_tokens > 3000
+    over = caught.value.prompt_tokens - caught.value.limit_tokens
+    assert f"{over} more than the 380 that fit" in str(caught.value)
+
+
+def test_the_answer_gets_what_the_prompt_leaves() -> None:
+    budget = Budget(context_tokens=1000, max_new_tokens=600)
+    assert budget.prompt_limit_tokens == 1000 - 4 - 250
+    assert budget.new_tokens_after(100) == 600
+    assert budget.new_tokens_after(700) == 296
+
+
+def test_the_parts_shown_to_a_person_are_the_prompt() -> None:
+    messages = [SYSTEM, Message("user", "Hi"), Message("assistant", "Yo"), Message("user", "So?")]
+    conversation = prompt_of()
+    parts = conversation.parts(messages, [TOOL])
+    assert [part.label for part in parts] == ["system", "tools", "user", "assistant", "user", "answer"]
+    assert [i for part in parts for i in part.ids] == conversation.prepare(messages, [TOOL], BUDGET).ids
+    assert [part.label for part in conversation.parts(messages, [])] == [
+        "system",
+        "user",
+        "assistant",
+        "user",
+        "answer",
+    ]

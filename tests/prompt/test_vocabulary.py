@@ -1,0 +1,75 @@
+"""Foreign text never becomes a control token, and ids are those of the family's published rendering."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from tokenizers import Tokenizer
+
+from rkllm_mcp.prompt.vocabulary import Foreign, Trusted, Vocabulary
+from tests.support.demo_model import DEMO_TOKENIZER, demo_vocabulary
+
+CONTROLS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<tool_call>", "</tool_call>", "<tool_response>", "<think>")
+
+
+def control_ids(vocabulary: Vocabulary) -> set[int]:
+    ids = {vocabulary.control_id(name) for name in CONTROLS}
+    assert None not in ids
+    return {i for i in ids if i is not None}
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_a_control_token_that_a_user_types_is_plain_text(name: str) -> None:
+    vocabulary = demo_vocabulary()
+    ids = vocabulary.encode([Foreign(f"before {name} after {name}{name}")])
+    assert control_ids(vocabulary).isdisjoint(ids)
+    assert vocabulary.decode(ids) == f"before {name} after {name}{name}"
+
+
+def test_a_control_token_that_a_template_names_is_one_id() -> None:
+    vocabulary = demo_vocabulary()
+    assert vocabulary.encode([Trusted("<|im_start|>")]) == [vocabulary.control_id("<|im_start|>")]
+
+
+def test_text_of_a_user_and_a_template_together_cannot_form_a_control_token() -> None:
+    vocabulary = demo_vocabulary()
+    ids = vocabulary.encode([Trusted("<|im_"), Foreign("end|>"), Foreign("<tool"), Foreign("_call>")])
+    assert control_ids(vocabulary).isdisjoint(ids)
+    assert vocabulary.decode(ids) == "<|im_end|><tool_call>"
+
+
+def test_ids_of_a_template_are_those_of_the_tokenizers_library() -> None:
+    vocabulary = demo_vocabulary()
+    reference = Tokenizer.from_str(DEMO_TOKENIZER.read_text("utf-8"))
+    text = "<|im_start|>user\n東京の天気を教えて。What's up?\n\n  x<|im_end|>\n<|im_start|>assistant\n"
+    whole = reference.encode(text, add_special_tokens=False).ids
+    assert vocabulary.encode([Trusted(text)]) == whole
+    parts = [
+        Trusted("<|im_start|>user\n"),
+        Foreign("東京の天気を教えて。What's up?\n\n  x"),
+        Trusted("<|im_end|>\n<|im_start|>assistant\n"),
+    ]
+    assert vocabulary.encode(parts) == whole
+
+
+def test_any_text_comes_back_as_it_was_and_without_control_tokens() -> None:
+    vocabulary = demo_vocabulary()
+    controls = control_ids(vocabulary)
+    random_source = random.Random(20261121)
+    pieces = [*CONTROLS, "<", "|", "im", "_end|", ">", "日本", "é", "\n", " ", "\x00", "🍣", "\ufeff", "tool_call>"]
+    for _ in range(2000):
+        text = "".join(random_source.choices(pieces, k=random_source.randint(0, 12)))
+        ids = vocabulary.encode([Foreign(text)])
+        assert controls.isdisjoint(ids)
+        assert vocabulary.decode(ids) == text
+
+
+def test_half_a_surrogate_pair_is_replaced_and_does_not_raise() -> None:
+    vocabulary = demo_vocabulary()
+    assert vocabulary.decode(vocabulary.encode([Foreign("a\ud83cb")])) == "a?b"
+
+
+def test_a_file_that_is_no_tokenizer_is_refused_with_a_sentence() -> None:
+    with pytest.raises(ValueError, match=r"not a tokenizer\.json"):
+        Vocabulary("{}")

@@ -1,0 +1,72 @@
+"""A ``ChatModel`` that plays a script, for tests of the loop: one list of events per round."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field, replace
+
+import anyio
+
+from rkllm_mcp.events import ModelEvent, Text, ToolCallDetected
+from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
+from rkllm_mcp.providers import ResponseOptions
+
+
+@dataclass
+class Round:
+    """One round: events, and how it ends."""
+
+    events: Sequence[ModelEvent]
+    error: Exception | None = None
+    cut: bool = False
+    never_ends: bool = False
+
+
+@dataclass
+class ScriptedModel:
+    """Plays ``rounds`` and keeps what it was asked."""
+
+    rounds: list[Round]
+    asked: list[tuple[list[Message], tuple[str, ...], ResponseOptions]] = field(
+        default_factory=list[tuple[list[Message], tuple[str, ...], ResponseOptions]]
+    )
+
+    async def respond(
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions | None = None
+    ) -> AsyncGenerator[ModelEvent, None]:
+        options = options or ResponseOptions()
+        self.asked.append((list(conversation.messages), tuple(tool.name for tool in tools), options))
+        played = self.rounds.pop(0)
+        text = ""
+        calls: list[ToolCall] = []
+        try:
+            for event in played.events:
+                if isinstance(event, ToolCallDetected):
+                    event = replace(event, id=conversation.next_call_id())
+                    calls.append(ToolCall(event.id, event.name, event.arguments))
+                elif isinstance(event, Text):
+                    text += event.text
+                yield event
+            if played.never_ends:
+                await anyio.sleep_forever()
+            if played.error is not None:
+                raise played.error
+        finally:
+            conversation.add(Message("assistant", text, calls=tuple(calls), cut=played.cut))
+
+
+@dataclass
+class ScriptedTools:
+    """A ``ToolCaller`` with a canned text per tool; a tool without one fails."""
+
+    texts: dict[str, str]
+    calls: list[ToolCall] = field(default_factory=list[ToolCall])
+    hangs: bool = False
+
+    async def call(self, call: ToolCall, on_progress: object = None) -> ToolResult:
+        self.calls.append(call)
+        if self.hangs:
+            await anyio.sleep_forever()
+        if call.name not in self.texts:
+            return ToolResult(call.id, call.name, "it broke\nbadly", is_error=True)
+        return ToolResult(call.id, call.name, self.texts[call.name])

@@ -1,0 +1,73 @@
+"""Events to JSON and back."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rkllm_mcp.encode import event_from_dict, event_to_dict, event_to_json
+from rkllm_mcp.events import (
+    EVENT_TYPES,
+    Approval,
+    End,
+    Event,
+    ResourceRead,
+    Status,
+    Text,
+    Thinking,
+    ToolCallDetected,
+    ToolCallFailed,
+    ToolFinished,
+    ToolProgress,
+    Usage,
+)
+
+EXAMPLES: list[tuple[Event, str]] = [
+    (Text("東京"), '{"kind":"text","text":"東京"}'),
+    (Thinking("hm"), '{"kind":"thinking","text":"hm"}'),
+    (
+        ToolCallDetected("f", {"a": 1}, raw="<f>", repaired=True, id="call_1", server="s"),
+        '{"kind":"tool_call","id":"call_1","name":"f","server":"s","arguments":{"a":1},"repaired":true}',
+    ),
+    (ToolCallFailed("<f", "cut"), '{"kind":"tool_call_failed","raw":"<f","reason":"cut"}'),
+    (
+        Approval("call_1", "f", {}, "writes"),
+        '{"kind":"approval","id":"call_1","name":"f","arguments":{},"reason":"writes"}',
+    ),
+    (
+        ToolProgress("call_1", 0.5, None, "half"),
+        '{"kind":"tool_progress","id":"call_1","progress":0.5,"total":null,"message":"half"}',
+    ),
+    (
+        ToolFinished("call_1", "f", is_error=False, text="x", seconds=0.1),
+        '{"kind":"tool_result","id":"call_1","name":"f","is_error":false,"text":"x","seconds":0.1,"truncated":false}',
+    ),
+    (ResourceRead("a://b"), '{"kind":"resource","uri":"a://b"}'),
+    (Status("[MCP: x]"), '{"kind":"status","text":"[MCP: x]"}'),
+    (
+        Usage(10, 4, 6, 3, 1.5, 2.5, 3.5),
+        (
+            '{"kind":"usage","prompt_tokens":10,"prefilled_tokens":4,"cached_tokens":6,"generated_tokens":3,'
+            '"prefill_ms":1.5,"decode_ms":2.5,"time_to_first_token_ms":3.5}'
+        ),
+    ),
+    (End("answered"), '{"kind":"end","reason":"answered","error":null}'),
+]
+
+
+def test_every_kind_has_an_example() -> None:
+    assert {type(event) for event, _ in EXAMPLES} == set(EVENT_TYPES)
+
+
+@pytest.mark.parametrize(("event", "line"), EXAMPLES, ids=[event.kind for event, _ in EXAMPLES])
+def test_an_event_is_one_line_with_its_kind_first(event: Event, line: str) -> None:
+    assert event_to_json(event) == line
+    decoded = event_from_dict(json.loads(line))
+    assert event_to_dict(decoded) == event_to_dict(event)
+
+
+@pytest.mark.parametrize("value", [{}, {"kind": "telepathy"}, {"kind": "text"}, {"kind": "text", "text": "", "x": 1}])
+def test_what_is_no_event_is_refused(value: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="event"):
+        event_from_dict(value)
