@@ -1,0 +1,113 @@
+"""What a conversation with tools prefills, against hosts that send everything again: tokens and seconds.
+
+One conversation of ten questions, three of them with a tool, on the emulated runtime flat out. Two hosts are counted in
+the same run: ``ours`` is what the runtime reports as prefilled; ``cleared`` is a host that clears the cache after
+every run, so that each prompt is evaluated whole. The seconds are the tokens at a published speed, not a measurement
+of an NPU.
+
+    python bench/prefill.py [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import asdict, dataclass
+
+from rkllm_mcp.app import open_app
+from rkllm_mcp.config import load_config
+from rkllm_mcp.events import ToolCallDetected, Usage
+
+# Prefill of Qwen3-0.6B on an RK3588, tokens per second, 128 / 199 ms (rknn-llm benchmark 1.3.0, published by Rockchip).
+PUBLISHED_PREFILL = 643.0
+QUESTIONS: Sequence[str] = (
+    "こんにちは",
+    "What time is it in London?",
+    "Thank you.",
+    "What can you do?",
+    "ニューヨークは今何時？",
+    "ありがとう",
+    "And what else?",
+    "パリは今何時？",
+    "Good.",
+    "Bye.",
+)
+CONFIG = """
+[model]
+name = "demo"
+[runtime]
+library = "emulator"
+[[servers]]
+name = "time"
+command = "${PYTHON}"
+args = ["-m", "mcp_server_time"]
+"""
+
+
+@dataclass(frozen=True)
+class Prefill:
+    """Tokens of one conversation."""
+
+    questions: int
+    tool_calls: int
+    distinct: int
+    ours: int
+    cleared: int
+    ours_over_distinct: float
+    cleared_over_ours: float
+    seconds_ours: float
+    seconds_cleared: float
+
+
+async def measure(config_path: str) -> Prefill:
+    """Play the conversation and count."""
+    calls = 0
+    usages: list[Usage] = []
+    async with open_app(load_config(config_path)) as app:
+        conversation = app.new_conversation()
+        for question in QUESTIONS:
+            async with aclosing(app.reply(conversation, question)) as events:
+                async for event in events:
+                    if isinstance(event, Usage):
+                        usages.append(event)
+                    calls += isinstance(event, ToolCallDetected)
+    distinct = usages[-1].prompt_tokens + usages[-1].generated_tokens
+    ours = sum(usage.prefilled_tokens for usage in usages)
+    cleared = sum(usage.prompt_tokens for usage in usages)
+    return Prefill(
+        len(QUESTIONS),
+        calls,
+        distinct,
+        ours,
+        cleared,
+        round(ours / distinct, 3),
+        round(cleared / ours, 2),
+        round(ours / PUBLISHED_PREFILL, 2),
+        round(cleared / PUBLISHED_PREFILL, 2),
+    )
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    arguments = parser.parse_args()
+    os.environ.setdefault("RKLLM_EMULATOR_SPEED", "flat")
+    with tempfile.NamedTemporaryFile("w", suffix=".toml") as config:
+        config.write(CONFIG)
+        config.flush()
+        figures = asdict(asyncio.run(measure(config.name)))
+    if arguments.json:
+        print(json.dumps(figures))
+        return
+    for name, value in figures.items():
+        print(f"{name:20} {value}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+"""The composition root: a configuration becomes a running assistant.
+
+``open_app`` starts the engine and the servers side by side, owns every task, and takes all down again. An answer is
+made by a task of
+its own, so that whoever reads its events may leave at any moment: leaving cancels that task, waits until the NPU is
+free again, and leaves the conversation ready for the next question. It knows every layer below and no surface.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import anyio
+from anyio.abc import TaskGroup
+from anyio.streams.memory import MemoryObjectSendStream
+
+from rkllm_mcp.agent.instructions import system_text
+from rkllm_mcp.agent.loop import Emit, Loop, LoopSettings
+from rkllm_mcp.assembly import chosen_model, engine_settings, model_form, server_specs
+from rkllm_mcp.config import Config
+from rkllm_mcp.config.models import ModelFolder
+from rkllm_mcp.errors import RkllmMcpError, UsageError
+from rkllm_mcp.events import End, Event, Status
+from rkllm_mcp.messages import Conversation, Message, ToolSpec
+from rkllm_mcp.prompt.conversation import PromptPart
+from rkllm_mcp.providers import ResponseOptions
+from rkllm_mcp.providers.rkllm import RkllmModel
+from rkllm_mcp.runtime.engine import Engine, open_engine
+from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
+
+logger = logging.getLogger(__name__)
+
+StatusSink = Callable[[str], None]
+
+# Events that an answer may be ahead of its reader; a full buffer slows the answer, it never drops anything.
+EVENTS_AHEAD = 256
+
+
+@dataclass(frozen=True)
+class ReplyOptions:
+    """One answer's wishes.
+
+    Args:
+        tools: the model is shown tools and may call them.
+        max_new_tokens: the longest answer of one round; None for the configuration's.
+        force_tool: the answer begins with a call of this tool.
+    """
+
+    tools: bool = True
+    max_new_tokens: int | None = None
+    force_tool: str | None = None
+
+
+@dataclass
+class _Job:
+    """One answer under way."""
+
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    done: anyio.Event = field(default_factory=anyio.Event)
+
+
+class App:
+    """A running assistant; ``open_app`` makes one.
+
+    Attributes:
+        config: what it was started with.
+        model: the model's folder and card.
+        engine: the owner of the NPU.
+        toolbox: every server's tools.
+    """
+
+    def __init__(self, config: Config, model: ModelFolder, engine: Engine, toolbox: Toolbox, tasks: TaskGroup) -> None:
+        self.config = config
+        self.model = model
+        self.engine = engine
+        self.toolbox = toolbox
+        self._tasks = tasks
+        self._chat_model = RkllmModel(engine, model_form(config, model))
+        self._jobs: dict[str, _Job] = {}
+
+    def new_conversation(self, system: str | None = None) -> Conversation:
+        """A conversation that begins with the system text: ``system``, or the configuration's."""
+        agent = self.config.agent
+        text = system_text(agent.system_prompt, agent.language) if system is None else system
+        conversation = Conversation()
+        if text:
+            conversation.add(Message("system", text))
+        return conversation
+
+    async def reply(
+        self, conversation: Conversation, text: str, options: ReplyOptions | None = None
+    ) -> AsyncGenerator[Event, None]:
+        """Answer ``text``; the last event is always an ``End``.
+
+        Consume it under ``aclosing``: leaving early stops the answer.
+
+        Raises:
+            UsageError: the conversation has an answer under way.
+        """
+        if conversation.id in self._jobs:
+            raise UsageError("this conversation has an answer under way; wait for it or cancel it")
+        send, receive = anyio.create_memory_object_stream[Event](EVENTS_AHEAD)
+        job = self._jobs[conversation.id] = _Job()
+        self._tasks.start_soon(self._answer, conversation, text, options or ReplyOptions(), send, job)
+        try:
+            with receive:
+                async for event in receive:
+                    yield event
+        finally:
+            job.scope.cancel()
+            with anyio.CancelScope(shield=True):
+                # Bounded: everything that the answer may be in, a run, a tool, a connection, has a limit of its own.
+                await job.done.wait()
+
+    def cancel(self, conversation_id: str) -> bool:
+        """Stop the answer under way; its stream closes with ``End("cancelled")``. False when there is none."""
+        job = self._jobs.get(conversation_id)
+        if job is None:
+            return False
+        job.scope.cancel()
+        return True
+
+    async def ready(self) -> None:
+        """Wait until the model is loaded and every server is connected or has failed.
+
+        Raises:
+            RuntimeUnusableError: the model could not be loaded.
+        """
+        await self.toolbox.connected()
+        await self.engine.ready()
+
+    def tools(self, options: ReplyOptions | None = None) -> tuple[ToolSpec, ...]:
+        """The tools that an answer is shown."""
+        return self.toolbox.tools() if options is None or options.tools else ()
+
+    def preview(self, text: str, options: ReplyOptions | None = None) -> list[PromptPart]:
+        """The prompt that ``text`` would get as a first question, part by part."""
+        conversation = self.new_conversation()
+        conversation.add(Message("user", text))
+        return self._chat_model.preview(conversation, self.tools(options))
+
+    async def _answer(
+        self,
+        conversation: Conversation,
+        text: str,
+        options: ReplyOptions,
+        send: MemoryObjectSendStream[Event],
+        job: _Job,
+    ) -> None:
+        async def emit(event: Event) -> None:
+            await send.send(event)
+
+        try:
+            with job.scope:
+                await self._answer_to(emit, conversation, text, options)
+            if job.scope.cancelled_caught:
+                with anyio.CancelScope(shield=True):
+                    await emit(End("cancelled"))
+        except anyio.BrokenResourceError:
+            pass  # the reader has left; there is nobody to tell
+        finally:
+            send.close()
+            del self._jobs[conversation.id]
+            job.done.set()
+
+    async def _answer_to(self, emit: Emit, conversation: Conversation, text: str, options: ReplyOptions) -> None:
+        try:
+            await self._wait_until_ready(emit)
+            forced = self._forced_tool(options)
+            agent = self.config.agent
+            limits = LoopSettings(agent.max_rounds, agent.repair_rounds, agent.parallel_tools)
+            loop = Loop(self._chat_model, self.toolbox, self.tools(options), limits, emit)
+            await loop.run(conversation, text, ResponseOptions(options.max_new_tokens, forced))
+        except RkllmMcpError as error:
+            await emit(End("failed", str(error)))
+        except anyio.BrokenResourceError:
+            raise
+        except Exception as error:
+            # A mistake of ours must cost this answer, not the service and everybody else's answers.
+            logger.exception("an answer failed")
+            await emit(End("failed", f"internal error: {error!r}; please report it with the output of --debug"))
+
+    async def _wait_until_ready(self, emit: Emit) -> None:
+        if not self.engine.is_ready:
+            await emit(Status(f"[NPU: Loading model '{self.model.name}']"))
+        await self.ready()
+
+    def _forced_tool(self, options: ReplyOptions) -> str | None:
+        if options.force_tool is None:
+            return None
+        if not options.tools:
+            raise UsageError("a tool cannot be forced while tools are switched off; leave one of the two out")
+        spec = self.toolbox.resolve(options.force_tool)
+        if spec is None:
+            near = self.toolbox.suggest(options.force_tool)
+            advice = f"did you mean '{near}'?" if near else "see 'rkllm-mcp tools list'"
+            raise UsageError(f"there is no tool '{options.force_tool}'; {advice}")
+        return spec.name
+
+
+@asynccontextmanager
+async def open_app(config: Config, *, status: StatusSink | None = None) -> AsyncGenerator[App, None]:
+    """Start everything that ``config`` names, and stop it at the end.
+
+    The model loads and the servers connect in the background: entering returns at once, ``App.ready`` waits. A server
+    that fails is left out and said so; a model that fails is an error of the first answer.
+
+    Args:
+        config: the configuration.
+        status: is told, one line each, what is connected and what is not.
+
+    Raises:
+        ModelNotFoundError: there is no such model, or it lacks a file.
+        RuntimeUnusableError: there is no runtime that can be loaded.
+    """
+    model = chosen_model(config)
+    settings = engine_settings(config, model)
+    # The engine comes first: its process loads the model while this one imports what servers need.
+    async with (
+        open_engine(settings) as engine,
+        open_toolbox(server_specs(config), result_chars=config.agent.tool_result_chars, on_status=status) as toolbox,
+        anyio.create_task_group() as tasks,
+    ):
+        try:
+            yield App(config, model, engine, toolbox, tasks)
+        finally:
+            tasks.cancel_scope.cancel()

@@ -1,0 +1,197 @@
+"""``rkllm-mcp run``: the real command, the real binding, the emulated library, real MCP servers."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.support.demo_app import (
+    TIME_SERVER,
+    command_line,
+    descendants,
+    events_of,
+    is_alive,
+    make_demo,
+    text_of,
+    timeless,
+)
+from tests.support.fake_jma import FakeAgency
+
+ABIS = ("1.2.0", "1.2.3", "1.3.0")
+HANGING_TOOL = """
+import json, sys, time
+for line in sys.stdin:
+    message = json.loads(line)
+    method, number = message.get("method"), message.get("id")
+    if method == "initialize":
+        server = {"name": "h", "version": "1"}
+        result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": server}
+    elif method == "tools/list":
+        schema = {"type": "object", "properties": {"timezone": {"type": "string"}}, "required": ["timezone"]}
+        result = {"tools": [{"name": "get_current_time", "description": "Time", "inputSchema": schema}]}
+    elif method == "tools/call":
+        continue
+    elif number is None:
+        continue
+    else:
+        print(json.dumps({"jsonrpc": "2.0", "id": number, "error": {"code": -32601, "message": "no"}}), flush=True)
+        continue
+    print(json.dumps({"jsonrpc": "2.0", "id": number, "result": result}), flush=True)
+"""
+
+
+def test_the_weather_of_tokyo_is_asked_of_the_agency_and_told(tmp_path: Path) -> None:
+    with FakeAgency() as agency:
+        weather = ("weather", ("-m", "mcp_servers.weather"), agency.environment(tmp_path / "cache"))
+        result = make_demo(tmp_path, [weather]).run("run", "東京の天気を教えて")
+        assert result.returncode == 0, result.stderr
+        assert agency.count("/forecast/130000.json") == 1
+    assert result.stdout.startswith("◆ 東京")
+    assert "天気は" in result.stdout
+    status = [line for line in result.stderr.splitlines() if line.startswith("[MCP: ")]
+    assert status[-3:] == [
+        "[MCP: Detected 1 tool call]",
+        "[MCP: Calling tool 'get_weather']",
+        "[MCP: Tool 'get_weather' completed]",
+    ]
+
+
+def test_an_agency_that_cannot_be_reached_is_said_and_nothing_hangs(tmp_path: Path) -> None:
+    weather = ("weather", ("-m", "mcp_servers.weather"), {"JMA_BASE_URL": "http://127.0.0.1:9"})
+    result = make_demo(tmp_path, [weather]).run("run", "What is the weather in Tokyo?")
+    assert result.returncode == 0, result.stderr
+    assert "◆ I could not get the weather: " in result.stdout
+
+
+@pytest.mark.parametrize("abi", ABIS)
+def test_json_events_come_in_order_and_the_second_round_prefills_only_what_is_new(tmp_path: Path, abi: str) -> None:
+    demo = make_demo(tmp_path)
+    result = demo.run("run", "--json", "What time is it in London?", environment={"RKLLM_EMULATOR_ABI": abi})
+    assert result.returncode == 0, result.stderr
+    events = events_of(result.stdout)
+    kinds = [event["kind"] for event in events if event["kind"] not in {"text", "status"}]
+    assert kinds == ["tool_call", "usage", "tool_result", "usage", "end"]
+    (call,) = [event for event in events if event["kind"] == "tool_call"]
+    assert call == {
+        "kind": "tool_call",
+        "id": "call_1",
+        "name": "get_current_time",
+        "server": "time",
+        "arguments": {"timezone": "Europe/London"},
+        "repaired": False,
+    }
+    assert text_of(events).startswith("In Europe/London it is ")
+    first, second = [event for event in events if event["kind"] == "usage"]
+    assert first["prefilled_tokens"] == first["prompt_tokens"]
+    assert second["cached_tokens"] >= first["prompt_tokens"]
+    assert second["prefilled_tokens"] == second["prompt_tokens"] - second["cached_tokens"] < 120
+    assert events[-1] == {"kind": "end", "reason": "answered", "error": None}
+
+
+def test_the_same_question_gives_the_same_events_on_every_runtime(tmp_path: Path) -> None:
+    seen = []
+    for abi in ABIS:
+        demo = make_demo(tmp_path / abi)
+        result = demo.run("run", "--json", "火星は今何時？", environment={"RKLLM_EMULATOR_ABI": abi})
+        seen.append([timeless(event) for event in events_of(result.stdout)])
+    assert seen[0] == seen[1] == seen[2]
+    assert any(event["kind"] == "tool_result" and event["is_error"] for event in seen[0])
+
+
+def test_a_tool_can_be_forced(tmp_path: Path) -> None:
+    result = make_demo(tmp_path).run("run", "--json", "--force-tool", "get_current_time", "東京")
+    events = events_of(result.stdout)
+    assert [event["arguments"] for event in events if event["kind"] == "tool_call"] == [{"timezone": "Asia/Tokyo"}]
+
+
+def test_a_question_may_come_from_a_pipe_and_tools_may_be_left_out(tmp_path: Path) -> None:
+    result = make_demo(tmp_path).run("run", "--no-tools", "-", stdin="What time is it?\n")
+    assert result.returncode == 0, result.stderr
+    assert "No time tool is connected" in result.stdout
+    assert "[MCP: Calling" not in result.stderr
+
+
+def test_a_server_that_cannot_start_is_said_with_its_last_words_and_the_rest_goes_on(tmp_path: Path) -> None:
+    broken = ("broken", ("-c", "import sys; sys.exit('no database here')"), {})
+    result = make_demo(tmp_path, [broken, TIME_SERVER]).run("run", "What time is it in Paris?")
+    assert result.returncode == 0, result.stderr
+    assert "◆ In Europe/Paris it is " in result.stdout
+    assert "broken" in result.stderr
+    assert "no database here" in result.stderr
+
+
+def test_mcp_enabled_false_answers_without_tools(tmp_path: Path) -> None:
+    result = make_demo(tmp_path).run("run", "What time is it in Paris?", environment={"MCP_ENABLED": "false"})
+    assert result.returncode == 0, result.stderr
+    assert "No time tool is connected" in result.stdout
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGSEGV, signal.SIGKILL])
+def test_a_worker_killed_in_the_middle_of_an_answer_is_named(tmp_path: Path, signal_number: signal.Signals) -> None:
+    demo = make_demo(tmp_path, [], speed="")
+    with demo.started("run", "--json", "Hello") as process:
+        assert process.stdout is not None
+        lines: list[str] = []
+        for line in process.stdout:
+            lines.append(line)
+            if '"kind":"text"' in line:
+                break
+        (worker,) = [pid for pid in descendants(process.pid) if "rkllm_mcp.runtime.worker" in command_line(pid)]
+        os.kill(worker, signal_number)
+        lines += process.stdout.readlines()
+        assert process.wait(60) == 1
+    end = events_of("".join(lines))[-1]
+    assert end["reason"] == "failed"
+    assert signal_number.name in end["error"]
+
+
+def test_a_tool_server_killed_in_the_middle_of_a_call_is_something_the_model_explains(tmp_path: Path) -> None:
+    demo = make_demo(tmp_path, [("time", ("-c", HANGING_TOOL), {})])
+    with demo.started("run", "--json", "What time is it?") as process:
+        assert process.stdout is not None
+        lines: list[str] = []
+        for line in process.stdout:
+            lines.append(line)
+            if "Calling tool" in line:
+                break
+        (server,) = [pid for pid in descendants(process.pid) if "sys.stdin" in command_line(pid)]
+        os.kill(server, signal.SIGKILL)
+        lines += process.stdout.readlines()
+        assert process.wait(60) == 0
+    events = events_of("".join(lines))
+    (result,) = [event for event in events if event["kind"] == "tool_result"]
+    assert result["is_error"]
+    assert "I could not get the time: " in text_of(events)
+    assert events[-1]["reason"] == "answered"
+
+
+def test_a_tool_that_takes_too_long_becomes_a_result(tmp_path: Path) -> None:
+    demo = make_demo(tmp_path, [("time", ("-c", HANGING_TOOL), {})], extra="")
+    demo.config.write_text(demo.config.read_text("utf-8") + "timeout_s = 0.5\n", encoding="utf-8")
+    result = demo.run("run", "--json", "What time is it?")
+    events = events_of(result.stdout)
+    (finished,) = [event for event in events if event["kind"] == "tool_result"]
+    assert finished["is_error"]
+    assert "0.5" in finished["text"]
+    assert events[-1]["reason"] == "answered"
+
+
+@pytest.mark.parametrize(("signal_number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_command_that_is_stopped_leaves_nothing_running(
+    tmp_path: Path, signal_number: signal.Signals, code: int
+) -> None:
+    demo = make_demo(tmp_path, [("time", ("-c", HANGING_TOOL), {})])
+    with demo.started("run", "--json", "What time is it?") as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "Calling tool" in line:
+                break
+        children = descendants(process.pid)
+        assert len(children) >= 2
+        process.send_signal(signal_number)
+        process.stdout.read()
+        assert process.wait(60) == code
+        assert [pid for pid in children if is_alive(pid)] == []

@@ -1,0 +1,201 @@
+"""Prompt, engine and detector joined into one model."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+
+import pytest
+
+from rkllm_mcp.errors import PromptTooLongError, RunRejectedError
+from rkllm_mcp.events import ModelEvent, Status, Text, ToolCallDetected, ToolCallFailed, Usage
+from rkllm_mcp.messages import Conversation, Message, ToolResult, ToolSpec
+from rkllm_mcp.prompt.template import TEMPLATES
+from rkllm_mcp.providers import ResponseOptions
+from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
+from tests.support.demo_model import demo_vocabulary
+from tests.support.scripted_engine import ScriptedEngine
+
+pytestmark = pytest.mark.anyio
+LOCATION = {"type": "object", "properties": {"location": {"type": "string"}}, "required": ["location"]}
+WEATHER = ToolSpec("get_weather", "Weather", LOCATION)
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"location": "Tokyo"}}\n</tool_call><|im_end|>'
+
+
+def model_of(*answers: str | Exception, **engine: int | bool) -> tuple[RkllmModel, ScriptedEngine]:
+    scripted = ScriptedEngine(demo_vocabulary(), list(answers), **engine)  # pyright: ignore[reportArgumentType]
+    template = TEMPLATES["qwen2.5"]
+    return RkllmModel(scripted, ModelForm(demo_vocabulary(), template, template.tool_form.syntaxes)), scripted
+
+
+def question(text: str = "Hi") -> Conversation:
+    conversation = Conversation()
+    conversation.add(Message("user", text))
+    return conversation
+
+
+async def respond(
+    model: RkllmModel, conversation: Conversation, options: ResponseOptions | None = None
+) -> list[ModelEvent]:
+    async with aclosing(model.respond(conversation, [WEATHER], options)) as events:
+        return [event async for event in events]
+
+
+def joined(events: list[ModelEvent]) -> str:
+    return "".join(event.text for event in events if isinstance(event, Text))
+
+
+async def test_an_answer_streams_and_becomes_a_turn_without_its_stop_token() -> None:
+    model, engine = model_of("Hello there.<|im_end|>")
+    conversation = question()
+    events = await respond(model, conversation)
+    assert joined(events) == "Hello there."
+    assert conversation.messages[-1] == Message("assistant", "Hello there.")
+    assert isinstance(events[-1], Usage)
+    assert events[-1].prompt_tokens == events[-1].prefilled_tokens == len(engine.prompts[0])
+    assert demo_vocabulary().control_id("<|im_end|>") in engine.options[0].stop_ids
+
+
+async def test_a_call_gets_an_id_and_is_kept_in_the_turn() -> None:
+    model, _ = model_of(CALL)
+    conversation = question()
+    events = await respond(model, conversation)
+    (call,) = [event for event in events if isinstance(event, ToolCallDetected)]
+    assert (call.id, call.name, call.arguments) == ("call_1", "get_weather", {"location": "Tokyo"})
+    assert [c.id for c in conversation.messages[-1].calls] == ["call_1"]
+
+
+async def test_every_round_prefills_only_what_is_new() -> None:
+    model, engine = model_of(CALL, "It is sunny.<|im_end|>", "Bye.<|im_end|>")
+    conversation = question("Weather in Tokyo?")
+    await respond(model, conversation)
+    conversation.add(Message("tool", results=(ToolResult("call_1", "get_weather", "sunny"),)))
+    second = await respond(model, conversation)
+    conversation.add(Message("user", "Thanks"))
+    third = await respond(model, conversation)
+    for events, number in ((second, 1), (third, 2)):
+        assert not [event for event in events if isinstance(event, Status)]
+        usage = events[-1]
+        assert isinstance(usage, Usage)
+        assert usage.prefilled_tokens == engine.prefilled[number] < 30
+        assert usage.cached_tokens + usage.prefilled_tokens == usage.prompt_tokens == len(engine.prompts[number])
+    assert sum(engine.prefilled) <= len(engine.prompts[-1])
+
+
+async def test_a_runtime_that_does_not_report_is_accounted_by_the_ledger() -> None:
+    reporting, _ = model_of(CALL, "Sunny.<|im_end|>")
+    silent, _ = model_of(CALL, "Sunny.<|im_end|>", reports=False)
+    usages: list[list[ModelEvent]] = []
+    for model in (reporting, silent):
+        conversation = question()
+        await respond(model, conversation)
+        conversation.add(Message("tool", results=(ToolResult("call_1", "get_weather", "sunny"),)))
+        usages.append(await respond(model, conversation))
+    assert usages[0] == usages[1]
+
+
+async def test_a_runtime_that_prefills_more_than_expected_is_reported() -> None:
+    model, engine = model_of("One.<|im_end|>", "Two.<|im_end|>")
+    conversation = question()
+    await respond(model, conversation)
+    engine.forget()
+    engine._cache = [-1]  # warm, and of no use
+    conversation.add(Message("user", "more"))
+    events = await respond(model, conversation)
+    total = len(engine.prompts[1])
+    (status,) = [event for event in events if isinstance(event, Status)]
+    assert status.text.startswith(f"[NPU: prefilled {total} of {total} tokens where ")
+
+
+async def test_conversations_that_take_turns_are_expected_to_cost_their_own_prefix() -> None:
+    model, _ = model_of("A.<|im_end|>", "B.<|im_end|>", "C.<|im_end|>")
+    first, second = question("first"), question("second")
+    for conversation in (first, second):
+        await respond(model, conversation)
+    first.add(Message("user", "again"))
+    events = await respond(model, first)
+    assert not [event for event in events if isinstance(event, Status)]
+
+
+async def test_an_answer_left_early_keeps_what_had_come() -> None:
+    model, engine = model_of("One two three four five.<|im_end|>", "Yes.<|im_end|>")
+    conversation = question()
+    async with aclosing(model.respond(conversation, [WEATHER])) as events:
+        async for event in events:
+            assert isinstance(event, Text)
+            break
+    assert engine.aborted == 1
+    assert conversation.messages[-1].role == "assistant"
+    partial = conversation.messages[-1].text
+    conversation.add(Message("user", "Go on"))
+    events = await respond(model, conversation)
+    assert joined(events) == "Yes."
+    assert f"<|im_start|>assistant\n{partial}<|im_end|>\n<|im_start|>user\nGo on" in demo_vocabulary().decode(
+        engine.prompts[1]
+    )
+    assert not [event for event in events if isinstance(event, Status)]
+
+
+async def test_a_failing_run_leaves_a_turn_and_the_next_question_works() -> None:
+    model, _ = model_of(RunRejectedError("npu"), "Fine.<|im_end|>")
+    conversation = question()
+    with pytest.raises(RunRejectedError):
+        await respond(model, conversation)
+    assert [message.role for message in conversation.messages] == ["user", "assistant"]
+    conversation.add(Message("user", "again"))
+    assert joined(await respond(model, conversation)) == "Fine."
+
+
+async def test_a_prompt_that_does_not_fit_is_refused_before_the_npu_sees_it() -> None:
+    model, engine = model_of("never", context_tokens=300)
+    with pytest.raises(PromptTooLongError):
+        await respond(model, question("word " * 500))
+    assert engine.prompts == []
+
+
+async def test_what_was_left_out_to_fit_is_said() -> None:
+    model, _ = model_of("ok<|im_end|>", context_tokens=700)
+    conversation = Conversation()
+    for _ in range(10):
+        conversation.add(Message("user", "word " * 30))
+        conversation.add(Message("assistant", "yes"))
+    conversation.add(Message("user", "last"))
+    events = await respond(model, conversation)
+    assert isinstance(events[0], Status)
+    assert events[0].text.startswith("[Context: left out the ")
+    assert events[0].text.endswith(" to fit 700 tokens]")
+
+
+async def test_an_answer_that_reaches_its_limit_is_marked_as_cut() -> None:
+    model, _ = model_of("one two three four five six")
+    conversation = question()
+    await respond(model, conversation, ResponseOptions(max_new_tokens=3))
+    assert conversation.messages[-1].cut
+
+
+async def test_a_forced_call_is_completed_by_the_model() -> None:
+    model, _ = model_of('{"location": "Tokyo"}}\n</tool_call><|im_end|>')
+    conversation = question()
+    events = await respond(model, conversation, ResponseOptions(forced_tool="get_weather"))
+    assert [(e.name, e.arguments) for e in events if isinstance(e, ToolCallDetected)] == [
+        ("get_weather", {"location": "Tokyo"})
+    ]
+    assert joined(events) == ""
+
+
+async def test_a_call_the_token_limit_cut_is_a_failure_with_its_text() -> None:
+    model, _ = model_of(CALL)
+    conversation = question()
+    events = await respond(model, conversation, ResponseOptions(max_new_tokens=12))
+    (failed,) = [event for event in events if isinstance(event, ToolCallFailed)]
+    assert failed.raw.startswith("<tool_call>")
+    assert conversation.messages[-1].cut
+
+
+async def test_many_conversations_keep_only_the_latest_ledgers() -> None:
+    model, engine = model_of(*["ok<|im_end|>"] * 70, "again<|im_end|>")
+    conversations = [question(f"q{number}") for number in range(70)]
+    for conversation in conversations:
+        await respond(model, conversation)
+    conversations[0].add(Message("user", "still there?"))
+    assert joined(await respond(model, conversations[0])) == "again"
+    assert "q0<|im_end|>\n<|im_start|>assistant\nok<|im_end|>" in demo_vocabulary().decode(engine.prompts[-1])

@@ -1,0 +1,141 @@
+"""The whole assistant as a user would start it: the demo model on an emulated NPU, real servers, a file of settings."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.support.shared import REPOSITORY
+
+TIME_SERVER = ("time", ("-m", "mcp_server_time"), {})
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Demo:
+    """A folder with a configuration, and the environment that belongs to it."""
+
+    folder: Path
+    environment: Mapping[str, str]
+
+    @property
+    def config(self) -> Path:
+        """The configuration file."""
+        return self.folder / "mcp_config.toml"
+
+    def command(self, *arguments: str) -> list[str]:
+        """``rkllm-mcp --config … ARGUMENTS``."""
+        return [sys.executable, "-m", "rkllm_mcp", "--config", str(self.config), *arguments]
+
+    def run(
+        self, *arguments: str, environment: Mapping[str, str] | None = None, stdin: str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        return subprocess.run(
+            self.command(*arguments),
+            check=False,
+            capture_output=True,
+            text=True,
+            input=stdin,
+            env={**self.environment, **(environment or {})},
+            cwd=self.folder,
+            timeout=120,
+        )
+
+    @contextmanager
+    def started(self, *arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
+        """Start a command with its output in pipes; it is killed at the end if it is still there."""
+        with subprocess.Popen(
+            self.command(*arguments),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**self.environment, **(environment or {})},
+            cwd=self.folder,
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+
+def make_demo(
+    folder: Path,
+    servers: Sequence[tuple[str, tuple[str, ...], Mapping[str, str]]] = (TIME_SERVER,),
+    *,
+    extra: str = "",
+    speed: str = "flat",
+) -> Demo:
+    """A configuration in ``folder`` with Python ``servers`` (name, arguments, environment), and a home of its own."""
+    lines = ['[model]\nname = "demo"\n[runtime]\nlibrary = "emulator"\n', extra]
+    for name, arguments, env in servers:
+        lines.append(
+            f'\n[[servers]]\nname = "{name}"\ncommand = "${{PYTHON}}"\nargs = {json.dumps(list(arguments))}\n'
+            f"env = {{ {', '.join(f'{key} = {json.dumps(value)}' for key, value in env.items())} }}\n"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "mcp_config.toml").write_text("".join(lines), encoding="utf-8")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("RKLLM", "XDG", "MCP"))}
+    environment |= {"HOME": str(folder), "PYTHONPATH": str(REPOSITORY)}
+    if speed:
+        environment["RKLLM_EMULATOR_SPEED"] = speed
+    environment |= {"PYTHONWARNINGS": "error::ResourceWarning", "LANG": "C.UTF-8"}
+    return Demo(folder, environment)
+
+
+def events_of(output: str) -> list[Json]:
+    """The events that ``run --json`` printed."""
+    return [json.loads(line) for line in output.splitlines()]
+
+
+def text_of(events: Sequence[Json]) -> str:
+    """The answer in them."""
+    return "".join(event["text"] for event in events if event["kind"] == "text")
+
+
+def timeless(event: Json) -> Json:
+    """An event without what a clock put into it."""
+    clocks = {"seconds", "prefill_ms", "decode_ms", "time_to_first_token_ms"}
+    return {key: value for key, value in event.items() if key not in clocks}
+
+
+def descendants(pid: int) -> set[int]:
+    """Every process under ``pid`` that is still there, zombies left out."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text("utf-8", "replace").rpartition(")")[2].split()
+        except OSError:
+            continue
+        if fields[0] != "Z":
+            children.setdefault(int(fields[1]), []).append(int(stat.parent.name))
+    found: set[int] = set()
+    waiting = [pid]
+    while waiting:
+        for child in children.get(waiting.pop(), []):
+            found.add(child)
+            waiting.append(child)
+    return found
+
+
+def command_line(pid: int) -> str:
+    """How a process was started; empty when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
+    except OSError:
+        return ""
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
