@@ -129,8 +129,9 @@ class App:
         Raises:
             RuntimeUnusableError: the model could not be loaded.
         """
-        await self.toolbox.connected()
+        # Both are under way already; a model that fails is known at once this way, whatever the servers take.
         await self.engine.ready()
+        await self.toolbox.connected()
 
     def tools(self, options: ReplyOptions | None = None) -> tuple[ToolSpec, ...]:
         """The tools that an answer is shown."""

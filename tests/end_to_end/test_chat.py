@@ -1,0 +1,105 @@
+"""``rkllm-mcp chat`` in a real terminal: what a person types, what a person sees, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pexpect
+
+from tests.support.demo_app import Demo, command_line, descendants, is_alive, make_demo
+
+if TYPE_CHECKING:
+    Terminal = pexpect.spawn[str]
+
+# The terminal is asked to mark pasted text whenever a line is to be typed, and only then.
+PROMPT = r"\x1b\[\?2004h"
+
+
+@contextmanager
+def chat(demo: Demo) -> Iterator[Terminal]:
+    """The chat in a pseudo-terminal; killed at the end if it is still there."""
+    command = demo.command("chat")
+    terminal = pexpect.spawn(
+        command[0],
+        command[1:],
+        env={**demo.environment, "TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1"},  # pyright: ignore[reportArgumentType]
+        cwd=str(demo.folder),
+        dimensions=(40, 100),
+        encoding="utf-8",
+        timeout=60,
+    )
+    try:
+        yield terminal
+    finally:
+        terminal.close(force=True)
+
+
+def leave(terminal: Terminal) -> int | None:
+    """Ctrl-D on an empty line; the exit code."""
+    terminal.sendeof()
+    terminal.expect(pexpect.EOF)
+    terminal.wait()
+    return terminal.exitstatus
+
+
+def pid_of(terminal: Terminal) -> int:
+    assert terminal.pid is not None
+    return terminal.pid
+
+
+def test_a_conversation_with_an_interruption_a_tool_and_a_command_leaves_nothing_running(tmp_path: Path) -> None:
+    with chat(make_demo(tmp_path, speed="")) as terminal:
+        terminal.expect("Ctrl-D leaves")
+        terminal.expect(PROMPT)
+        terminal.send("こんにちは\r")
+        terminal.expect("◆ ")
+        terminal.expect("これは")
+        terminal.sendintr()
+        terminal.expect("Stopped")
+        terminal.expect(PROMPT)
+        terminal.send("What time is it in London?\r")
+        terminal.expect(r"\[MCP: Calling tool 'get_current_time'\]")
+        terminal.expect(r"\[MCP: Tool 'get_current_time' completed\]")
+        terminal.expect("In Europe/London it is ")
+        terminal.expect(PROMPT)
+        terminal.send("/tools\r")
+        terminal.expect("convert_time")
+        terminal.expect(PROMPT)
+        children = descendants(pid_of(terminal))
+        assert len(children) >= 2
+        assert leave(terminal) == 0
+        assert [pid for pid in children if is_alive(pid)] == []
+
+
+def test_a_worker_that_is_killed_costs_one_answer(tmp_path: Path) -> None:
+    with chat(make_demo(tmp_path, [], speed="")) as terminal:
+        terminal.expect(PROMPT)
+        terminal.send("Hello\r")
+        terminal.expect("◆ ")
+        terminal.expect("This")
+        children = descendants(pid_of(terminal))
+        (worker,) = [pid for pid in children if "rkllm_mcp.runtime.worker" in command_line(pid)]
+        os.kill(worker, signal.SIGKILL)
+        terminal.expect("SIGKILL")
+        terminal.expect(PROMPT)
+        terminal.send("こんにちは\r")
+        terminal.expect("エミュレート")
+        terminal.expect(PROMPT)
+        assert leave(terminal) == 0
+
+
+def test_an_unknown_command_names_those_that_exist_and_quit_leaves(tmp_path: Path) -> None:
+    with chat(make_demo(tmp_path, [])) as terminal:
+        terminal.expect(PROMPT)
+        terminal.send("/frobnicate\r")
+        terminal.expect("/help")
+        terminal.expect(PROMPT)
+        terminal.send("/quit\r")
+        terminal.expect(pexpect.EOF)
+        terminal.wait()
+        assert terminal.exitstatus == 0
