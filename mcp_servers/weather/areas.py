@@ -1,0 +1,244 @@
+"""The agency's area table (area.json) -> forecast areas, and the places whose weather they tell.
+
+The table is a tree: office > class10 (the forecast areas) > class15 > class20 (municipalities, or parts of one). A
+forecast is written for a class10, so every place is read here together with the class10 above it. The table is what
+the agency published on the day it was fetched: municipalities merge and split, so nothing is assumed about which ones
+exist. How a question finds a place is the gazetteer's business.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from mcp_servers.weather.prefectures import PREFECTURES, Prefecture
+
+PlaceKind = Literal["prefecture", "city", "town", "part", "region"]
+
+# Obihiro and Amami are offices in the table but have no forecast file: their areas are in the neighbour's.
+# Source: contents of the agency's forecast files (014100 holds 014030, 460100 holds 460040).
+_FORECAST_OFFICE = {"014030": "014100", "460040": "460100"}
+
+_MUNICIPAL_KANA = {"市": ("し",), "区": ("く",), "町": ("ちょう", "まち"), "村": ("むら", "そん")}
+# 釧路市阿寒 is also looked up as 阿寒, but 仙台市東部 is not looked up as 東部.
+_PART = re.compile(r".+?[市町村](?![東西南北]部|（)(.+)")
+
+
+class _Entry(BaseModel):
+    name: str
+    en_name: str = Field(default="", alias="enName")
+    kana: str = ""
+    parent: str = ""
+
+
+class _Table(BaseModel):
+    offices: dict[str, _Entry]
+    class10s: dict[str, _Entry] = Field(min_length=1)
+    class15s: dict[str, _Entry]
+    class20s: dict[str, _Entry]
+
+
+@dataclass(frozen=True)
+class ForecastArea:
+    """One class10: the smallest area the agency writes a forecast for.
+
+    Args:
+        code: the class10 code, 130010.
+        office: the office whose forecast file contains it, 130000.
+        name: with the prefecture where the bare name says nothing: 東京地方, 神奈川県東部.
+        english: Tokyo Region; Eastern Region, Kanagawa.
+    """
+
+    code: str
+    office: str
+    name: str
+    english: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """Something a person may ask the weather of.
+
+    Args:
+        name: as in the table, 府中市; a prefecture's own name.
+        bare: the name without 市区町村 or 地方.
+        kana: hiragana; empty for regions.
+        english: the agency's English name.
+        kind: how it ranks when a name is shared: a prefecture before a city before a town before a region.
+        prefecture: where it lies.
+        area: its forecast area.
+        code: the agency's code.
+        aliases: further names, such as the part of a split municipality alone.
+    """
+
+    name: str
+    bare: str
+    kana: str
+    english: str
+    kind: PlaceKind
+    prefecture: Prefecture
+    area: ForecastArea
+    code: str
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def full_name(self) -> str:
+        """The name with its prefecture, which tells it from its namesakes: 広島県府中市."""
+        return self.name if self.kind == "prefecture" else _within(self.prefecture, self.name)
+
+    @property
+    def full_english(self) -> str:
+        """The English name with its prefecture: Fuchu City, Hiroshima."""
+        return self.english if self.kind == "prefecture" else _english_within(self.prefecture, self.english)
+
+
+def read_places(document: object) -> tuple[Place, ...]:
+    """Every place of an area table: prefectures, municipalities (also those the agency splits), and the regions.
+
+    Args:
+        document: the parsed area.json.
+
+    Raises:
+        pydantic.ValidationError: when it is not an area table.
+    """
+    table = _Table.model_validate(document)
+    areas = {code: _forecast_area(code, entry) for code, entry in table.class10s.items()}
+    municipalities = [*_municipalities(table, areas), *_split_municipalities(table, areas)]
+    return (*_prefectures(municipalities, areas), *municipalities, *_regions(table, areas))
+
+
+def _forecast_area(code: str, entry: _Entry) -> ForecastArea:
+    prefecture = PREFECTURES[code[:2]]
+    office = _FORECAST_OFFICE.get(entry.parent, entry.parent)
+    return ForecastArea(
+        code, office, _within(prefecture, entry.name), _english_within(prefecture, entry.en_name or entry.name)
+    )
+
+
+def _within(prefecture: Prefecture, name: str) -> str:
+    return (
+        name
+        if name.startswith(prefecture.bare_name) and not name.endswith(("市", "町", "村"))
+        else prefecture.name + name
+    )
+
+
+def _english_within(prefecture: Prefecture, name: str) -> str:
+    shown = name.startswith(prefecture.english) and not name.endswith(("City", "Town", "Village"))
+    return name if shown else f"{name}, {prefecture.english}"
+
+
+def _municipalities(table: _Table, areas: dict[str, ForecastArea]) -> list[Place]:
+    places: list[Place] = []
+    for code, entry in table.class20s.items():
+        area = areas.get(_class10_above(table, entry.parent))
+        if area is None:
+            continue
+        kind, bare = _kind_and_bare_name(entry.name)
+        places.append(Place(entry.name, bare, entry.kana, entry.en_name, kind, PREFECTURES[code[:2]], area, code))
+    return places
+
+
+def _kind_and_bare_name(name: str) -> tuple[PlaceKind, str]:
+    if name[-1] in _MUNICIPAL_KANA:
+        return "city" if name[-1] in "市区" else "town", name[:-1]
+    part = _PART.fullmatch(name)
+    return "part", part[1] if part else name
+
+
+def _class10_above(table: _Table, class15: str) -> str:
+    entry = table.class15s.get(class15)
+    return entry.parent if entry else class15
+
+
+def _split_municipalities(table: _Table, areas: dict[str, ForecastArea]) -> list[Place]:
+    """Municipalities that the table has only in parts (仙台市東部 and 仙台市西部, the wards of 広島市), as one place.
+
+    The first part is taken for the whole: in the agency's numbering it is the one with the city hall.
+    """
+    groups: defaultdict[str, list[tuple[str, _Entry]]] = defaultdict(list)
+    for code, entry in table.class20s.items():
+        ward = re.fullmatch(r"(.+市).+区", entry.name)
+        if ward:
+            groups[code[:2] + ward[1]].append((code, entry))
+        elif not code.endswith("00"):
+            groups[code[:5]].append((code, entry))
+    wholes = (_whole(members, table, areas) for members in groups.values())
+    return [place for place in wholes if place]
+
+
+def _whole(members: list[tuple[str, _Entry]], table: _Table, areas: dict[str, ForecastArea]) -> Place | None:
+    code, first = min(members, key=lambda member: member[0])
+    area = areas.get(_class10_above(table, first.parent))
+    shared = re.match(r".+[市町村]", _common_beginning([entry.name for _, entry in members]))
+    if area is None or shared is None or any(entry.name == shared[0] for _, entry in members):
+        return None
+    name = shared[0]
+    endings = "|".join(_MUNICIPAL_KANA[name[-1]])
+    kana = re.match(f".+(?:{endings})", _common_beginning([entry.kana for _, entry in members]))
+    english = re.search(r"([\w-]+) (?:City|Town|Village)", first.en_name)
+    kind: PlaceKind = "city" if name.endswith("市") else "town"
+    return Place(
+        name,
+        name[:-1],
+        kana[0] if kana else "",
+        english[0] if english else name,
+        kind,
+        PREFECTURES[code[:2]],
+        area,
+        code,
+    )
+
+
+def _common_beginning(names: list[str]) -> str:
+    shortest = min(names, key=len)
+    agreed = takewhile(lambda at: all(name[at] == shortest[at] for name in names), range(len(shortest)))
+    return shortest[: len(list(agreed))]
+
+
+def _prefectures(municipalities: list[Place], areas: dict[str, ForecastArea]) -> list[Place]:
+    capitals = {(place.prefecture.code, place.name): place.area for place in municipalities}
+    first_areas = {area.code[:2]: area for area in reversed(areas.values())}
+    places: list[Place] = []
+    for prefecture in PREFECTURES.values():
+        area = capitals.get((prefecture.code, prefecture.capital), first_areas.get(prefecture.code))
+        if area:
+            places.append(
+                Place(
+                    prefecture.name,
+                    prefecture.bare_name,
+                    prefecture.kana,
+                    prefecture.english,
+                    "prefecture",
+                    prefecture,
+                    area,
+                    f"{prefecture.code}0000",
+                    (prefecture.bare_kana,),
+                )
+            )
+    return places
+
+
+def _regions(table: _Table, areas: dict[str, ForecastArea]) -> list[Place]:
+    below_office = {entry.parent: areas[code] for code, entry in reversed(table.class10s.items())}
+    levels = (
+        [(code, entry, areas.get(code)) for code, entry in table.class10s.items()],
+        [(code, entry, areas.get(entry.parent)) for code, entry in table.class15s.items()],
+        [(code, entry, below_office.get(code)) for code, entry in table.offices.items()],
+    )
+    return [
+        _region(code, entry, area)
+        for level in levels
+        for code, entry, area in level
+        if area and not entry.name.endswith(("都", "府", "県"))
+    ]
+
+
+def _region(code: str, entry: _Entry, area: ForecastArea) -> Place:
+    bare = re.sub(r"(地方|地域|地区)$", "", entry.name)
+    return Place(entry.name, bare, "", entry.en_name, "region", PREFECTURES[code[:2]], area, code)

@@ -1,0 +1,105 @@
+"""The weather service as MCP tools.
+
+Results go out twice, as MCP wants it: structured, and as text for clients that read only text. The text is the same
+JSON without spaces, because a small model pays for every token of it; for the same reason the tools say little about
+themselves and their schemas carry no titles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, cast
+
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.tools import Tool
+from mcp_types import CallToolResult, TextContent, ToolAnnotations
+from pydantic import BaseModel, Field
+
+from mcp_servers.weather.answers import PlacesAnswer, WeatherAnswer
+from mcp_servers.weather.errors import WeatherError
+from mcp_servers.weather.service import MOST_DAYS, WeatherService, open_weather
+from mcp_servers.weather.settings import Clock, Settings, version
+
+Weather = Context[WeatherService, Any]
+
+Location = Annotated[
+    str, Field(description="Place in Japan, e.g. 東京, 札幌市, Kyoto; with its prefecture if ambiguous")
+]
+# The limits are in the schema only: the service refuses other numbers in a sentence, pydantic would in four lines.
+Days = Annotated[
+    int, Field(description="How many days, from today", json_schema_extra={"minimum": 1, "maximum": MOST_DAYS})
+]
+Name = Annotated[str, Field(description="Place name")]
+
+
+async def get_weather(location: Location, ctx: Weather) -> Annotated[CallToolResult, WeatherAnswer]:
+    """Today's weather at a place in Japan: sky, temperature, chance of rain."""
+    return await _result(_service(ctx).weather(location))
+
+
+async def get_forecast(location: Location, ctx: Weather, days: Days = 3) -> Annotated[CallToolResult, WeatherAnswer]:
+    """Weather forecast for the next days at a place in Japan."""
+    return await _result(_service(ctx).forecast(location, days))
+
+
+async def find_area(name: Name, ctx: Weather) -> Annotated[CallToolResult, PlacesAnswer]:
+    """Which places in Japan a name can mean."""
+    return await _result(_service(ctx).places(name))
+
+
+def create_server(settings: Settings, clock: Clock) -> MCPServer[WeatherService]:
+    """The server, ready to be run on a transport or given to an in-process client.
+
+    Args:
+        settings: how the agency is asked.
+        clock: the time, aware of its zone.
+    """
+
+    @asynccontextmanager
+    async def lifespan(_: MCPServer[WeatherService]) -> AsyncGenerator[WeatherService, None]:
+        async with open_weather(settings, clock) as service:
+            yield service
+
+    return MCPServer(
+        "rkllm-mcp-weather",
+        title="気象庁の天気予報",
+        version=version(),
+        tools=[
+            _tool(get_weather, "天気"),
+            _tool(get_forecast, "天気予報"),
+            _tool(find_area, "地名検索"),
+        ],
+        lifespan=lifespan,
+        log_level="WARNING",
+    )
+
+
+def _tool(function: Callable[..., Any], title: str) -> Tool:
+    annotations = ToolAnnotations(title=title, read_only_hint=True, idempotent_hint=True, open_world_hint=True)
+    tool = Tool.from_function(function, annotations=annotations)
+    return tool.model_copy(update={"parameters": _without_titles(tool.parameters)})
+
+
+def _without_titles(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of the arguments without the titles pydantic adds, which repeat the names."""
+    properties = cast("dict[str, dict[str, Any]]", schema["properties"])
+    bare = {name: {key: value for key, value in part.items() if key != "title"} for name, part in properties.items()}
+    return {key: value for key, value in schema.items() if key != "title"} | {"properties": bare}
+
+
+def _service(ctx: Weather) -> WeatherService:
+    return ctx.request_context.lifespan_context
+
+
+async def _result(answering: Awaitable[BaseModel]) -> CallToolResult:
+    """The answer as a tool result; what cannot be answered is a result the model reads, without the SDK's prefix."""
+    try:
+        answer = await answering
+    except WeatherError as error:
+        return CallToolResult(content=[TextContent(type="text", text=str(error))], is_error=True)
+    return CallToolResult(
+        content=[TextContent(type="text", text=answer.model_dump_json(exclude_none=True))],
+        structured_content=answer.model_dump(mode="json", exclude_none=True),
+    )

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import anyio
+import pytest
+from mcp import Client, StdioServerParameters
+
+from mcp_servers.weather.__main__ import main
+from mcp_servers.weather.settings import settings_from
+from tests.support.fake_jma import NOW_IN_CASES, FakeAgency, cases_folder
+from tests.support.jma_forecasts import JST
+from tests.support.shared import REPOSITORY
+from tests.support.weather_calls import call
+
+EVENING = datetime(2026, 11, 21, 18, 30, tzinfo=JST)
+
+
+@pytest.fixture
+def evening() -> Iterator[FakeAgency]:
+    with FakeAgency(now=EVENING) as agency:
+        yield agency
+
+
+@pytest.mark.anyio
+async def test_the_server_runs_as_a_process_of_its_own(evening: FakeAgency, tmp_path: Path) -> None:
+    process = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "mcp_servers.weather"],
+        cwd=REPOSITORY,
+        env=evening.environment(tmp_path),
+    )
+    with anyio.fail_after(60):
+        async with Client(process) as client:
+            assert {tool.name for tool in (await client.list_tools()).tools} == {
+                "get_weather",
+                "get_forecast",
+                "find_area",
+            }
+            answer = await call(client, "get_weather", location="Sapporo")
+    assert answer.structured["summary"].startswith("札幌市（北海道石狩地方）の今夜(11月21日)の天気は")
+    assert (tmp_path / "rkllm-mcp" / "weather").is_dir()
+
+
+@pytest.mark.anyio
+async def test_the_saved_responses_are_answered_by_a_process(tmp_path: Path) -> None:
+    with FakeAgency(cases_folder()) as fake, anyio.fail_after(60):
+        process = StdioServerParameters(
+            command=sys.executable, args=["-m", "mcp_servers.weather"], cwd=REPOSITORY, env=fake.environment(tmp_path)
+        )
+        async with Client(process) as client:
+            answer = await call(client, "get_weather", location="東京")
+            ambiguous = await call(client, "get_weather", location="府中市")
+    assert NOW_IN_CASES.startswith(answer.structured["days"][0]["date"])
+    assert answer.structured["summary"] == (
+        "東京地方の今夜(1月5日)の天気は晴れ、夜遅くくもり、降水確率は10%、"
+        "明日(1月6日)は晴れ、朝晩くもり、最高気温11度、最低気温2度、降水確率は0%です。"
+    )
+    assert answer.structured["publishing_office"] == "気象庁"
+    assert ambiguous.structured["candidates"] == ["東京都府中市", "広島県府中市"]
+
+
+def test_a_wrong_variable_is_refused_with_advice_before_anything_starts() -> None:
+    finished = subprocess.run(
+        [sys.executable, "-m", "mcp_servers.weather"],
+        cwd=REPOSITORY,
+        env={"WEATHER_NOW": "noon"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    assert finished.returncode == 2
+    assert finished.stderr == ("WEATHER_NOW is 'noon': give a time with its offset, like 2026-11-21T18:00:00+09:00.\n")
+    assert finished.stdout == ""
+
+
+def test_the_program_says_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["--version"])
+    assert left.value.code == 0
+    assert capsys.readouterr().out.strip()
+
+
+def test_the_server_imports_nothing_of_the_assistant() -> None:
+    code = "import sys, mcp_servers.weather.server; print([m for m in sys.modules if m.startswith('rkllm_mcp')])"
+    finished = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, timeout=30, check=True
+    )
+    assert finished.stdout == "[]\n"
+
+
+def test_the_environment_of_the_fake_agency_is_understood(evening: FakeAgency, tmp_path: Path) -> None:
+    settings = settings_from(evening.environment(tmp_path))
+    assert (settings.base_url, settings.cache_folder) == (evening.base_url, tmp_path / "rkllm-mcp" / "weather")
