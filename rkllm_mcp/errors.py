@@ -15,6 +15,7 @@
     │   └── WorkerDiedError          the process that owns the NPU died
     └── ToolboxError             a server cannot be reached or a tool does not exist
         ├── ServerUnavailableError   also a ConnectionError
+        │   └── ServerStartTimeoutError  also a TimeoutError
         └── ToolTimeoutError         also a TimeoutError
 
 Errors carry fields and build their sentence from them; the sentence ends with what the reader can do. A failing tool or
@@ -172,6 +173,10 @@ class ToolboxError(RkllmMcpError):
 
 class ServerUnavailableError(ToolboxError, ConnectionError):
     """A server could not start, did not initialise in time, or is gone."""
+
+
+class ServerStartTimeoutError(ServerUnavailableError, TimeoutError):
+    """A server was not ready in time."""
 
 
 class ToolTimeoutError(ToolboxError, TimeoutError):

@@ -1,0 +1,96 @@
+"""Whatever the SDK, the system or the network raises becomes one clear sentence.
+
+Followed: what ``mcp.Client`` 2.3.0 raises around a connection and a call: ``MCPError``, ``RuntimeError`` (a result that
+    breaks its schema), ``ValidationError``, groups of them, ``OSError``, and the errors of httpx2.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeGuard, cast
+
+from rkllm_mcp.errors import RkllmMcpError
+from rkllm_mcp.tools.servers import ServerSpec
+
+if TYPE_CHECKING:
+    from mcp import MCPError
+
+_MAX_CHARS = 400
+
+
+def leaf(error: BaseException) -> BaseException:
+    """The first error inside nested groups."""
+    # By attribute: the class of groups is built in since Python 3.11 and comes from a backport before.
+    inner = cast("tuple[BaseException, ...]", getattr(error, "exceptions", ()))
+    return leaf(inner[0]) if inner else error
+
+
+def is_connection_closed(error: BaseException) -> bool:
+    """Whether the connection, not the call, has failed: the server is gone, or a legacy HTTP session is."""
+    from mcp_types import CONNECTION_CLOSED
+
+    error = leaf(error)
+    if _is_mcp_error(error):
+        message = error.error.message.lower()
+        return (
+            error.error.code == CONNECTION_CLOSED or "session not found" in message or "session terminated" in message
+        )
+    return isinstance(error, (ConnectionError, EOFError)) or type(error).__module__.split(".")[0] in (
+        "anyio",
+        "httpx2",
+        "httpcore2",
+    )
+
+
+def call_failure(error: Exception) -> str:
+    """Why a call brought no result, for the model to read."""
+    from pydantic import ValidationError
+
+    error_leaf = leaf(error)
+    if _is_mcp_error(error_leaf):
+        return f"The call failed: {_first_line(error_leaf.error.message)} (code {error_leaf.error.code})."
+    if isinstance(error_leaf, ValidationError):
+        return "The server's result is not one that MCP knows; ask its author, or answer without it."
+    return f"The call failed: {_first_line(str(error_leaf)) or type(error_leaf).__name__}"
+
+
+def connect_failure(spec: ServerSpec, error: BaseException, ending: str) -> str:
+    """Why a server did not come up, and what to do, for a person.
+
+    Args:
+        spec: the server.
+        error: what was raised.
+        ending: how its process ended, when it did.
+    """
+    error = leaf(error)
+    if isinstance(error, RkllmMcpError):
+        return str(error)
+    if ending:
+        return f"it {ending} before it was ready; run {_command(spec)} in a terminal to see why"
+    if isinstance(error, FileNotFoundError):
+        missing = spec.command if error.filename in (spec.command, None) else str(error.filename)
+        return f"{missing!r} was not found; install it, or correct the server's command, PATH or cwd"
+    if isinstance(error, (OSError, ValueError)) and spec.transport == "stdio":
+        reason = _first_line(str(error))
+        return f"{spec.command!r} cannot be started: {reason}; correct the server's command, args, env or cwd"
+    if spec.transport == "stdio":
+        return f"the handshake failed: {_detail(error)}; check that {_command(spec)} is an MCP server"
+    return f"{spec.url} cannot be used: {_detail(error)}; check the address, the headers and that the server runs"
+
+
+def _detail(error: BaseException) -> str:
+    message = error.error.message if _is_mcp_error(error) else str(error)
+    return _first_line(message) or type(error).__name__
+
+
+def _command(spec: ServerSpec) -> str:
+    return f"'{' '.join((spec.command, *spec.args))[:120]}'"
+
+
+def _first_line(text: str) -> str:
+    return text.strip().split("\n", 1)[0][:_MAX_CHARS]
+
+
+def _is_mcp_error(error: BaseException) -> TypeGuard[MCPError]:
+    from mcp import MCPError
+
+    return isinstance(error, MCPError)

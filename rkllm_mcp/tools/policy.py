@@ -1,0 +1,81 @@
+"""Which tools of a server are offered, and wrappers around the way to a tool that each change one thing about it.
+
+A wrapper is a ``Caller`` around a ``Caller``; the toolbox decides the order. A wrapper turns a limit into a result that
+the model reads; it never raises because of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Protocol, TypeAlias
+
+import anyio
+
+from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
+from rkllm_mcp.tools.content import cut
+from rkllm_mcp.tools.servers import ServerSpec
+
+# progress, total, message: as the SDK hands it on.
+OnProgress: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None]]
+
+
+class Caller(Protocol):
+    """A way to run one call of a tool."""
+
+    async def call(self, tool: ToolSpec, call: ToolCall, on_progress: OnProgress | None) -> ToolResult:
+        """Run it; a failing tool is a result."""
+        ...
+
+
+def is_offered(spec: ServerSpec, tool: str) -> bool:
+    """Whether ``allowed_tools`` and ``excluded_tools`` let a tool through, by the server's own name of it."""
+    allowed = spec.allowed_tools is None or _matches(tool, spec.allowed_tools)
+    return allowed and not _matches(tool, spec.excluded_tools)
+
+
+def _matches(tool: str, patterns: tuple[str, ...]) -> bool:
+    return any(tool == pattern or fnmatchcase(tool, pattern) for pattern in patterns)
+
+
+@dataclass(frozen=True)
+class TimeLimited:
+    """Stops a call after ``timeout_s`` seconds; the server is told, and stays usable."""
+
+    inner: Caller
+    timeout_s: float
+
+    async def call(self, tool: ToolSpec, call: ToolCall, on_progress: OnProgress | None) -> ToolResult:
+        """The inner result, or one that says how long was waited."""
+        with anyio.move_on_after(self.timeout_s):
+            return await self.inner.call(tool, call, on_progress)
+        text = f"Tool '{call.name}' did not answer within {self.timeout_s:g} s and was stopped."
+        return ToolResult(call.id, call.name, text, is_error=True)
+
+
+@dataclass(frozen=True)
+class SizeLimited:
+    """Cuts what a tool says to ``limit_chars`` characters."""
+
+    inner: Caller
+    limit_chars: int
+
+    async def call(self, tool: ToolSpec, call: ToolCall, on_progress: OnProgress | None) -> ToolResult:
+        """The inner result, cut when it is longer."""
+        result = await self.inner.call(tool, call, on_progress)
+        text, truncated = cut(result.text, self.limit_chars)
+        return replace(result, text=text, truncated=truncated)
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Writes into a result how long it took."""
+
+    inner: Caller
+
+    async def call(self, tool: ToolSpec, call: ToolCall, on_progress: OnProgress | None) -> ToolResult:
+        """The inner result with its ``seconds``."""
+        started = anyio.current_time()
+        result = await self.inner.call(tool, call, on_progress)
+        return replace(result, seconds=anyio.current_time() - started)

@@ -1,0 +1,30 @@
+"""A host as a program of its own: opens a toolbox with one server, says that it is ready, and waits to be told to end.
+
+python -m tests.support.mcp_servers.host BEHAVIOUR
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+
+import anyio
+
+from rkllm_mcp.tools.toolbox import open_toolbox
+from tests.support.mcp_servers.specs import hostile
+
+
+async def main() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    spec = hostile(sys.argv[1], env={"ALIVE": os.environ["ALIVE"]}, stop_grace_s=0.1)
+    async with open_toolbox([spec], on_status=lambda line: print(line, flush=True)) as toolbox:
+        await toolbox.connected()
+        await anyio.sleep_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

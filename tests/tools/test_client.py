@@ -1,0 +1,124 @@
+"""``MCPClient`` as a program uses it that knows nothing else of this package."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any
+
+import anyio
+import pytest
+
+from rkllm_mcp import MCPClient
+from tests.support.mcp_servers.leftovers import Holdings
+from tests.support.mcp_servers.specs import PATIENCE_S
+from tests.support.shared import REPOSITORY
+
+pytestmark = pytest.mark.anyio
+
+
+def client(module: str, *words: str, **settings: Any) -> MCPClient:
+    args = ["-S", "-m", f"tests.support.mcp_servers.{module}", *words]
+    return MCPClient(sys.executable, args, cwd=str(REPOSITORY), **settings)
+
+
+async def test_tools_are_listed_and_called_as_plain_json() -> None:
+    with anyio.fail_after(PATIENCE_S):
+        async with client("tiny") as session:
+            (add,) = [tool for tool in await session.list_tools() if tool["name"] == "add"]
+            number = {"type": "number"}
+            assert add == {
+                "name": "add",
+                "description": "Add two numbers.",
+                "inputSchema": {"type": "object", "properties": {"a": number, "b": number}, "required": ["a", "b"]},
+            }
+            assert await session.call_tool("add", {"a": 20, "b": 5}) == {
+                "content": [{"type": "text", "text": "25"}],
+                "isError": False,
+            }
+            failed = await session.call_tool("fail", {"why": "no"})
+            assert failed == {"content": [{"type": "text", "text": "no"}], "isError": True}
+            assert (await session.call_tool("unheard_of"))["isError"] is True
+
+
+def test_it_works_under_a_plain_asyncio_run() -> None:
+    async def main() -> str:
+        async with client("tiny", "legacy") as session:
+            return (await session.call_tool("add", {"a": 1, "b": 1}))["content"][0]["text"]
+
+    assert asyncio.run(main()) == "2"
+
+
+async def test_a_server_that_cannot_start_is_a_connection_error() -> None:
+    with anyio.fail_after(PATIENCE_S), pytest.raises(ConnectionError, match="'no-such-program' was not found"):
+        async with MCPClient("no-such-program"):
+            pass
+    with (
+        anyio.fail_after(PATIENCE_S),
+        pytest.raises(ConnectionError, match=r"exited with code 3(.|\n)*fatal: no API key"),
+    ):
+        async with client("hostile", "exits"):
+            pass
+
+
+async def test_a_server_that_is_not_ready_in_time_is_a_connection_error_and_a_timeout() -> None:
+    for kind in (ConnectionError, TimeoutError):
+        with anyio.fail_after(PATIENCE_S), pytest.raises(kind, match=r"not ready within 0.3 s"):
+            async with client("hostile", "silent", timeout_s=0.3):
+                pass
+
+
+async def test_methods_need_an_open_session() -> None:
+    session = client("tiny")
+    for attempt in (session.list_tools, lambda: session.call_tool("add")):
+        with pytest.raises(ConnectionError, match="is not open"):
+            await attempt()
+    with anyio.fail_after(PATIENCE_S):
+        async with session:
+            pass
+        with pytest.raises(ConnectionError, match="is not open"):
+            await session.call_tool("add", {"a": 1, "b": 1})
+
+
+async def test_a_call_that_outlasts_its_limit_is_a_timeout_and_the_session_stays_open() -> None:
+    with anyio.fail_after(PATIENCE_S):
+        async with client("tiny", timeout_s=0.5, connect_timeout_s=PATIENCE_S) as session:
+            with pytest.raises(TimeoutError, match=r"'wait' .* did not answer within 0.5 s"):
+                await session.call_tool("wait")
+            assert (await session.call_tool("cancellations"))["content"][0]["text"] == "wait"
+
+
+async def test_a_server_that_dies_is_a_connection_error() -> None:
+    with anyio.fail_after(PATIENCE_S):
+        async with client("hostile", "dying") as session:
+            with pytest.raises(ConnectionError, match="killed by SIGKILL"):
+                await session.call_tool("die")
+            with pytest.raises(ConnectionError, match="killed by SIGKILL"):
+                await session.call_tool("echo", {"text": "x"})
+
+
+async def test_clients_are_closed_in_any_order_and_in_any_task() -> None:
+    with anyio.fail_after(PATIENCE_S):
+        first, second = client("tiny"), client("tiny")
+        await first.__aenter__()
+        await second.__aenter__()
+        before = Holdings()
+        await first.__aexit__(None, None, None)
+        assert (await second.call_tool("add", {"a": 1, "b": 1}))["isError"] is False
+        await asyncio.create_task(second.aclose())
+        assert len(Holdings().children) == len(before.children) - 2
+
+
+async def test_a_client_can_be_opened_again_after_it_was_closed() -> None:
+    session = client("tiny")
+    with anyio.fail_after(PATIENCE_S):
+        for _ in range(2):
+            async with session:
+                assert len(await session.list_tools()) == 7
+
+
+def test_a_command_or_a_url_is_needed() -> None:
+    with pytest.raises(ValueError, match="either a command or a url"):
+        MCPClient()
+    with pytest.raises(ValueError, match="either a command or a url"):
+        MCPClient("x", url="http://127.0.0.1:1/mcp")

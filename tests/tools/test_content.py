@@ -1,0 +1,91 @@
+"""MCP content to what the model reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rkllm_mcp.tools.content import cut, result_text
+
+
+def text(*texts: str) -> list[dict[str, Any]]:
+    return [{"type": "text", "text": text} for text in texts]
+
+
+PRETTY = '{\n  "city": "\\u6771\\u4eac",\n  "days": [\n    1,\n    2\n  ]\n}'
+COMPACT = '{"city":"東京","days":[1,2]}'
+VALUE = {"city": "東京", "days": [1, 2]}
+
+CASES: dict[str, tuple[dict[str, Any], str]] = {
+    "texts are joined": ({"content": text("one", "two")}, "one\ntwo"),
+    "indented JSON is written compactly": ({"content": text(PRETTY)}, COMPACT),
+    "what only begins like JSON stays": ({"content": text("[note] {x}", "{broken")}, "[note] {x}\n{broken"),
+    "numbers and strings stay as they are written": ({"content": text("1.50", '"x"')}, '1.50\n"x"'),
+    "structured content alone is shown": ({"content": [], "structuredContent": VALUE}, COMPACT),
+    "structured content that the text repeats is shown once": (
+        {"content": text(PRETTY), "structuredContent": VALUE},
+        COMPACT,
+    ),
+    "a value wrapped as result is unwrapped": (
+        {"content": text("sunny"), "structuredContent": {"result": "sunny"}},
+        "sunny",
+    ),
+    "a list sent as one text per element is shown as a list": (
+        {"content": text("1", "2"), "structuredContent": {"result": [1, 2]}},
+        "[1,2]",
+    ),
+    "a text that says it better wins over structured content": (
+        {"content": text("It is sunny in 東京."), "structuredContent": VALUE},
+        "It is sunny in 東京.",
+    ),
+    "an image becomes a line": (
+        {"content": [{"type": "image", "data": "A" * 4000, "mimeType": "image/png"}]},
+        "[image: image/png, 3.0 kB, not shown]",
+    ),
+    "a sound becomes a line": (
+        {"content": [{"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}]},
+        "[audio: audio/wav, 3 bytes, not shown]",
+    ),
+    "an image beside structured content is told of": (
+        {
+            "content": [*text(PRETTY), {"type": "image", "data": "AAAA", "mimeType": "image/png"}],
+            "structuredContent": VALUE,
+        },
+        f"{COMPACT}\n[image: image/png, 3 bytes, not shown]",
+    ),
+    "a link becomes a line": (
+        {"content": [{"type": "resource_link", "uri": "file:///a", "name": "a", "mimeType": "text/plain", "size": 9}]},
+        "[resource a: file:///a, text/plain, 9 bytes]",
+    ),
+    "the text of a resource is shown": (
+        {"content": [{"type": "resource", "resource": {"uri": "file:///a", "text": "hello"}}]},
+        "[resource file:///a]\nhello",
+    ),
+    "the bytes of a resource become a line": (
+        {"content": [{"type": "resource", "resource": {"uri": "x:y", "blob": "A" * 4_000_000}}]},
+        "[resource x:y: unknown type, 3.0 MB, not shown]",
+    ),
+    "nothing is said to be nothing": ({"content": []}, "(no output)"),
+    "an error without words gets some": (
+        {"content": text(" "), "isError": True},
+        "The tool failed without saying why.",
+    ),
+    "half a character is replaced": ({"content": text("cut \ud83d")}, "cut ?"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_the_model_reads(name: str) -> None:
+    result, read = CASES[name]
+    assert result_text(result) == read
+
+
+def test_deeply_nested_json_is_left_as_it_is() -> None:
+    nested = "[" * 100_000
+    assert result_text({"content": text(nested)}) == nested
+
+
+def test_a_long_text_is_cut_with_a_remark() -> None:
+    assert cut("12345", 5) == ("12345", False)
+    assert cut("1234567", 5) == ("12345\n… truncated, 2 more characters", True)
