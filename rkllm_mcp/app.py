@@ -29,6 +29,7 @@ from rkllm_mcp.prompt.conversation import PromptPart
 from rkllm_mcp.providers import ResponseOptions
 from rkllm_mcp.providers.rkllm import RkllmModel
 from rkllm_mcp.runtime.engine import Engine, open_engine
+from rkllm_mcp.availability import ineffective, refuse_unprotected
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
 
 logger = logging.getLogger(__name__)
@@ -80,6 +81,7 @@ class App:
         self._tasks = tasks
         self._chat_model = RkllmModel(engine, model_form(config, model))
         self._jobs: dict[str, _Job] = {}
+        self._has_announced = False
 
     def new_conversation(self, system: str | None = None) -> Conversation:
         """A conversation that begins with the system text: ``system``, or the configuration's."""
@@ -122,6 +124,16 @@ class App:
             return False
         job.scope.cancel()
         return True
+
+    def starting(self) -> tuple[Status, ...]:
+        """What is being started, to be shown to whoever waits; empty from the second time on."""
+        if self._has_announced:
+            return ()
+        self._has_announced = True
+        lines = [f"[NPU: Loading model '{self.model.name}']"]
+        if count := len(self.toolbox.servers()):
+            lines.append(f"[MCP: Connecting to {count} server{'s' if count > 1 else ''}]")
+        return tuple(map(Status, lines))
 
     async def ready(self) -> None:
         """Wait until the model is loaded and every server is connected or has failed.
@@ -186,7 +198,8 @@ class App:
 
     async def _wait_until_ready(self, emit: Emit) -> None:
         if not self.engine.is_ready:
-            await emit(Status(f"[NPU: Loading model '{self.model.name}']"))
+            for status in self.starting():
+                await emit(status)
         await self.ready()
 
     def _forced_tool(self, options: ReplyOptions) -> str | None:
@@ -215,8 +228,12 @@ async def open_app(config: Config, *, status: StatusSink | None = None) -> Async
 
     Raises:
         ModelNotFoundError: there is no such model, or it lacks a file.
-        RuntimeUnusableError: there is no runtime that can be loaded.
+        ConfigError: the configuration wants a protection that this version does not have.
     """
+    refuse_unprotected(config)
+    for line in ineffective(config):
+        if status is not None:
+            status(line)
     model = chosen_model(config)
     settings = engine_settings(config, model)
     # The engine comes first: its process loads the model while this one imports what servers need.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,10 +21,10 @@ PROMPT = r"\x1b\[\?2004h"
 
 
 @contextmanager
-def chat(demo: Demo) -> Iterator[Terminal]:
+def chat(demo: Demo) -> Generator[Terminal, None, None]:
     """The chat in a pseudo-terminal; killed at the end if it is still there."""
     command = demo.command("chat")
-    terminal = pexpect.spawn(
+    terminal: Terminal = pexpect.spawn(
         command[0],
         command[1:],
         env={**demo.environment, "TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1"},  # pyright: ignore[reportArgumentType]

@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.demo_app import (
+    NO_VARIABLES,
     TIME_SERVER,
+    Json,
+    PythonServer,
     command_line,
     descendants,
     events_of,
@@ -92,7 +95,7 @@ def test_json_events_come_in_order_and_the_second_round_prefills_only_what_is_ne
 
 
 def test_the_same_question_gives_the_same_events_on_every_runtime(tmp_path: Path) -> None:
-    seen = []
+    seen: list[list[Json]] = []
     for abi in ABIS:
         demo = make_demo(tmp_path / abi)
         result = demo.run("run", "--json", "火星は今何時？", environment={"RKLLM_EMULATOR_ABI": abi})
@@ -115,7 +118,7 @@ def test_a_question_may_come_from_a_pipe_and_tools_may_be_left_out(tmp_path: Pat
 
 
 def test_a_server_that_cannot_start_is_said_with_its_last_words_and_the_rest_goes_on(tmp_path: Path) -> None:
-    broken = ("broken", ("-c", "import sys; sys.exit('no database here')"), {})
+    broken: PythonServer = ("broken", ("-c", "import sys; sys.exit('no database here')"), NO_VARIABLES)
     result = make_demo(tmp_path, [broken, TIME_SERVER]).run("run", "What time is it in Paris?")
     assert result.returncode == 0, result.stderr
     assert "◆ In Europe/Paris it is " in result.stdout
@@ -149,7 +152,7 @@ def test_a_worker_killed_in_the_middle_of_an_answer_is_named(tmp_path: Path, sig
 
 
 def test_a_tool_server_killed_in_the_middle_of_a_call_is_something_the_model_explains(tmp_path: Path) -> None:
-    demo = make_demo(tmp_path, [("time", ("-c", HANGING_TOOL), {})])
+    demo = make_demo(tmp_path, [("time", ("-c", HANGING_TOOL), NO_VARIABLES)])
     with demo.started("run", "--json", "What time is it?") as process:
         assert process.stdout is not None
         lines: list[str] = []
@@ -169,7 +172,7 @@ def test_a_tool_server_killed_in_the_middle_of_a_call_is_something_the_model_exp
 
 
 def test_a_tool_that_takes_too_long_becomes_a_result(tmp_path: Path) -> None:
-    demo = make_demo(tmp_path, [("time", ("-c", HANGING_TOOL), {})], extra="")
+    demo = make_demo(tmp_path, [("time", ("-c", HANGING_TOOL), NO_VARIABLES)], extra="")
     demo.config.write_text(demo.config.read_text("utf-8") + "timeout_s = 0.5\n", encoding="utf-8")
     result = demo.run("run", "--json", "What time is it?")
     events = events_of(result.stdout)
@@ -183,7 +186,7 @@ def test_a_tool_that_takes_too_long_becomes_a_result(tmp_path: Path) -> None:
 def test_a_command_that_is_stopped_leaves_nothing_running(
     tmp_path: Path, signal_number: signal.Signals, code: int
 ) -> None:
-    demo = make_demo(tmp_path, [("time", ("-c", HANGING_TOOL), {})])
+    demo = make_demo(tmp_path, [("time", ("-c", HANGING_TOOL), NO_VARIABLES)])
     with demo.started("run", "--json", "What time is it?") as process:
         assert process.stdout is not None
         for line in process.stdout:

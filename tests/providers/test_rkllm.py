@@ -98,7 +98,6 @@ async def test_a_runtime_that_prefills_more_than_expected_is_reported() -> None:
     conversation = question()
     await respond(model, conversation)
     engine.forget()
-    engine._cache = [-1]  # warm, and of no use
     conversation.add(Message("user", "more"))
     events = await respond(model, conversation)
     total = len(engine.prompts[1])

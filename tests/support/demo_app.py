@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +14,11 @@ from typing import Any
 
 from tests.support.shared import REPOSITORY
 
-TIME_SERVER = ("time", ("-m", "mcp_server_time"), {})
 Json = dict[str, Any]
+# name, arguments of Python, environment
+PythonServer = tuple[str, tuple[str, ...], Mapping[str, str]]
+NO_VARIABLES: Mapping[str, str] = {}
+TIME_SERVER: PythonServer = ("time", ("-m", "mcp_server_time"), NO_VARIABLES)
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,9 @@ class Demo:
         )
 
     @contextmanager
-    def started(self, *arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
+    def started(
+        self, *arguments: str, environment: Mapping[str, str] | None = None
+    ) -> Generator[subprocess.Popen[str], None, None]:
         """Start a command with its output in pipes; it is killed at the end if it is still there."""
         with subprocess.Popen(
             self.command(*arguments),
@@ -68,13 +73,14 @@ class Demo:
 
 def make_demo(
     folder: Path,
-    servers: Sequence[tuple[str, tuple[str, ...], Mapping[str, str]]] = (TIME_SERVER,),
+    servers: Sequence[PythonServer] = (TIME_SERVER,),
     *,
+    model: str = "",
     extra: str = "",
     speed: str = "flat",
 ) -> Demo:
     """A configuration in ``folder`` with Python ``servers`` (name, arguments, environment), and a home of its own."""
-    lines = ['[model]\nname = "demo"\n[runtime]\nlibrary = "emulator"\n', extra]
+    lines = [f'[model]\nname = "demo"\n{model}[runtime]\nlibrary = "emulator"\n', extra]
     for name, arguments, env in servers:
         lines.append(
             f'\n[[servers]]\nname = "{name}"\ncommand = "${{PYTHON}}"\nargs = {json.dumps(list(arguments))}\n'

@@ -29,7 +29,7 @@ class ScriptedEngine:
 
     def forget(self) -> None:
         """Lose the cache without telling anyone, as a runtime that does not match prefixes would."""
-        self._cache = []
+        self._cache = [-1]  # warm, and of no use
 
     async def generate(
         self, tokens: Sequence[int], options: GenerationOptions | None = None
