@@ -15,7 +15,7 @@ from rkllm_mcp.config import load_config
 from rkllm_mcp.errors import ConfigError, ModelNotFoundError, UsageError
 from rkllm_mcp.events import End, Event, Status, Text
 from rkllm_mcp.messages import Conversation
-from tests.support.demo_app import PythonServer, descendants, make_demo
+from tests.support.demo_app import PythonServer, descendants, make_demo, open_descriptors
 
 pytestmark = pytest.mark.anyio
 
@@ -143,10 +143,10 @@ async def test_a_protection_that_is_missing_is_an_error_before_anything_starts(t
 
 
 async def test_closing_leaves_no_process_and_no_descriptor(tmp_path: Path) -> None:
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = open_descriptors()
     for _ in range(2):
         async with demo_app(tmp_path) as app:
             await app.ready()
             assert descendants(os.getpid())
         assert descendants(os.getpid()) == set()
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert open_descriptors() == before

@@ -131,6 +131,11 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
+def open_descriptors() -> int:
+    """How many descriptors this process holds."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 def command_line(pid: int) -> str:
     """How a process was started; empty when it is gone."""
     try:
