@@ -1,0 +1,129 @@
+"""The check-up: everything an answer needs, from the chip to the tools, each with what to do about it.
+
+``examine`` is a list of checks run in order. A check that fails in a way nobody foresaw becomes a finding that says
+so. On a machine without an NPU the same checks run; with the emulated runtime what only an NPU needs is told, and is
+no fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+from rkllm_mcp.board.finding import Finding, FindingStatus, ModelReport, ServerReport, Subjects
+from rkllm_mcp.board.machine import Machine
+from rkllm_mcp.board.npu import check_clock, check_device, check_driver, check_load, check_soc, soc_of
+from rkllm_mcp.board.system import (
+    check_gomp,
+    check_governors,
+    check_kernel,
+    check_memory,
+    check_memory_clock,
+    check_open_files,
+    check_temperature,
+)
+
+_Check = tuple[str, Callable[[], Iterable[Finding]]]
+
+# How to get the programs that servers are usually started with.
+_PROGRAMS = {
+    "npx": "Install Node.js 20 or newer.",
+    "node": "Install Node.js 20 or newer.",
+    "uvx": "Install uv: pip install uv",
+    "uv": "Install uv: pip install uv",
+    "docker": "Install Docker.",
+    "python": 'Write command = "${PYTHON}" for the Python that runs rkllm-mcp.',
+}
+
+
+def examine(machine: Machine, subjects: Subjects) -> list[Finding]:
+    """Look at everything; never raises.
+
+    Args:
+        machine: where.
+        subjects: the configuration, the library, the model and the servers, as the composition root found them.
+    """
+    findings: list[Finding] = []
+    emulated = subjects.library.emulated
+    for name, check in _npu_checks(machine, on_board=soc_of(machine) is not None):
+        found = _run(name, check)
+        findings += [_excused(finding) for finding in found] if emulated else found
+    for name, check in _host_checks(machine, subjects):
+        findings += _run(name, check)
+    return findings
+
+
+def worst(findings: Iterable[Finding]) -> FindingStatus:
+    """The gravest status: ``fail``, ``warn`` or ``ok``."""
+    statuses = {finding.status for finding in findings}
+    return "fail" if "fail" in statuses else "warn" if "warn" in statuses else "ok"
+
+
+def _npu_checks(machine: Machine, *, on_board: bool) -> list[_Check]:
+    """What only a run on the NPU needs; the clocks matter, and can be judged, on a board alone."""
+    checks: list[_Check] = [
+        ("soc", lambda: check_soc(machine)),
+        ("kernel", lambda: check_kernel(machine)),
+        ("npu driver", lambda: check_driver(machine)),
+        ("npu device", lambda: check_device(machine)),
+        ("npu load", lambda: check_load(machine)),
+    ]
+    if on_board:
+        checks += [
+            ("npu clock", lambda: check_clock(machine)),
+            ("cpu governor", lambda: check_governors(machine)),
+            ("memory clock", lambda: check_memory_clock(machine)),
+            ("temperature", lambda: check_temperature(machine)),
+        ]
+    return [*checks, ("libgomp", lambda: check_gomp(machine)), ("open files", lambda: check_open_files(machine))]
+
+
+def _host_checks(machine: Machine, subjects: Subjects) -> list[_Check]:
+    return [
+        ("memory", lambda: check_memory(machine, subjects.model.file_bytes)),
+        ("configuration", lambda: [Finding("configuration", "info", subjects.configuration)]),
+        ("runtime library", lambda: _check_library(subjects)),
+        ("model", lambda: _check_model(subjects.model)),
+        ("servers", lambda: _check_servers(subjects.servers)),
+    ]
+
+
+def _run(name: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    try:
+        return list(check())
+    except Exception as error:  # noqa: BLE001  # a doctor that dies of its patient is no use
+        return [Finding(name, "unknown", f"could not be looked at: {type(error).__name__}: {error}")]
+
+
+def _excused(finding: Finding) -> Finding:
+    """The same finding where no NPU is needed: told, and no fault."""
+    if finding.status not in {"fail", "warn"}:
+        return finding
+    return replace(finding, status="info", remedy="Not needed by the emulated runtime.")
+
+
+def _check_library(subjects: Subjects) -> Iterator[Finding]:
+    library = subjects.library
+    yield Finding("runtime library", library.status, library.found, library.remedy)
+
+
+def _check_model(model: ModelReport) -> Iterator[Finding]:
+    if model.problem:
+        yield Finding("model", "fail", model.problem, model.remedy)
+        return
+    kind = "emulated, a script and no real model" if model.emulated else f"{model.file_bytes / 2**30:.2f} GiB"
+    yield Finding("model", "ok", f"{model.name} ({kind}), {model.context_tokens} tokens of context")
+
+
+def _check_servers(servers: tuple[ServerReport, ...]) -> Iterator[Finding]:
+    if not servers:
+        yield Finding("servers", "info", "none configured", "Add one: rkllm-mcp servers add NAME -- COMMAND ARGS")
+    for server in servers:
+        name = f"server {server.name}"
+        if not server.enabled:
+            yield Finding(name, "info", f"switched off: {server.how}")
+        elif server.command and server.program is None:
+            remedy = _PROGRAMS.get(server.command, f"Install {server.command}, or correct 'command'.")
+            yield Finding(name, "warn", f"{server.command} is not installed, so the server is skipped", remedy)
+        else:
+            yield Finding(name, "ok", server.how)

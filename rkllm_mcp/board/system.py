@@ -1,0 +1,133 @@
+"""The rest of the board: clocks, temperature, limits and memory, in the light of the model's size.
+
+Source: Rockchip's fix_freq scripts (which clocks decide the speed), the demo of rknn-llm (open files), rknn-llm #62
+(``Too many open files``), the library's own dependencies (libgomp).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from rkllm_mcp.board.finding import Finding
+from rkllm_mcp.board.machine import Machine
+
+# The demo raises the limit to 102400; loading maps some thousands of buffers.
+OPEN_FILES_WANTED = 16384
+# Cores slow down from about 85 degrees on with the vendor's trip points.
+HOT_MILLIDEGREES = 85_000
+# KV cache, runtime and the host beside the weights; a fifth of the weights on the published models of 1 to 4 GB.
+MEMORY_MARGIN = 1.2
+
+_GOMP = "libgomp.so.1"
+_LIBRARY_FOLDERS = ("lib", "lib64", "usr/lib", "usr/lib64", "usr/local/lib")
+
+
+def check_kernel(machine: Machine) -> Iterator[Finding]:
+    """Which kernel runs."""
+    release = machine.text("proc/sys/kernel/osrelease")
+    if release:
+        yield Finding("kernel", "info", release)
+
+
+def check_governors(machine: Machine) -> Iterator[Finding]:
+    """Whether the processor's cores run at full speed; tokens are chosen on them."""
+    policies = machine.glob("sys/devices/system/cpu/cpufreq/policy*")
+    found = [
+        f"{policy.name} {machine.text(f'{machine.inside(policy)}/scaling_governor') or 'unknown'}"
+        for policy in policies
+    ]
+    if not found:
+        return
+    slow = [entry for entry in found if entry.split()[-1] not in {"performance", "userspace"}]
+    remedy = (
+        "For full speed: echo performance | sudo tee /sys/devices/system/cpu/cpufreq/policy*/scaling_governor"
+        if slow
+        else ""
+    )
+    yield Finding("cpu governor", "warn" if slow else "ok", ", ".join(found), remedy)
+
+
+def check_memory_clock(machine: Machine) -> Iterator[Finding]:
+    """Whether the memory runs at full speed; decoding is bound by it."""
+    if not machine.exists("sys/class/devfreq/dmc"):
+        remedy = (
+            "The firmware does not scale the memory clock, and may leave it low; try the board maker's newest image."
+        )
+        yield Finding("memory clock", "warn", "no /sys/class/devfreq/dmc", remedy)
+        return
+    governor = machine.text("sys/class/devfreq/dmc/governor")
+    hertz = machine.number("sys/class/devfreq/dmc/cur_freq")
+    found = f"{hertz / 1e6:.0f} MHz, governor {governor}" if hertz is not None else f"governor {governor}"
+    slow = governor not in {"performance", "userspace"}
+    remedy = "For full speed: echo performance | sudo tee /sys/class/devfreq/dmc/governor" if slow else ""
+    yield Finding("memory clock", "warn" if slow else "ok", found, remedy)
+
+
+def check_temperature(machine: Machine) -> Iterator[Finding]:
+    """The hottest place on the chip."""
+    zones: list[tuple[int, str]] = []
+    for zone in machine.glob("sys/class/thermal/thermal_zone*"):
+        millidegrees = machine.number(f"{machine.inside(zone)}/temp")
+        if millidegrees is not None:
+            zones.append((millidegrees, machine.text(f"{machine.inside(zone)}/type") or zone.name))
+    if not zones:
+        return
+    millidegrees, name = max(zones)
+    found = f"{millidegrees / 1000:.0f} °C ({name})"
+    if millidegrees >= HOT_MILLIDEGREES:
+        yield Finding("temperature", "warn", found, "The chip slows down when it is hot; cool it.")
+    else:
+        yield Finding("temperature", "ok", found)
+
+
+def check_open_files(machine: Machine) -> Iterator[Finding]:
+    """How many files a process may open; a model is mapped in thousands of pieces."""
+    line = re.search(r"^Max open files\s+(\S+)\s+(\S+)", machine.text("proc/self/limits") or "", re.MULTILINE)
+    if line is None:
+        yield Finding("open files", "unknown", "/proc/self/limits is not readable")
+        return
+    soft, hard = line.groups()
+    found = f"at most {soft}, up to {hard} on request"
+    # A process may raise its own limit up to the hard one, and the runtime's process does.
+    if hard == "unlimited" or int(hard) >= OPEN_FILES_WANTED:
+        yield Finding("open files", "ok", found)
+    else:
+        remedy = "Raise it: 'LimitNOFILE=102400' in the service, or nofile in /etc/security/limits.conf."
+        yield Finding("open files", "warn", found, remedy)
+
+
+def check_memory(machine: Machine, model_bytes: int) -> Iterator[Finding]:
+    """Whether the model fits into the memory that is free."""
+    line = re.search(r"^MemAvailable:\s+(\d+) kB", machine.text("proc/meminfo") or "", re.MULTILINE)
+    if line is None:
+        yield Finding("memory", "unknown", "/proc/meminfo does not say what is available")
+        return
+    available = int(line.group(1)) * 1024
+    found = f"{_gib(available)} available"
+    if not model_bytes:
+        yield Finding("memory", "info", found)
+        return
+    found = f"{found}, the model is {_gib(model_bytes)}"
+    if available >= model_bytes * MEMORY_MARGIN:
+        yield Finding("memory", "ok", found)
+    elif available >= model_bytes:
+        yield Finding("memory", "warn", found, "It is tight; end other programs.")
+    else:
+        yield Finding("memory", "fail", found, "End other programs, or take a smaller model.")
+
+
+def check_gomp(machine: Machine) -> Iterator[Finding]:
+    """The one library that librkllmrt.so needs and a small system may lack."""
+    patterns = [f"{folder}/{_GOMP}" for folder in _LIBRARY_FOLDERS] + [
+        f"{folder}/*/{_GOMP}" for folder in _LIBRARY_FOLDERS
+    ]
+    places = [place for pattern in patterns for place in machine.glob(pattern)]
+    if places:
+        yield Finding("libgomp", "ok", machine.name_of(places[0]))
+    else:
+        yield Finding("libgomp", "fail", f"no {_GOMP}", "Install it: sudo apt install libgomp1")
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB" if count >= 2**27 else f"{count / 2**20:.1f} MiB"

@@ -1,0 +1,206 @@
+"""Servers as other hosts write them become ``[[servers]]``: the ``{"mcpServers": {NAME: {...}}}`` of Claude Desktop.
+
+Rules: an entry may use the keys of other hosts and this project's own; keys that mean nothing here are dropped by
+name, and a key that nobody knows is left for the check that refuses it. A ``timeout`` of 1000 and more is in
+milliseconds, as most hosts write it, and below that in seconds. In ``headers`` a variable of the environment is filled
+in, any other ``${name}`` stays a placeholder.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from rkllm_mcp.config.expansion import expand_known
+from rkllm_mcp.config.servers import SERVER_KEYS, TRANSPORT_SPELLINGS, TRANSPORTS, transport_of
+from rkllm_mcp.errors import ConfigError
+
+# What other hosts keep beside mcpServers in the same file, and in an entry; none of it changes which tools there are.
+FOREIGN_TOP_KEYS = frozenset({"$schema", "globalShortcut", "preferences", "inputs", "scale", "locale", "theme"})
+FOREIGN_ENTRY_KEYS = frozenset(
+    {
+        "$schema",
+        "autoStart",
+        "color",
+        "comment",
+        "description",
+        "gallery",
+        "icon",
+        "id",
+        "note",
+        "title",
+        "trust",
+        "version",
+    }
+)
+MILLISECONDS_FROM = 1000
+
+
+@dataclass
+class Entry:
+    """One server as a table of ours, and how its writer named things, for errors.
+
+    Args:
+        table: keys of ``[[servers]]``.
+        label: where it stands, such as ``mcpServers.weather`` or ``servers[1]``.
+        written: our key -> the key that stands in the file.
+    """
+
+    table: dict[str, Any]
+    label: str
+    written: dict[str, str] = field(default_factory=dict[str, str])
+
+
+def _as_is(value: Any, env: Mapping[str, str]) -> Any:  # noqa: ARG001  # every converter has these two
+    return value
+
+
+def _negated(value: Any, env: Mapping[str, str]) -> Any:  # noqa: ARG001
+    return not value if isinstance(value, bool) else value
+
+
+def _seconds(value: Any, env: Mapping[str, str]) -> Any:  # noqa: ARG001
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return value
+    return value / 1000 if value >= MILLISECONDS_FROM else float(value)
+
+
+def _headers(value: Any, env: Mapping[str, str]) -> Any:
+    pairs = value
+    if isinstance(value, list):
+        pairs = dict(_header(item) for item in cast("list[Any]", value))
+    if not isinstance(pairs, dict):
+        return pairs
+    table = cast("dict[str, Any]", pairs)
+    return {name: expand_known(text, env) if isinstance(text, str) else text for name, text in table.items()}
+
+
+def _header(item: Any) -> tuple[str, Any]:
+    if isinstance(item, str):
+        name, _, text = item.partition(":")
+        return name.strip(), text.strip()
+    if isinstance(item, dict):
+        table = cast("dict[str, Any]", item)
+        return str(table.get("name", table.get("key", ""))), table.get("value")
+    return str(item), None
+
+
+_Converter = Callable[[Any, Mapping[str, str]], Any]
+# Their key -> ours, and how the value changes.
+_KEYS: Mapping[str, tuple[str, _Converter]] = {
+    "type": ("transport", _as_is),
+    "headers": ("headers_template", _headers),
+    "disabled": ("enabled", _negated),
+    "timeout": ("timeout_s", _seconds),
+    "alwaysAllow": ("always_allow", _as_is),
+    "autoApprove": ("always_allow", _as_is),
+    "allowedTools": ("allowed_tools", _as_is),
+    "includeTools": ("allowed_tools", _as_is),
+    "excludedTools": ("excluded_tools", _as_is),
+    "excludeTools": ("excluded_tools", _as_is),
+    "disabledTools": ("excluded_tools", _as_is),
+    "serverUrl": ("url", _as_is),
+    "httpUrl": ("url", _as_is),
+    "inheritEnv": ("inherit_env", _as_is),
+}
+
+
+def entries_of(raw: Mapping[str, Any], env: Mapping[str, str], source: str) -> list[Entry]:
+    """All servers of a parsed file, in our spelling: ``servers`` first, then ``mcpServers``.
+
+    Raises:
+        ConfigError: ``servers`` or ``mcpServers`` is not what it must be, or an entry names an unknown transport.
+    """
+    entries: list[Entry] = []
+    ours = raw.get("servers", [])
+    if isinstance(ours, list):
+        entries += [_ours(item, f"servers[{index}]", source) for index, item in enumerate(cast("list[Any]", ours))]
+    elif isinstance(ours, dict):
+        entries += _theirs("servers", cast("dict[str, Any]", ours), env, source)
+    else:
+        raise ConfigError(
+            source, "servers", f"{ours!r}", "a list of tables is allowed: [[servers]] with name and command or url"
+        )
+    theirs = raw.get("mcpServers", {})
+    if not isinstance(theirs, dict):
+        raise ConfigError(source, "mcpServers", f"{theirs!r}", 'an object is allowed: {"NAME": {"command": "…"}}')
+    entries += _theirs("mcpServers", cast("dict[str, Any]", theirs), env, source)
+    return entries
+
+
+def _ours(item: Any, label: str, source: str) -> Entry:
+    if not isinstance(item, dict):
+        raise ConfigError(source, label, f"{item!r}", "a table is allowed, with name and command or url")
+    entry = Entry(dict(cast("dict[str, Any]", item)), label)
+    _settle_transport(entry, source)
+    return entry
+
+
+def _theirs(top: str, servers: Mapping[str, Any], env: Mapping[str, str], source: str) -> list[Entry]:
+    entries: list[Entry] = []
+    for name, item in servers.items():
+        label = f"{top}.{name}"
+        if not isinstance(item, dict):
+            raise ConfigError(source, label, f"{item!r}", "an object is allowed, with command or url")
+        entries.append(_their_entry(name, cast("dict[str, Any]", item), label, env, source))
+    return entries
+
+
+def _their_entry(name: str, item: Mapping[str, Any], label: str, env: Mapping[str, str], source: str) -> Entry:
+    entry = Entry({"name": name}, label)
+    for key, value in item.items():
+        if key in FOREIGN_ENTRY_KEYS or key.startswith(("_", "//")):
+            continue
+        ours, convert = _KEYS.get(key, (key, _as_is))
+        if ours in entry.written:
+            raise ConfigError(
+                source,
+                f"{label}.{key}",
+                "a second spelling of one key",
+                f"'{entry.written[ours]}' is there; keep one of the two",
+            )
+        entry.table[ours] = convert(value, env)
+        entry.written[ours] = key
+    if entry.table.get("command") == "" and "url" in entry.table:
+        del entry.table["command"]  # some hosts write an empty command beside a url
+    _settle_transport(entry, source)
+    return entry
+
+
+def _refuse_misspelt(entry: Entry, source: str) -> None:
+    """Name the key that was meant to say what the server is; without it nothing else tells that it is misspelt."""
+    for key in entry.table:
+        close = difflib.get_close_matches(key, SERVER_KEYS, n=1)
+        if key not in SERVER_KEYS and close:
+            found = f"{entry.label}.{entry.written.get(key, key)}"
+            raise ConfigError(
+                source, found, "an unknown key", f"known are {', '.join(SERVER_KEYS)}; did you mean '{close[0]}'?"
+            )
+
+
+def _settle_transport(entry: Entry, source: str) -> None:
+    """Write the transport as we spell it; where none is named, as what else is there implies."""
+    named = entry.table.get("transport")
+    if named is None:
+        implied = transport_of(entry.table)
+        if implied is None:
+            _refuse_misspelt(entry, source)
+            raise ConfigError(
+                source,
+                entry.label,
+                "neither 'command' nor 'url'",
+                "a server needs one of them, or 'tools' or 'openapi_spec'",
+            )
+        if implied == "http" and str(entry.table["url"]).startswith(("ws://", "wss://")):
+            implied = "websocket"
+        entry.table["transport"] = implied
+        return
+    spelling = str(named).lower().replace("-", "").replace("_", "").replace(" ", "").replace("+", "")
+    if not isinstance(named, str) or spelling not in TRANSPORT_SPELLINGS:
+        key = entry.written.get("transport", "transport")
+        close = difflib.get_close_matches(spelling, TRANSPORT_SPELLINGS, n=1)
+        hint = f"; did you mean '{TRANSPORT_SPELLINGS[close[0]]}'?" if close else ""
+        raise ConfigError(source, f"{entry.label}.{key}", repr(named), f"allowed are {', '.join(TRANSPORTS)}{hint}")
+    entry.table["transport"] = TRANSPORT_SPELLINGS[spelling]

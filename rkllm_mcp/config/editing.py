@@ -1,0 +1,173 @@
+"""Changes to a configuration file that leave the rest of it, comments included, as its owner wrote it.
+
+A TOML file is edited as text, a JSON file as a value. Every edit is checked before it is written: the new file must
+hold the old values and exactly the change that was asked for; otherwise nothing is written and the reader is told what
+to do by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from rkllm_mcp.config.loading import read_file
+from rkllm_mcp.errors import ConfigError
+
+_BARE_KEY = re.compile(r"^[A-Za-z0-9_-]+$")
+_TABLE = re.compile(r"^\s*\[")
+_SERVERS_TABLE = re.compile(r"^\s*\[\[\s*servers\s*\]\]")
+_SERVERS_SUBTABLE = re.compile(r"^\s*\[\[?\s*servers\s*\.")
+
+
+def to_toml(table: Mapping[str, Any], header: str) -> str:
+    """One table as TOML, ``[[header]]`` first; values that are None are left out."""
+    lines = [f"{_key(key)} = {_value(value)}" for key, value in table.items() if value is not None]
+    return "\n".join([f"[[{header}]]", *lines, ""])
+
+
+def add_servers(path: Path, servers: Sequence[Mapping[str, Any]]) -> None:
+    """Append servers to a configuration file, which is made when it is not there.
+
+    Raises:
+        ConfigError: the file cannot be read, written or edited this way.
+    """
+    before = read_file(path) if path.exists() else {}
+    if _is_json(path, before):
+        _write_json(path, _with_json_servers(before, servers))
+        return
+    text = path.read_text("utf-8") if path.exists() else ""
+    blocks = "\n".join(to_toml(server, "servers") for server in servers)
+    separator = "" if not text else "\n" if text.endswith("\n") else "\n\n"
+    wanted = {**before, "servers": [*cast("list[Any]", before.get("servers", [])), *(_plain(s) for s in servers)]}
+    _write_checked(path, f"{text}{separator}{blocks}", wanted, f"add this by hand:\n{blocks}")
+
+
+def remove_server(path: Path, name: str) -> None:
+    """Take a server out of a configuration file.
+
+    Raises:
+        ConfigError: it is not there, or the file cannot be edited this way.
+    """
+    before = read_file(path)
+    wanted, index = _without_server(before, name)
+    if wanted is None:
+        raise ConfigError(str(path), "servers", f"no server named {name!r}", f"there are {_names(before)}")
+    if _is_json(path, before):
+        _write_json(path, wanted)
+        return
+    advice = f"remove the server {name!r} by hand"
+    _write_checked(path, _without_block(path.read_text("utf-8"), index), wanted, advice)
+
+
+def _is_json(path: Path, before: Mapping[str, Any]) -> bool:
+    if path.suffix == ".json":
+        return True
+    return path.suffix != ".toml" and bool(before) and path.read_text("utf-8-sig").lstrip().startswith("{")
+
+
+def _with_json_servers(before: Mapping[str, Any], servers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    plain = [_plain(server) for server in servers]
+    if isinstance(before.get("servers"), list):
+        return {**before, "servers": [*before["servers"], *plain]}
+    theirs = {server["name"]: {key: value for key, value in server.items() if key != "name"} for server in plain}
+    return {**before, "mcpServers": {**before.get("mcpServers", {}), **theirs}}
+
+
+def _without_server(before: Mapping[str, Any], name: str) -> tuple[dict[str, Any] | None, int]:
+    ours: Any = before.get("servers")
+    if isinstance(ours, list):
+        servers = cast("list[Any]", ours)
+        for index, server in enumerate(servers):
+            if server.get("name") == name:
+                rest = [*servers[:index], *servers[index + 1 :]]
+                return {
+                    **{k: v for k, v in before.items() if k != "servers"},
+                    **({"servers": rest} if rest else {}),
+                }, index
+    for top in ("mcpServers", "servers"):
+        theirs: Any = before.get(top)
+        if isinstance(theirs, dict) and name in theirs:
+            table = cast("dict[str, Any]", theirs)
+            return {**before, top: {key: value for key, value in table.items() if key != name}}, -1
+    return None, -1
+
+
+def _names(before: Mapping[str, Any]) -> str:
+    ours: Any = before.get("servers") or []
+    names = [str(s.get("name")) for s in cast("list[Any]", ours)] if isinstance(ours, list) else list(ours)
+    names += list(before.get("mcpServers", {}))
+    return ", ".join(names) or "none"
+
+
+def _without_block(text: str, index: int) -> str:
+    """The text without the ``index``-th ``[[servers]]``, the comment directly above it and its sub-tables."""
+    lines = text.splitlines(keepends=True)
+    starts = [number for number, line in enumerate(lines) if _SERVERS_TABLE.match(line)]
+    if not 0 <= index < len(starts):
+        return text
+    start = starts[index]
+    end = start + 1
+    while end < len(lines) and (not _TABLE.match(lines[end]) or _SERVERS_SUBTABLE.match(lines[end])):
+        end += 1
+    # Comments and blank lines above the next table are the next table's.
+    while end < len(lines) and end > start + 1 and lines[end - 1].lstrip().startswith("#"):
+        end -= 1
+    while start > 0 and lines[start - 1].lstrip().startswith("#"):
+        start -= 1
+    return "".join([*lines[:start], *lines[end:]])
+
+
+def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+    _write_checked(path, json.dumps(value, ensure_ascii=False, indent=2) + "\n", value, "edit it by hand", ".json")
+
+
+def _write_checked(path: Path, text: str, wanted: Mapping[str, Any], advice: str, suffix: str = ".toml") -> None:
+    draft = path.with_name(f".{path.name}.{os.getpid()}.draft{suffix}")
+    try:
+        _write(draft, text)
+        try:
+            result: Mapping[str, Any] | None = read_file(draft)
+        except ConfigError:
+            result = None
+        if result != wanted:
+            raise ConfigError(str(path), "servers", "servers written in a form that is not edited here", advice)
+        if path.exists():
+            draft.chmod(path.stat().st_mode)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    except OSError as error:
+        raise ConfigError(
+            str(path), "", f"a file that cannot be written ({error.strerror})", "choose another with --config"
+        ) from None
+
+
+def _plain(server: Mapping[str, Any]) -> dict[str, Any]:
+    """The values as they are read back: no None, lists instead of tuples."""
+    return cast("dict[str, Any]", json.loads(json.dumps({k: v for k, v in server.items() if v is not None})))
+
+
+def _key(name: str) -> str:
+    return name if _BARE_KEY.match(name) else json.dumps(name, ensure_ascii=False)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, str):
+        # JSON's escapes are TOML's but for DEL, which TOML wants escaped and JSON writes plainly.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_value(item) for item in cast('Sequence[Any]', value))}]"
+    if isinstance(value, Mapping):
+        items = cast("Mapping[str, Any]", value).items()
+        return "{" + ", ".join(f"{_key(key)} = {_value(item)}" for key, item in items if item is not None) + "}"
+    return json.dumps(value)

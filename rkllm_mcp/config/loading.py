@@ -1,0 +1,199 @@
+"""The configuration that holds here: found, read, expanded, overridden and checked.
+
+The order is that of ``design``: ``--config``, ``./mcp_config.toml``, ``$XDG_CONFIG_HOME/rkllm-mcp/config.toml``,
+``/etc/rkllm-mcp/config.toml``; the first that exists is the whole configuration. Without any, the defaults hold and
+there are no servers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import ValidationError
+
+from rkllm_mcp.config.claude import FOREIGN_TOP_KEYS, Entry, entries_of
+from rkllm_mcp.config.expansion import expand
+from rkllm_mcp.config.explanation import explain
+from rkllm_mcp.config.overrides import apply_overrides
+from rkllm_mcp.config.sections import Config
+from rkllm_mcp.errors import ConfigError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FILE_NAME = "mcp_config.toml"
+_ON = frozenset({"", "1", "true", "yes", "on"})
+_OFF = frozenset({"0", "false", "no", "off"})
+# Paths are read from the file's folder, so that a configuration means the same from wherever it is used.
+_PATH_KEYS: tuple[tuple[str, str], ...] = (("runtime", "library"), ("model", "path"))
+_SERVER_PATH_KEYS = ("cwd", "openapi_spec")
+
+
+def search_order(env: Mapping[str, str] = os.environ, cwd: Path | None = None) -> tuple[Path, ...]:
+    """Where a configuration is looked for when none is named, the first that exists wins."""
+    home = Path(env.get("HOME") or Path.home())
+    config_home = Path(env.get("XDG_CONFIG_HOME") or home / ".config")
+    return (
+        (cwd or Path.cwd()) / FILE_NAME,
+        config_home / "rkllm-mcp" / "config.toml",
+        Path("/etc/rkllm-mcp/config.toml"),
+    )
+
+
+def load_config(
+    path: str | Path | None = None, *, env: Mapping[str, str] = os.environ, cwd: Path | None = None
+) -> Config:
+    """Read and check the configuration that holds here.
+
+    Args:
+        path: the file to use; it must exist. None looks for one and takes the defaults when there is none.
+        env: the environment: variables in values, ``RKLLM_MCP_<SECTION>__<KEY>``, ``MCP_ENABLED``, ``XDG_CONFIG_HOME``.
+        cwd: the folder that relative paths and the search begin in; the process's own by default.
+
+    Raises:
+        ConfigError: something in it cannot be used.
+    """
+    enabled = _mcp_enabled(env)
+    source = _find(path, env, cwd)
+    name = str(source) if source else "the environment"
+    raw = read_file(source) if source else {}
+    return build_config(raw, env, name, source, mcp_enabled=enabled)
+
+
+def build_config(
+    raw: Mapping[str, Any], env: Mapping[str, str], name: str, source: Path | None, *, mcp_enabled: bool = True
+) -> Config:
+    """Check a parsed file; see ``load_config``."""
+    table = {key: value for key, value in raw.items() if key not in {"servers", "mcpServers"}}
+    if "mcpServers" in raw or isinstance(raw.get("servers"), dict):
+        table = {key: value for key, value in table.items() if key not in FOREIGN_TOP_KEYS}
+    table = cast("dict[str, Any]", expand(table, env, source=name))
+    entries = entries_of(_expand_servers(raw, env, name, mcp_enabled=mcp_enabled), env, name)
+    if source is not None:
+        _settle_paths(table, entries, source.parent)
+    origins = apply_overrides(table, env, name)
+    table["servers"] = [entry.table for entry in entries]
+    try:
+        checked = Config.model_validate(table)
+    except ValidationError as error:
+        raise explain(error, name, entries, origins) from None
+    return checked.loaded_from(source, mcp_enabled=mcp_enabled)
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """Parse a TOML or JSON file; a name that ends in neither is JSON when it begins with a brace.
+
+    Raises:
+        ConfigError: it cannot be read or parsed.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            str(path), "", f"bytes that are not UTF-8 at offset {error.start}", "save it as UTF-8"
+        ) from None
+    except OSError as error:
+        raise ConfigError(
+            str(path), "", f"a file that cannot be read ({error.strerror})", "name a readable file"
+        ) from None
+    is_json = path.suffix == ".json" or (path.suffix != ".toml" and text.lstrip().startswith("{"))
+    return _parse_json(text, str(path)) if is_json else _parse_toml(text, str(path))
+
+
+def _parse_toml(text: str, source: str) -> dict[str, Any]:
+    try:
+        # A lone carriage return is not TOML, but a file edited on Windows is meant as TOML all the same.
+        return tomllib.loads(text.replace("\r\n", "\n"))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(source, "", f"a TOML error: {error}", "mend that line") from None
+
+
+def _parse_json(text: str, source: str) -> dict[str, Any]:
+    try:
+        value: Any = json.loads(text) if text.strip() else None
+    except json.JSONDecodeError as error:
+        found = f"a JSON error: {error.msg} (at line {error.lineno}, column {error.colno})"
+        raise ConfigError(source, "", found, "mend that line") from None
+    if not isinstance(value, dict):
+        raise ConfigError(source, "", "JSON that is not an object", 'begin with {"mcpServers": …}')
+    return cast("dict[str, Any]", value)
+
+
+def _find(path: str | Path | None, env: Mapping[str, str], cwd: Path | None) -> Path | None:
+    base = cwd or Path.cwd()
+    if path is not None:
+        named = base / Path(path).expanduser()
+        if not named.exists():
+            raise ConfigError(
+                str(named), "", "no such file", "name a file that exists, or write one with 'rkllm-mcp config init'"
+            )
+        return named.absolute()
+    return next((place.absolute() for place in search_order(env, cwd) if place.is_file()), None)
+
+
+def _mcp_enabled(env: Mapping[str, str]) -> bool:
+    value = env.get("MCP_ENABLED", "").strip().lower()
+    if value not in _ON | _OFF:
+        raise ConfigError(
+            "environment variable MCP_ENABLED", "", repr(env["MCP_ENABLED"]), "allowed are true and false"
+        )
+    return value not in _OFF
+
+
+def _expand_servers(
+    raw: Mapping[str, Any], env: Mapping[str, str], source: str, *, mcp_enabled: bool
+) -> dict[str, Any]:
+    """Expand each server by itself: one that is switched off may name variables that are not set."""
+    servers: dict[str, Any] = {}
+    for top in ("servers", "mcpServers"):
+        value: Any = raw.get(top)
+        if isinstance(value, list):
+            items = enumerate(cast("list[Any]", value))
+            servers[top] = [_expand_server(item, env, source, f"{top}[{index}]", mcp_enabled) for index, item in items]
+        elif isinstance(value, dict):
+            named = cast("dict[str, Any]", value).items()
+            servers[top] = {key: _expand_server(item, env, source, f"{top}.{key}", mcp_enabled) for key, item in named}
+        elif value is not None:
+            servers[top] = value
+    return servers
+
+
+def _expand_server(item: Any, env: Mapping[str, str], source: str, key: str, mcp_enabled: bool) -> Any:
+    try:
+        return expand(item, env, source=source, key=key)
+    except ConfigError:
+        if not mcp_enabled or item.get("enabled") is False or item.get("disabled") is True:
+            return item
+        raise
+
+
+def _settle_paths(table: Mapping[str, Any], entries: list[Entry], folder: Path) -> None:
+    for section, key in _PATH_KEYS:
+        _settle(table.get(section), key, folder)
+    for entry in entries:
+        for key in _SERVER_PATH_KEYS:
+            _settle(entry.table, key, folder)
+
+
+def _settle(section: Any, key: str, folder: Path) -> None:
+    if not isinstance(section, dict):
+        return
+    table = cast("dict[str, Any]", section)
+    value = table.get(key)
+    if (
+        not isinstance(value, str)
+        or (key == "library" and value in {"auto", "emulator"})
+        or "://" in value
+        or not value
+    ):
+        return
+    if key == "openapi_spec" and value.lstrip().startswith("{"):
+        return
+    table[key] = str(folder / Path(value).expanduser())

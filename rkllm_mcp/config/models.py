@@ -1,0 +1,265 @@
+"""A model's name or path becomes a ``ModelFolder``: what ``model.toml`` says, the .rkllm file and the tokenizer.
+
+A model is a folder ``<name>/`` with ``model.toml``, the ``.rkllm`` file and ``tokenizer.json``; weights are never part
+of the package, so a folder may describe a model that is not on this machine yet. Searched, the first that has the name
+wins: ``$RKLLM_MCP_MODELS`` (folders, separated by colons), ``$XDG_DATA_HOME/rkllm-mcp/models``, and the models that
+come with the program.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError
+
+import rkllm_mcp
+from rkllm_mcp.config.explanation import allowed_for, describe
+from rkllm_mcp.config.loading import read_file
+from rkllm_mcp.config.section import Names, Section
+from rkllm_mcp.config.sections import ModelSection, Positive, Probability, Temperature
+from rkllm_mcp.errors import ConfigError, ModelNotFoundError
+
+CARD_NAME = "model.toml"
+# The first line of the emulator's scripts (native/README.md), which tells them from real weights.
+EMULATED_HEADER = b"RKLLM-EMULATOR "
+
+
+class SamplingCard(Section):
+    """How the next token is chosen; what is None is the runtime's own default."""
+
+    temperature: Temperature | None = None
+    top_k: Positive | None = None
+    top_p: Probability | None = None
+    repeat_penalty: Annotated[float, Field(gt=0)] | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+
+
+class ModelCard(Section):
+    """A ``model.toml``."""
+
+    name: Annotated[str, Field(min_length=1)]
+    """The model's name, the same as its folder's."""
+    description: str = ""
+    """One line for 'rkllm-mcp models list'."""
+    template: str = "chatml"
+    """How the model's conversations are spelled: a name of rkllm_mcp.prompt.template."""
+    context_tokens: Positive = 4096
+    """The context window the file was converted for."""
+    file: str = "model.rkllm"
+    """The .rkllm file; relative to the folder."""
+    tokenizer: str = "tokenizer.json"
+    """The model's tokenizer.json; relative to the folder."""
+    syntaxes: Names | None = None
+    """How the model may write tool calls: names of rkllm_mcp.toolcalls.syntax; the template's own when not given."""
+    thinking: Literal["off", "auto", "open"] = "off"
+    """off: answer at once; auto: think where the model does so by itself; open: always think."""
+    stop: Names = ()
+    """Further tokens that end an answer, beside those of the template."""
+    sampling: SamplingCard = SamplingCard()
+    """How the next token is chosen."""
+    skip_special_token: bool = False
+    """Whether the runtime leaves control tokens out of the text."""
+    emulated: bool = False
+    """True when the file is a script for the emulated runtime."""
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A model found on this machine.
+
+    Args:
+        folder: where its files are.
+        card: what it says about itself, or what is assumed of a file without a card.
+        file: the .rkllm file.
+        tokenizer: its tokenizer.json.
+    """
+
+    folder: Path
+    card: ModelCard
+    file: Path
+    tokenizer: Path
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.card.name
+
+    @property
+    def missing(self) -> tuple[Path, ...]:
+        """The files it needs that are not there."""
+        return tuple(path for path in (self.file, self.tokenizer) if not path.is_file())
+
+
+def model_directories(env: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
+    """The folders that hold models, the first that has a name wins."""
+    home = Path(env.get("HOME") or Path.home())
+    named = [Path(part).expanduser() for part in env.get("RKLLM_MCP_MODELS", "").split(":") if part]
+    package = Path(rkllm_mcp.__file__).parent
+    data_home = Path(env.get("XDG_DATA_HOME") or home / ".local" / "share")
+    # A source tree keeps the catalogue at its root; an installed package carries it inside.
+    return (*named, data_home / "rkllm-mcp" / "models", package.parent / "models", package / "_models")
+
+
+def list_models(directories: Sequence[Path] | None = None) -> list[ModelFolder]:
+    """Every model there is a card for, also those whose weights are not here; by name.
+
+    Raises:
+        ConfigError: a ``model.toml`` cannot be used.
+    """
+    found: dict[str, ModelFolder] = {}
+    for directory in directories if directories is not None else model_directories():
+        for card in sorted(directory.glob(f"*/{CARD_NAME}")):
+            found.setdefault(card.parent.name, _read_folder(card.parent))
+    return [found[name] for name in sorted(found)]
+
+
+def load_model(name_or_path: str | Path, directories: Sequence[Path] | None = None) -> ModelFolder:
+    """The model of that name or path, with all its files.
+
+    Args:
+        name_or_path: a folder's name, a folder, or a .rkllm file with ``model.toml`` or ``tokenizer.json`` beside it.
+        directories: where names are looked for; ``model_directories()`` by default.
+
+    Raises:
+        ModelNotFoundError: there is none, or it lacks a file.
+        ConfigError: its ``model.toml`` cannot be used.
+    """
+    directories = model_directories() if directories is None else directories
+    text = str(name_or_path)
+    if isinstance(name_or_path, Path) or "/" in text or text.endswith(".rkllm") or text in {".", ".."}:
+        return _complete(_at_path(Path(name_or_path).expanduser()))
+    for directory in directories:
+        if (directory / text / CARD_NAME).is_file():
+            return _complete(_read_folder(directory / text))
+    raise ModelNotFoundError(f"There is no model {text!r}.", _what_is_there(text, directories))
+
+
+def choose_model(
+    section: ModelSection, directories: Sequence[Path] | None = None, *, emulated: bool = False
+) -> ModelFolder:
+    """The model a configuration means; where it names none, the only one there is.
+
+    Args:
+        section: the ``[model]`` of the configuration.
+        directories: where names are looked for; ``model_directories()`` by default.
+        emulated: the runtime is the emulated one, so only its scripts can be loaded.
+
+    Raises:
+        ModelNotFoundError: it is not there, or there are several to choose from.
+        ConfigError: a ``model.toml`` cannot be used.
+    """
+    named = section.path or section.name
+    if named is not None:
+        return load_model(named, directories)
+    here = [folder for folder in list_models(directories) if not folder.missing]
+    real = [folder for folder in here if not folder.card.emulated]
+    candidates = real if real and not emulated else [folder for folder in here if folder.card.emulated]
+    if len(candidates) == 1:
+        return candidates[0]
+    if not candidates:
+        raise ModelNotFoundError("There is no model on this machine.", "Name one with --model PATH.")
+    names = ", ".join(folder.name for folder in candidates)
+    raise ModelNotFoundError(f"There are several models: {names}.", "Choose one with --model NAME or name in [model].")
+
+
+def is_emulated_file(path: Path) -> bool:
+    """Whether a .rkllm file is a script for the emulated runtime."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(EMULATED_HEADER)) == EMULATED_HEADER
+    except OSError:
+        return False
+
+
+def _at_path(path: Path) -> ModelFolder:
+    path = path.absolute()
+    if path.is_dir():
+        if (path / CARD_NAME).is_file():
+            return _read_folder(path)
+        files = sorted(path.glob("*.rkllm"))
+        if len(files) == 1:
+            return _without_card(files[0])
+        found = "several .rkllm files" if files else "neither a model.toml nor a .rkllm file"
+        raise ModelNotFoundError(f"The folder {path} has {found}.", "Name the .rkllm file itself.")
+    if not path.is_file():
+        raise ModelNotFoundError(f"There is no {path}.", "Name a model folder or a .rkllm file.")
+    if (path.parent / CARD_NAME).is_file():
+        folder = _read_folder(path.parent)
+        return ModelFolder(folder.folder, folder.card, path, folder.tokenizer)
+    return _without_card(path)
+
+
+def _without_card(file: Path) -> ModelFolder:
+    """A bare file: what its name says, and the cautious assumption otherwise."""
+    name = file.stem.lower().replace("_", "-")
+    template = "qwen3" if "qwen3" in name else "qwen2.5" if "qwen2" in name else "chatml"
+    card = ModelCard(name=file.stem, template=template, emulated=is_emulated_file(file), file=file.name)
+    return ModelFolder(file.parent, card, file, file.parent / card.tokenizer)
+
+
+def _read_folder(folder: Path) -> ModelFolder:
+    source = folder / CARD_NAME
+    raw: dict[str, Any] = {"name": folder.name, **read_file(source)}
+    try:
+        card = ModelCard.model_validate(raw)
+    except ValidationError as error:
+        raise _card_error(error, str(source)) from None
+    _check_registered(card, str(source))
+    place = folder.absolute()
+    return ModelFolder(place, card, place / Path(card.file).expanduser(), place / Path(card.tokenizer).expanduser())
+
+
+def _card_error(error: ValidationError, source: str) -> ConfigError:
+
+    detail = error.errors()[0]
+    key = ".".join(str(part) for part in detail["loc"])
+    if detail["type"] == "extra_forbidden":
+        kind = SamplingCard if detail["loc"][0] == "sampling" else ModelCard
+        return ConfigError(
+            source, key, "an unknown key", _one_of("known here are", str(detail["loc"][-1]), kind.model_fields)
+        )
+    return ConfigError(source, key, describe(detail["input"]), allowed_for(detail))
+
+
+def _check_registered(card: ModelCard, source: str) -> None:
+    """The names of templates and syntaxes are those that exist; importing them here keeps ``config`` itself light."""
+    from rkllm_mcp.prompt.template import TEMPLATES
+    from rkllm_mcp.toolcalls.syntax import SYNTAXES
+
+    if card.template not in TEMPLATES:
+        raise ConfigError(source, "template", repr(card.template), _one_of("allowed are", card.template, TEMPLATES))
+    for syntax in card.syntaxes or ():
+        if syntax not in SYNTAXES:
+            raise ConfigError(source, "syntaxes", repr(syntax), _one_of("allowed are", syntax, SYNTAXES))
+
+
+def _one_of(words: str, found: str, names: Mapping[str, Any]) -> str:
+    close = difflib.get_close_matches(found, names, n=1)
+    return f"{words} {', '.join(names)}" + (f"; did you mean '{close[0]}'?" if close else "")
+
+
+def _complete(folder: ModelFolder) -> ModelFolder:
+    if folder.file in folder.missing:
+        raise ModelNotFoundError(
+            f"The model {folder.name!r} has no weights here.", f"Put its .rkllm file at {folder.file}."
+        )
+    if folder.missing:
+        raise ModelNotFoundError(
+            f"The model {folder.name!r} has no tokenizer.",
+            f"Put the tokenizer.json of the original model at {folder.tokenizer}.",
+        )
+    return folder
+
+
+def _what_is_there(name: str, directories: Sequence[Path]) -> str:
+    names = [folder.name for folder in list_models(directories)]
+    if not names:
+        return f"There are none in {', '.join(str(directory) for directory in directories)}."
+    close = difflib.get_close_matches(name, names, n=1)
+    return (f"Did you mean {close[0]!r}? " if close else "") + f"There are {', '.join(names)}."

@@ -1,0 +1,93 @@
+"""What must not be shown: keys, tokens and passwords in a configuration, replaced by ``[REDACTED]``.
+
+A value is a secret by the name of its key (``api_key``, ``GITHUB_TOKEN``), by its place (every HTTP header), by its
+look (``sk-…``), or by the option before it (``--token X``). Too much is hidden rather than too little.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+from urllib.parse import urlsplit, urlunsplit
+
+REDACTED = "[REDACTED]"
+
+_SECRET_NAME = re.compile(
+    r"(?:^|[_\-.])(?:api[_\-]?keys?|keys?|tokens?|secrets?|pass(?:word|wd|phrase)?|credentials?|auth(?:orization)?|cookie|pat|dsn)(?:$|[_\-.])",
+    re.IGNORECASE,
+)
+# The published prefixes of keys and tokens that people paste most; and JSON Web Tokens.
+_SECRET_LOOK = re.compile(
+    r"\b(?:sk-[\w\-]{8,}|(?:gh[pousr]|github_pat|glpat|xox[abprs]|hf|npm|AIza|AKIA)[_\-]?[\w\-]{12,}|eyJ[\w\-]{8,}\.[\w\-.]+)"
+)
+_OPTION = re.compile(r"^--?[\w\-]+$")
+
+
+def redacted(config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration as JSON values with every secret replaced."""
+    return {key: _value(key, value) for key, value in config.items()}
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a key of this name holds a secret; ``daily_tokens`` and the like only count tokens."""
+    return bool(_SECRET_NAME.search(name)) and not name.endswith("_tokens")
+
+
+def _value(name: str, value: Any) -> Any:
+    if value in (None, "", [], {}) or isinstance(value, (bool, int, float)):
+        return value
+    if is_secret_name(name):
+        return [REDACTED for _ in cast("list[Any]", value)] if isinstance(value, list) else REDACTED
+    if isinstance(value, Mapping):
+        items = cast("Mapping[str, Any]", value).items()
+        if name == "headers_template":
+            return {key: REDACTED for key, _ in items}
+        return {key: _value(key, item) for key, item in items}
+    if isinstance(value, list):
+        return _list(name, cast("list[Any]", value))
+    return redacted_text(str(value))
+
+
+def _list(name: str, values: list[Any]) -> list[Any]:
+    shown: list[Any] = []
+    hide_next = False
+    for value in values:
+        is_option = isinstance(value, str) and bool(_OPTION.match(value))
+        shown.append(REDACTED if hide_next and not is_option else _value("" if name != "args" else "arg", value))
+        hide_next = is_option and is_secret_name(cast("str", value).lstrip("-"))
+    return shown
+
+
+def redacted_text(text: str) -> str:
+    """A text with its secrets replaced: ``--token=X``, ``user:password@``, query values, what looks like a key."""
+    option, equals, rest = text.partition("=")
+    if equals and _OPTION.match(option) and is_secret_name(option.lstrip("-")):
+        return f"{option}={REDACTED}"
+    if option and equals and option.isidentifier() and is_secret_name(option) and rest:
+        return f"{option}={REDACTED}"
+    if "://" in text:
+        text = _address(text)
+    return _SECRET_LOOK.sub(REDACTED, text)
+
+
+def _address(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return REDACTED
+    user, at, host = parts.netloc.rpartition("@")
+    if ":" in user:
+        user = f"{user.split(':', 1)[0]}:{REDACTED}"
+    pairs = [_pair(pair) for pair in parts.query.split("&")] if parts.query else []
+    return urlunsplit(parts._replace(netloc=f"{user}{at}{host}", query="&".join(pairs)))
+
+
+def _pair(pair: str) -> str:
+    name, equals, value = pair.partition("=")
+    return f"{name}={REDACTED}" if equals and value and is_secret_name(name) else pair
+
+
+def redacted_arguments(arguments: Sequence[str]) -> list[str]:
+    """The arguments of a program with their secrets replaced, those behind an option such as ``--token`` too."""
+    return [str(argument) for argument in _list("args", list(arguments))]

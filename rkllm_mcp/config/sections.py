@@ -1,0 +1,283 @@
+"""The sections of a configuration and the ``Config`` they make.
+
+Every field has a default, so an empty file and no file at all mean the same. ``FIELD: None`` means that somebody else
+decides: the model's card, the runtime, or the section above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PrivateAttr, model_validator
+
+from rkllm_mcp.config.section import Approve, FilePath, Names, Numbers, Seconds, Section, combination
+from rkllm_mcp.config.servers import ServerConfig
+
+Temperature = Annotated[float, Field(ge=0, le=2)]
+Probability = Annotated[float, Field(gt=0, le=1)]
+Positive = Annotated[int, Field(gt=0)]
+NotNegative = Annotated[int, Field(ge=0)]
+
+
+class RuntimeSection(Section):
+    """The library that drives the NPU, and the process it lives in."""
+
+    library: Annotated[str, Field(min_length=1)] = "auto"
+    """auto, emulator, or the path of a librkllmrt.so; auto takes the emulator for emulated models only."""
+    abi: Annotated[str, Field(pattern=r"^(auto|\d+\.\d+\.\d+)$")] = "auto"
+    """auto, or the version to believe the library is, such as 1.2.3."""
+    worker: Literal["process", "inline"] = "process"
+    """process keeps a crash of the runtime away from the conversation; inline is for measuring."""
+    cpus: Numbers = ()
+    """CPU numbers the runtime may use; the runtime's own choice when empty."""
+    log_level: Annotated[int, Field(ge=0, le=2)] = 0
+    """0 quiet, 1 timing and memory, 2 prompts and tokens as well."""
+    start_timeout_s: Seconds = 120.0
+    """The longest that loading a model may take."""
+
+
+class ModelSection(Section):
+    """The model, and how it answers."""
+
+    name: Annotated[str, Field(min_length=1)] | None = None
+    """A model folder's name; 'rkllm-mcp models list' shows them."""
+    path: FilePath | None = None
+    """A model folder or a .rkllm file, instead of name."""
+    context_tokens: Positive | None = None
+    """The context window; the model's own when not given."""
+    max_new_tokens: Positive = 512
+    """The longest answer of one round."""
+    thinking: Literal["off", "auto", "open"] | None = None
+    """off: answer at once; auto: think where the model does so by itself; open: always think."""
+    temperature: Temperature | None = None
+    """0 always takes the likeliest token."""
+    top_k: Positive | None = None
+    """Choose among this many likeliest tokens."""
+    top_p: Probability | None = None
+    """Choose among the likeliest tokens that together have this probability."""
+    repeat_penalty: Annotated[float, Field(gt=0)] | None = None
+    """Above 1 makes repetitions less likely."""
+    prompt_cache: bool = False
+    """Keep the prefilled system and tool part in a file between starts."""
+
+    @model_validator(mode="after")
+    def _check_one_model(self) -> ModelSection:
+        if self.name is not None and self.path is not None:
+            raise combination("path", f"both name = {self.name!r} and path = {str(self.path)!r}", "keep one of them")
+        return self
+
+
+class AgentSection(Section):
+    """The loop of model and tools."""
+
+    max_rounds: Positive = 8
+    """Rounds of the model in one answer; then it must answer in text."""
+    system_prompt: str | None = None
+    """What the model is told first; the project's own words when not given."""
+    language: str | None = None
+    """The language to answer in, such as ja or en; the question's when not given."""
+    parallel_tools: bool = False
+    """Run the calls of one round side by side instead of one after the other."""
+    repair_rounds: NotNegative = 2
+    """How often in one answer a model may mend a call that cannot be read or run."""
+    tool_result_chars: Positive = 4000
+    """What is longer is cut before the model reads it."""
+    auto_select: bool = False
+    """Show the model only the tools that fit the question."""
+
+
+class SecuritySection(Section):
+    """What servers and tools may do."""
+
+    approve: Approve = "dangerous"
+    """Which calls wait for a person."""
+    allowed_commands: Names | None = None
+    """The only commands that stdio servers may start; any when not given."""
+    sandbox: bool = False
+    """Start stdio servers with limited access to this machine."""
+    log_wire: bool = False
+    """Keep what is said to and by servers in a log."""
+
+
+class ServiceSection(Section):
+    """The HTTP service."""
+
+    host: str = "127.0.0.1"
+    """The address to listen on; off loopback a key is required."""
+    port: Annotated[int, Field(ge=1, le=65535)] = 8080
+    """The port to listen on."""
+    api_keys: Names = ()
+    """Keys that may use the service."""
+    cors: Names = ()
+    """Origins whose pages may use it."""
+    history: bool = True
+    """Keep conversations."""
+
+    @model_validator(mode="after")
+    def _check_key_off_loopback(self) -> ServiceSection:
+        if not _is_loopback(self.host) and not self.api_keys:
+            raise combination("host", repr(self.host), "off loopback a key is required: add api_keys = ['…']")
+        return self
+
+
+def _is_loopback(host: str) -> bool:
+    return host in {"localhost", "::1", "[::1]"} or host.startswith("127.")
+
+
+class ProviderSection(Section):
+    """Who answers."""
+
+    kind: Literal["rkllm", "openai", "anthropic"] = "rkllm"
+    """rkllm is the NPU; the others are services."""
+    base_url: str | None = None
+    """The service's address."""
+    model: str | None = None
+    """The service's name of the model."""
+    api_key: str | None = None
+    """The key for it; better as ${VAR}."""
+
+    @model_validator(mode="after")
+    def _check_model_of_service(self) -> ProviderSection:
+        if self.kind != "rkllm" and self.model is None:
+            raise combination("model", "nothing", f"kind = {self.kind!r} needs the name of a model")
+        return self
+
+
+class TenantSection(Section):
+    """Somebody who uses the service with a key of their own."""
+
+    name: Annotated[str, Field(min_length=1)]
+    """Their name."""
+    api_key: Annotated[str, Field(min_length=1)]
+    """Their key."""
+    servers: Names | None = None
+    """The only servers they may use; all when not given."""
+    approve: Approve | None = None
+    """Where they differ from security.approve."""
+    daily_tokens: Positive | None = None
+    """The most tokens in a day."""
+
+
+# What the interface names and a later version reads, for the reference; ``availability`` says so to who sets one.
+NOT_USED_YET = (
+    "model.prompt_cache",
+    "agent.auto_select",
+    "security.approve",
+    "security.sandbox",
+    "security.log_wire",
+    "service.host",
+    "service.port",
+    "service.api_keys",
+    "service.cors",
+    "provider.kind",
+    "provider.base_url",
+    "provider.model",
+)
+SERVER_KEYS_NOT_USED_YET = (
+    "approve",
+    "always_allow",
+    "lazy",
+    "system_instruction",
+    "response_instruction",
+    "auto_context_tool",
+    "sandbox",
+)
+
+
+class Sections(Section):
+    """Everything that a configuration file may hold."""
+
+    runtime: RuntimeSection = RuntimeSection()
+    model: ModelSection = ModelSection()
+    agent: AgentSection = AgentSection()
+    security: SecuritySection = SecuritySection()
+    service: ServiceSection = ServiceSection()
+    provider: ProviderSection = ProviderSection()
+    servers: Annotated[tuple[ServerConfig, ...], Field(strict=False)] = ()
+    tenants: Annotated[tuple[TenantSection, ...], Field(strict=False)] = ()
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Sections:
+        for key, names in (("servers", [s.name for s in self.servers]), ("tenants", [t.name for t in self.tenants])):
+            for index, name in enumerate(names):
+                if name in names[:index]:
+                    raise combination(
+                        f"{key}[{index}].name", repr(name), "another entry has this name; give it one of its own"
+                    )
+        known = {server.name for server in self.servers}
+        for index, tenant in enumerate(self.tenants):
+            for name in tenant.servers or ():
+                if name not in known:
+                    raise combination(f"tenants[{index}].servers", repr(name), _one_of(known))
+        return self
+
+
+def _one_of(names: set[str]) -> str:
+    return f"the servers are {', '.join(sorted(names))}" if names else "there are no servers"
+
+
+class Config(Sections):
+    """A checked configuration.
+
+    ``source`` is the file it came from, None without one. ``mcp_enabled`` is false when ``MCP_ENABLED`` says so.
+    """
+
+    _source: Path | None = PrivateAttr(default=None)
+    _mcp_enabled: bool = PrivateAttr(default=True)
+
+    @property
+    def source(self) -> Path | None:
+        """The file it came from."""
+        return self._source
+
+    @property
+    def mcp_enabled(self) -> bool:
+        """False when ``MCP_ENABLED`` switches tools off."""
+        return self._mcp_enabled
+
+    @property
+    def active_servers(self) -> tuple[ServerConfig, ...]:
+        """The servers to connect: the enabled ones, and none when tools are switched off."""
+        return tuple(server for server in self.servers if server.enabled) if self._mcp_enabled else ()
+
+    def loaded_from(self, source: Path | None, *, mcp_enabled: bool) -> Config:
+        """The same configuration with what is not in a file."""
+        config = self.model_copy()
+        config._source, config._mcp_enabled = source, mcp_enabled  # noqa: SLF001  # its own class
+        return config
+
+    def overridden(self, *, model: str | None = None, library: str | None = None, tools: bool = True) -> Config:
+        """The same configuration with what a command line says.
+
+        Args:
+            model: a model's name or path; None keeps the configuration's.
+            library: auto, emulator or a path; None keeps the configuration's.
+            tools: false switches tools off.
+        """
+        changes: dict[str, Any] = {}
+        if model is not None:
+            is_path = "/" in model or model.endswith(".rkllm") or model in {".", ".."}
+            named = (
+                {"name": None, "path": Path(model).expanduser().absolute()}
+                if is_path
+                else {"name": model, "path": None}
+            )
+            changes["model"] = self.model.model_copy(update=named)
+        if library is not None:
+            is_word = library in {"auto", "emulator"}
+            where = library if is_word else str(Path(library).expanduser().absolute())
+            changes["runtime"] = self.runtime.model_copy(update={"library": where})
+        return self.model_copy(update=changes).loaded_from(self._source, mcp_enabled=self._mcp_enabled and tools)
+
+    def only_servers(self, names: Collection[str]) -> Config:
+        """The same configuration with these servers alone, switched on."""
+        chosen = tuple(s.model_copy(update={"enabled": True}) for s in self.servers if s.name in names)
+        return self.model_copy(update={"servers": chosen})
+
+    def redacted(self) -> dict[str, Any]:
+        """Everything as JSON values, secrets replaced by ``[REDACTED]``."""
+        from rkllm_mcp.config.redaction import redacted
+
+        return redacted(self.model_dump(mode="json"))

@@ -1,0 +1,248 @@
+"""The command ``rkllm-mcp``: words on a command line become calls of the commands.
+
+This module declares and imports little, so that ``--help`` is there at once; each command imports what it needs when
+it runs. Whatever goes wrong is one sentence on standard error and an exit code: 0 done, 1 the answer failed, 2 wrong
+usage or configuration, 3 runtime or model not usable, 130 interrupted. ``--debug`` shows where it happened.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from rkllm_mcp import __version__
+from rkllm_mcp.errors import RkllmMcpError, UsageError
+from rkllm_mcp.surfaces import cli_config, cli_servers, cli_tools
+from rkllm_mcp.surfaces.session import EXIT_ANSWER_FAILED, EXIT_INTERRUPTED, Session
+
+app = typer.Typer(
+    name="rkllm-mcp",
+    help="An assistant on a Rockchip NPU that answers in the terminal and acts through MCP tools.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="The options above may also follow the command. Configuration: 'rkllm-mcp config schema'.",
+)
+app.add_typer(cli_servers.app, name="servers")
+app.add_typer(cli_tools.app, name="tools")
+app.add_typer(cli_config.app, name="config")
+
+# The options of ``main`` below that people type behind the command as well; those with a value are True.
+_GLOBAL_OPTIONS = {
+    "--config": True,
+    "--model": True,
+    "--runtime": True,
+    "--no-mcp": False,
+    "--debug": False,
+    "--quiet": False,
+    "-q": False,
+    "--version": False,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and leave the process with its exit code."""
+    words = hoisted(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        # Whatever the locale says, an answer in Japanese must not end in an encoding error.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+    try:
+        app(args=words, prog_name="rkllm-mcp")
+    except RkllmMcpError as error:
+        _fail(str(error), error.exit_code, error, debug="--debug" in words)
+    except BrokenPipeError:
+        _leave_pipe()
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+    except Exception as error:  # noqa: BLE001  # a mistake of ours is one sentence, too
+        sentence = f"Something went wrong inside rkllm-mcp ({type(error).__name__}: {error}); run it again with --debug"
+        _fail(sentence, EXIT_ANSWER_FAILED, error, debug="--debug" in words)
+
+
+def hoisted(words: Sequence[str]) -> list[str]:
+    """The words with the global options first, wherever they were typed; what follows ``--`` stays where it is."""
+    front: list[str] = []
+    rest: list[str] = []
+    waiting = list(words)
+    while waiting:
+        word = waiting.pop(0)
+        name, equals, _ = word.partition("=")
+        if word == "--":
+            return [*front, *rest, word, *waiting]
+        if name not in _GLOBAL_OPTIONS or (equals and not _GLOBAL_OPTIONS[name]):
+            rest.append(word)
+            continue
+        front.append(word)
+        if _GLOBAL_OPTIONS[name] and not equals and waiting:
+            front.append(waiting.pop(0))
+    return [*front, *rest]
+
+
+def _fail(sentence: str, code: int, error: BaseException, *, debug: bool) -> None:
+    if debug:
+        import traceback
+
+        traceback.print_exception(error)
+    Session().terminal.error(f"Error: {sentence}")
+    sys.exit(code)
+
+
+def _leave_pipe() -> None:
+    """Leave quietly when whoever read standard output has gone; the interpreter would complain about it at its end."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, sys.stdout.fileno())
+    sys.exit(EXIT_ANSWER_FAILED)
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"rkllm-mcp {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _global_options(
+    context: typer.Context,
+    config: Annotated[str | None, typer.Option(metavar="FILE", help="The configuration, TOML or JSON.")] = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME|PATH", help="The model; 'models list' shows them.")] = None,
+    runtime: Annotated[
+        str | None, typer.Option(metavar="auto|emulator|PATH", help="The runtime library, or the emulated NPU.")
+    ] = None,
+    no_mcp: Annotated[bool, typer.Option("--no-mcp", metavar="", help="No servers and no tools.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", metavar="", help="No status lines.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", metavar="", help="Log on standard error; tracebacks.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", metavar="", callback=_version, is_eager=True, help="The version.")
+    ] = False,
+) -> None:
+    del version
+    if debug:
+        import logging
+
+        logging.basicConfig(level=logging.DEBUG, format="%(relativeCreated)6d ms %(name)s: %(message)s")
+    context.obj = Session(config, model, runtime, no_mcp, quiet)
+
+
+def _finish(code: int) -> None:
+    raise typer.Exit(code)
+
+
+@app.command()
+def chat(context: typer.Context) -> None:
+    """Talk with the assistant. Ctrl-C stops an answer, Ctrl-D leaves, /help shows the commands."""
+    from rkllm_mcp.surfaces.chat import chat as command
+
+    _finish(command(context.obj))
+
+
+@app.command()
+def run(
+    context: typer.Context,
+    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="The question; - reads standard input.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="One event per line.")] = False,
+    force_tool: Annotated[str | None, typer.Option(metavar="NAME", help="Begin with a call of this tool.")] = None,
+    no_tools: Annotated[bool, typer.Option("--no-tools", metavar="", help="Answer without tools.")] = False,
+    system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system prompt.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, metavar="N", help="The longest answer.")] = None,
+) -> None:
+    """Answer one question."""
+    from rkllm_mcp.surfaces.run import Question
+    from rkllm_mcp.surfaces.run import run as command
+
+    question = Question(question_text(text), system, force_tool, max_tokens, tools=not no_tools)
+    _finish(command(context.obj, question, as_json=as_json))
+
+
+@app.command()
+def prompt(
+    context: typer.Context,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="The question; - reads standard input.")],
+    no_tools: Annotated[bool, typer.Option("--no-tools", metavar="", help="Without the tools.")] = False,
+    system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system prompt.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="The parts as JSON.")] = False,
+) -> None:
+    """Show the exact prompt, its text and its token ids, without running it."""
+    from rkllm_mcp.surfaces.preview import show_prompt
+
+    _finish(show_prompt(context.obj, question_text(text), system, tools=not no_tools, as_json=as_json))
+
+
+@app.command()
+def detect(
+    context: typer.Context,
+    syntax: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A tool-call syntax to look for; may be repeated. All of them."),
+    ] = None,
+    tools: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The declared tools, as JSON; without it any name is taken.")
+    ] = None,
+    thinking: Annotated[str, typer.Option(metavar="off|auto|open", help="How thinking is marked.")] = "auto",
+) -> None:
+    """Read a model's output on standard input and print the detector's events as JSON lines."""
+    from rkllm_mcp.surfaces.detect import detect_calls
+
+    _finish(detect_calls(context.obj, syntax or [], tools, thinking))
+
+
+@app.command()
+def doctor(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="The findings as JSON.")] = False,
+) -> None:
+    """Look at the board, driver, runtime, model and servers: what is right, what is wrong, how to mend it."""
+    from rkllm_mcp.surfaces.doctor import examine
+
+    _finish(examine(context.obj, as_json=as_json))
+
+
+models = typer.Typer(help="The models on this machine.", no_args_is_help=True)
+app.add_typer(models, name="models")
+
+
+@models.command("list")
+def models_list(
+    context: typer.Context, as_json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")] = False
+) -> None:
+    """List the models there are cards for."""
+    from rkllm_mcp.surfaces.models import list_all
+
+    _finish(list_all(context.obj, as_json=as_json))
+
+
+@models.command("show")
+def models_show(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="A name or a path.")],
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")] = False,
+) -> None:
+    """Show one model's card and files."""
+    from rkllm_mcp.surfaces.models import show
+
+    _finish(show(context.obj, name, as_json=as_json))
+
+
+def question_text(text: str | None) -> str:
+    """The question: the word on the command line, or standard input for ``-`` and where it is not a terminal.
+
+    Raises:
+        UsageError: there is none, or it is not text.
+    """
+    if text is None and sys.stdin.isatty():
+        raise UsageError("there is no question; write it behind the command, in quotes, or - to read standard input")
+    if text in {None, "-"}:
+        text = sys.stdin.buffer.read().decode("utf-8", "replace")
+    words: Any = text
+    try:
+        words.encode("utf-8")
+    except UnicodeEncodeError:
+        raise UsageError("the question is not UTF-8; set a UTF-8 locale or give it on standard input") from None
+    if not words.strip():
+        raise UsageError("the question is empty; write it behind the command, in quotes")
+    return str(words)

@@ -1,0 +1,65 @@
+"""``rkllm-mcp config``: check, show, schema, init."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rkllm_mcp.errors import UsageError
+from rkllm_mcp.surfaces.terminal import YELLOW
+
+app = typer.Typer(help="The configuration that holds here.", no_args_is_help=True)
+
+
+@app.command()
+def check(context: typer.Context) -> None:
+    """Check the configuration; exit code 2 when it cannot be used."""
+    from rkllm_mcp.inspection import review
+
+    config = context.obj.config()
+    notes = review(config)
+    where = config.source or "no configuration file: the defaults hold"
+    servers = ", ".join(server.name for server in config.active_servers) or "none"
+    sys.stdout.write(f"{where}\nright; servers: {servers}\n")
+    for note in notes:
+        context.obj.terminal.note(note, YELLOW)
+
+
+@app.command()
+def show(context: typer.Context) -> None:
+    """Print everything that holds, defaults included, as JSON; secrets are not shown."""
+    config = context.obj.config()
+    context.obj.status(f"# {config.source or 'no configuration file: the defaults hold'}")
+    sys.stdout.write(f"{json.dumps(config.redacted(), ensure_ascii=False, indent=2)}\n")
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of a configuration."""
+    from rkllm_mcp.config.schema import configuration_schema
+
+    sys.stdout.write(f"{json.dumps(configuration_schema(), ensure_ascii=False, indent=2)}\n")
+
+
+@app.command()
+def init(
+    context: typer.Context,
+    path: Annotated[str | None, typer.Argument(metavar="FILE", help="Where; ./mcp_config.toml by default.")] = None,
+    force: Annotated[bool, typer.Option("--force", metavar="", help="Write over an existing file.")] = False,
+) -> None:
+    """Write a commented configuration that works as it stands."""
+    from rkllm_mcp.config.schema import example_configuration
+
+    target = Path(path or context.obj.config_path or "mcp_config.toml").expanduser()
+    if target.exists() and not force:
+        raise UsageError(f"{target} exists; name another file, or write over it with --force")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(example_configuration(), "utf-8")
+    except OSError as error:
+        raise UsageError(f"{target} cannot be written ({error.strerror}); name another file") from None
+    sys.stdout.write(f"{target}\n")

@@ -1,0 +1,63 @@
+"""The check-up on screen: ``rkllm-mcp doctor``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from rkllm_mcp.surfaces.session import EXIT_DONE, EXIT_UNUSABLE, Session
+from rkllm_mcp.surfaces.terminal import DIM, RED, YELLOW, printable, wants_color
+
+if TYPE_CHECKING:
+    from rkllm_mcp.inspection import Finding
+
+# status -> the mark, and its colour.
+_MARKS: Mapping[str, tuple[str, str]] = {
+    "ok": ("✓", "32"),
+    "warn": ("!", YELLOW),
+    "fail": ("✗", RED),
+    "unknown": ("?", YELLOW),
+    "info": ("·", DIM),
+}
+
+
+def examine(session: Session, *, as_json: bool) -> int:
+    """Print what was found; the exit code is 3 when something keeps answers from being made."""
+    from rkllm_mcp.inspection import diagnose, worst
+
+    findings = diagnose(session.config())
+    status = worst(findings)
+    if as_json:
+        result = {"status": status, "findings": [asdict(finding) for finding in findings]}
+        sys.stdout.write(f"{json.dumps(result, ensure_ascii=False, indent=2)}\n")
+    else:
+        sys.stdout.write(report(findings, color=wants_color(sys.stdout)))
+    sys.stdout.flush()
+    return EXIT_UNUSABLE if status == "fail" else EXIT_DONE
+
+
+def report(findings: Sequence[Finding], *, color: bool) -> str:
+    """The findings as lines: a mark, a name, what was found; what to do about it below."""
+    width = max((len(finding.name) for finding in findings), default=0)
+    lines: list[str] = []
+    for finding in findings:
+        mark, style = _MARKS[finding.status]
+        shown = f"\x1b[{style}m{mark}\x1b[0m" if color else mark
+        lines.append(f"{shown} {finding.name:<{width}}  {printable(finding.found)}")
+        if finding.remedy:
+            lines.append(f"  {'':<{width}}  {printable(finding.remedy)}")
+    counts = {status: sum(finding.status == status for finding in findings) for status in ("fail", "warn")}
+    if counts["fail"]:
+        lines.append(f"{_times(counts['fail'], 'thing keeps', 'things keep')} the assistant from answering here.")
+    elif counts["warn"]:
+        lines.append(f"It works here; {_times(counts['warn'], 'thing', 'things')} could be better.")
+    else:
+        lines.append("Everything is right.")
+    return "\n".join([*lines, ""])
+
+
+def _times(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"

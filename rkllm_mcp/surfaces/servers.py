@@ -1,0 +1,198 @@
+"""The configured servers: ``rkllm-mcp servers``."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rkllm_mcp.errors import ConfigError, UsageError
+from rkllm_mcp.surfaces.session import EXIT_ANSWER_FAILED, EXIT_DONE, Session, run_async
+from rkllm_mcp.surfaces.table import table
+
+if TYPE_CHECKING:
+    from rkllm_mcp.config import ServerConfig
+
+
+@dataclass(frozen=True)
+class NewServer:
+    """What ``servers add`` is told.
+
+    Args:
+        name: its name.
+        command: the program and its arguments; empty with a ``url``.
+        url: its address.
+        transport: how to speak to it, where the kind of address does not say.
+        env: ``NAME=VALUE`` each.
+        headers: ``NAME: VALUE`` each.
+    """
+
+    name: str
+    command: tuple[str, ...] = ()
+    url: str | None = None
+    transport: str | None = None
+    env: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()
+
+
+def list_all(session: Session, *, as_json: bool) -> int:
+    """Print the configured servers, without starting them."""
+    config = session.config()
+    if as_json:
+        sys.stdout.write(f"{json.dumps(config.redacted()['servers'], ensure_ascii=False, indent=2)}\n")
+        return EXIT_DONE
+    rows = [
+        (server.name, server.transport, "on" if server.enabled else "off", _how(server)) for server in config.servers
+    ]
+    sys.stdout.write(table(("NAME", "TRANSPORT", "STATE", "HOW"), rows))
+    if not rows:
+        session.status("No servers; add one with 'rkllm-mcp servers add NAME -- COMMAND ARGS'.")
+    if not config.mcp_enabled:
+        session.status("MCP is switched off (MCP_ENABLED or --no-mcp), so none of them is used.")
+    return EXIT_DONE
+
+
+def connect(session: Session, names: Sequence[str], *, as_json: bool) -> int:
+    """Start servers, wait for their tools, stop them, and say how it went."""
+    from rkllm_mcp.inspection import open_tools
+
+    config = session.config()
+    for name in names:
+        if name not in {server.name for server in config.servers}:
+            known = ", ".join(server.name for server in config.servers) or "none"
+            raise UsageError(f"there is no server {name!r}; the configuration has {known}")
+    chosen = config.only_servers(names) if names else config
+
+    async def work() -> int:
+        async with open_tools(chosen) as toolbox:
+            await toolbox.connected()
+            states = toolbox.servers()
+        if as_json:
+            sys.stdout.write(f"{json.dumps([asdict(state) for state in states], ensure_ascii=False, indent=2)}\n")
+        else:
+            rows = [(s.name, s.state, f"{s.tool_count} tools", f"{s.connect_seconds:.1f} s", s.reason) for s in states]
+            sys.stdout.write(table(("NAME", "STATE", "TOOLS", "START", "REASON"), rows))
+            for state in states:
+                for line in state.last_lines if state.state != "ready" else ():
+                    session.status(f"{state.name}: {line}")
+        sys.stdout.flush()
+        return EXIT_DONE if all(state.state == "ready" for state in states) else EXIT_ANSWER_FAILED
+
+    return run_async(work)
+
+
+def import_file(session: Session, name: str) -> int:
+    """Copy the servers of another host's file into the configuration; those whose name is taken stay as they are."""
+    from rkllm_mcp.config.claude import entries_of
+    from rkllm_mcp.config.editing import add_servers
+    from rkllm_mcp.config.loading import build_config, read_file
+
+    path = Path(name).expanduser()
+    if not path.is_file():
+        raise UsageError(
+            f"there is no file {path}; name another host's configuration, such as claude_desktop_config.json"
+        )
+    raw = {key: value for key, value in read_file(path).items() if key in {"mcpServers", "servers"}}
+    # Variables are copied as they stand, but they have to be usable: the file is checked as it would be used.
+    tables = [entry.table for entry in entries_of(raw, {}, str(path))]
+    build_config(raw, _every_variable(raw), str(path), path.absolute())
+    if not tables:
+        raise ConfigError(
+            str(path), "mcpServers", "no servers", 'it must have {"mcpServers": {"NAME": {"command": "…"}}}'
+        )
+    target = session.target_file()
+    taken = _names_in(target)
+    new = [entry for entry in tables if entry["name"] not in taken]
+    if new:
+        add_servers(target, [_tidy(entry) for entry in new])
+    for entry in tables:
+        outcome = f"added to {target}" if entry in new else f"left out: {target} has a server of this name"
+        sys.stdout.write(f"{entry['name']}: {outcome}\n")
+    return EXIT_DONE
+
+
+def add(session: Session, server: NewServer) -> int:
+    """Add one server to the configuration file."""
+    from rkllm_mcp.config.claude import entries_of
+    from rkllm_mcp.config.editing import add_servers
+    from rkllm_mcp.config.loading import build_config
+
+    if bool(server.command) == (server.url is not None):
+        raise UsageError("a server has either a command or a --url: rkllm-mcp servers add NAME -- COMMAND ARGS")
+    target = session.target_file()
+    entry: dict[str, Any] = {"name": server.name}
+    if server.command:
+        entry |= {"command": server.command[0], "args": list(server.command[1:])}
+    entry |= {
+        "url": server.url,
+        "transport": server.transport,
+        "env": _pairs(server.env, "=", "--env") or None,
+        "headers_template": _pairs(server.headers, ":", "--header") or None,
+    }
+    entry = {key: value for key, value in entry.items() if value is not None}
+    raw = {"servers": [entry]}
+    build_config(raw, _every_variable(raw), "the new server", target.absolute())
+    if server.name in _names_in(target):
+        raise UsageError(f"{target} has a server {server.name!r}; remove it first, or choose another name")
+    add_servers(target, [_tidy(table.table) for table in entries_of(raw, {}, "the new server")])
+    sys.stdout.write(f"{server.name}: added to {target}\n")
+    return EXIT_DONE
+
+
+def remove(session: Session, name: str) -> int:
+    """Take one server out of the configuration file."""
+    from rkllm_mcp.config.editing import remove_server
+
+    target = session.target_file()
+    if not target.is_file():
+        raise UsageError(f"there is no configuration file to change; {target} does not exist")
+    remove_server(target, name)
+    sys.stdout.write(f"{name}: removed from {target}\n")
+    return EXIT_DONE
+
+
+def _how(server: ServerConfig) -> str:
+    from rkllm_mcp.config.redaction import redacted_arguments, redacted_text
+
+    command = getattr(server, "command", None)
+    if command is not None:
+        return " ".join([command, *redacted_arguments(getattr(server, "args", ()))])
+    return redacted_text(str(getattr(server, "url", "") or getattr(server, "openapi_base_url", "") or ""))
+
+
+def _names_in(path: Path) -> set[str]:
+    from rkllm_mcp.config.claude import entries_of
+    from rkllm_mcp.config.loading import read_file
+
+    if not path.is_file():
+        return set()
+    return {str(entry.table.get("name")) for entry in entries_of(read_file(path), {}, str(path))}
+
+
+def _tidy(entry: dict[str, Any]) -> dict[str, Any]:
+    """Without what is implied: a transport that command or url tells anyway."""
+    implied = {"command": "stdio", "url": "http"}
+    if any(key in entry and entry.get("transport") == transport for key, transport in implied.items()):
+        return {key: value for key, value in entry.items() if key != "transport"}
+    return entry
+
+
+def _pairs(words: Sequence[str], separator: str, option: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for word in words:
+        name, found, value = word.partition(separator)
+        if not found or not name:
+            raise UsageError(f"{option} {word!r} has no {separator!r}; write {option} NAME{separator}VALUE")
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def _every_variable(raw: dict[str, Any]) -> dict[str, str]:
+    """An environment in which every variable is set, to check servers that may be used on another day."""
+    names = re.findall(r"\$\{(?:env:)?([A-Za-z_]\w*)", json.dumps(raw))
+    return {**dict.fromkeys(names, "http://unset.invalid"), **os.environ}

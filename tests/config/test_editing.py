@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rkllm_mcp.config.editing import add_servers, remove_server
+from rkllm_mcp.errors import ConfigError
+
+TOML = """\
+# mine
+[agent]
+max_rounds = 3  # few
+
+# the weather
+[[servers]]
+name = "weather"
+command = "weather"
+
+# the time
+[[servers]]
+name = "time"
+command = "time"
+[servers.env]
+TZ = "UTC"
+
+# the end
+[model]
+name = "demo"
+"""
+
+
+def test_an_added_server_leaves_the_rest_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "mcp_config.toml"
+    path.write_text(TOML)
+    add_servers(path, [{"name": 'new "one"', "command": "x", "args": ["a\n", "日本"], "env": {"A B": "c"}}])
+    assert path.read_text() == (
+        TOML + '\n[[servers]]\nname = "new \\"one\\""\ncommand = "x"\nargs = ["a\\n", "日本"]\nenv = {"A B" = "c"}\n'
+    )
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_is_not_there_is_made(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "config.toml"
+    add_servers(path, [{"name": "a", "url": "http://h"}])
+    assert path.read_text() == '[[servers]]\nname = "a"\nurl = "http://h"\n'
+
+
+def test_a_removed_server_takes_its_comment_and_tables_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "mcp_config.toml"
+    path.write_text(TOML)
+    remove_server(path, "time")
+    assert path.read_text() == TOML.replace(
+        '# the time\n[[servers]]\nname = "time"\ncommand = "time"\n[servers.env]\nTZ = "UTC"\n\n', ""
+    )
+    remove_server(path, "weather")
+    assert "servers" not in path.read_text()
+    assert "# the weather" not in path.read_text()
+
+
+def test_removing_what_is_not_there_names_what_is(tmp_path: Path) -> None:
+    path = tmp_path / "mcp_config.toml"
+    path.write_text(TOML)
+    with pytest.raises(ConfigError) as caught:
+        remove_server(path, "tme")
+    assert str(caught.value) == f"{path}: servers: found no server named 'tme'; there are weather, time"
+    assert path.read_text() == TOML
+
+
+def test_a_form_that_is_not_edited_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "mcp_config.toml"
+    path.write_text('servers = [{name = "a", command = "x"}]\n')
+    with pytest.raises(ConfigError) as caught:
+        add_servers(path, [{"name": "b", "command": "y"}])
+    assert str(caught.value) == (
+        f"{path}: servers: found servers written in a form that is not edited here; add this by hand:\n"
+        '[[servers]]\nname = "b"\ncommand = "y"\n'
+    )
+    with pytest.raises(ConfigError, match="remove the server 'a' by hand"):
+        remove_server(path, "a")
+    assert (path.read_text(), list(tmp_path.iterdir())) == ('servers = [{name = "a", command = "x"}]\n', [path])
+
+
+def test_json_keeps_the_shape_it_has(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps({"mcpServers": {"a": {"command": "x"}}, "agent": {"max_rounds": 3}}))
+    add_servers(path, [{"name": "b", "url": "http://h"}])
+    assert json.loads(path.read_text()) == {
+        "mcpServers": {"a": {"command": "x"}, "b": {"url": "http://h"}},
+        "agent": {"max_rounds": 3},
+    }
+    remove_server(path, "a")
+    assert json.loads(path.read_text())["mcpServers"] == {"b": {"url": "http://h"}}

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from rkllm_mcp.config.loading import read_file
+from rkllm_mcp.config.schema import configuration_schema, example_configuration
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def test_the_example_is_the_repositorys_configuration_and_fits_the_schema() -> None:
+    text = example_configuration()
+    assert text == (REPOSITORY / "mcp_config.toml").read_text("utf-8")
+    jsonschema.validate(read_file(REPOSITORY / "mcp_config.toml"), configuration_schema())
+
+
+@pytest.mark.parametrize("wrong", [{"agnt": {}}, {"agent": {"max_rounds": "8"}}, {"servers": [{"name": "a"}]}])
+def test_the_schema_refuses_what_the_reader_refuses(wrong: dict[str, object]) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(wrong, configuration_schema())

@@ -1,0 +1,65 @@
+"""The chat without a terminal: the same conversation, line by line. A real terminal is in tests/end_to_end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rkllm_mcp.messages import Message, ToolCall, ToolResult
+from rkllm_mcp.surfaces.chat_commands import COMMANDS, transcript
+from tests.support.demo_app import make_demo
+
+
+def test_a_conversation_is_held_line_by_line(tmp_path: Path) -> None:
+    saved = tmp_path / "saved.md"
+    lines = [
+        "/help",
+        "/tools",
+        "/servers",
+        "こんにちは",
+        "/stats",
+        "/model",
+        f"/save {saved}",
+        f"/save {saved}",
+        "/save",
+    ]
+    lines += ["/hlep", "/clear", "/quit", "never read"]
+    done = make_demo(tmp_path, servers=()).run("chat", stdin="\n".join(lines))
+    assert done.returncode == 0
+    for name, command in COMMANDS.items():
+        assert f"{command.usage} " in done.stdout, name
+    for piece in (
+        "No tools; /servers says why.",
+        "No servers are configured.",
+        "◆ ",
+        "questions            1\n",
+        "demo",
+    ):
+        assert piece in done.stdout
+    for piece in (
+        f"Saved to {saved}",
+        f"{saved} exists; choose another name",
+        "/save needs a file: /save answer.md",
+        "There is no /hlep; did you mean /help? There are /help /tools /servers /stats /clear /save /model /quit",
+        "A new conversation begins.",
+        "[NPU: emulated; model 'demo' answers from a script, not from a language model]",
+    ):
+        assert piece in done.stderr
+    assert "## You\n\nこんにちは\n\n## Assistant\n\n" in saved.read_text("utf-8")
+    assert "never read" not in done.stdout + done.stderr
+
+
+def test_a_transcript_tells_calls_and_results() -> None:
+    messages = [
+        Message("system", "Be brief."),
+        Message("user", "Weather?"),
+        Message("assistant", "", calls=(ToolCall("call_1", "get_weather", {"location": "東京"}),)),
+        Message("tool", results=(ToolResult("call_1", "get_weather", "sunny"),)),
+        Message("assistant", "\nSunny."),
+    ]
+    assert transcript(messages) == (
+        "> Be brief.\n\n"
+        "## You\n\nWeather?\n\n"
+        '## Assistant\n\n`get_weather({"location": "東京"})`\n\n'
+        "### get_weather\n\n```\nsunny\n```\n\n"
+        "## Assistant\n\nSunny.\n"
+    )

@@ -1,0 +1,344 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from rkllm_mcp import __version__
+from rkllm_mcp.surfaces.cli import hoisted, main
+
+CLOCK = f'[[servers]]\nname = "time"\ncommand = "{sys.executable}"\nargs = ["-m", "mcp_server_time"]\n'
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Outcome]
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """``rkllm-mcp`` in an empty folder, as a person without any configuration would type it."""
+    for name in [name for name in os.environ if name.startswith(("RKLLM_", "MCP_", "XDG_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> Outcome:
+        with pytest.raises(SystemExit) as left:
+            main(words)
+        captured = capsys.readouterr()
+        assert isinstance(left.value.code, int)
+        return Outcome(left.value.code, captured.out, captured.err.replace(f"{tmp_path}/", ""))
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("run hi", "run hi"),
+        ("run hi --model demo", "--model demo run hi"),
+        ("--quiet run --model=demo --json hi", "--quiet --model=demo run --json hi"),
+        ("servers add x -- cmd --model y", "servers add x -- cmd --model y"),
+        ("run hi --model", "--model run hi"),
+        ("run --no-mcp=1", "run --no-mcp=1"),
+        ("tools list -q", "-q tools list"),
+    ],
+)
+def test_global_options_may_stand_anywhere_before_two_dashes(words: str, expected: str) -> None:
+    assert hoisted(words.split()) == expected.split()
+
+
+def test_the_version_is_told(command: Command) -> None:
+    assert command("--version") == Outcome(0, f"rkllm-mcp {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (
+            ["--config", "none.toml", "config", "check"],
+            2,
+            (
+                "Error: none.toml: found no such file; name a file that exists, "
+                "or write one with 'rkllm-mcp config init'\n"
+            ),
+        ),
+        (["run", " "], 2, "Error: the question is empty; write it behind the command, in quotes\n"),
+        (
+            ["run", "hi", "--force-tool", "x", "--no-tools"],
+            2,
+            "Error: a tool cannot be forced while tools are switched off; leave one of the two out\n",
+        ),
+        (
+            ["run", "hi", "--model", "none"],
+            3,
+            "Error: There is no model 'none'. There are demo.\n",
+        ),
+        (
+            ["run", "hi", "--runtime", "none.so", "-q"],
+            3,
+            "Error: There is no runtime library at none.so. Correct the path, or use 'auto'.\n",
+        ),
+        (["models", "show", "none"], 3, "Error: There is no model 'none'. There are demo.\n"),
+        (
+            ["servers", "test", "none"],
+            2,
+            "Error: there is no server 'none'; the configuration has none\n",
+        ),
+        (
+            ["servers", "remove", "x"],
+            2,
+            "Error: there is no configuration file to change; mcp_config.toml does not exist\n",
+        ),
+        (
+            ["servers", "add", "x"],
+            2,
+            "Error: a server has either a command or a --url: rkllm-mcp servers add NAME -- COMMAND ARGS\n",
+        ),
+        (
+            ["tools", "show", "none"],
+            2,
+            "Error: there is no tool 'none'; 'rkllm-mcp tools list' shows those there are\n",
+        ),
+        (
+            ["detect", "--tools", "none"],
+            2,
+            "Error: none cannot be read (No such file or directory); name a file with tools as JSON\n",
+        ),
+    ],
+)
+def test_an_error_is_one_sentence_that_says_what_to_do(
+    command: Command, words: list[str], code: int, sentence: str
+) -> None:
+    assert command(*words) == Outcome(code, "", sentence)
+
+
+def test_wrong_usage_ends_with_2(command: Command) -> None:
+    for words in (["nonsense"], ["run", "hi", "--nonsense"], ["run", "hi", "--max-tokens", "0"], ["models", "show"]):
+        assert command(*words).code == 2
+
+
+def test_a_traceback_is_only_for_debug(command: Command) -> None:
+    assert "Traceback" not in command("--config", "none.toml", "config", "check").err
+    assert "Traceback" in command("--config", "none.toml", "config", "check", "--debug").err
+
+
+def test_a_stream_of_json_ends_with_an_end_also_when_nothing_can_run(command: Command) -> None:
+    outcome = command("run", "--json", "hi", "--model", "none")
+    assert (outcome.code, outcome.out) == (
+        3,
+        '{"kind":"end","reason":"failed","error":"There is no model \'none\'. There are demo."}\n',
+    )
+
+
+def test_config_init_writes_a_file_that_check_accepts(command: Command, tmp_path: Path) -> None:
+    assert command("config", "init") == Outcome(0, "mcp_config.toml\n", "")
+    checked = command("config", "check")
+    assert checked == Outcome(0, f"{tmp_path}/mcp_config.toml\nright; servers: weather, time, files\n", "")
+    assert command("config", "init") == Outcome(
+        2, "", "Error: mcp_config.toml exists; name another file, or write over it with --force\n"
+    )
+    assert command("config", "init", "--force").code == 0
+
+
+def test_config_check_without_a_file_says_so(command: Command) -> None:
+    assert command("config", "check") == Outcome(
+        0, "no configuration file: the defaults hold\nright; servers: none\n", ""
+    )
+
+
+def test_config_check_tells_what_has_no_effect_and_refuses_what_would_be_a_lie(
+    command: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "mcp_config.toml").write_text("[model]\nprompt_cache = true\n")
+    outcome = command("config", "check")
+    assert (outcome.code, outcome.err) == (0, "model.prompt_cache is not available in this version and has no effect\n")
+    (tmp_path / "mcp_config.toml").write_text("[security]\nsandbox = true\n")
+    assert command("config", "check").code == 2
+
+
+def test_config_show_hides_secrets(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "mcp_config.toml").write_text('[service]\napi_keys = ["hunter2"]\n')
+    outcome = command("config", "show")
+    assert json.loads(outcome.out)["service"]["api_keys"] == ["[REDACTED]"]
+    assert outcome.err == "# mcp_config.toml\n"
+    assert command("config", "show", "-q").err == ""
+
+
+def test_config_schema_is_json_schema(command: Command) -> None:
+    schema = json.loads(command("config", "schema").out)
+    assert (schema["title"], schema["properties"]["agent"]["$ref"]) == ("mcp_config.toml", "#/$defs/AgentSection")
+
+
+def test_servers_are_added_listed_and_removed(command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "mcp_config.toml"
+    added = command("servers", "add", "time", "--env", "TZ=UTC", "--", "uvx", "mcp-server-time", "--local")
+    assert added == Outcome(0, f"time: added to {path}\n", "")
+    assert command("servers", "add", "far", "--url", "https://h/mcp", "--header", "X-Key: ${far}").code == 0
+    assert path.read_text() == (
+        '[[servers]]\nname = "time"\ncommand = "uvx"\nargs = ["mcp-server-time", "--local"]\nenv = {TZ = "UTC"}\n\n'
+        '[[servers]]\nname = "far"\nurl = "https://h/mcp"\nheaders_template = {X-Key = "${far}"}\n'
+    )
+    assert command("servers", "list").out == (
+        "NAME  TRANSPORT  STATE  HOW\n"
+        "time  stdio      on     uvx mcp-server-time --local\n"
+        "far   http       on     https://h/mcp\n"
+    )
+    assert command("servers", "add", "far", "--url", "https://h/mcp") == Outcome(
+        2, "", "Error: mcp_config.toml has a server 'far'; remove it first, or choose another name\n"
+    )
+    assert command("servers", "add", "bad", "--url", "h/mcp") == Outcome(
+        2,
+        "",
+        "Error: the new server: servers[0].url: found 'h/mcp'; http needs an address that begins with "
+        "http:// or https://\n",
+    )
+    assert command("servers", "remove", "time") == Outcome(0, f"time: removed from {path}\n", "")
+    assert "time" not in path.read_text()
+
+
+def test_another_hosts_servers_are_imported_once(command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "mcp_config.toml"
+    path.write_text('# mine\n[[servers]]\nname = "b"\ncommand = "mine"\n')
+    (tmp_path / "claude.json").write_text(
+        json.dumps(
+            {
+                "anything": {"else": 1},
+                "mcpServers": {
+                    "a": {"command": "npx", "args": ["${DIR}"], "timeout": 5000, "disabled": True},
+                    "b": {"command": "theirs"},
+                },
+            }
+        )
+    )
+    assert command("servers", "import", "claude.json") == Outcome(
+        0, f"a: added to {path}\nb: left out: {path} has a server of this name\n", ""
+    )
+    assert path.read_text() == (
+        '# mine\n[[servers]]\nname = "b"\ncommand = "mine"\n\n'
+        '[[servers]]\nname = "a"\ncommand = "npx"\nargs = ["${DIR}"]\ntimeout_s = 5.0\nenabled = false\n'
+    )
+
+
+def test_models_are_listed_and_shown(command: Command) -> None:
+    assert command("models", "list").out.splitlines()[1].startswith("demo  emulated  ")
+    shown = json.loads(command("models", "show", "demo", "--json").out)
+    assert (shown["name"], shown["state"], shown["missing"]) == ("demo", "emulated", [])
+
+
+def test_the_doctor_has_nothing_to_say_against_the_emulated_npu(command: Command) -> None:
+    outcome = command("doctor", "--json", "--runtime", "emulator")
+    findings = {finding["name"]: finding for finding in json.loads(outcome.out)["findings"]}
+    assert (outcome.code, findings["runtime library"]["status"], findings["model"]["status"]) == (0, "ok", "ok")
+
+
+def test_the_doctor_ends_with_3_where_nothing_can_answer(command: Command) -> None:
+    outcome = command("doctor", "--runtime", "none.so")
+    assert outcome.code == 3
+    assert "✗ runtime library  There is no runtime library at" in outcome.out
+    assert "keep the assistant from answering here.\n" in outcome.out or "keeps the assistant" in outcome.out
+
+
+def test_tools_are_listed_called_and_fail_without_a_model(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "mcp_config.toml").write_text(CLOCK)
+    listed = command("tools", "list", "-q").out.splitlines()
+    assert [line.split()[:2] for line in listed] == [
+        ["NAME", "SERVER"],
+        ["get_current_time", "time"],
+        ["convert_time", "time"],
+    ]
+    called = command("tools", "call", "get_current_time", "timezone=Asia/Tokyo", "-q")
+    assert (called.code, json.loads(called.out)["timezone"], called.err) == (0, "Asia/Tokyo", "")
+    failed = command("tools", "call", "mcp__time__get_current_time", '{"timezone": "Mars/Olympus"}', "--json", "-q")
+    result = json.loads(failed.out)
+    assert (failed.code, result["kind"], result["is_error"]) == (1, "tool_result", True)
+    assert command("tools", "call", "get_curent_time", "-q") == Outcome(
+        2, "", "Error: there is no tool 'get_curent_time'; did you mean 'get_current_time'?\n"
+    )
+
+
+def test_servers_are_tried_and_the_one_that_fails_is_told(command: Command, tmp_path: Path) -> None:
+    gone = '[[servers]]\nname = "gone"\ncommand = "no-such-program"\n'
+    (tmp_path / "mcp_config.toml").write_text(CLOCK + gone)
+    outcome = command("servers", "test")
+    states = {line.split()[0]: line.split()[1] for line in outcome.out.splitlines()[1:]}
+    assert (outcome.code, states) == (1, {"time": "ready", "gone": "failed"})
+    assert command("servers", "test", "time").code == 0
+
+
+def test_a_prompt_is_shown_part_by_part_with_its_token_ids(command: Command) -> None:
+    shown = json.loads(command("prompt", "こんにちは", "--system", "Be brief.", "--json").out)
+    assert [part["part"] for part in shown["parts"]] == ["system", "user", "answer"]
+    assert shown["tokens"] == sum(part["tokens"] for part in shown["parts"])
+    assert all(part["tokens"] == len(part["ids"]) for part in shown["parts"])
+    text = command("prompt", "こんにちは", "--system", "Be brief.").out
+    assert "こんにちは" in text
+    assert text.endswith(f"── total: {shown['tokens']} tokens\n")
+
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+
+
+def detect(text: str, *words: str, cwd: Path) -> list[dict[str, object]]:
+    done = subprocess.run(
+        [sys.executable, "-m", "rkllm_mcp", "detect", *words],
+        input=text.encode(),
+        capture_output=True,
+        check=True,
+        cwd=cwd,
+        env=ENVIRONMENT,
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_detect_prints_events_with_the_text_of_each_call(tmp_path: Path) -> None:
+    call = '[TOOL_CALL]{"name": "get_weather", "arguments": {"location": "東京"}}[END_TOOL_CALL]'
+    expected = [
+        {"kind": "text", "text": "Look: "},
+        {"kind": "tool_call", "name": "get_weather", "arguments": {"location": "東京"}, "raw": call, "repaired": False},
+    ]
+    assert detect(f"Look: {call}", cwd=tmp_path) == expected
+    (tmp_path / "tools.json").write_text('{"tools": [{"name": "get_weather", "inputSchema": {"type": "object"}}]}')
+    assert detect(f"Look: {call}", "--tools", "tools.json", "--syntax", "project_json", cwd=tmp_path) == expected
+    assert [event["kind"] for event in detect(f"Look: {call}", "--syntax", "hermes", cwd=tmp_path)] == ["text"]
+
+
+def test_a_reader_that_leaves_is_no_reason_to_complain(tmp_path: Path) -> None:
+    program = subprocess.Popen(
+        [sys.executable, "-m", "rkllm_mcp", "detect", "--tools", "tools.json"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+    )
+    assert program.stdin is not None
+    assert program.stdout is not None
+    (tmp_path / "tools.json").write_text('[{"name": "t"}]')
+    program.stdout.close()
+    _, err = program.communicate(b"some text\n" * 20000, timeout=30)
+    assert (program.returncode, err) == (1, b"")
+
+
+def test_the_help_is_there_without_the_heavy_libraries() -> None:
+    code = (
+        "import sys, rkllm_mcp.surfaces.cli\n"
+        "print(sorted({'mcp', 'pydantic', 'prompt_toolkit', 'tokenizers', 'anyio', 'rich'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT)
+    assert done.stdout == "[]\n"
