@@ -196,12 +196,12 @@ class Toolbox:
             return
         if connection.state == "ready":
             count = len(connection.tools)
-            self._on_status(f"Server '{connection.spec.name}' is ready: {count} tool{'' if count == 1 else 's'}")
+            self._on_status(f"[MCP: Server '{connection.spec.name}' is ready: {count} tool{'' if count == 1 else 's'}]")
             return
         what = "is left out" if connection.state == "failed" else "is gone"
         lines = connection.notes.shown()[-_SHOWN_LINES:]
         said = "".join(f"\n    {line}" for line in lines)
-        self._on_status(f"Server '{connection.spec.name}' {what}: {connection.explanation()}{said}")
+        self._on_status(f"[MCP: Server '{connection.spec.name}' {what}: {connection.explanation()}]{said}")
 
 
 @asynccontextmanager
@@ -216,9 +216,8 @@ async def open_toolbox(
     Args:
         specs: the servers; no two of one name.
         result_chars: what is longer of a result is cut before the model reads it, characters.
-        on_status: called with a sentence when a server is ready, has new tools, fails or dies; below the last two come
-            the
-            server's last words.
+        on_status: called with a status line when a server is ready, has new tools, fails or dies; below the last two
+            come the server's last words.
 
     Raises:
         ToolboxError: two servers have the same name.

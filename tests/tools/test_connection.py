@@ -44,9 +44,9 @@ async def test_a_server_that_fails_is_left_out_with_its_last_words_and_the_rest_
     assert states["missing"].reason.startswith("'no-such-program-here' was not found; install it")
     assert "transport 'websocket' is not available" in states["elsewhere"].reason
     (line,) = [line for line in heard if "'exits'" in line]
-    assert line.startswith("Server 'exits' is left out: it exited with code 3")
+    assert line.startswith("[MCP: Server 'exits' is left out: it exited with code 3")
     assert line.endswith("\n    reading settings\n    fatal: no API key")
-    assert "Server 'tiny' is ready: 7 tools" in heard
+    assert "[MCP: Server 'tiny' is ready: 7 tools]" in heard
 
 
 async def test_a_server_that_is_killed_in_a_call_costs_that_call_and_is_started_again_at_the_next() -> None:
@@ -58,7 +58,7 @@ async def test_a_server_that_is_killed_in_a_call_costs_that_call_and_is_started_
             assert is_error
             assert "'dying' was lost during the call: it was killed by SIGKILL" in text
             assert [state.state for state in toolbox.servers()] == ["died"]
-            assert heard[-1].startswith("Server 'dying' is gone: it was killed by SIGKILL; it is started again")
+            assert heard[-1].startswith("[MCP: Server 'dying' is gone: it was killed by SIGKILL; it is started again")
             assert heard[-1].endswith("\n    about to go")
             assert await said(toolbox, "echo", text="back") == ("back", False)
             assert [state.state for state in toolbox.servers()] == ["ready"]

@@ -174,7 +174,7 @@ async def test_nothing_is_left_behind() -> None:
         ready = anyio.Event()
 
         def hear(line: str) -> None:
-            if line.startswith("Server 'dying' is ready"):
+            if line.startswith("[MCP: Server 'dying' is ready"):
                 ready.set()
 
         # Left while one server is still connecting, another has failed, and a third has died.
