@@ -1,6 +1,7 @@
 """Train models/demo/tokenizer.json: a small byte-level BPE on the project's own text, with the control tokens of Qwen3.
 
-Run it by hand when the demo's texts have changed a lot; the result is committed, and ids may change, so nothing may depend on them.
+Run it by hand when the demo's texts have changed a lot; the result is committed, and ids may change, so nothing may
+depend on them.
 """
 
 from __future__ import annotations

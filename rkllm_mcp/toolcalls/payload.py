@@ -1,0 +1,195 @@
+"""A call as spelled becomes a call of a declared tool, or the one line by which the model can mend it.
+
+Rules: a tool's name is never corrected, only suggested; arguments take the types of the tool's schema (``schema``); a
+repaired text counts only when the call it gives is valid. Reasons are one line for a small model: the rule that was
+broken, the tool's signature, "Call again". Nothing here knows markers or streams.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from rkllm_mcp.events import ToolCallDetected, ToolCallFailed
+from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.toolcalls.repair import UnreadableError, read_value
+from rkllm_mcp.toolcalls.schema import MismatchError, conform, shown
+from rkllm_mcp.toolcalls.spelling import SpelledCall
+from rkllm_mcp.toolcalls.syntax import Syntax
+
+# A reason goes into the prompt of a model with a few thousand tokens of context.
+_MAX_NAMES = 12
+_MAX_SIGNATURE = 240
+# A call names its tool early; a failed one of any length is not searched whole for every tool.
+_NAME_IS_WITHIN = 4096
+
+
+class RefusedError(Exception):
+    """The call cannot be made; ``str()`` is the line the model is told."""
+
+
+class Catalogue:
+    """The declared tools under every name a model may call them by.
+
+    Args:
+        tools: the tools as shown to the model. Their long names (``mcp__server__tool``) are understood as well, and
+            calls come out under the shown name.
+    """
+
+    def __init__(self, tools: Sequence[ToolSpec]) -> None:
+        self._shown = {tool.name: tool for tool in tools}
+        self._names = {**{tool.qualified_name: tool for tool in tools}, **self._shown}
+        self.names = frozenset(self._names)
+
+    def __bool__(self) -> bool:
+        return bool(self._names)
+
+    def accept(self, call: SpelledCall, raw: str) -> ToolCallDetected:
+        """The call under the tool's shown name, with the arguments the tool takes.
+
+        Args:
+            call: as the model spelled it.
+            raw: the text it was read from.
+
+        Raises:
+            RefusedError: there is no such tool, or the arguments are not what it takes.
+        """
+        tool = self._names.get(call.name)
+        if tool is None:
+            raise RefusedError(self._unknown(call.name))
+        try:
+            value, misplaced = _arguments(call, tool)
+            arguments = conform(value, tool.input_schema, as_text=call.as_text)
+        except MismatchError as mismatch:
+            raise RefusedError(f"{_one_line(str(mismatch))}. Call again: {signature(tool)}") from None
+        return ToolCallDetected(tool.name, arguments, raw, repaired=call.repaired or misplaced)
+
+    def named_in(self, text: str) -> ToolSpec | None:
+        """The tool whose name stands first in quotes near the beginning of ``text``."""
+        text = text[:_NAME_IS_WITHIN]
+        places = [(text.find(f"{quote}{name}{quote}"), name) for name in self._names for quote in "\"'"]
+        found = min((place for place in places if place[0] >= 0), default=None)
+        return self._names[found[1]] if found else None
+
+    def _unknown(self, name: str) -> str:
+        nearest = difflib.get_close_matches(name[:80], sorted(self._names), n=1, cutoff=0.6)
+        listed = list(self._shown)
+        hint = ""
+        if nearest:
+            tool = self._names[nearest[0]]
+            hint = f"; did you mean '{tool.name}'?"
+            listed = [tool.name, *(other for other in listed if other != tool.name)]
+        names = ", ".join(listed[:_MAX_NAMES]) + (", …" if len(listed) > _MAX_NAMES else "")
+        again = f" Call again: {signature(self._names[nearest[0]])}" if nearest else " Call again with one of these."
+        return f"unknown tool '{_one_line(name)[:60]}'{hint or '.'} Available: {names}.{again}"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a body came to: its events, and whether nothing had to be guessed to read it."""
+
+    events: tuple[ToolCallDetected | ToolCallFailed, ...]
+    sure: bool
+
+
+def judge(syntax: Syntax, body: str, raw: str, catalogue: Catalogue) -> Judgement:
+    """The calls of one body, each as a call of a declared tool or as the reason why it is none.
+
+    Args:
+        syntax: how the body is spelled.
+        body: the text between the markers.
+        raw: the body with its markers. Where a body holds a list of calls, the first event carries it and the others
+            carry nothing, so that the raw texts of all events, joined, are the text.
+        catalogue: the declared tools.
+    """
+    try:
+        calls = syntax.read(body)
+    except UnreadableError as error:
+        return Judgement((ToolCallFailed(raw, unreadable(str(error), body, syntax, catalogue)),), sure=False)
+    events: list[ToolCallDetected | ToolCallFailed] = []
+    for call in calls:
+        part = "" if events else raw
+        try:
+            events.append(catalogue.accept(call, part))
+        except RefusedError as refused:
+            events.append(ToolCallFailed(part, str(refused)))
+    return Judgement(tuple(events), sure=not any(call.guessed for call in calls))
+
+
+def unreadable(rule: str, body: str, syntax: Syntax, catalogue: Catalogue) -> str:
+    """The line for a call that cannot be read: the rule, the tool it seems to be for, the form."""
+    meant = catalogue.named_in(body)
+    if meant is None:
+        return f"{rule}. Call again in exactly this form: {syntax.example}"
+    form = syntax.example.replace("TOOL", meant.name)
+    return f"{rule}. Call again: {signature(meant)}, in exactly this form: {form}"
+
+
+def signature(tool: ToolSpec) -> str:
+    """The tool as one short line: ``get_weather(location: string, days?: integer)``."""
+    schema = tool.input_schema
+    properties = _mapping(schema.get("properties"))
+    wanted: object = schema.get("required")
+    required = {key for key in cast("list[Any]", wanted) if isinstance(key, str)} if isinstance(wanted, list) else ()
+    inside = ", ".join(
+        f"{key}{'' if key in required else '?'}: {_type_name(_mapping(item))}" for key, item in properties.items()
+    )
+    line = _one_line(f"{tool.name}({inside})")
+    return line if len(line) <= _MAX_SIGNATURE else line[: _MAX_SIGNATURE - 2] + "…)"
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def _type_name(schema: Mapping[str, Any]) -> str:
+    listed: object = schema.get("enum")
+    if isinstance(listed, list) and listed:
+        return "|".join(shown(item, 30) for item in cast("list[Any]", listed)[:8])
+    wanted: object = schema.get("type")
+    if isinstance(wanted, list):
+        return "|".join(str(name) for name in cast("list[Any]", wanted))
+    if isinstance(wanted, str):
+        return wanted
+    branches: object = schema.get("anyOf") or schema.get("oneOf")
+    if isinstance(branches, list):
+        return "|".join(dict.fromkeys(_type_name(_mapping(branch)) for branch in cast("list[Any]", branches)))
+    return "object" if "$ref" in schema else "any"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _arguments(call: SpelledCall, tool: ToolSpec) -> tuple[dict[str, Any], bool]:
+    """The call's arguments as an object, whatever the model wrapped them in, and whether they stood elsewhere."""
+    value = call.arguments
+    for _ in range(2):  # A string of JSON in a string of JSON is the deepest that was seen.
+        if not isinstance(value, str):
+            break
+        value = _decoded(value)
+    if value is None or value == []:
+        return _beside_the_name(call, tool), bool(call.rest)
+    if not isinstance(value, dict):
+        raise MismatchError("", "must be a JSON object", shown(value))
+    return cast("dict[str, Any]", value), False
+
+
+def _decoded(text: str) -> Any:
+    if not text.strip():
+        return None
+    try:
+        return read_value(text).value
+    except UnreadableError:
+        raise MismatchError("", "must be a JSON object", shown(text)) from None
+
+
+def _beside_the_name(call: SpelledCall, tool: ToolSpec) -> dict[str, Any]:
+    """Arguments written beside the name instead of under ``arguments``, if all of them are the tool's."""
+    properties = _mapping(tool.input_schema.get("properties"))
+    stray = [key for key in call.rest if key not in properties]
+    if stray:
+        raise MismatchError("", "must stand in an object under 'arguments'", shown(stray[0]))
+    return dict(call.rest)

@@ -1,0 +1,210 @@
+"""Text that should be JSON becomes a value: as it stands, or by the one repair that can be meant.
+
+Rules: the cheap and certain readings come first (strict JSON, raw line breaks in strings, lone backslashes, Python's
+spelling, brackets missing at the end, one quote missing before them); what a library guesses comes last, and counts
+only when it changed nothing but punctuation (``guessing``). Values are plain JSON: finite numbers, text
+without broken surrogates, nested at most ``MAX_DEPTH`` deep. Nothing here knows tools or schemas.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NoReturn, cast
+
+# No tool takes a deeper value, and json and ast fail by recursion a little above it.
+MAX_DEPTH = 64
+# ast takes a hundred times a text's size in memory.
+_MAX_PYTHON_CHARACTERS = 64 * 1024
+
+_BRACKETS = {"{": "}", "[": "]"}
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
+_ANY_STRING = re.compile(r"""\"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'""", re.DOTALL)
+_STRING_OR_BRACKET = re.compile(_STRING.pattern + r"|[{}\[\]]", re.DOTALL)
+_BACKSLASH = re.compile(r'\\(?:(["\\/bfnrt]|u[0-9a-fA-F]{4})|)')
+# Escapes that are neither JSON's nor Python's make ast complain on stderr; those texts are left to other readings.
+_ESCAPE_UNKNOWN_TO_PYTHON = re.compile(r"\\[^\\'\"abfnrtvxuUN\n]")
+_WORD = re.compile(r"[^\W\d_]+")
+_PYTHON_WORDS = frozenset({"True", "False", "None", "e", "E"})
+
+
+class UnreadableError(Exception):
+    """The text is not a value; ``str()`` is the rule it breaks, in a few words."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A value, whether the text had to be repaired to get it, and whether even its strings had to be guessed."""
+
+    value: Any
+    repaired: bool
+    guessed: bool = False
+
+
+def read_value(text: str) -> Reading:
+    """Read the one JSON value that ``text`` holds.
+
+    Args:
+        text: the value, with white space, a byte order mark or a code fence around it.
+
+    Raises:
+        UnreadableError: there is no value in it, or more than one repair could be meant.
+
+    Our choice of order, after the repairs that peers make (json-repair 0.64, vLLM, Ollama).
+    """
+    text = _unfenced(text)
+    for reader in _READERS:
+        try:
+            value = plain(reader(text), 0)
+        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+            continue
+        return Reading(value, repaired=reader is not _strict)
+    # Imported here because the library takes 30 ms and nearly every call is readable without it.
+    from rkllm_mcp.toolcalls.guessing import guess
+
+    try:
+        value = plain(guess(text), 0)
+    except ValueError:
+        value = None
+    if value is None:
+        raise UnreadableError("not valid JSON")
+    return Reading(value, repaired=True, guessed=True)
+
+
+def _unfenced(text: str) -> str:
+    text = text.strip().strip("\ufeff").strip()
+    if text.startswith("```"):
+        text = text.removesuffix("```").lstrip("`").strip()
+        text = text.removeprefix("json").strip()
+    return text
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _strict(text: str) -> Any:
+    return json.loads(text, parse_constant=_no_constant)
+
+
+def _with_raw_controls(text: str) -> Any:
+    return json.loads(text, strict=False, parse_constant=_no_constant)
+
+
+def _with_lone_backslashes(text: str) -> Any:
+    """A pattern's or a Windows path's backslashes, written once instead of twice, as models write them."""
+    return _with_raw_controls(_STRING.sub(_doubled, text))
+
+
+def _doubled(string: re.Match[str]) -> str:
+    escapes = list(_BACKSLASH.finditer(string.group()))
+    if all(escape.group(1) for escape in escapes):
+        return string.group()
+    # In C:\\Users\\new the second may be meant like the first, or as a line break: nobody can say.
+    if any((escape.group(1) or " ")[0] in "bfnrtu" for escape in escapes):
+        raise UnreadableError("a backslash in a string is not doubled")
+    return _BACKSLASH.sub(lambda escape: escape.group() if escape.group(1) else r"\\", string.group())
+
+
+def _as_python(text: str) -> Any:
+    """Single quotes, True, None, a comma too many."""
+    if len(text) > _MAX_PYTHON_CHARACTERS or _ESCAPE_UNKNOWN_TO_PYTHON.search(text):
+        raise ValueError("too long, or an escape that Python does not know")
+    if not _PYTHON_WORDS.issuperset(_WORD.findall(_ANY_STRING.sub("", text))):
+        raise ValueError("words outside strings that are no Python constants")
+    strings = list(_ANY_STRING.finditer(text))
+    if any(text[first.end() : second.start()].strip() == "" for first, second in pairwise(strings)):
+        raise ValueError("quotes inside a string, which Python would take for two strings to join")
+    return ast.literal_eval(text)
+
+
+def _with_closed_brackets(text: str) -> Any:
+    """Add the brackets that are missing at the end; strings must be whole."""
+    return _with_raw_controls(text + _missing_brackets(text))
+
+
+def _missing_brackets(text: str) -> str:
+    missing: list[str] = []
+    for found in _STRING_OR_BRACKET.finditer(text):
+        token = found.group()
+        if token[0] == '"':
+            continue
+        if token in _BRACKETS:
+            missing.append(_BRACKETS[token])
+        elif not missing or missing.pop() != token:
+            raise ValueError("brackets cross")
+    return "".join(reversed(missing))
+
+
+def _with_doubled_braces(text: str) -> Any:
+    """``{{…}}``, as a template's escaped braces teach it."""
+    if not (text.startswith("{{") and text.endswith("}}")):
+        raise ValueError("braces are not doubled")
+    return _with_raw_controls(text[1:-1])
+
+
+def _with_closed_quote(text: str) -> Any:
+    """Close the last string before the closing brackets, if exactly one place gives a value."""
+    body = text.rstrip("}] \t\r\n")
+    if len(text) - len(body) > MAX_DEPTH or body.endswith(r"\""):
+        raise ValueError("too many places for the missing quote")
+    values: list[Any] = []
+    for place in range(len(body), len(text) + 1):
+        if place < len(text) and text[place].isspace():
+            continue
+        try:
+            values.append(_with_raw_controls(text[:place] + '"' + text[place:]))
+        except ValueError:
+            continue
+    if len(values) != 1:
+        raise ValueError("not one place for the missing quote")
+    return values[0]
+
+
+# The order is from what certainly is meant to what most likely is. All but the first are repairs.
+_READERS: tuple[Callable[[str], Any], ...] = (
+    _strict,
+    _with_raw_controls,
+    _with_lone_backslashes,
+    _as_python,
+    _with_closed_brackets,
+    _with_doubled_braces,
+    _with_closed_quote,
+)
+
+
+def plain(value: Any, depth: int) -> Any:
+    """The value as JSON has it: tuples are lists, surrogates are whole, numbers finite, keys text."""
+    if depth > MAX_DEPTH:
+        raise UnreadableError(f"nested deeper than {MAX_DEPTH}")
+    if isinstance(value, str):
+        return _whole_text(value)
+    if isinstance(value, dict):
+        return {_key(key): plain(item, depth + 1) for key, item in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item, depth + 1) for item in cast("list[Any]", value)]
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    raise ValueError("not a JSON value")
+
+
+def _key(key: object) -> str:
+    if not isinstance(key, str):
+        raise ValueError("a key is not text")  # noqa: TRY004 - a wrong text, not a wrong program
+    return _whole_text(key)
+
+
+def _whole_text(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        # Half a surrogate pair cannot be sent to any tool; pairs written as two escapes become their character.
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text

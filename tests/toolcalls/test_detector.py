@@ -1,0 +1,312 @@
+"""The rules of the detector, one table for each; every text is run whole, by character, at every split and chopped."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rkllm_mcp.errors import UsageError
+from rkllm_mcp.events import Text, ToolCallDetected, ToolCallFailed
+from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.toolcalls.detector import Detector
+from tests.toolcalls.streams import NOTE, TOOLS, events_of, told
+
+TOKYO = ("get_weather", {"city": "Tokyo"})
+KYOTO = ("get_weather", {"city": "京都"})
+HERMES = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Tokyo"}}\n</tool_call>'
+HERMES_KYOTO = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "京都"}}\n</tool_call>'
+MARKED = '[TOOL_CALL]\n{\n  "name": "get_weather",\n  "arguments": {"city": "Tokyo"}\n}\n[END_TOOL_CALL]'
+XML = '<tool_call name="get_weather">\n  <argument name="city">Tokyo</argument>\n</tool_call>'
+
+ONE_CALL = {
+    "hermes as Qwen writes it": HERMES,
+    "hermes without line breaks": '<tool_call>{"name":"get_weather","arguments":{"city":"Tokyo"}}</tool_call>',
+    "hermes in a fence inside the tags": '<tool_call>\n```json\n{"name": "get_weather", "arguments": {"city": '
+    '"Tokyo"}}\n```\n</tool_call>',
+    "project JSON": MARKED,
+    "project JSON with the other closer": '[TOOL_CALL]{"name":"get_weather","arguments":{"city":"Tokyo"}}[/TOOL_CALL]',
+    "project XML": XML,
+    "project XML in single quotes": "<tool_call name='get_weather'><argument name='city'>Tokyo</argument></tool_call>",
+    "project XML with spaces around =": '<tool_call name = "get_weather" ><argument  name= "city" >Tokyo</argument >'
+    "</tool_call >",
+    "project XML without quotes": "<tool_call name=get_weather><argument name=city>Tokyo</argument></tool_call>",
+    "project XML with framing line breaks": '<tool_call name="get_weather">\n<argument name="city">\nTokyo\n</argument>'
+    "\n</tool_call>",
+    "project XML with CDATA": '<tool_call name="get_weather"><argument name="city"> <![CDATA[Tokyo]]> </argument>'
+    "</tool_call>",
+    "project XML with Qwen's element name": '<tool_call name="get_weather"><parameter name="city">Tokyo</parameter>'
+    "</tool_call>",
+    "a list of one call": '<tool_call>[{"name": "get_weather", "arguments": {"city": "Tokyo"}}]</tool_call>',
+    "arguments first": '<tool_call>{"arguments": {"city": "Tokyo"}, "name": "get_weather"}</tool_call>',
+    "parameters for arguments": '<tool_call>{"name": "get_weather", "parameters": {"city": "Tokyo"}}</tool_call>',
+    "arguments as a string": '<tool_call>{"name": "get_weather", "arguments": "{\\"city\\": \\"Tokyo\\"}"}</tool_call>',
+    "OpenAI's wrapper": '<tool_call>{"type": "function", "function": {"name": "get_weather", "arguments": '
+    '{"city": "Tokyo"}}}</tool_call>',
+    "no closer at the end": '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Tokyo"}}',
+    "half a closer at the end": '<tool_call>{"name": "get_weather", "arguments": {"city": "Tokyo"}}\n</tool_',
+    "the last bracket missing at the end": '<tool_call>{"name": "get_weather", "arguments": {"city": "Tokyo"}',
+    "a bracket missing before the closer": '<tool_call>{"name": "get_weather", "arguments": {"city": "Tokyo"}\n'
+    "</tool_call>",
+    "a bracket too many": '<tool_call>{"name": "get_weather", "arguments": {"city": "Tokyo"}}}</tool_call>',
+    "doubled braces": '<tool_call>{{"name": "get_weather", "arguments": {"city": "Tokyo"}}}</tool_call>',
+    "Python's quotes": "<tool_call>{'name': 'get_weather', 'arguments': {'city': 'Tokyo',}}</tool_call>",
+    "a quote missing before the brackets": '<tool_call>{"name": "get_weather", "arguments": {"city": "Tokyo}}\n'
+    "</tool_call>",
+    "an optional argument given as null": '<tool_call>{"name": "get_weather", "arguments": {"city": "Tokyo", "days": '
+    "null}}</tool_call>",
+    "the tool's long name": '<tool_call>{"name": "mcp__weather__get_weather", "arguments": {"city": "Tokyo"}}\n'
+    "</tool_call>",
+    "arguments beside the name": '<tool_call>{"name": "get_weather", "city": "Tokyo"}</tool_call>',
+    "a byte order mark inside": '<tool_call>\ufeff{"name": "get_weather", "arguments": {"city": "Tokyo"}}</tool_call>',
+}
+
+
+@pytest.mark.parametrize("text", ONE_CALL.values(), ids=ONE_CALL.keys())
+def test_a_call_is_found_however_it_is_written_and_cut(text: str) -> None:
+    (event,) = events_of(text)
+    assert isinstance(event, ToolCallDetected)
+    assert (event.name, event.arguments) == TOKYO
+    assert event.raw == text
+
+
+def test_only_a_call_that_was_not_valid_as_written_is_marked_as_repaired() -> None:
+    def repaired(text: str) -> bool:
+        (event,) = events_of(text)
+        assert isinstance(event, ToolCallDetected)
+        return event.repaired
+
+    assert not repaired(HERMES)
+    assert not repaired(XML)
+    assert not repaired(ONE_CALL["no closer at the end"])
+    assert repaired(ONE_CALL["a bracket too many"])
+    assert repaired(ONE_CALL["Python's quotes"])
+    assert repaired(ONE_CALL["the last bracket missing at the end"])
+    assert repaired(ONE_CALL["arguments beside the name"])
+
+
+SEVERAL: dict[str, tuple[str, list[object]]] = {
+    "text around calls of all three styles": (
+        f"Let me see.\n{HERMES}\n{MARKED}\nAnd:\n{XML}\n",
+        ["Let me see.\n", TOKYO, TOKYO, "\nAnd:\n", TOKYO],
+    ),
+    "calls without anything between": (HERMES + HERMES_KYOTO, [TOKYO, KYOTO]),
+    "the same call twice": (HERMES + HERMES, [TOKYO, TOKYO]),
+    "text behind a call keeps its white space": (f"{HERMES}\n\n Done.", [TOKYO, "\n\n Done."]),
+    "a list of calls in one tag": (
+        '<tool_call>[{"name": "get_weather", "arguments": {"city": "Tokyo"}}, {"name": "get_time"}]</tool_call>',
+        [TOKYO, ("get_time", {})],
+    ),
+    "a list with junk in it": (
+        '<tool_call>[{"name": "get_weather", "arguments": {"city": "Tokyo"}}, "junk"]</tool_call>',
+        [TOKYO],
+    ),
+    "several objects in one tag": (
+        HERMES.removesuffix("</tool_call>")
+        + '{"name": "get_time"};\n{"name": "get_time", "arguments": {"zone": "JST"}}\n</tool_call>',
+        [TOKYO, ("get_time", {}), ("get_time", {"zone": "JST"})],
+    ),
+    "an undeclared name between two calls": (
+        f'{HERMES}<tool_call>{{"name": "rm", "arguments": {{}}}}</tool_call>{HERMES}',
+        [TOKYO, ("failed", '<tool_call>{"name": "rm", "arguments": {}}</tool_call>'), TOKYO],
+    ),
+    "no closer before the next call": (HERMES.removesuffix("</tool_call>") + HERMES_KYOTO, [TOKYO, KYOTO]),
+    "a quote missing in the first of two calls": (
+        '<tool_call>{"name": "get_weather", "arguments": {"city": "Tokyo}}</tool_call>\n' + HERMES_KYOTO + "\nSo.",
+        [TOKYO, KYOTO, "\nSo."],
+    ),
+    "a quote missing in both of two calls": (
+        "".join(
+            f'<tool_call>{{"name": "get_weather", "arguments": {{"city": "{city}}}}}</tool_call>'
+            for city in ("Tokyo", "京都")
+        ),
+        [TOKYO, KYOTO],
+    ),
+    "an argument not closed before the next call": (
+        f'<tool_call name="get_weather"><argument name="city">Tokyo</tool_call>\n{XML}',
+        [TOKYO, TOKYO],
+    ),
+    "an argument's closing tag misspelled": (
+        '<tool_call name="get_weather"><argument name="city">Tokyo</argument1></tool_call>\n',
+        [TOKYO],
+    ),
+    "an argument not closed before the next": (
+        '<tool_call name="get_weather"><argument name="city">Tokyo<argument name="days">3</argument></tool_call>',
+        [("get_weather", {"city": "Tokyo", "days": 3})],
+    ),
+    "JSON inside the XML markers": ('<tool_call name="get_weather">{"city": "Tokyo"}</tool_call>', [TOKYO]),
+    "self-closing": (
+        "<tool_call name=\"get_time\"/><tool_call name='get_time' />",
+        [("get_time", {}), ("get_time", {})],
+    ),
+    "no arguments at all": ('<tool_call name="get_time">\n</tool_call>', [("get_time", {})]),
+    "a self-closing argument is empty text": (
+        '<tool_call name="get_time"><argument name="zone"/></tool_call>',
+        [("get_time", {"zone": ""})],
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), SEVERAL.values(), ids=SEVERAL.keys())
+def test_calls_and_text_come_out_in_their_order(text: str, expected: list[object]) -> None:
+    assert told(text) == expected
+
+
+BODIES = {
+    "the closer in a string": "text with a literal </tool_call> inside",
+    "an opener in a string": "text with <tool_call> inside",
+    "a whole call in a string": HERMES,
+    "a project call in a string": MARKED,
+    "an XML call in a string": XML,
+    "braces, quotes and backslashes": 'if (a["}{"] == \'\\\\\') { return "\\"" } ]]] }}}',
+    "line breaks and unicode": "一行目\n二行目\t🌸\u2028",
+    "a fence": "```json\n{}\n```",
+    "thinking tags": "<think>hm</think>",
+    "nothing": "",
+    "entities": "Tom &amp; Jerry &lt;3 & <b>",
+}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
+@pytest.mark.parametrize("style", ["hermes", "json", "xml", "cdata"])
+def test_what_is_inside_an_argument_is_never_structure(style: str, body: str) -> None:
+    arguments = {"title": "t", "body": body}
+    payload = json.dumps({"name": "write_note", "arguments": arguments}, ensure_ascii=False)
+    value = f"<![CDATA[{body}]]>" if style == "cdata" else body
+    text = {
+        "hermes": f"<tool_call>\n{payload}\n</tool_call>",
+        "json": f"[TOOL_CALL]{payload}[END_TOOL_CALL]",
+    }.get(
+        style,
+        f'<tool_call name="write_note"><argument name="title">t</argument><argument name="body">{value}</argument>'
+        "</tool_call>",
+    )
+    assert told(text + " end", tools=(NOTE,)) == [("write_note", arguments), " end"]
+
+
+MENTIONS = {
+    "a marker in a sentence": "Use the <tool_call> tag to call, and [TOOL_CALL] too.",
+    "a marker at the end": "The tag is <tool_call>",
+    "half a marker at the end": "The tag is <tool_c",
+    "markers in quotes": 'Write "<tool_call>" or "[TOOL_CALL]".',
+    "an XML marker without attributes": "A <tool_call element",
+    "a placeholder": "Write <tool_call>{json}</tool_call> or <tool_call>{...}</tool_call>.",
+    "prose in the tags": "<tool_call>not valid json</tool_call>",
+    "a list that cannot be calls": "[TOOL_CALL]\n[1, 2]\n[END_TOOL_CALL]",
+    "Mistral's marker": '[TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "Tokyo"}}]',
+    "a longer tag": '<tool_calls>{"name": "get_weather"}</tool_calls>',
+    "Qwen3-Coder's form, which is not enabled": "<tool_call>\n<function=get_weather>\n</function>\n</tool_call>",
+    "a code fence": f"Like so:\n```xml\n{HERMES}\n```\nThat is all.",
+    "a longer fence around a fence": f"````\n```\n{HERMES}\n```\n````\n",
+    "a fence that never closes": f"```\n{HERMES}",
+    "backticks": f"Write `{HERMES}` and so on.",
+    "a closer alone": "</tool_call>[END_TOOL_CALL]</argument>",
+    "think tags when thinking is off": "<think>hm</think> yes",
+    "NUL and byte order mark": "\ufeff\x00<\x00tool_call>",
+    "a marker after much white space": "<tool_call>" + " " * 80 + "{",
+    "only white space": " \n\t ",
+    "nothing": "",
+}
+
+
+@pytest.mark.parametrize("text", MENTIONS.values(), ids=MENTIONS.keys())
+def test_a_marker_that_is_only_mentioned_is_text(text: str) -> None:
+    assert told(text) == ([text] if text else [])
+
+
+def test_a_call_behind_a_closed_fence_is_a_call() -> None:
+    assert told(f"```\ncode\n```\n{HERMES}") == ["```\ncode\n```\n", TOKYO]
+
+
+def test_a_mention_and_a_call_in_one_answer_are_told_apart() -> None:
+    assert told(f"A <tool_call> follows: {HERMES}") == ["A <tool_call> follows: ", TOKYO]
+
+
+def test_without_tools_everything_is_text_and_nothing_waits() -> None:
+    text = f" \n{HERMES}\n{XML}"
+    assert told(text, tools=()) == [text]
+    detector = Detector(())
+    assert [detector.feed(character) for character in text] == [[Text(character)] for character in text]
+
+
+def test_only_the_chosen_syntaxes_are_read() -> None:
+    calls = [
+        event.raw
+        for event in events_of(HERMES + MARKED + XML, syntaxes=["project_json"])
+        if isinstance(event, ToolCallDetected)
+    ]
+    assert calls == [MARKED]
+
+
+def test_an_unknown_syntax_or_thinking_mode_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(UsageError, match="project_json, project_xml, hermes"):
+        Detector(TOOLS, ["herms"])
+    with pytest.raises(UsageError, match="off, auto, open"):
+        Detector(TOOLS, thinking="on")  # pyright: ignore[reportArgumentType] - what the command line may pass
+
+
+def test_a_finished_detector_gives_nothing_more_and_takes_nothing_more() -> None:
+    detector = Detector(TOOLS)
+    detector.feed("<tool")
+    assert detector.finish() == [Text("<tool")]
+    assert detector.finish() == []
+    with pytest.raises(UsageError, match="new one"):
+        detector.feed("more")
+
+
+def test_a_call_is_told_in_the_feed_that_brings_its_closer() -> None:
+    detector = Detector(TOOLS)
+    assert detector.feed(HERMES[:-1]) == []
+    (event,) = detector.feed(HERMES[-1])
+    assert isinstance(event, ToolCallDetected)
+    detector = Detector(TOOLS)
+    (event,) = detector.feed(XML)
+    assert isinstance(event, ToolCallDetected)
+
+
+def test_text_that_cannot_become_a_marker_comes_out_in_the_feed_that_brought_it() -> None:
+    text = "a < b, c <t, x[0] [T [TOOL <tool <tool_cat> <tool_call>x <tool_call-> `<` [END_TOOL_CALL] ですね。"
+    detector = Detector(TOOLS)
+    shown = ""
+    for count, character in enumerate(text, 1):
+        shown += "".join(event.text for event in detector.feed(character) if isinstance(event, Text))
+        held = text[len(shown) : count]
+        openers = ("<tool_call>", "<tool_call", "[TOOL_CALL]")
+        may_begin = any(opener.startswith(held) or held == opener for opener in openers)
+        assert may_begin or not held, f"{held!r} was held back"
+    assert shown == text
+
+
+def test_white_space_waits_only_at_the_edges_of_calls() -> None:
+    detector = Detector(TOOLS)
+    assert detector.feed(" \n") == []
+    assert detector.feed("So ") == [Text(" \nSo ")]
+    assert detector.feed(" \n ") == [Text(" \n ")]
+    assert isinstance(detector.feed(XML)[0], ToolCallDetected)
+    assert detector.feed("\n") == []
+    assert detector.feed("then") == [Text("\nthen")]
+
+
+def test_of_several_calls_in_one_list_the_first_carries_the_raw_text() -> None:
+    text = '<tool_call>[{"name": "get_time"}, {"name": "get_time"}]</tool_call>'
+    first, second = events_of(text)
+    assert isinstance(first, ToolCallDetected)
+    assert isinstance(second, ToolCallDetected)
+    assert (first.raw, second.raw) == (text, "")
+
+
+def test_of_several_objects_in_one_tag_each_carries_its_own_raw_text() -> None:
+    text = '<tool_call>{"name": "get_time"}\n{"name": "get_time"}</tool_call>'
+    raws = [event.raw for event in events_of(text) if isinstance(event, ToolCallDetected)]
+    assert raws == ['<tool_call>{"name": "get_time"}\n', '{"name": "get_time"}</tool_call>']
+
+
+def test_a_tool_shown_under_its_long_name_is_not_confused_with_the_others() -> None:
+    long_names = tuple(
+        ToolSpec(f"mcp__{server}__read", "", {}, server=server, wire_name="read") for server in ("files", "mail")
+    )
+    call = '<tool_call>{"name": "mcp__mail__read", "arguments": {}}</tool_call>'
+    assert told(call, tools=long_names) == [("mcp__mail__read", {})]
+    (event,) = events_of('<tool_call>{"name": "read", "arguments": {}}</tool_call>', tools=long_names)
+    assert isinstance(event, ToolCallFailed)
+    assert "mcp__files__read, mcp__mail__read" in event.reason

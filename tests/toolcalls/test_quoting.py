@@ -1,0 +1,39 @@
+"""What is inside a code fence or behind a backtick is quoted."""
+
+from __future__ import annotations
+
+import pytest
+
+from rkllm_mcp.toolcalls.quoting import Quoting
+
+CASES = {
+    "": False,
+    "text": False,
+    "a `": True,
+    "a `b`": True,
+    "a `b` ": False,
+    "```": True,
+    "```python": True,
+    "```python\ncode": True,
+    "```python\ncode\n```\n": False,
+    "```python\ncode\n``` ": False,
+    "text ``` in a line": False,
+    "   ```\n": True,
+    "    ```\n": False,
+    "````\n```\n": True,
+    "````\n```\n````\n": False,
+    "``\n": False,
+    "```\n\n\n": True,
+    "```" + "`" * 40 + "\ncode\n": True,
+    "long " * 100 + "\n```\n": True,
+}
+
+
+@pytest.mark.parametrize(("text", "quoted"), CASES.items())
+def test_a_place_is_quoted_the_same_whatever_the_pieces(text: str, quoted: bool) -> None:
+    whole, single = Quoting(), Quoting()
+    whole.feed(text)
+    for character in text:
+        single.feed(character)
+    single.feed("")
+    assert (whole.quotes, single.quotes) == (quoted, quoted)
