@@ -1,0 +1,207 @@
+"""Builds the emulated runtime: the C sources of this directory to one `librkllmrt.so` per ABI family.
+
+    python native/build.py [--abi 1.2.0|1.2.3|1.3.0 ...] [--out DIR]
+
+Rules: only the standard library is used, so any Python from 3.10 on can run it before anything is installed; a
+library whose sources, compiler and flags have not changed is left alone; a finished library replaces an older one
+in one step, so that several builds at once do no harm. The compiler is `$CC`, else `cc`, `gcc` or `clang`, else the
+`ziglang` wheel of the Python that runs this. What the sources do is not known here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+NATIVE = Path(__file__).resolve().parent
+DEFAULT_OUT = NATIVE / "build"
+LIBRARY_NAME = "librkllmrt.so"
+
+# The version a family's library claims to be -> the value of RKLLM_ABI it is compiled with.
+FAMILIES = {"1.2.0": 120, "1.2.3": 121, "1.3.0": 130}
+
+WARNINGS = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
+COMMON = ("-D_GNU_SOURCE", "-pthread", "-fvisibility=hidden", "-fPIC")
+OPTIMISED = ("-O2", "-g")
+
+# A cold `zig cc` compiles its own C library parts first; nothing else comes near this.
+COMPILE_TIMEOUT_S = 600
+
+
+class BuildError(Exception):
+    """The emulator could not be built; the text says why and what to do."""
+
+
+def sources() -> list[Path]:
+    """Returns the C files of the emulator, in a stable order."""
+    return sorted((NATIVE / "emulator").glob("*.c"))
+
+
+def find_compiler() -> list[str]:
+    """Returns the command that compiles C.
+
+    Raises:
+        BuildError: There is no compiler, and no `ziglang` wheel either.
+    """
+    if chosen := os.environ.get("CC"):
+        return shlex.split(chosen)
+    for name in ("cc", "gcc", "clang"):
+        if path := shutil.which(name):
+            return [path]
+    if importlib.util.find_spec("ziglang"):
+        return [sys.executable, "-m", "ziglang", "cc"]
+    raise BuildError(
+        "No C compiler was found (looked for $CC, cc, gcc, clang and the ziglang wheel). "
+        f"Install one of them, for example with: {sys.executable} -m pip install ziglang"
+    )
+
+
+def library_flags(abi: int) -> list[str]:
+    """Returns the flags that make the shared library of a family, the linker's included."""
+    return [
+        *WARNINGS,
+        *COMMON,
+        *OPTIMISED,
+        f"-DRKLLM_ABI={abi}",
+        f"-I{NATIVE / 'include'}",
+        "-shared",
+        f"-Wl,--version-script={NATIVE / 'exports.map'}",
+        f"-Wl,-soname,{LIBRARY_NAME}",
+        # Zig's linker drops what no code refers to, and the version marker is there only to be read from the file.
+        "-Wl,--no-gc-sections",
+    ]
+
+
+def compile_program(
+    files: Iterable[Path], output: Path, abi: int, extra: Sequence[str] = (), compiler: Sequence[str] | None = None
+) -> Path:
+    """Compiles C files to an executable with the project's warnings; `extra` flags come last.
+
+    Args:
+        files: C sources; the emulator's own may be among them.
+        output: Where the executable goes.
+        abi: The value of RKLLM_ABI.
+        extra: More flags, for example of a sanitizer, or a library to link.
+        compiler: The command to use instead of the one `find_compiler` finds.
+
+    Raises:
+        BuildError: The compiler refused; its words are in the text.
+    """
+    includes = [f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'emulator'}"]
+    command = [*(compiler or find_compiler()), *WARNINGS, *COMMON, "-g", f"-DRKLLM_ABI={abi}", *includes]
+    command += [*map(str, files), *extra]
+    _compile(command, output)
+    return output
+
+
+def compile_emulator(output: Path, abi: int, extra: Sequence[str] = ()) -> Path:
+    """Compiles the emulator to one object file that programs can be linked with, its insides visible to them.
+
+    Args:
+        output: Where the object file goes.
+        abi: The value of RKLLM_ABI.
+        extra: More flags, for example of a sanitizer.
+
+    Raises:
+        BuildError: The compiler refused; its words are in the text.
+    """
+    return compile_program(sources(), output, abi, [*extra, "-r", "-nostdlib"])
+
+
+def ensure(out: Path | None = None, versions: Iterable[str] | None = None) -> dict[str, Path]:
+    """Builds what is missing or out of date.
+
+    Args:
+        out: The directory for the libraries; `native/build` when None.
+        versions: Which families, by version; all when None.
+
+    Returns:
+        The library of every family asked for, by version.
+
+    Raises:
+        BuildError: A version is not known, there is no compiler, or it refused.
+    """
+    out = (out or DEFAULT_OUT).resolve()
+    wanted = list(versions if versions is not None else FAMILIES)
+    for version in wanted:
+        if version not in FAMILIES:
+            raise BuildError(f"There is no family '{version}'; known are {', '.join(FAMILIES)}.")
+    compiler = find_compiler() if wanted else []
+    with ThreadPoolExecutor() as pool:
+        builds = {v: pool.submit(_ensure_one, out / v, FAMILIES[v], compiler) for v in wanted}
+    return {version: building.result() for version, building in builds.items()}
+
+
+def _ensure_one(directory: Path, abi: int, compiler: list[str]) -> Path:
+    library, stamp = directory / LIBRARY_NAME, directory / "stamp"
+    expected = _fingerprint(compiler, abi)
+    if library.exists() and stamp.exists() and stamp.read_text() == expected:
+        return library
+    directory.mkdir(parents=True, exist_ok=True)
+    _compile([*compiler, *library_flags(abi), *map(str, sources())], library)
+    _write_whole(stamp, expected)
+    return library
+
+
+def _fingerprint(compiler: list[str], abi: int) -> str:
+    """Returns a digest of everything the library is made of."""
+    digest = hashlib.sha256("\0".join([*compiler, *library_flags(abi)]).encode())
+    headers = sorted((NATIVE / "emulator").glob("*.h")) + sorted((NATIVE / "include").glob("*.h"))
+    for path in [*sources(), *headers, NATIVE / "exports.map"]:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _compile(command: list[str], output: Path) -> None:
+    """Runs the compiler into a file beside `output`, then moves it there."""
+    with tempfile.TemporaryDirectory(prefix=".building-", dir=output.parent) as scratch:
+        made = Path(scratch) / output.name
+        try:
+            done = subprocess.run(
+                [*command, "-o", str(made)], capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise BuildError(f"The compiler could not be run: {error}. Set $CC to one that works.") from error
+        if done.returncode != 0:
+            raise BuildError(f"The compiler refused ({shlex.join(command[:1])}):\n{done.stderr.strip()}")
+        made.replace(output)
+
+
+def _write_whole(path: Path, text: str) -> None:
+    handle, name = tempfile.mkstemp(prefix=".stamp-", dir=path.parent)
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+    Path(name).replace(path)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Builds what the command line asks for and prints where it is."""
+    parser = argparse.ArgumentParser(description="Builds the emulated librkllmrt.so, once per ABI family.")
+    parser.add_argument("--abi", action="append", choices=list(FAMILIES), help="a family; may be repeated (all)")
+    parser.add_argument("--out", type=Path, default=DEFAULT_OUT, help="directory for the libraries (native/build)")
+    options = parser.parse_args(arguments)
+    try:
+        built = ensure(options.out, options.abi)
+    except BuildError as error:
+        print(error, file=sys.stderr)
+        return 1
+    for version, path in built.items():
+        print(f"{version} {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

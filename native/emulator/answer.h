@@ -1,0 +1,12 @@
+/* answer.h: what the scripted model says to a prompt. */
+
+#ifndef EMULATOR_ANSWER_H
+#define EMULATOR_ANSWER_H
+
+#include "prompt_view.h"
+#include "script.h"
+
+/* Returns the chosen rule (owned by the script), or NULL when none fits; appends the answer's ids, without EOS. */
+const struct rule *answer_compose(const struct script *script, const struct prompt_view *view, struct ids *out);
+
+#endif

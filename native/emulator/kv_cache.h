@@ -1,0 +1,17 @@
+/* kv_cache.h: the token ids whose keys and values the model would hold. */
+
+#ifndef EMULATOR_KV_CACHE_H
+#define EMULATOR_KV_CACHE_H
+
+#include "buffers.h"
+
+struct kv_cache {
+    struct ids ids;
+    size_t capacity; /* max_context_len */
+};
+
+size_t kv_match(const struct kv_cache *kv, const int32_t *ids, size_t count);
+size_t kv_reusable(const struct kv_cache *kv, const int32_t *ids, size_t count);
+size_t kv_shift(struct kv_cache *kv, size_t keep);
+
+#endif

@@ -1,0 +1,28 @@
+"""What the tests of the emulated runtime share: the built libraries, sanitizers, the script of the README."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from native import build
+
+README = build.NATIVE / "README.md"
+
+
+@pytest.fixture(scope="session")
+def libraries() -> dict[str, Path]:
+    """The emulated library of every family, by version."""
+    return build.ensure()
+
+
+@pytest.fixture
+def readme_script(tmp_path: Path) -> Path:
+    """The complete example of native/README.md as a model file."""
+    blocks = re.findall(r"^```text\n(RKLLM-EMULATOR 1\n.*?)^```$", README.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 1
+    path = tmp_path / "hello.rkllm"
+    path.write_text(blocks[0], encoding="utf-8")
+    return path

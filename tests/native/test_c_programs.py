@@ -1,0 +1,141 @@
+"""The C tests of native/tests under sanitizers, the layout of the structs, and somebody's program on every family."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from native import build
+
+SANITIZERS = {
+    "none": [],
+    "address": ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
+    "thread": ["-fsanitize=thread"],
+}
+PROGRAMS = ["parts", "runs", "state", "threads"]
+TESTS = build.NATIVE / "tests"
+
+# Sizes of the vendor's structs as its headers give them, by family (LP64).
+SIZES = {
+    120: {"RKLLMExtendParam": 120, "RKLLMParam": 208, "RKLLMInput": 32, "RKLLMInferParam": 32, "RKLLMResult": 48},
+    121: {"RKLLMExtendParam": 120, "RKLLMParam": 208, "RKLLMInput": 64, "RKLLMInferParam": 32, "RKLLMResult": 72},
+    130: {"RKLLMExtendParam": 120, "RKLLMParam": 184, "RKLLMInput": 160, "RKLLMInferParam": 40, "RKLLMResult": 72},
+}
+OFFSETS = {
+    120: {"RKLLMParam.extend_param": 88, "RKLLMInput.prompt_input": 8, "RKLLMInferParam.keep_history": 24},
+    121: {"RKLLMParam.extend_param": 88, "RKLLMInput.prompt_input": 16, "RKLLMResult.perf": 48},
+    130: {"RKLLMParam.extend_param": 60, "RKLLMInferParam.keep_history": 32, "RKLLMInferParam.max_new_tokens": 36},
+}
+
+
+def clean_environment(**changes: str) -> dict[str, str]:
+    """The environment without what steers the emulator, and with `changes`."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RKLLM")}
+    return {**kept, **changes}
+
+
+@pytest.fixture(scope="module", params=list(SANITIZERS))
+def sanitizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A sanitizer that works here; those whose runtime is not installed are skipped, with the compiler's words."""
+    name: str = request.param
+    folder = tmp_path_factory.mktemp("probe")
+    (folder / "probe.c").write_text("int main(void) { return 0; }")
+    try:
+        probe = build.compile_program([folder / "probe.c"], folder / "probe", 130, SANITIZERS[name])
+        subprocess.run([probe], check=True, timeout=60, capture_output=True)
+    except (build.BuildError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"the compiler here has no working runtime for -fsanitize={name}: {error}")
+    return name
+
+
+@pytest.fixture(scope="module", params=list(build.FAMILIES.values()))
+def emulator(
+    request: pytest.FixtureRequest, sanitizer: str, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[int, Path]:
+    """The emulator as an object file, compiled for a family and a sanitizer."""
+    output = tmp_path_factory.mktemp("emulator") / "emulator.o"
+    return request.param, build.compile_emulator(output, request.param, SANITIZERS[sanitizer])
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_c_tests_pass_without_a_complaint_of_the_sanitizer(
+    program: str, emulator: tuple[int, Path], sanitizer: str, tmp_path: Path
+) -> None:
+    abi, objects = emulator
+    files = [TESTS / f"test_{program}.c", TESTS / "session.c", objects]
+    test = build.compile_program(files, tmp_path / program, abi, SANITIZERS[sanitizer])
+    done = subprocess.run(
+        [test],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=120,
+        check=False,
+        env=clean_environment(),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "FAIL" not in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == [program], "a test left a file behind"
+
+
+@pytest.mark.parametrize("abi", list(SIZES))
+def test_the_header_lays_its_structs_out_as_the_vendor_does(abi: int, tmp_path: Path) -> None:
+    program = build.compile_program([TESTS / "layout.c"], tmp_path / "layout", abi)
+    layout = json.loads(subprocess.run([program], capture_output=True, check=True, timeout=60).stdout)
+    assert layout["abi"] == abi
+    assert {name: layout["structs"][name]["size"] for name in SIZES[abi]} == SIZES[abi]
+    for path, offset in OFFSETS[abi].items():
+        struct, _, field = path.partition(".")
+        assert layout["structs"][struct]["fields"][field][0] == offset, path
+
+
+@pytest.mark.parametrize("version", list(build.FAMILIES))
+def test_a_program_written_for_the_interface_chats_on_every_family(
+    version: str, libraries: dict[str, Path], readme_script: Path, tmp_path: Path
+) -> None:
+    folder = libraries[version].parent
+    link = [f"-L{folder}", "-lrkllmrt", f"-Wl,-rpath,{folder}"]
+    demo = build.compile_program([TESTS / "llm_demo.c"], tmp_path / "llm_demo", build.FAMILIES[version], link)
+    done = subprocess.run(
+        [demo, readme_script, "200", "2048"],
+        input="Hello!\nwhat is the weather in Oslo?\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env=clean_environment(),
+    )
+    assert done.stdout.splitlines() == [
+        f"I rkllm: rkllm-runtime version: {version}, rknpu driver version: 0.9.8, platform: RK3588",
+        f"I rkllm: loading rkllm model from {readme_script}",
+        *[line for line in done.stdout.splitlines() if line.startswith("I rkllm:")][2:],
+        "robot: Hello! I am a script.",
+        "Ask me about the weather.",
+        "robot: One moment.",
+        "<tool_call>",
+        '{"name": "get_weather", "arguments": {"location": "Oslo"}}',
+        "</tool_call>",
+    ]
+    assert done.stderr == ""
+
+
+def test_a_program_for_another_model_file_hears_why_it_is_refused(libraries: dict[str, Path], tmp_path: Path) -> None:
+    folder = libraries["1.3.0"].parent
+    link = [f"-L{folder}", "-lrkllmrt", f"-Wl,-rpath,{folder}"]
+    demo = build.compile_program([TESTS / "llm_demo.c"], tmp_path / "llm_demo", 130, link)
+    (tmp_path / "weights.rkllm").write_bytes(b"\xda\xee\xb3\x36" + bytes(64))
+    done = subprocess.run(
+        [demo, tmp_path / "weights.rkllm", "9", "99"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=clean_environment(),
+    )
+    assert done.returncode == 1
+    assert "E rkllm: invalid rkllm model!\n" in done.stdout
