@@ -94,7 +94,7 @@ def obey(state: ChatState, text: str) -> None:
     if command is None:
         near = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
-        state.terminal.error(f"There is no {name}; {hint}There are {' '.join(COMMANDS)}")
+        state.terminal.error(f"There is no {name}; {hint}The commands are {' '.join(COMMANDS)}")
         return
     command.action(state, rest.strip())
 
