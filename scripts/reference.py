@@ -1,0 +1,224 @@
+"""Write the generated parts of docs/ again: the configuration's keys, a model card's keys, the command line.
+
+Each stands between ``<!-- NAME -->`` and ``<!-- end of NAME -->``; the rest is written by hand. A test compares.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.main import get_command
+
+from rkllm_mcp.config import Config, ModelCard
+from rkllm_mcp.config.servers import SERVER_TYPES, ServerBase
+from rkllm_mcp.surfaces.cli import app
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+Schema = Mapping[str, Any]
+
+# Read and checked, but not available in this version (rkllm_mcp/availability.py); a test compares.
+LATER_SECTIONS = frozenset({"service", "provider", "tenants"})
+LATER_KEYS: Mapping[str, frozenset[str]] = {
+    "model": frozenset({"prompt_cache"}),
+    "agent": frozenset({"auto_select"}),
+    "security": frozenset({"approve", "sandbox", "log_wire"}),
+    "servers": frozenset(
+        {
+            "approve",
+            "always_allow",
+            "lazy",
+            "sandbox",
+            "system_instruction",
+            "response_instruction",
+            "auto_context_tool",
+        }
+    ),
+}
+
+
+def configuration() -> str:
+    """Every section of a configuration file."""
+    schema = Config.model_json_schema()
+    parts: list[str] = []
+    for name, field in schema["properties"].items():
+        if name == "servers":
+            parts += list(_servers())
+            continue
+        section = _resolved(field, schema)
+        title = f"[[{name}]]" if field.get("type") == "array" else f"[{name}]"
+        later = "*Not available in this version.* " if name in LATER_SECTIONS else ""
+        later_keys = LATER_KEYS.get(name, frozenset())
+        parts += [f"### `{title}`", later + section["description"], _key_table(section, schema, later_keys)]
+    return "\n\n".join(parts)
+
+
+def _servers() -> Iterator[str]:
+    common = ServerBase.model_json_schema()
+    yield "### `[[servers]]`"
+    yield "Where tools come from. Every server has:"
+    yield _key_table(common, common, LATER_KEYS["servers"])
+    for kind in SERVER_TYPES.values():
+        schema = kind.model_json_schema()
+        own = {key: field for key, field in schema["properties"].items() if key not in common["properties"]}
+        names = ", ".join(f"`{value}`" for value in _choices(own["transport"], schema))
+        yield f"#### {names}"
+        yield schema["description"]
+        yield _key_table({**schema, "properties": own}, schema, LATER_KEYS["servers"])
+
+
+def model_card() -> str:
+    """Every key of a model.toml."""
+    schema = ModelCard.model_json_schema()
+    return _key_table(schema, schema)
+
+
+def _key_table(section: Schema, whole: Schema, later: Container[str] = ()) -> str:
+    required = section.get("required", [])
+    rows = [
+        (
+            f"`{key}`",
+            _type(field, whole),
+            "required" if key in required else _default(field),
+            ("*Not available in this version.* " if key in later else "") + _meaning(field),
+        )
+        for key, field in section["properties"].items()
+    ]
+    return _table(("key", "value", "default", "meaning"), rows)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+def _meaning(field: Schema) -> str:
+    return str(field.get("description", "")).replace("\n", " ")
+
+
+def _default(field: Schema) -> str:
+    value = field.get("default")
+    if value in (None, [], {}) or isinstance(value, dict) or "$ref" in field:
+        return ""
+    return f"`{json.dumps(value, ensure_ascii=False)}`"
+
+
+def _type(field: Schema, whole: Schema) -> str:
+    options = [option for option in field.get("anyOf", []) if option.get("type") != "null"]
+    if len(options) > 1:
+        return " or ".join(_type(option, whole) for option in options)
+    if field.get("type") == "array":
+        items = field.get("items", {})
+        return "list of tables" if "$ref" in items else f"list of {_type(items, whole)}"
+    if choices := _choices(field, whole):
+        return " · ".join(f"`{json.dumps(choice)}`" for choice in choices)
+    field = _resolved(field, whole)
+    plain = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
+    if field.get("type") == "array":
+        return _type(field, whole)
+    return plain.get(str(field.get("type")), "table") + _limits(field)
+
+
+def _limits(field: Schema) -> str:
+    words = {"exclusiveMinimum": "above", "minimum": "from", "exclusiveMaximum": "below", "maximum": "to"}
+    found = [f"{word} {field[key]:g}" for key, word in words.items() if key in field]
+    return f", {' '.join(found)}" if found else ""
+
+
+def _choices(field: Schema, whole: Schema) -> list[Any]:
+    field = _resolved(field, whole)
+    return [field["const"]] if "const" in field else list(field.get("enum", []))
+
+
+def _resolved(field: Schema, whole: Schema) -> Schema:
+    """The schema behind a reference, an optional value or a list of tables."""
+    if "$ref" in field:
+        return whole["$defs"][field["$ref"].rpartition("/")[2]]
+    if "anyOf" in field:
+        return _resolved(next(option for option in field["anyOf"] if option.get("type") != "null"), whole)
+    if field.get("type") == "array" and "$ref" in field.get("items", {}):
+        return _resolved(field["items"], whole)
+    return field
+
+
+def command_line() -> str:
+    """Every command with its arguments and options."""
+    root = get_command(app)
+    return "\n\n".join(_commands(root, typer.Context(root, info_name="rkllm-mcp"), "rkllm-mcp"))
+
+
+def _commands(command: Any, context: Any, path: str) -> Iterator[str]:
+    arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
+    options = [parameter for parameter in command.params if parameter.param_type_name == "option"]
+    children: list[str] = command.list_commands(context) if hasattr(command, "list_commands") else []
+    yield f"### `{path}`"
+    yield str(command.help or "").split("\f")[0].strip()
+    yield "    " + " ".join([path, "[OPTIONS]", *map(_spelled, arguments), *(["COMMAND …"] if children else [])])
+    rows = [(f"`{_metavar(argument)}`", _help(argument)) for argument in arguments]
+    rows += [(f"`{_switch(option)}`", _help(option)) for option in options if "--help" not in option.opts]
+    if rows:
+        yield _table(("", "meaning"), rows)
+    for name in children:
+        child = command.get_command(context, name)
+        yield from _commands(child, typer.Context(child, parent=context, info_name=name), f"{path} {name}")
+
+
+def _metavar(argument: Any) -> str:
+    return str(argument.metavar or argument.name.upper())
+
+
+def _spelled(argument: Any) -> str:
+    name = _metavar(argument)
+    if name.startswith("["):
+        return name
+    name += "…" if argument.nargs == -1 else ""
+    return name if argument.required else f"[{name}]"
+
+
+def _switch(option: Any) -> str:
+    value = "" if option.is_flag else f" {option.metavar or 'VALUE'}"
+    return ", ".join([*option.opts, *option.secondary_opts]) + value
+
+
+def _help(parameter: Any) -> str:
+    text = re.sub(r"\s+", " ", str(getattr(parameter, "help", None) or "")).strip()
+    default = parameter.default
+    shown = isinstance(default, str | int) and not isinstance(default, bool)
+    return f"{text} (default: {default})" if shown else text
+
+
+BLOCKS: Mapping[str, tuple[str, Callable[[], str]]] = {
+    "docs/configuration.md": ("configuration", configuration),
+    "docs/models.md": ("model card", model_card),
+    "docs/cli.md": ("command line", command_line),
+}
+
+
+def regenerated(page: str) -> str:
+    """The page with its generated part written again.
+
+    Raises:
+        ValueError: the page has no such part.
+    """
+    name, make = BLOCKS[page]
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    before, found, rest = text.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not (found and closed):
+        raise ValueError(f"{page} has no {begin} … {end}")
+    return f"{before}{begin}\n\n{make()}\n\n{end}{after}"
+
+
+def main() -> None:
+    """Write every generated part."""
+    for page in BLOCKS:
+        (REPOSITORY / page).write_text(regenerated(page), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

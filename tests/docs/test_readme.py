@@ -1,0 +1,96 @@
+"""The commands that README.md and docs/ print are typed here, in a fresh home, on the emulated NPU."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.documents import Command, blocks, commands, left_to_the_reader, links, programs
+from tests.support.fake_jma import FakeAgency
+from tests.support.shared import REPOSITORY
+
+PAGES = sorted(str(path.relative_to(REPOSITORY)) for path in [*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/*.md")])
+TYPED = [command for page in PAGES if page != "README.ja.md" for command in commands(page)]
+PROGRAMS = [program for page in PAGES if page != "README.ja.md" for program in programs(page)]
+# A first npx downloads a server, and a machine under load takes its time; nothing here is about speed.
+PATIENCE_S = 180
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment of somebody who just cloned the repository: an empty home, and the project's commands."""
+    home = tmp_path_factory.mktemp("home")
+    files = home / "files"
+    shutil.copytree(REPOSITORY / "models" / "demo" / "files", files)
+    with FakeAgency() as agency:
+        yield {
+            "HOME": str(home),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "LANG": "C.UTF-8",
+            "RKLLM_EMULATOR_SPEED": "flat",
+            "RKLLM_MCP_FILES": str(files),
+            **{
+                key: value for key, value in os.environ.items() if key.lower().startswith(("coverage_", "pip_", "npm_"))
+            },
+            **agency.environment(home / "cache"),
+        }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", TYPED, ids=[f"{c.where} {c.typed.splitlines()[0][:60]}" for c in TYPED])
+def test_a_printed_command_does_what_the_page_says(command: Command, reader: dict[str, str]) -> None:
+    if "notes.txt" in command.typed and shutil.which("npx") is None:
+        pytest.skip("npx is not here, and this command is about the files server")
+    done = subprocess.run(
+        ["bash", "-euc", command.typed],
+        cwd=REPOSITORY,
+        env=reader,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command.where}: {command.typed}\n{done.stdout}"
+    assert command.is_printed_as(done.stdout), f"{command.where}: {command.typed}\n{done.stdout}"
+
+
+@pytest.mark.parametrize(("program", "where"), PROGRAMS, ids=[where for _, where in PROGRAMS])
+def test_a_printed_program_runs(program: str, where: str, reader: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=REPOSITORY,
+        env=reader,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, f"{where}\n{done.stderr}"
+
+
+def test_both_readmes_print_the_same_blocks_in_the_same_order() -> None:
+    english = [(language, words, text) for language, words, text, _ in blocks("README.md")]
+    japanese = [(language, words, text) for language, words, text, _ in blocks("README.ja.md")]
+    assert english == japanese
+
+
+def test_what_needs_a_board_is_a_short_list() -> None:
+    assert left_to_the_reader("README.md") == [
+        "pip install rkllm-mcp",
+        "rkllm-mcp doctor",
+        "rkllm-mcp --model ~/models/qwen3-0.6b chat",
+    ]
+    assert [line for page in PAGES if not page.startswith("README") for line in left_to_the_reader(page)] == []
+
+
+def test_the_pages_link_to_files_that_exist() -> None:
+    missing = [f"{page}: {target}" for page in PAGES for target in links(page) if not target.exists()]
+    assert missing == []

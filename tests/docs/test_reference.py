@@ -1,0 +1,85 @@
+"""The generated parts of docs/ are what the program says today, and the tree that a page draws is the one there is."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from rkllm_mcp.availability import ineffective, refuse_unprotected
+from rkllm_mcp.config.sections import Config
+from rkllm_mcp.errors import ConfigError
+from rkllm_mcp.events import EVENT_TYPES
+from rkllm_mcp.prompt.template import TEMPLATES
+from scripts.reference import BLOCKS, LATER_KEYS, LATER_SECTIONS, regenerated
+from tests.support.shared import REPOSITORY
+
+
+@pytest.mark.parametrize("page", BLOCKS)
+def test_the_generated_part_of_a_page_is_up_to_date(page: str) -> None:
+    written = (REPOSITORY / page).read_text(encoding="utf-8")
+    assert regenerated(page) == written, f"{page} is out of date; 'scripts/fix' writes it again"
+
+
+def test_the_tree_in_the_architecture_page_is_the_tree_there_is() -> None:
+    page = (REPOSITORY / "docs" / "architecture.md").read_text(encoding="utf-8")
+    drawn = page.partition("## The tree\n")[2].partition("\n## ")[0]
+    top = set(re.findall(r"^    ([a-z_]+)/", drawn, re.MULTILINE))
+    assert {name for name in top if not (REPOSITORY / name).is_dir()} == set()
+    package = drawn.partition("    rkllm_mcp/\n")[2]
+    inside = {name for line in re.findall(r"^      ((?:[a-z_]+(?:/|\.py) ?)+)", package, re.MULTILINE)
+              for name in line.split()}  # fmt: skip
+    there = {
+        f"{path.name}/" if path.is_dir() else path.name
+        for path in (REPOSITORY / "rkllm_mcp").iterdir()
+        if (path.suffix == ".py" or (path / "__init__.py").is_file()) and not path.name.startswith("__")
+    }
+    assert inside == there
+
+
+def test_every_template_and_every_kind_of_event_is_explained() -> None:
+    models = (REPOSITORY / "docs" / "models.md").read_text(encoding="utf-8")
+    assert [name for name in TEMPLATES if f"\n| `{name}` |" not in models] == []
+    cli = (REPOSITORY / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert [event.kind for event in EVENT_TYPES if f"\n| `{event.kind}` |" not in cli] == []
+
+
+EVERY_WISH: dict[str, dict[str, Any]] = {
+    "provider": {"kind": "openai", "model": "m"},
+    "model": {"prompt_cache": True},
+    "agent": {"auto_select": True},
+    "security": {"log_wire": True},
+}
+SERVER_WISHES = {
+    "lazy": True,
+    "system_instruction": "s",
+    "response_instruction": "r",
+    "auto_context_tool": "t",
+}
+
+
+def test_what_the_program_calls_ineffective_is_marked_in_the_reference() -> None:
+    server = {"name": "a", "command": "a", **SERVER_WISHES}
+    tenant = {"name": "t", "api_key": "k"}
+    config = Config.model_validate({**EVERY_WISH, "servers": [server], "tenants": [tenant]})
+    for line in ineffective(config):
+        section, _, key = re.sub(r"\[\d+\]", "", line.split(" ")[0]).partition(".")
+        assert section in LATER_SECTIONS or key in LATER_KEYS[section], line
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"security": {"approve": "always"}},
+        {"security": {"sandbox": True}},
+        {"servers": [{"name": "a", "command": "a", "approve": "always"}]},
+        {"servers": [{"name": "a", "command": "a", "sandbox": True}]},
+    ],
+    ids=str,
+)
+def test_a_protection_that_the_program_refuses_is_marked_in_the_reference(wish: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        refuse_unprotected(Config.model_validate(wish))
+    section, _, key = re.sub(r"\[\d+\]", "", refused.value.key).partition(".")
+    assert key in LATER_KEYS[section]
