@@ -160,32 +160,6 @@ class TenantSection(Section):
     """The most tokens in a day."""
 
 
-# What the interface names and a later version reads, for the reference; ``availability`` says so to who sets one.
-NOT_USED_YET = (
-    "model.prompt_cache",
-    "agent.auto_select",
-    "security.approve",
-    "security.sandbox",
-    "security.log_wire",
-    "service.host",
-    "service.port",
-    "service.api_keys",
-    "service.cors",
-    "provider.kind",
-    "provider.base_url",
-    "provider.model",
-)
-SERVER_KEYS_NOT_USED_YET = (
-    "approve",
-    "always_allow",
-    "lazy",
-    "system_instruction",
-    "response_instruction",
-    "auto_context_tool",
-    "sandbox",
-)
-
-
 class Sections(Section):
     """Everything that a configuration file may hold."""
 
