@@ -1,18 +1,23 @@
 """How long a token takes from the runtime's callback to whoever awaits it, and how long the callback keeps the runtime.
 
-    python bench/delivery.py [--json] [--tokens N] [--abi 1.2.0|1.2.3|1.3.0]
+    python bench/delivery.py [--json] [--abi 1.2.0|1.2.3|1.3.0]
 
-Three ways through the same emulated runtime, in one run, so that the ratios hold on any machine:
+Four ways, in one run, so that the ratios hold on any machine:
 
-* ``bare``    a C program whose callback does nothing: what the runtime itself costs;
-* ``queue``   ctypes in this process, the callback decodes and puts into a ``queue.Queue``, a consumer takes out: the
-              usual wrapper, at its best (no polling);
+* ``bare``    a C program on the emulated runtime whose callback does nothing: what the runtime itself costs;
+* ``socket``  a process that only writes the time into a socket, and a bare asyncio reader: what the kernel and the
+              event loop take when one process wakes another;
+* ``queue``   ctypes in this process, the callback decodes and puts into a ``queue.Queue``, a thread takes out: the
+              usual wrapper at its best (nobody polls);
 * ``engine``  this project: worker process, frames, asyncio.
 
-Delivery is from the entry of the Python callback to the consumer (CLOCK_MONOTONIC, which processes share). Blocking is
-the decode time that the runtime itself reports, per token, less that of ``bare``: it includes taking the interpreter
-lock and converting the arguments, which no Python code could time. Paced at 33 tokens per second, as a board decodes,
-and flat out, as none does.
+Three paces: ``board``, 33 tokens a second, as an RK3588 decodes; ``brisk``, 1000 a second; ``flat`` out, as no NPU can.
+
+``blocked`` is the time per token that the runtime is kept by the callback: the distance between its callbacks flat out,
+less that of ``bare``. It includes taking the interpreter lock and converting the arguments, which no Python code could
+time. ``delivery`` is from the entry of the Python callback to the consumer (CLOCK_MONOTONIC, which processes share).
+Flat out the runtime is faster than any consumer, so delivery there is the length of the queue and not a delay;
+``per token`` until the last one is seen is the figure to look at.
 """
 
 from __future__ import annotations
@@ -22,14 +27,18 @@ import asyncio
 import ctypes
 import importlib.util
 import json
+import os
 import queue
+import socket
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from contextlib import aclosing
+from collections.abc import Generator, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -45,9 +54,18 @@ from rkllm_mcp.runtime.library import open_library  # noqa: E402
 from rkllm_mcp.runtime.run import TimedToken  # noqa: E402
 
 CONTEXT_TOKENS = 16_384
-PACED_TOKENS_PER_S = 33
+# pace -> (tokens per second, tokens to measure)
+PACES: dict[str, tuple[int | None, int]] = {"board": (33, 99), "brisk": (1000, 2000), "flat": (None, 4000)}
 PROMPT = (257, *b"user\nhello", 258, *b"\n", 257, *b"assistant\n")
 ABI_MACROS = {"1.2.0": 120, "1.2.3": 121, "1.3.0": 130}
+
+WRITER = """
+import socket, struct, sys, time
+connection, pause = socket.socket(fileno=int(sys.argv[1])), float(sys.argv[3])
+for _ in range(int(sys.argv[2])):
+    if pause: time.sleep(pause)
+    connection.send(struct.pack("<Q", time.monotonic_ns()))
+"""
 
 BARE = r"""
 #include <stdio.h>
@@ -100,12 +118,12 @@ int main(int argc, char **argv) {
 
 @dataclass(frozen=True)
 class Figures:
-    """What one way measured; delivery is None where nothing is delivered."""
+    """What one way measured, in microseconds; None where it has no such figure."""
 
     way: str
     pace: str
     tokens: int
-    us_per_token: float
+    per_token_us: float
     blocked_us: float | None = None
     delivery_mean_us: float | None = None
     delivery_p50_us: float | None = None
@@ -115,15 +133,29 @@ class Figures:
 
 @dataclass(frozen=True)
 class Sample:
-    """The raw material: decode time from the first to the last token in ns, and each token's way in ns."""
+    """The raw material, in ns.
+
+    Args:
+        decode_ns: from the first callback to the last.
+        through_ns: from the first callback until the last token was seen.
+        delays_ns: every token's way.
+    """
 
     decode_ns: int
+    through_ns: int
     delays_ns: list[int]
 
 
-def write_model(folder: Path, pace: str, tokens: int) -> Path:
-    """A script that answers with ``tokens`` one-byte tokens."""
-    speed = "flat" if pace == "flat" else f"prefill 643 decode {PACED_TOKENS_PER_S}"
+def sample_of(entries: list[int], seen: list[int]) -> Sample:
+    """The sample of tokens that entered and were seen at these times."""
+    delays = [there - here for here, there in zip(entries, seen, strict=True)]
+    return Sample(entries[-1] - entries[0], seen[-1] - entries[0], delays)
+
+
+def write_model(folder: Path, pace: str) -> Path:
+    """A script that answers with one-byte tokens at a pace."""
+    tokens_per_s, tokens = PACES[pace]
+    speed = f"prefill 643 decode {tokens_per_s}" if tokens_per_s else "flat"
     path = folder / f"{pace}.rkllm"
     path.write_text(
         "RKLLM-EMULATOR 1\nvocabulary bytes\ncontrol <|endoftext|> <|im_start|> <|im_end|>\neos <|im_end|>\n"
@@ -135,21 +167,55 @@ def write_model(folder: Path, pace: str, tokens: int) -> Path:
 def run_bare(program: Path, model: Path) -> Sample:
     """The C program's decode time."""
     done = subprocess.run([str(program), str(model)], capture_output=True, text=True, timeout=120, check=True)
-    return Sample(int(done.stdout.splitlines()[-1]), [])
+    decode_ns = int(done.stdout.splitlines()[-1])
+    return Sample(decode_ns, decode_ns, [])
+
+
+def run_socket(pace: str) -> Sample:
+    """A process that writes, an asyncio reader that reads."""
+    tokens_per_s, tokens = PACES[pace]
+    ours, theirs = socket.socketpair()
+    pause_s = 1 / tokens_per_s if tokens_per_s else 0.0
+    command = [sys.executable, "-I", "-S", "-c", WRITER, str(theirs.fileno()), str(tokens), str(pause_s)]
+    with ours, subprocess.Popen(command, pass_fds=(theirs.fileno(),)):
+        theirs.close()
+        return asyncio.run(read_times(ours))
+
+
+async def read_times(connection: socket.socket) -> Sample:
+    """The times that come through a socket until it ends."""
+    loop, over = asyncio.get_running_loop(), asyncio.Event()
+    entries: list[int] = []
+    seen: list[int] = []
+
+    def read() -> None:
+        received = connection.recv(65536)
+        now_ns = time.monotonic_ns()
+        if not received:
+            loop.remove_reader(connection)
+            over.set()
+        for (entered_ns,) in struct.iter_unpack("<Q", received):
+            entries.append(entered_ns)
+            seen.append(now_ns)
+
+    connection.setblocking(False)
+    loop.add_reader(connection, read)
+    await over.wait()
+    return sample_of(entries, seen)
 
 
 def run_queue(library_path: Path, model: Path) -> Sample:
     """The usual wrapper: callback, queue, consumer, one process."""
     library = open_library(library_path)
     abi, functions = library.abi, library.functions
-    tokens: queue.Queue[tuple[str, int] | None] = queue.Queue()
+    tokens: queue.Queue[str | None] = queue.Queue()
     entries: list[int] = []
 
     def on_result(result: Any, _userdata: Any, state: int) -> int:
         entered_ns = time.monotonic_ns()
         if state == 0:
-            tokens.put((result.contents.text.decode("utf-8", "ignore"), entered_ns))
             entries.append(entered_ns)
+            tokens.put(result.contents.text.decode("utf-8", "ignore"))
         return 0
 
     callback = abi.callback_type(on_result)
@@ -166,12 +232,12 @@ def run_queue(library_path: Path, model: Path) -> Sample:
 
     thread = threading.Thread(target=run)
     thread.start()
-    delays: list[int] = []
-    while (item := tokens.get()) is not None:
-        delays.append(time.monotonic_ns() - item[1])
+    seen: list[int] = []
+    while tokens.get() is not None:
+        seen.append(time.monotonic_ns())
     thread.join()
     functions.rkllm_destroy(handle)
-    return Sample(entries[-1] - entries[0], delays)
+    return sample_of(entries, seen)
 
 
 async def run_engine(library_path: Path, model: Path) -> Sample:
@@ -183,33 +249,35 @@ async def run_engine(library_path: Path, model: Path) -> Sample:
         max_new_tokens=CONTEXT_TOKENS,
         timed_tokens=True,
     )
-    delays: list[int] = []
     entries: list[int] = []
+    seen: list[int] = []
     async with open_engine(settings) as engine:
         await engine.ready()
         options = GenerationOptions(max_new_tokens=CONTEXT_TOKENS, stop_ids=frozenset({258}))
         async with aclosing(engine.generate(PROMPT, options)) as run:
             async for item in run:
                 if not isinstance(item, RunStats):
-                    now_ns = time.monotonic_ns()
+                    seen.append(time.monotonic_ns())
                     assert isinstance(item, TimedToken)
-                    delays.append(now_ns - item.entered_ns)
                     entries.append(item.entered_ns)
-    return Sample(entries[-1] - entries[0], delays)
+    return sample_of(entries, seen)
 
 
-def figures(way: str, pace: str, tokens: int, sample: Sample, bare: Sample) -> Figures:
+def figures(way: str, pace: str, sample: Sample, bare: Sample) -> Figures:
     """The sample as microseconds, the runtime's own cost taken off."""
-    us_per_token = sample.decode_ns / tokens / 1e3
+    tokens = PACES[pace][1]
+    per_token_us = sample.through_ns / tokens / 1e3
     if not sample.delays_ns:
-        return Figures(way, pace, tokens, us_per_token)
+        return Figures(way, pace, tokens, per_token_us)
     delays = sorted(delay / 1e3 for delay in sample.delays_ns)
+    # At a pace, the runtime's own waiting drowns what a callback costs; only flat out shows it.
+    has_blocked = pace == "flat" and way != "socket"
     return Figures(
         way,
         pace,
         tokens,
-        us_per_token,
-        blocked_us=us_per_token - bare.decode_ns / tokens / 1e3,
+        per_token_us,
+        blocked_us=(sample.decode_ns - bare.decode_ns) / tokens / 1e3 if has_blocked else None,
         delivery_mean_us=statistics.fmean(delays),
         delivery_p50_us=delays[len(delays) // 2],
         delivery_p99_us=delays[len(delays) * 99 // 100],
@@ -217,19 +285,20 @@ def figures(way: str, pace: str, tokens: int, sample: Sample, bare: Sample) -> F
     )
 
 
-def measure(abi: str, tokens: int) -> list[Figures]:
+def measure(abi: str, paces: Sequence[str] = tuple(PACES)) -> list[Figures]:
     """Every way at every pace."""
     library = emulator_library(abi)
     rows: list[Figures] = []
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         program = compile_bare(folder, abi, library)
-        for pace, count in (("paced", min(tokens, 3 * PACED_TOKENS_PER_S)), ("flat", tokens)):
-            model = write_model(folder, pace, count)
+        for pace in paces:
+            model = write_model(folder, pace)
             bare = run_bare(program, model)
-            rows.append(figures("bare", pace, count, bare, bare))
-            rows.append(figures("queue", pace, count, run_queue(library, model), bare))
-            rows.append(figures("engine", pace, count, asyncio.run(run_engine(library, model)), bare))
+            rows.append(figures("bare", pace, bare, bare))
+            rows.append(figures("socket", pace, run_socket(pace), bare))
+            rows.append(figures("queue", pace, run_queue(library, model), bare))
+            rows.append(figures("engine", pace, asyncio.run(run_engine(library, model)), bare))
     return rows
 
 
@@ -248,32 +317,28 @@ def compile_bare(folder: Path, abi: str, library: Path) -> Path:
 
 
 def ratios(rows: list[Figures]) -> dict[str, float]:
-    """The engine against the queue, pace by pace; below 1 is better."""
+    """The engine against the others; below 1 is better."""
     by_key = {(row.way, row.pace): row for row in rows}
     found: dict[str, float] = {}
-    for pace in ("paced", "flat"):
-        engine, usual = by_key["engine", pace], by_key["queue", pace]
-        for name in ("delivery_mean_us", "blocked_us"):
-            ours, theirs = getattr(engine, name), getattr(usual, name)
-            # Paced, the runtime's own sleeping drowns what a callback costs; only flat out shows it.
-            if theirs and (name != "blocked_us" or pace == "flat"):
-                found[f"{name.removesuffix('_us')}_{pace}_engine_to_queue"] = ours / theirs
+    for name, pace in (("delivery_mean_us", "board"), ("delivery_mean_us", "brisk"), ("blocked_us", "flat")):
+        for other in ("socket", "queue"):
+            ours, theirs = (getattr(by_key.get((way, pace)), name, None) for way in ("engine", other))
+            if ours is not None and theirs:
+                found[f"{name.removesuffix('_us')}_{pace}_engine_to_{other}"] = ours / theirs
     return found
 
 
+COLUMNS = ("per_token_us", "blocked_us", "delivery_mean_us", "delivery_p50_us", "delivery_p99_us", "delivery_max_us")
+
+
 def table(rows: list[Figures]) -> str:
-    """The figures for a person, in microseconds."""
-    lines = [
-        f"{'way':8}{'pace':7}{'tokens':>7}{'per token':>11}{'blocked':>9}{'mean':>9}{'p50':>9}{'p99':>9}{'max':>10}"
-    ]
+    """The figures for a person."""
+    heads = ("per token", "blocked", "mean", "p50", "p99", "max")
+    lines = [f"{'way':8}{'pace':7}{'tokens':>7}" + "".join(f"{head:>11}" for head in heads) + "   (µs)"]
     for row in rows:
-        blocked = row.blocked_us if row.pace == "flat" else None
-        cells = (blocked, row.delivery_mean_us, row.delivery_p50_us, row.delivery_p99_us, row.delivery_max_us)
-        text = "".join(
-            f"{'-' if cell is None else f'{cell:.1f}':>{width}}"
-            for cell, width in zip(cells, (9, 9, 9, 9, 10), strict=True)
-        )
-        lines.append(f"{row.way:8}{row.pace:7}{row.tokens:7}{row.us_per_token:11.1f}{text}")
+        cells = (getattr(row, column) for column in COLUMNS)
+        text = "".join(f"{'-' if cell is None else f'{cell:.1f}':>11}" for cell in cells)
+        lines.append(f"{row.way:8}{row.pace:7}{row.tokens:7}{text}")
     return "\n".join(lines)
 
 
@@ -281,16 +346,31 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="Delivery of tokens: delay and what the callback costs, microseconds.")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
-    parser.add_argument("--tokens", type=int, default=4000, help="tokens flat out (4000)")
     parser.add_argument("--abi", choices=sorted(ABI_MACROS), default="1.3.0")
     arguments = parser.parse_args()
-    rows = measure(arguments.abi, arguments.tokens)
+    with quiet_runtime():
+        rows = measure(arguments.abi)
     if arguments.json:
         print(json.dumps({"rows": [asdict(row) for row in rows], "ratios": ratios(rows)}))
         return
     print(table(rows))
     for name, ratio in ratios(rows).items():
         print(f"{name}: {ratio:.2f}")
+
+
+@contextmanager
+def quiet_runtime() -> Generator[None, None, None]:
+    """Keep the banner that the runtime prints in this process out of the figures."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    with open(os.devnull, "wb") as nowhere:  # noqa: PTH123  a descriptor is wanted, not a path
+        os.dup2(nowhere.fileno(), 1)
+    try:
+        yield
+    finally:
+        ctypes.CDLL(None).fflush(None)
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,70 @@
+"""The emulated runtime as a file: located, and built when it is missing or older than its sources.
+
+A checkout builds into ``native/build``; an installed package carries the sources and builds into the user's cache. The
+build program decides what is out of date and which compiler to use; it runs as a process, with the Python that runs
+this, because that Python's ``ziglang`` wheel may be the only compiler.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from rkllm_mcp.errors import LibraryNotFoundError
+
+VERSIONS = ("1.2.0", "1.2.3", "1.3.0")
+DEFAULT_VERSION = VERSIONS[-1]
+VERSION_VARIABLE = "RKLLM_EMULATOR_ABI"
+
+# The first build with the ziglang wheel compiles parts of a C library on slow machines; nothing else comes near.
+_BUILD_TIMEOUT_S = 600.0
+
+# A refusal of the compiler begins with what it refuses.
+_REASON_CHARS = 500
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_CHECKOUT_SOURCES = _PACKAGE.parent / "native"
+_PACKAGED_SOURCES = _PACKAGE / "_native"
+
+
+def emulator_library(version: str | None = None) -> Path:
+    """The emulated ``librkllmrt.so`` of a release, built if need be; blocks for as long as that takes.
+
+    Args:
+        version: ``1.2.0``, ``1.2.3`` or ``1.3.0``; None for $RKLLM_EMULATOR_ABI, else 1.3.0.
+
+    Raises:
+        LibraryNotFoundError: there is no such release, or it cannot be built here; the message says why.
+    """
+    wanted = version or os.environ.get(VERSION_VARIABLE) or DEFAULT_VERSION
+    if wanted not in VERSIONS:
+        raise LibraryNotFoundError(
+            f"There is no emulated runtime {wanted!r}.", f"Set ${VERSION_VARIABLE} to one of {', '.join(VERSIONS)}."
+        )
+    sources, out = _sources_and_output()
+    command = [sys.executable, str(sources / "build.py"), "--abi", wanted, "--out", str(out)]
+    try:
+        built = subprocess.run(command, capture_output=True, text=True, timeout=_BUILD_TIMEOUT_S, check=False)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise _not_built(wanted, str(error)) from None
+    path = out / wanted / "librkllmrt.so"
+    if built.returncode != 0 or not path.is_file():
+        raise _not_built(wanted, built.stderr.strip() or f"the build ended with code {built.returncode}")
+    return path
+
+
+def _sources_and_output() -> tuple[Path, Path]:
+    if (_CHECKOUT_SOURCES / "build.py").is_file() and os.access(_CHECKOUT_SOURCES, os.W_OK):
+        return _CHECKOUT_SOURCES, _CHECKOUT_SOURCES / "build"
+    sources = _PACKAGED_SOURCES if (_PACKAGED_SOURCES / "build.py").is_file() else _CHECKOUT_SOURCES
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return sources, cache / "rkllm-mcp" / "emulator"
+
+
+def _not_built(version: str, reason: str) -> LibraryNotFoundError:
+    return LibraryNotFoundError(
+        f"The emulated runtime {version} could not be built: {reason[:_REASON_CHARS]}",
+        f"Install a C compiler, for example with '{sys.executable} -m pip install ziglang'.",
+    )

@@ -1,0 +1,246 @@
+"""A specification becomes a bound librkllmrt.so: found, identified, loaded, cross-checked, every function typed.
+
+Loading the wrong family usually succeeds and dies at the first run, so the version comes first: the marker of the very
+file that is loaded decides, its exports and its default parameters must agree, and a release that is not verified is
+refused with a sentence that says what works and how to override. An explicit ABI overrides the marker and the
+cross-checks, never a missing function.
+
+Source: our choice, after the detection methods that the rknn-llm headers 1.1 to 1.3.0 leave open.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rkllm_mcp.errors import AbiMismatchError, LibraryNotFoundError, RuntimeUnusableError, UnknownRuntimeError
+from rkllm_mcp.runtime.abi import FAMILIES, NEWEST_VERSION, UNVERIFIED_VERSIONS, WORKING_VERSIONS, choose_abi
+from rkllm_mcp.runtime.abi.common import Abi
+from rkllm_mcp.runtime.abi.releases import UNSUPPORTED_VERSIONS
+from rkllm_mcp.runtime.library_file import LibraryFile, read_library_file
+
+LIBRARY_NAME = "librkllmrt.so"
+AUTOMATIC = "auto"
+
+_SYSTEM_FOLDERS = ("/usr/lib", "/usr/local/lib", "/usr/lib/aarch64-linux-gnu")
+# ldconfig only prints a cache; a machine on which that takes longer has other troubles
+_LDCONFIG_TIMEOUT_S = 5.0
+
+_WORKING = f"Runtimes that work are {', '.join(WORKING_VERSIONS)}"
+
+
+@dataclass(frozen=True)
+class Library:
+    """A loaded library whose functions have their types and status checks.
+
+    Args:
+        file: the file it was loaded from.
+        abi: its interface.
+        functions: the ctypes library; its functions are called by their C names.
+        default_param: the bytes that its rkllm_createDefaultParam returned.
+    """
+
+    file: LibraryFile
+    abi: Abi
+    functions: ctypes.CDLL
+    default_param: bytes
+
+    @property
+    def version(self) -> str:
+        """The runtime release, or the ABI's name where the file does not say."""
+        return self.file.version or self.abi.name
+
+
+def find_library(where: str = AUTOMATIC) -> Path:
+    """Find the file that will be loaded.
+
+    Args:
+        where: a path to the file or to the folder that holds it, or ``auto``: $RKLLM_LIBRARY, LD_LIBRARY_PATH, the
+            usual system folders, then the loader's cache.
+
+    Raises:
+        LibraryNotFoundError: there is none; the message lists where it was looked for.
+    """
+    explicit = where if where != AUTOMATIC else os.environ.get("RKLLM_LIBRARY", "")
+    if explicit:
+        path = Path(explicit).expanduser()
+        path = path / LIBRARY_NAME if path.is_dir() else path
+        if path.is_file():
+            return path.resolve()
+        raise LibraryNotFoundError(f"There is no runtime library at {path}.", "Correct the path, or use 'auto'.")
+    looked: list[str] = []
+    for candidate in _candidates():
+        if candidate.is_file():
+            return candidate.resolve()
+        looked.append(str(candidate.parent))
+    raise LibraryNotFoundError(
+        f"{LIBRARY_NAME} was not found (looked in {', '.join(dict.fromkeys(looked))} and the loader's cache).",
+        "Install the RKLLM runtime, set library under [runtime] to its path, or try '--runtime emulator'.",
+    )
+
+
+def accepted_abi(file: LibraryFile, override: str = AUTOMATIC) -> Abi:
+    """The interface to use for a file, before it is loaded.
+
+    Args:
+        file: the file, as it describes itself.
+        override: a release whose interface to use whatever the file says, or ``auto``.
+
+    Raises:
+        UnknownRuntimeError: the file's release is not verified to work, or ``override`` is not a release that is.
+        RuntimeUnusableError: the file cannot be loaded on this machine at all.
+    """
+    _require_loadable(file)
+    if override != AUTOMATIC:
+        chosen = choose_abi(override)
+        if chosen is None:
+            raise UnknownRuntimeError(
+                f"There is no runtime interface {override!r}.", f"Use auto or one of {', '.join(WORKING_VERSIONS)}."
+            )
+        return chosen
+    if file.version is None:
+        raise _unmarked(file)
+    abi = choose_abi(file.version)
+    if abi is None:
+        raise _unknown_version(file.path, file.version)
+    return abi
+
+
+def open_library(path: Path, override: str = AUTOMATIC) -> Library:
+    """Load a library and give its functions their types.
+
+    Raises:
+        RuntimeUnusableError: the file cannot be loaded; the message says why.
+        UnknownRuntimeError: its release is not verified to work.
+        AbiMismatchError: its marker, its exports and its default parameters disagree.
+    """
+    file = read_library_file(path)
+    abi = accepted_abi(file, override)
+    functions = _load(file)
+    _require_functions(functions, file, abi, strict=override == AUTOMATIC)
+    for name, signature in abi.signatures.items():
+        function = getattr(functions, name)
+        function.restype = signature.restype
+        function.argtypes = signature.argtypes
+        check = abi.status_checks[name]
+        if check is not None:
+            function.errcheck = check
+    default_param = bytes(functions.rkllm_createDefaultParam())
+    if override == AUTOMATIC:
+        _require_fitting_defaults(default_param, file, abi)
+    return Library(file=file, abi=abi, functions=functions, default_param=default_param)
+
+
+def _override(version: str) -> str:
+    return f'set abi = "{version}" under [runtime] or RKLLM_MCP_RUNTIME__ABI={version}'
+
+
+def _candidates() -> Iterator[Path]:
+    """Where a loader would look, in its order."""
+    for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
+        if folder:
+            yield Path(folder, LIBRARY_NAME)
+    for folder in _SYSTEM_FOLDERS:
+        yield Path(folder, LIBRARY_NAME)
+    yield from _cached_by_loader()
+
+
+def _cached_by_loader() -> Iterator[Path]:
+    import subprocess  # only when nothing was found elsewhere: the worker should stay small
+
+    for ldconfig in ("/sbin/ldconfig", "/usr/sbin/ldconfig"):
+        try:
+            listing = subprocess.run(
+                [ldconfig, "-p"], capture_output=True, text=True, timeout=_LDCONFIG_TIMEOUT_S, check=True
+            ).stdout
+        except (OSError, subprocess.SubprocessError):
+            continue
+        for line in listing.splitlines():
+            name, _, path = line.strip().partition(" => ")
+            if name.startswith(LIBRARY_NAME) and path:
+                yield Path(path)
+        return
+
+
+def _require_loadable(file: LibraryFile) -> None:
+    if file.machine is None:
+        raise RuntimeUnusableError(
+            f"{file.path} is not a shared library.", "Point [runtime] library at the librkllmrt.so of the RKLLM SDK."
+        )
+    if not file.runs_here:
+        raise RuntimeUnusableError(
+            f"{file.path} is built for {file.machine} and this Python runs on {os.uname().machine}.",
+            "Use the library for this machine, or '--runtime emulator' where there is no NPU.",
+        )
+
+
+def _unmarked(file: LibraryFile) -> UnknownRuntimeError:
+    return UnknownRuntimeError(
+        f"{file.path} does not say which RKLLM release it is (by its functions: {file.generation}).",
+        f"{_WORKING}; if you know that it is one of them, {_override(NEWEST_VERSION)}.",
+    )
+
+
+def _unknown_version(path: Path, version: str) -> UnknownRuntimeError:
+    alike = UNVERIFIED_VERSIONS.get(version)
+    if alike is not None:
+        return UnknownRuntimeError(
+            f"{path} is RKLLM {version}, which belongs to the {alike.name} family but has not been verified.",
+            f"{_WORKING}; to try it as {alike.name}, {_override(alike.name)}.",
+        )
+    why = UNSUPPORTED_VERSIONS.get(version, "nobody has verified its interface")
+    return UnknownRuntimeError(
+        f"{path} is RKLLM {version}, which this program does not drive: {why}.",
+        f"{_WORKING}; to try it with the interface of one of them, {_override(NEWEST_VERSION)}.",
+    )
+
+
+def _load(file: LibraryFile) -> ctypes.CDLL:
+    try:
+        # CDLL, never PyDLL: the interpreter lock must be free while the runtime works and calls back.
+        library = ctypes.CDLL(str(file.path))
+    except OSError as error:
+        remedy = "Install the library it names, or copy librkllmrt.so again."
+        if "libgomp" in str(error):
+            remedy = "Install libgomp: 'sudo apt install libgomp1'."
+        raise RuntimeUnusableError(f"{file.path} cannot be loaded: {error}.", remedy) from None
+    if not _is_mapped(file.path):
+        raise AbiMismatchError(
+            f"The system loaded another file in place of {file.path}.",
+            "Remove LD_PRELOAD and other copies of librkllmrt.so, or point [runtime] library at the one to use.",
+        )
+    return library
+
+
+def _is_mapped(path: Path) -> bool:
+    """Whether this very file is part of this process now."""
+    with Path("/proc/self/maps").open(encoding="utf-8", errors="replace") as maps:
+        return any(line.rstrip("\n").endswith(f" {path}") for line in maps)
+
+
+def _require_functions(functions: ctypes.CDLL, file: LibraryFile, abi: Abi, *, strict: bool) -> None:
+    """All functions of the family must be there, and, unless overridden, none of another family."""
+    public = {name for family in FAMILIES for name in family.signatures}
+    found = {name for name in public if hasattr(functions, name)}
+    missing, extra = sorted(set(abi.signatures) - found), sorted(found - set(abi.signatures))
+    if missing or (extra and strict):
+        what = f"lacks {', '.join(missing)}" if missing else f"also exports {', '.join(extra)}"
+        raise AbiMismatchError(
+            f"{file.path} says it is RKLLM {file.version}, but it {what}, unlike the {abi.name} family.",
+            "Install an unmodified runtime, or choose another interface with [runtime] abi.",
+        )
+
+
+def _require_fitting_defaults(default_param: bytes, file: LibraryFile, abi: Abi) -> None:
+    """Refuse defaults that look like another family's; defaults that look like none are no evidence."""
+    if abi.defaults_fit(default_param):
+        return
+    for other in FAMILIES:
+        if other.defaults_fit(default_param):
+            raise AbiMismatchError(
+                f"{file.path} says it is RKLLM {file.version}, but its defaults have the layout of {other.name}.",
+                f"Install an unmodified runtime; if you trust its layout, {_override(other.name)}.",
+            )

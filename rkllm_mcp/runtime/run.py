@@ -1,0 +1,180 @@
+"""One generation in flight: the worker's reports go in, what a consumer awaits comes out.
+
+A run counts its tokens, holds the answer to its limits, joins UTF-8 across tokens, notices the end and keeps the
+figures. It says when the runtime has to be told to stop; telling it is the engine's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import time
+from collections import deque
+from dataclasses import dataclass
+
+from rkllm_mcp.errors import RkllmMcpError, RunRejectedError
+from rkllm_mcp.generation import FinishReason, GenerationOptions, RunStats, Token
+from rkllm_mcp.runtime.frames import RunEnded
+
+_NS_PER_MS = 1e6
+
+
+@dataclass(frozen=True)
+class TimedToken(Token):
+    """A token with the time (CLOCK_MONOTONIC, ns) at which the runtime called back with it, for measurements."""
+
+    entered_ns: int
+
+
+class Run:
+    """One generation.
+
+    Args:
+        number: its name between engine and worker.
+        command: the frame that starts it.
+        options: its limits.
+        timed: yield TimedToken.
+
+    Attributes:
+        is_over: it has returned, or never will.
+        is_left: nobody consumes it any more.
+        must_stop: the runtime has to be told to stop.
+    """
+
+    def __init__(self, number: int, command: bytes, options: GenerationOptions, *, timed: bool = False) -> None:
+        self.number = number
+        self.command = command
+        self.is_over = False
+        self.is_left = False
+        self.must_stop = False
+        self._stop_ids = options.stop_ids
+        self._limit = options.max_new_tokens
+        self._ends_at_limit = True
+        self._is_cold = False
+        self._timed = timed
+        self._tokens: deque[Token] = deque()
+        self._waiting: asyncio.Future[None] | None = None
+        self._over = asyncio.Event()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._count = 0
+        self._is_complete = False
+        self._finish: FinishReason = "stop"
+        self._error: RkllmMcpError | None = None
+        self._ended: RunEnded | None = None
+        self._requested_ns = time.monotonic_ns()
+        self._started_ns = 0
+        self._first_ns = 0
+        self._last_ns = 0
+        self._over_ns = 0
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether its prefill is over, as far as anybody can see."""
+        return self._count > 0
+
+    # The engine's side
+
+    def start(self, *, runtime_limit: int | None, is_cold: bool) -> None:
+        """The run goes to the worker now.
+
+        Args:
+            runtime_limit: tokens after which the runtime ends this run; None when it keeps the run's own limit.
+            is_cold: the KV cache is known to be empty.
+        """
+        self._started_ns = time.monotonic_ns()
+        self._is_cold = is_cold
+        if runtime_limit is not None:
+            self._ends_at_limit = runtime_limit <= self._limit
+            self._limit = min(self._limit, runtime_limit)
+
+    def take(self, token_id: int, entered_ns: int, text: bytes) -> None:
+        """A token arrived.
+
+        After a stop token, and at a limit that the runtime keeps by itself, the runtime is about to end and need not
+        be told. When another token comes all the same, it does not know its stop token (1.3.0 with models of toolkit
+        1.2.2, rknn-llm #534).
+        """
+        if self._is_complete or self.is_left:
+            self.must_stop = True
+            return
+        self._first_ns = self._first_ns or entered_ns
+        self._last_ns = entered_ns
+        self._count += 1
+        decoded = self._decoder.decode(text)
+        self._tokens.append(TimedToken(token_id, decoded, entered_ns) if self._timed else Token(token_id, decoded))
+        if token_id in self._stop_ids:
+            self._is_complete = True
+        elif self._count >= self._limit:
+            self._is_complete = True
+            self._finish = "length"
+            self.must_stop = not self._ends_at_limit
+
+    def wake(self) -> None:
+        """Let the consumer see what arrived."""
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    def end(self, ended: RunEnded, said: str = "") -> None:
+        """The run returned; ``said`` is what the runtime printed about its failure."""
+        self._ended = ended
+        if ended.failure and not self._is_complete:
+            self._error = RunRejectedError(f"{ended.failure} ({said})" if said else ended.failure)
+        self._close()
+
+    def fail(self, error: RkllmMcpError) -> None:
+        """The run will never return."""
+        self._error = error
+        self._close()
+
+    def leave(self) -> None:
+        """Nobody consumes it any more."""
+        self.is_left = True
+        self._tokens.clear()
+
+    # The consumer's side
+
+    async def next(self) -> Token | None:
+        """The next token in order; None after the last.
+
+        Raises:
+            RkllmMcpError: the run failed; all tokens before that were delivered.
+        """
+        while not self._tokens:
+            if self._error is not None:
+                raise self._error
+            if self.is_over:
+                return None
+            self._waiting = asyncio.get_running_loop().create_future()
+            await self._waiting
+        return self._tokens.popleft()
+
+    async def over(self) -> None:
+        """Wait until the run has returned or never will."""
+        await self._over.wait()
+
+    def stats(self) -> RunStats:
+        """The figures of a run that returned: the runtime's own, or measured where it gives none."""
+        perf = self._ended.perf if self._ended else None
+        first_ns = self._first_ns or self._over_ns
+        first_callback_ns = (self._ended.first_ns if self._ended else 0) or first_ns
+        return RunStats(
+            finish=self._finish,
+            prefilled_tokens=perf.prefill_tokens if perf else None,
+            prefill_ms=perf.prefill_ms if perf else _ms(first_callback_ns - self._started_ns),
+            decode_ms=perf.generate_ms if perf else _ms(self._last_ns - self._first_ns),
+            generated_tokens=self._count,
+            time_to_first_token_ms=_ms(first_ns - self._requested_ns),
+            queued_ms=_ms(self._started_ns - self._requested_ns),
+            memory_mb=perf.memory_mb if perf else None,
+            cold=self._is_cold,
+        )
+
+    def _close(self) -> None:
+        self.is_over = True
+        self._over_ns = time.monotonic_ns()
+        self._over.set()
+        self.wake()
+
+
+def _ms(nanoseconds: int) -> float:
+    return nanoseconds / _NS_PER_MS

@@ -1,0 +1,214 @@
+"""The supervisor: a worker with a loaded model, for as long as it is wanted.
+
+It starts the worker, loads the model, notices the worker's death, and starts over: at once when the worker had been of
+use, after growing pauses when it died before that, and not at all when the runtime or the model was refused. It knows
+nothing of generations; it tells when a worker is in service and when it is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+
+import anyio
+import anyio.to_thread
+
+from rkllm_mcp.errors import ModelLoadError, RkllmMcpError, RunRejectedError, RuntimeUnusableError, WorkerDiedError
+from rkllm_mcp.runtime import frames
+from rkllm_mcp.runtime.emulator import emulator_library
+from rkllm_mcp.runtime.hosting import HostedWorker, open_worker
+from rkllm_mcp.runtime.settings import EngineSettings
+
+EMULATOR = "emulator"
+
+_MISFIT = "Run 'rkllm-mcp doctor'; the runtime, the driver and the model may not fit each other."
+
+
+class Supervisor:
+    """Keeps a worker in service.
+
+    Args:
+        settings: what to load and how long that may take.
+        on_frames: is given what the worker sends, but for the outcome of loading, which is for ``on_load_report``.
+        on_service: is told when a model is loaded.
+        on_loss: is told when the worker is gone or will never be there, and why.
+
+    Attributes:
+        worker: the worker that runs, loaded or loading; None between two.
+        loaded: what it has loaded; None while it has not.
+        is_used: a generation was given to the worker since its model was loaded; the engine says so.
+        restarts: how often a worker has been started again.
+    """
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        *,
+        on_frames: Callable[[Iterator[tuple[int, bytes]]], None],
+        on_service: Callable[[], None],
+        on_loss: Callable[[RkllmMcpError], None],
+    ) -> None:
+        self._settings = settings
+        self._on_frames = on_frames
+        self._on_service = on_service
+        self._on_loss = on_loss
+        self._loading: asyncio.Future[frames.Loaded | frames.LoadFailed] | None = None
+        self._settled = asyncio.Event()
+        self._failure: RkllmMcpError | None = None
+        self._last_log: tuple[str, ...] = ()
+        self.worker: HostedWorker | None = None
+        self.loaded: frames.Loaded | None = None
+        self.is_used = False
+        self.restarts = 0
+
+    @property
+    def log_lines(self) -> tuple[str, ...]:
+        """The last lines that the runtime printed, of the last worker where there is none now."""
+        return self.worker.log.last() if self.worker else self._last_log
+
+    def check(self) -> None:
+        """Raise why there will never be a worker in service again; otherwise do nothing."""
+        if self._failure is not None:
+            raise copy(self._failure)
+
+    async def ready(self) -> None:
+        """Wait until a model is loaded.
+
+        Raises:
+            RuntimeUnusableError: it cannot be loaded, and why.
+        """
+        await self._settled.wait()
+        self.check()
+
+    def on_load_report(self, kind: int, body: bytes) -> None:
+        """The outcome of loading arrived."""
+        report = frames.unpack_loaded(body) if kind == frames.LOADED else frames.unpack_load_failed(body)
+        if self._loading is not None and not self._loading.done():
+            self._loading.set_result(report)
+
+    async def run(self) -> None:
+        """Keep a worker in service until cancelled, or until there is no use in it."""
+        try:
+            library = await self._library()
+            await self._keep_worker(library)
+        except RuntimeUnusableError as error:
+            self._give_up(error)
+        except asyncio.CancelledError:
+            self._give_up(RunRejectedError("the engine was closed"))
+            raise
+        except Exception as error:
+            self._give_up(RuntimeUnusableError(f"The engine broke: {error!r}.", "Please report it."))
+            raise
+
+    async def _library(self) -> str:
+        if self._settings.library != EMULATOR:
+            return str(self._settings.library)
+        return str(await anyio.to_thread.run_sync(emulator_library, abandon_on_cancel=True))
+
+    async def _keep_worker(self, library: str) -> None:
+        pauses = iter(self._settings.reload_pauses_s)
+        while True:
+            try:
+                death = await self._live_through_one_worker(library)
+                failure: ModelLoadError = _died_unused(death)
+            except ModelLoadError as error:
+                # A model that was refused will be refused again; one that had been loaded before may only need a
+                # moment, until the driver has taken back the memory of the worker that died.
+                if not isinstance(error, _DiedWhileLoadingError) and self.restarts == 0:
+                    raise
+                failure = error
+            if self.is_used:
+                pauses = iter(self._settings.reload_pauses_s)
+            elif (pause_s := next(pauses, None)) is not None:
+                await anyio.sleep(pause_s)
+            else:
+                raise failure
+            self.restarts += 1
+
+    async def _live_through_one_worker(self, library: str) -> WorkerDiedError:
+        """Start a worker, load the model, and stay until the worker is gone; how it went.
+
+        Raises:
+            RuntimeUnusableError: the model was not loaded.
+        """
+        settings = self._settings
+        environment = {"RKLLM_LOG_LEVEL": str(settings.log_level)} if settings.log_level else {}
+        async with open_worker(
+            settings.worker, self._on_frames, environment=environment, stop_timeout_s=settings.stop_timeout_s
+        ) as worker:
+            self.worker, self.is_used = worker, False
+            try:
+                self.loaded = await self._load(worker, library)
+                self._settled.set()
+                self._on_service()
+                exit_code = await worker.gone()
+            finally:
+                self.worker, self.loaded, self._last_log = None, None, worker.log.last()
+                self._settled.clear()
+            if settings.worker == "inline":
+                raise RuntimeUnusableError(
+                    "The runtime hung in this process.", 'Use worker = "process" and start again.'
+                )
+            death = WorkerDiedError(exit_code, "answering", self._last_log)
+            self._on_loss(death)
+        return death
+
+    async def _load(self, worker: HostedWorker, library: str) -> frames.Loaded:
+        loading = self._loading = asyncio.get_running_loop().create_future()
+        worker.send(frames.pack_load(frames.LoadCommand(library, self._settings.abi, self._settings.load_parameters())))
+        gone = asyncio.ensure_future(worker.gone())
+        limit_s = self._settings.start_timeout_s
+        try:
+            await asyncio.wait({loading, gone}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+        if loading.done():
+            report = loading.result()
+            if isinstance(report, frames.LoadFailed):
+                raise _load_error(report, worker.log.last())
+            return report
+        if gone.done():
+            raise _died_while_loading(WorkerDiedError(gone.result(), "loading the model", worker.log.last()))
+        worker.kill()
+        raise ModelLoadError(
+            f"The model did not finish loading within {limit_s:g} s.", "Raise [runtime] start_timeout_s, or see doctor."
+        )
+
+    def _give_up(self, error: RkllmMcpError) -> None:
+        self._failure = error
+        self._settled.set()
+        self._on_loss(error)
+
+
+class _DiedWhileLoadingError(ModelLoadError):
+    """The worker died before the model was loaded."""
+
+
+def _died_while_loading(death: WorkerDiedError) -> ModelLoadError:
+    return _DiedWhileLoadingError(_obituary(death, "while loading the model"), _MISFIT)
+
+
+def _died_unused(death: WorkerDiedError) -> ModelLoadError:
+    return ModelLoadError(_obituary(death, "again and again before it was asked anything"), _MISFIT)
+
+
+def _obituary(death: WorkerDiedError, when: str) -> str:
+    how = f"was killed by {death.signal_name}" if death.signal_name else f"exited ({death.exit_code_or_signal})"
+    said = f" Its last words: {death.last_lines[-1]}" if death.last_lines else ""
+    return f"The runtime's process {how} {when}.{said}"
+
+
+def complaint(lines: Sequence[str]) -> str:
+    """The runtime's first error line, which names the cause; the later ones tell what failed with it. Empty without."""
+    return next((line for line in lines if line.startswith("E ")), "")
+
+
+_LOAD_ERRORS = {error.__name__: error for error in (RuntimeUnusableError, *RuntimeUnusableError.__subclasses__())}
+
+
+def _load_error(failure: frames.LoadFailed, log: Sequence[str]) -> RuntimeUnusableError:
+    """The error that the worker raised, with what the runtime printed about it."""
+    kind = _LOAD_ERRORS.get(failure.error, RuntimeUnusableError)
+    said = complaint(log) if kind is ModelLoadError else ""
+    return kind(f'{failure.message} It said "{said}".' if said else failure.message, failure.remedy)

@@ -1,0 +1,201 @@
+"""The worker: commands on a socket become runs of a model, and what comes of them becomes frames.
+
+It is a process of its own because the runtime has crashed hosts in the field, and because the NPU's callbacks should
+not share an interpreter lock with the host that renders, parses and serves. It imports nothing heavy.
+
+Two threads: this one reads commands and aborts; the other owns the model, makes every other call on it, in order, and
+blocks in rkllm_run. The end of the socket means that the engine is gone: abort, destroy, exit. SIGTERM, also sent by
+the kernel when the engine's thread dies, means the same.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from queue import SimpleQueue
+
+from rkllm_mcp.errors import RunRejectedError, RuntimeUnusableError
+from rkllm_mcp.runtime import frames
+from rkllm_mcp.runtime.library import find_library, open_library
+from rkllm_mcp.runtime.model import NativeModel, NativeRun, RunReport
+from rkllm_mcp.runtime.outbox import Outbox
+
+# How long the model may take to abort and to be destroyed when the engine is gone; then the process ends without it.
+STOP_TIMEOUT_S = 10.0
+EXIT_STUCK = 70
+
+# A model maps thousands of buffers (rknn-llm #62); the limit that Rockchip's own demo asks for.
+_OPEN_FILES = 102_400
+_RECEIVE_BYTES = 65_536
+_PR_SET_PDEATHSIG = 1
+_IOLBF = 1
+
+
+class Worker:
+    """Serves one engine.
+
+    Args:
+        connection: the socket to the engine; the worker closes it.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._outbox = Outbox(connection)
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._owner = threading.Thread(target=self._own_model, name="rkllm-model", daemon=True)
+        self._model: NativeModel | None = None
+        self._run: tuple[int, NativeRun] | None = None
+        self._is_clean = False
+
+    def serve(self) -> bool:
+        """Do what the engine says until it says to stop or is gone; False when the runtime was stuck or broke."""
+        self._owner.start()
+        self._read_commands()
+        if self._run is not None:
+            self._run[1].abort()
+        self._jobs.put(None)
+        self._owner.join(STOP_TIMEOUT_S)
+        self._outbox.close()
+        self._connection.close()
+        return self._is_clean
+
+    def stop(self) -> None:
+        """End ``serve`` from a signal handler or another thread, as if the engine were gone."""
+        with suppress(OSError):  # it is closed already
+            self._connection.shutdown(socket.SHUT_RDWR)
+
+    def _read_commands(self) -> None:
+        reader = frames.FrameReader()
+        try:
+            while received := self._connection.recv(_RECEIVE_BYTES):
+                for kind, body in reader.feed(received):
+                    if kind == frames.SHUTDOWN:
+                        return
+                    self._obey(kind, body)
+        except ConnectionError:
+            return
+        finally:
+            self.stop()
+
+    def _obey(self, kind: int, body: bytes) -> None:
+        if kind == frames.ABORT:
+            if self._run is not None and self._run[0] == frames.unpack_abort(body):
+                self._run[1].abort()
+        elif kind == frames.LOAD:
+            self._jobs.put(partial(self._load, frames.unpack_load(body)))
+        elif kind == frames.RUN:
+            self._prepare(frames.unpack_run(body))
+        elif kind == frames.CLEAR_CACHE:
+            self._jobs.put(self._clear_cache)
+        elif kind == frames.CACHE_SIZE:
+            self._jobs.put(self._tell_cache_size)
+
+    def _prepare(self, command: frames.RunCommand) -> None:
+        """Make the run at once, so that an abort that is right behind it finds it."""
+        send, pack, number = self._outbox.send, frames.pack_token, command.run
+
+        def on_token(token_id: int, text: bytes, entered_ns: int) -> None:
+            send(pack(number, token_id, entered_ns, text))
+
+        run = self._loaded_model().new_run(
+            command.tokens, on_token, max_new_tokens=command.max_new_tokens, sampling=command.sampling
+        )
+        self._run = (number, run)
+        self._jobs.put(partial(self._execute, number, run))
+
+    # Below: on the thread that owns the model
+
+    def _own_model(self) -> None:
+        try:
+            while (job := self._jobs.get()) is not None:
+                job()
+            if self._model is not None:
+                self._model.destroy()
+            self._is_clean = True
+        finally:
+            self.stop()  # when a job broke, there is no use in reading on
+
+    def _load(self, command: frames.LoadCommand) -> None:
+        try:
+            library = open_library(find_library(command.library), command.abi)
+            self._model = NativeModel(library, command.parameters)
+        except RuntimeUnusableError as error:
+            failure = frames.LoadFailed(type(error).__name__, error.message, error.remedy)
+            self._outbox.send(frames.pack_load_failed(failure))
+            return
+        abi = library.abi
+        loaded = frames.Loaded(
+            version=library.version,
+            abi=abi.name,
+            has_kv_cache_size=abi.has_kv_cache_size,
+            has_per_run_token_limit=abi.has_per_run_token_limit,
+            emulated=library.file.is_emulator,
+        )
+        self._outbox.send(frames.pack_loaded(loaded))
+
+    def _execute(self, number: int, run: NativeRun) -> None:
+        report, failure = RunReport(0, 0, None), ""
+        try:
+            report = run.execute()
+        except RunRejectedError as error:
+            failure = error.reason
+        self._outbox.send(frames.pack_run_ended(frames.RunEnded(number, failure, *report)))
+
+    def _clear_cache(self) -> None:
+        status = 0
+        try:
+            self._loaded_model().clear_kv_cache()
+        except RunRejectedError:
+            status = -1
+        self._outbox.send(frames.pack_answer(status))
+
+    def _tell_cache_size(self) -> None:
+        size: int | None = None
+        with suppress(RunRejectedError):
+            size = self._loaded_model().kv_cache_size()
+        self._outbox.send(frames.pack_answer(-1 if size is None else size))
+
+    def _loaded_model(self) -> NativeModel:
+        if self._model is None:
+            raise RuntimeError("the engine sent a run before it loaded a model")
+        return self._model
+
+
+def main(descriptor: int) -> None:
+    """The process: serve the engine on an inherited socket, then exit without looking back."""
+    _die_with_parent()
+    _allow_many_files()
+    _print_lines_at_once()
+    worker = Worker(socket.socket(fileno=descriptor))
+    signal.signal(signal.SIGTERM, lambda _number, _frame: worker.stop())
+    is_clean = worker.serve()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # The library's own exit handlers have nothing left to do and have been seen to crash.
+    os._exit(0 if is_clean else EXIT_STUCK)
+
+
+def _die_with_parent() -> None:
+    """Ask the kernel for SIGTERM when the parent dies: a second belt, should somebody else hold the socket open."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+def _allow_many_files() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    if wanted > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _print_lines_at_once() -> None:
+    """Make C's stdout line-buffered: the runtime explains itself there, and a crash would take its buffer with it."""
+    libc = ctypes.CDLL(None)
+    libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _IOLBF, 0)

@@ -1,0 +1,140 @@
+"""The structs and signatures of every family are those that a C compiler makes of our header."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rkllm_mcp.generation import Sampling
+from rkllm_mcp.runtime.abi import FAMILIES, UNVERIFIED_VERSIONS, WORKING_VERSIONS, choose_abi
+from rkllm_mcp.runtime.abi.common import Abi, LoadParameters
+from rkllm_mcp.runtime.abi.releases import UNSUPPORTED_VERSIONS
+from rkllm_mcp.runtime.library import open_library
+from tests.support.emulator import MACROS, VERSIONS, Emulator, native_build
+from tests.support.shared import REPOSITORY
+
+# Sizes in bytes from the vendor's headers, compiled elsewhere: our own header could be wrong in the same way as we are.
+SIZES = {
+    "1.2.0": {"RKLLMExtendParam": 120, "RKLLMParam": 208, "RKLLMMultiModalInput": 24, "RKLLMInput": 32}
+    | {"RKLLMInferParam": 32, "RKLLMResult": 48},
+    "1.2.3": {"RKLLMExtendParam": 120, "RKLLMParam": 208, "RKLLMMultiModalInput": 48, "RKLLMInput": 64}
+    | {"RKLLMInferParam": 32, "RKLLMResult": 72, "RKLLMPerfStat": 20, "RKLLMCrossAttnParam": 40},
+    "1.3.0": {"RKLLMExtendParam": 120, "RKLLMParam": 184, "RKLLMMultiModalInput": 144, "RKLLMInput": 160}
+    | {"RKLLMInferParam": 40, "RKLLMResult": 72, "RKLLMPerfStat": 20, "RKLLMCrossAttnParam": 40}
+    | {"RKLLMSamplingParam": 36, "RKLLMCallback": 48},
+}
+
+# Exported by the real libraries too, and in no header.
+UNDECLARED = {"rkllm_accuracy_analysis", "rkllm_print_timings", "rkllm_print_memorys"}
+
+LOAD = LoadParameters(
+    model_path="/models/q.rkllm",
+    context_tokens=4096,
+    max_new_tokens=300,
+    sampling=Sampling(temperature=0.5, top_k=7, top_p=0.25, repeat_penalty=1.5),
+    cpu_mask=0xF0,
+)
+
+
+def abi_of(version: str) -> Abi:
+    abi = choose_abi(version)
+    assert abi is not None
+    return abi
+
+
+def compiled_layout(version: str, folder: Path) -> dict[str, Any]:
+    """What the compiler says of native/include/rkllm_abi.h."""
+    source = REPOSITORY / "native" / "tests" / "layout.c"
+    program = native_build().compile_program([source], folder / "layout", MACROS[version])
+    printed = subprocess.run([program], capture_output=True, check=True, timeout=60).stdout
+    layout: dict[str, Any] = json.loads(printed)["structs"]
+    return layout
+
+
+def ctypes_layout(structs: Mapping[str, type[Any]]) -> dict[str, Any]:
+    return {name: {"size": ctypes.sizeof(struct), "fields": fields_of(struct)} for name, struct in structs.items()}
+
+
+def fields_of(struct: type[Any], prefix: str = "", base: int = 0) -> dict[str, list[int]]:
+    """Every field by name; the members of an anonymous union in place of it, those of a named struct also inside it."""
+    fields: dict[str, list[int]] = {}
+    for name, kind in struct._fields_:
+        place = getattr(struct, name)
+        if name in getattr(struct, "_anonymous_", ()):
+            fields |= fields_of(kind, prefix, base + place.offset)
+            continue
+        fields[prefix + name] = [base + place.offset, place.size]
+        if name in ("image", "video"):
+            fields |= fields_of(kind, f"{prefix}{name}.", base + place.offset)
+    return fields
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_offset_and_size_is_the_compilers(version: str, tmp_path: Path) -> None:
+    assert ctypes_layout(abi_of(version).structs) == compiled_layout(version, tmp_path)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_sizes_are_those_of_the_vendors_headers(version: str) -> None:
+    structs = abi_of(version).structs
+    assert {name: ctypes.sizeof(structs[name]) for name in SIZES[version]} == SIZES[version]
+
+
+def test_signatures_cover_exactly_the_public_functions_that_the_library_exports(emulator: Emulator) -> None:
+    loaded = ctypes.CDLL(str(emulator.library))
+    mentioned = {name.decode() for name in re.findall(rb"rkllm_\w+", emulator.library.read_bytes())}
+    exported = {name for name in mentioned if hasattr(loaded, name)}
+    assert set(abi_of(emulator.version).signatures) == exported - UNDECLARED
+
+
+@pytest.mark.parametrize("abi", FAMILIES, ids=lambda abi: abi.name)
+def test_every_function_has_a_status_check_or_says_that_it_has_none(abi: Abi) -> None:
+    assert set(abi.status_checks) == set(abi.signatures)
+    assert {name for name, check in abi.status_checks.items() if check is None} == {
+        "rkllm_createDefaultParam",
+        "rkllm_is_running",
+    }
+
+
+def test_every_release_belongs_to_one_family_or_is_refused() -> None:
+    assert WORKING_VERSIONS == ("1.2.0", "1.2.1", "1.2.2", "1.2.3", "1.3.0")
+    assert [abi_of(version).name for version in WORKING_VERSIONS] == ["1.2.0", "1.2.1", "1.2.1", "1.2.1", "1.3.0"]
+    assert [choose_abi(version) for version in (*UNSUPPORTED_VERSIONS, *UNVERIFIED_VERSIONS, "9.9.9")] == [None] * 11
+
+
+@pytest.mark.parametrize("abi", FAMILIES, ids=lambda abi: abi.name)
+def test_a_parameter_struct_has_every_field_that_was_asked_for(abi: Abi) -> None:
+    param = abi.new_param(bytes(512), LOAD)
+
+    assert param.model_path == b"/models/q.rkllm"
+    assert (param.max_context_len, param.max_new_tokens, param.n_keep) == (4096, 300, -1)
+    assert (param.top_k, param.top_p, param.temperature, param.repeat_penalty) == (7, 0.25, 0.5, 1.5)
+    assert (param.mirostat, param.mirostat_tau, round(param.mirostat_eta, 3)) == (0, 5.0, 0.1)
+    assert (param.skip_special_token, param.is_async) == (False, False)
+    assert (param.extend_param.enabled_cpus_mask, param.extend_param.enabled_cpus_num) == (0xF0, 4)
+    assert param.extend_param.embed_flash == 1
+
+
+@pytest.mark.parametrize("abi", FAMILIES, ids=lambda abi: abi.name)
+def test_a_run_keeps_no_history_and_sends_its_ids_as_they_are(abi: Abi) -> None:
+    ids = (ctypes.c_int32 * 3)(5, 6, 7)
+    value, infer = abi.new_input(ids), abi.new_infer_param(9, Sampling(top_k=1))
+
+    assert (value.input_type, value.token_input.n_tokens, value.token_input.input_ids[:3]) == (1, 3, [5, 6, 7])
+    assert (infer.mode, infer.keep_history) == (0, 0)
+    if abi.has_per_run_sampling:
+        assert infer.sampling_params.contents.top_k == 1
+    if abi.has_per_run_token_limit:
+        assert infer.max_new_tokens == 9
+
+
+def test_default_parameters_fit_their_own_family_and_no_other(emulator: Emulator) -> None:
+    library = open_library(emulator.library)
+    assert [abi.name for abi in FAMILIES if abi.defaults_fit(library.default_param)] == [library.abi.name]

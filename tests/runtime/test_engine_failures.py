@@ -1,0 +1,304 @@
+"""An engine survives everything that a runtime has been seen to do, says what happened, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import aclosing
+from pathlib import Path
+
+import anyio
+import pytest
+
+from rkllm_mcp.errors import (
+    LibraryNotFoundError,
+    ModelLoadError,
+    RunRejectedError,
+    RuntimeUnusableError,
+    UnknownRuntimeError,
+    WorkerDiedError,
+)
+from rkllm_mcp.generation import GenerationOptions, RunStats, Token
+from rkllm_mcp.runtime.engine import Engine, EngineSettings, open_engine
+from tests.support.emulator import IM_END, Emulator, prompt_of
+
+pytestmark = pytest.mark.anyio
+
+STOP = GenerationOptions(stop_ids=frozenset({IM_END}))
+BAD = "rule\nuser bad\nsay abcdefgh\nfault {}\nrule\nuser (.+)\nsay $1"
+PACED = "speed prefill 100000 decode 200\ncontext 4096"
+
+
+async def answer(engine: Engine, text: str) -> tuple[str, RunStats]:
+    pieces: list[str] = []
+    with anyio.fail_after(20):
+        async with aclosing(engine.generate(prompt_of(text), STOP)) as run:
+            async for item in run:
+                if isinstance(item, RunStats):
+                    return "".join(pieces), item
+                pieces.append(item.text)
+    raise AssertionError("a generation ended without its figures")
+
+
+async def failing(engine: Engine, text: str, error: type[Exception]) -> tuple[str, Exception]:
+    """The text before the failure, and the failure."""
+    pieces: list[str] = []
+    with anyio.fail_after(20), pytest.raises(error) as raised:
+        async with aclosing(engine.generate(prompt_of(text), STOP)) as run:
+            async for item in run:
+                assert isinstance(item, Token)
+                pieces.append(item.text)
+    return "".join(pieces), raised.value
+
+
+def children() -> set[int]:
+    return {int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+
+
+def descriptors() -> dict[str, str]:
+    """Open descriptors and what they are; the one that lists them is closed by then."""
+    links = [(path.name, path) for path in Path("/proc/self/fd").iterdir()]
+    return {name: str(path.readlink()) for name, path in links if path.is_symlink()}
+
+
+@pytest.mark.parametrize("name", ["SIGSEGV", "SIGILL", "SIGBUS", "SIGABRT", "SIGFPE", "SIGKILL"])
+async def test_a_crash_is_an_error_that_names_the_signal_and_the_next_generation_works(
+    emulator: Emulator, name: str
+) -> None:
+    async with open_engine(emulator.settings(BAD.format(f"crash {name} after 3"))) as engine:
+        await engine.ready()
+        before = engine.worker_pid
+        said, error = await failing(engine, "bad", WorkerDiedError)
+        text, stats = await answer(engine, "good")
+        assert engine.worker_pid not in (None, before)
+        assert engine.restarts == 1
+    assert isinstance(error, WorkerDiedError)
+    assert (said, error.signal_name, error.doing) == ("abc", name, "answering")
+    assert f"was killed by {name} while answering" in str(error)
+    assert "I rkllm: Enabled cpus num: 4" in error.last_lines
+    assert (text, stats.cold) == ("good<|im_end|>", True)
+
+
+async def test_a_worker_killed_from_outside_in_the_middle_of_an_answer_is_replaced(emulator: Emulator) -> None:
+    async with open_engine(emulator.settings(BAD.format("null-text at 1"), PACED)) as engine:
+        with anyio.fail_after(20), pytest.raises(WorkerDiedError, match="SIGKILL"):
+            async with aclosing(engine.generate(prompt_of("x" * 100), STOP)) as run:
+                await anext(run)
+                assert engine.worker_pid is not None
+                os.kill(engine.worker_pid, signal.SIGKILL)
+                async for _ in run:
+                    pass
+        assert (await answer(engine, "good"))[0] == "good<|im_end|>"
+
+
+async def test_a_worker_killed_while_nothing_runs_is_replaced_without_an_error(newest: Emulator) -> None:
+    async with open_engine(newest.settings(BAD.format("null-text at 1"))) as engine:
+        await answer(engine, "one")
+        assert engine.worker_pid is not None
+        ending = os.pidfd_open(engine.worker_pid)
+        os.kill(engine.worker_pid, signal.SIGKILL)
+        with anyio.fail_after(20):
+            await anyio.wait_readable(ending)
+            os.close(ending)
+            # The death may be noticed only now: then this generation is the one that hears of it.
+            try:
+                text, stats = await answer(engine, "two")
+            except WorkerDiedError:
+                text, stats = await answer(engine, "two")
+        assert (text, stats.cold, engine.restarts) == ("two<|im_end|>", True, 1)
+
+
+async def test_generations_that_wait_when_the_worker_dies_are_made_by_the_next_worker(newest: Emulator) -> None:
+    answers: list[str] = []
+
+    async def ask(engine: Engine, text: str) -> None:
+        answers.append((await answer(engine, text))[0])
+
+    settings = newest.settings(BAD.format("crash SIGSEGV after 2"))
+    async with open_engine(settings) as engine, anyio.create_task_group() as tasks:
+        tasks.start_soon(failing, engine, "bad", WorkerDiedError)
+        tasks.start_soon(ask, engine, "one")
+        tasks.start_soon(ask, engine, "two")
+    assert answers == ["one<|im_end|>", "two<|im_end|>"]
+
+
+async def test_an_error_of_the_runtime_ends_one_answer_only(emulator: Emulator) -> None:
+    async with open_engine(emulator.settings(BAD.format("error after 2"))) as engine:
+        said, error = await failing(engine, "bad", RunRejectedError)
+        text, _ = await answer(engine, "good")
+        assert engine.restarts == 0
+    assert (said, text) == ("ab", "good<|im_end|>")
+    assert "the runtime failed this answer: rkllm_run returned -1" in str(error)
+
+
+async def test_a_runtime_that_hangs_and_ignores_the_abort_is_killed_and_replaced(emulator: Emulator) -> None:
+    settings = emulator.settings(
+        BAD.format("hang after 2 ignoring-abort"), decode_abort_timeout_s=0.1, leave_timeout_s=10.0
+    )
+    async with open_engine(settings) as engine:
+        with anyio.fail_after(20):
+            async with aclosing(engine.generate(prompt_of("bad"), STOP)) as run:
+                await anext(run)
+                await anext(run)
+                with anyio.move_on_after(0.2):  # an abort before it hangs would be heard
+                    await anext(run)
+        text, stats = await answer(engine, "good")
+        assert (text, stats.cold, engine.restarts) == ("good<|im_end|>", True, 1)
+
+
+async def test_a_runtime_that_hangs_but_hears_the_abort_is_not_killed(emulator: Emulator) -> None:
+    async with open_engine(emulator.settings(BAD.format("hang after 2"))) as engine:
+        with anyio.fail_after(20):
+            async with aclosing(engine.generate(prompt_of("bad"), STOP)) as run:
+                await anext(run)
+                await anext(run)
+        assert ((await answer(engine, "good"))[0], engine.restarts) == ("good<|im_end|>", 0)
+
+
+@pytest.mark.parametrize("after", ["finish", "error", "nothing"])
+async def test_whatever_the_runtime_says_after_an_abort_the_next_generation_works(
+    emulator: Emulator, after: str
+) -> None:
+    settings = emulator.settings(BAD.format("null-text at 1"), f"{PACED}\nfault after-abort {after}")
+    async with open_engine(settings) as engine:
+        for _ in range(5):
+            with anyio.fail_after(20):
+                async with aclosing(engine.generate(prompt_of("x" * 200), STOP)) as run:
+                    await anext(run)
+            assert (await answer(engine, "good"))[0] == "good<|im_end|>"
+        assert engine.restarts == 0
+
+
+async def test_noise_of_other_layers_on_both_outputs_is_kept_and_harms_nothing(newest: Emulator) -> None:
+    async with open_engine(newest.settings(BAD.format("null-text at 1"), "speed flat\nfault log-noise")) as engine:
+        assert (await answer(engine, "good"))[0] == "good<|im_end|>"
+        assert len(engine.log_lines) > 5
+
+
+async def test_a_crash_while_loading_is_tried_again_and_then_given_up_with_the_signal(newest: Emulator) -> None:
+    settings = newest.settings("rule", "speed flat\nfault crash SIGILL at init", reload_pauses_s=(0.0, 0.01))
+    async with open_engine(settings) as engine:
+        with anyio.fail_after(20), pytest.raises(ModelLoadError, match="was killed by SIGILL while loading the model"):
+            await engine.ready()
+        assert engine.restarts == 2
+        await failing(engine, "good", ModelLoadError)
+
+
+async def test_a_worker_that_dies_again_and_again_before_it_is_asked_anything_is_given_up(newest: Emulator) -> None:
+    async with open_engine(newest.settings("rule", reload_pauses_s=(0.0, 0.0))) as engine:
+        with anyio.fail_after(20), pytest.raises(ModelLoadError, match="SIGKILL again and again before it was asked"):
+            for _ in range(3):
+                await engine.ready()
+                assert engine.worker_pid is not None
+                os.kill(engine.worker_pid, signal.SIGKILL)
+                with pytest.raises(WorkerDiedError):
+                    await engine.kv_cache_size()
+            await engine.ready()
+        assert engine.restarts == 2
+
+
+async def test_a_model_that_does_not_load_again_is_given_up_with_the_reason(newest: Emulator) -> None:
+    settings = newest.settings(BAD.format("crash SIGSEGV after 1"), reload_pauses_s=(0.0,))
+    async with open_engine(settings) as engine:
+        await engine.ready()
+        newest.model("fault init-fails")
+        await failing(engine, "bad", WorkerDiedError)
+        _, error = await failing(engine, "good", ModelLoadError)
+        assert "did not load" in str(error)
+        with pytest.raises(ModelLoadError):
+            await engine.ready()
+
+
+async def test_loading_that_takes_too_long_is_given_up_and_the_worker_killed(newest: Emulator) -> None:
+    settings = newest.settings("rule", "speed flat\nfault init-slow 60", start_timeout_s=0.2, stop_timeout_s=0.1)
+    async with open_engine(settings) as engine:
+        with anyio.fail_after(20), pytest.raises(ModelLoadError, match=r"did not finish loading within 0\.2 s"):
+            await engine.ready()
+    assert children() == set()
+
+
+async def test_closing_while_the_model_loads_does_not_wait_for_it(newest: Emulator) -> None:
+    settings = newest.settings("rule", "speed flat\nfault init-slow 60", stop_timeout_s=0.1)
+    with anyio.fail_after(20):
+        async with open_engine(settings):
+            await anyio.lowlevel.checkpoint()
+    assert children() == set()
+
+
+async def test_a_hung_runtime_does_not_keep_the_engine_open(newest: Emulator) -> None:
+    settings = newest.settings(BAD.format("hang after 1 ignoring-abort"), stop_timeout_s=0.1, leave_timeout_s=0.0)
+    with anyio.fail_after(20):
+        async with open_engine(settings) as engine, aclosing(engine.generate(prompt_of("bad"), STOP)) as run:
+            await anext(run)
+    assert children() == set()
+
+
+async def test_a_cancelled_owner_leaves_no_process(newest: Emulator) -> None:
+    opened = asyncio.Event()
+
+    async def own() -> None:
+        async with open_engine(newest.settings(BAD.format("null-text at 1"))) as engine:
+            await engine.ready()
+            opened.set()
+            await asyncio.Event().wait()
+
+    with anyio.fail_after(20):
+        task = asyncio.create_task(own())
+        await opened.wait()
+        assert len(children()) == 1
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert children() == set()
+
+
+@pytest.mark.parametrize("kind", ["process", "inline"])
+async def test_no_descriptor_and_no_process_is_left_behind(newest: Emulator, kind: str) -> None:
+    async def life(fault: str) -> None:
+        async with open_engine(newest.settings(BAD.format(fault), PACED, worker=kind)) as engine:
+            async with aclosing(engine.generate(prompt_of("bad"), STOP)) as run:
+                try:
+                    await anext(run)
+                    await anext(run)
+                except WorkerDiedError:
+                    assert kind == "process"
+            assert (await answer(engine, "good"))[0] == "good<|im_end|>"
+
+    with anyio.fail_after(60):
+        await life("null-text at 1")  # what is opened once, by asyncio and by imports, is open now
+        before = descriptors()
+        for fault in ("null-text at 1", "hang after 2", *(["crash SIGKILL after 1"] if kind == "process" else [])):
+            await life(fault)
+    assert descriptors() == before
+    assert children() == set()
+
+
+async def test_a_library_that_is_not_there_is_an_error_of_ready(newest: Emulator, tmp_path: Path) -> None:
+    settings = EngineSettings(model_path=newest.model("rule"), library=tmp_path / "none.so")
+    async with open_engine(settings) as engine:
+        with anyio.fail_after(20), pytest.raises(LibraryNotFoundError, match=r"no runtime library at .*none\.so"):
+            await engine.ready()
+
+
+async def test_the_class_of_a_refusal_survives_the_way_from_the_worker(newest: Emulator) -> None:
+    async with open_engine(newest.settings("rule", abi="7.7.7")) as engine:
+        with anyio.fail_after(20), pytest.raises(UnknownRuntimeError, match=r"no runtime interface '7\.7\.7'"):
+            await engine.ready()
+
+
+async def test_the_emulator_can_be_asked_for_by_name(newest: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RKLLM_EMULATOR_ABI", "1.2.3")
+    settings = EngineSettings(model_path=newest.model("rule\nuser (.+)\nsay $1"), library="emulator")
+    async with open_engine(settings) as engine:
+        assert (await answer(engine, "good"))[0] == "good<|im_end|>"
+        assert (engine.version, engine.is_emulated) == ("1.2.3", True)
+
+
+async def test_an_emulator_that_does_not_exist_is_an_error_of_ready(
+    newest: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RKLLM_EMULATOR_ABI", "0.0.1")
+    async with open_engine(EngineSettings(model_path=newest.model("rule"), library="emulator")) as engine:
+        with anyio.fail_after(20), pytest.raises(RuntimeUnusableError, match=r"no emulated runtime '0\.0\.1'"):
+            await engine.ready()

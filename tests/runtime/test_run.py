@@ -1,0 +1,159 @@
+"""One generation: what is delivered, when the runtime must be told to stop, what its figures say."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from rkllm_mcp.errors import RunRejectedError, WorkerDiedError
+from rkllm_mcp.generation import GenerationOptions, Token
+from rkllm_mcp.runtime.abi.common import Perf
+from rkllm_mcp.runtime.frames import RunEnded
+from rkllm_mcp.runtime.run import Run, TimedToken
+
+pytestmark = pytest.mark.anyio
+
+
+def started(
+    limit: int = 100, stop: tuple[int, ...] = (), *, runtime_limit: int | None = None, timed: bool = False
+) -> Run:
+    run = Run(1, b"", GenerationOptions(max_new_tokens=limit, stop_ids=frozenset(stop)), timed=timed)
+    run.start(runtime_limit=runtime_limit, is_cold=True)
+    return run
+
+
+async def delivered(run: Run) -> list[Token]:
+    tokens: list[Token] = []
+    with anyio.fail_after(5):
+        while (token := await run.next()) is not None:
+            tokens.append(token)
+    return tokens
+
+
+def ended(perf: Perf | None = None, failure: str = "", first_ns: int = 0) -> RunEnded:
+    return RunEnded(1, failure, first_ns, first_ns, perf)
+
+
+async def test_a_character_split_over_tokens_comes_with_the_token_that_completes_it() -> None:
+    run = started()
+    for token_id, byte in enumerate("東a京".encode()):
+        run.take(token_id, 1, bytes([byte]))
+    run.end(ended())
+    assert [token.text for token in await delivered(run)] == ["", "", "東", "a", "", "", "京"]
+
+
+async def test_bytes_that_are_no_utf8_become_replacement_characters() -> None:
+    run = started()
+    run.take(1, 1, b"\xff\xa5a")
+    run.end(ended())
+    assert await delivered(run) == [Token(1, "��a")]
+
+
+async def test_a_stop_token_is_the_last_one_and_the_runtime_is_told_only_if_it_goes_on() -> None:
+    run = started(stop=(9,))
+    run.take(1, 1, b"a")
+    run.take(9, 2, b"<end>")
+    assert not run.must_stop
+    run.take(1, 3, b"a")
+    assert run.must_stop
+    run.end(ended())
+    assert await delivered(run) == [Token(1, "a"), Token(9, "<end>")]
+    assert (run.stats().finish, run.stats().generated_tokens) == ("stop", 2)
+
+
+@pytest.mark.parametrize(("runtime_limit", "told"), [(None, False), (2, False), (3, True)])
+async def test_at_the_limit_the_runtime_is_told_unless_it_ends_there_by_itself(
+    runtime_limit: int | None, told: bool
+) -> None:
+    run = started(limit=2, runtime_limit=runtime_limit)
+    run.take(1, 1, b"a")
+    assert not run.must_stop
+    run.take(2, 2, b"b")
+    assert run.must_stop == told
+    run.take(3, 3, b"c")
+    assert run.must_stop
+    run.end(ended())
+    assert [token.id for token in await delivered(run)] == [1, 2]
+    assert run.stats().finish == "length"
+
+
+async def test_a_runtimes_lower_limit_counts() -> None:
+    run = started(limit=10, runtime_limit=1)
+    run.take(1, 1, b"a")
+    run.end(ended())
+    assert run.stats().finish == "length"
+
+
+async def test_an_answer_that_ends_before_its_limit_is_a_stop() -> None:
+    run = started(limit=2)
+    run.take(1, 1, b"a")
+    run.end(ended())
+    assert run.stats().finish == "stop"
+
+
+async def test_the_runtimes_figures_are_used_where_it_has_them() -> None:
+    run = started()
+    run.take(1, 1, b"a")
+    run.end(ended(Perf(12.0, 34, 56.0, 7, 890.0)))
+    stats = run.stats()
+    assert (stats.prefilled_tokens, stats.prefill_ms, stats.decode_ms, stats.memory_mb) == (34, 12.0, 56.0, 890.0)
+    assert (stats.cold, stats.generated_tokens) == (True, 1)
+
+
+async def test_figures_are_measured_where_the_runtime_has_none() -> None:
+    run = Run(1, b"", GenerationOptions())
+    run.start(runtime_limit=None, is_cold=False)
+    # as if both callbacks had come long after the start
+    far = 10**19
+    run.take(1, far, b"a")
+    run.take(2, far + 5_000_000, b"b")
+    run.end(ended(first_ns=far))
+    stats = run.stats()
+    assert (stats.prefilled_tokens, stats.memory_mb, stats.decode_ms, stats.cold) == (None, None, 5.0, False)
+    assert stats.time_to_first_token_ms >= stats.prefill_ms > 0.0
+
+
+async def test_tokens_before_a_failure_are_delivered_and_then_it_is_raised() -> None:
+    run = started()
+    run.take(1, 1, b"a")
+    run.end(ended(failure="rkllm_run returned -1"), "E rkllm: no")
+    assert await run.next() == Token(1, "a")
+    with pytest.raises(RunRejectedError, match=r"rkllm_run returned -1 \(E rkllm: no\)"):
+        await run.next()
+
+
+async def test_a_failure_after_the_answer_was_complete_does_not_matter() -> None:
+    run = started(limit=1, runtime_limit=5)
+    run.take(1, 1, b"a")
+    run.end(ended(failure="aborted"))
+    assert await delivered(run) == [Token(1, "a")]
+
+
+async def test_a_waiting_consumer_is_told_of_the_death_of_the_worker() -> None:
+    run = started()
+    async with anyio.create_task_group() as tasks:
+
+        async def consume() -> None:
+            with pytest.raises(WorkerDiedError, match="SIGSEGV"):
+                await run.next()
+
+        tasks.start_soon(consume)
+        await anyio.lowlevel.checkpoint()
+        run.fail(WorkerDiedError(-11, "answering"))
+
+
+async def test_a_left_run_delivers_nothing_and_must_stop() -> None:
+    run = started()
+    run.take(1, 1, b"a")
+    run.leave()
+    run.take(2, 2, b"b")
+    assert run.must_stop
+    run.end(ended())
+    assert await delivered(run) == []
+
+
+async def test_timed_tokens_carry_the_time_of_their_callback() -> None:
+    run = started(timed=True)
+    run.take(1, 123, b"a")
+    run.end(ended())
+    assert await delivered(run) == [TimedToken(1, "a", 123)]
