@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from rkllm_mcp.availability import ineffective, refuse_unprotected
 from rkllm_mcp.config import Config, load_config
 from rkllm_mcp.errors import ConfigError
-from rkllm_mcp.availability import ineffective, refuse_unprotected
 
 SERVER = '[[servers]]\nname = "x"\ncommand = "/usr/bin/true"\n'
 

@@ -39,7 +39,10 @@ def test_a_conversation_is_held_line_by_line(tmp_path: Path) -> None:
         f"Saved to {saved}",
         f"{saved} exists; choose another name",
         "/save needs a file: /save answer.md",
-        "There is no /hlep; did you mean /help? The commands are /help /tools /servers /stats /clear /save /model /quit",
+        (
+            "There is no /hlep; did you mean /help? "
+            "The commands are /help /tools /servers /stats /clear /save /model /quit"
+        ),
         "A new conversation begins.",
         "[NPU: emulated; model 'demo' answers from a script, not from a language model]",
     ):
