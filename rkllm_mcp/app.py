@@ -1,9 +1,9 @@
 """The composition root: a configuration becomes a running assistant.
 
 ``open_app`` starts the engine and the servers side by side, owns every task, and takes all down again. An answer is
-made by a task of
-its own, so that whoever reads its events may leave at any moment: leaving cancels that task, waits until the NPU is
-free again, and leaves the conversation ready for the next question. It knows every layer below and no surface.
+made by a task of its own, so that whoever reads its events may leave at any moment: leaving cancels that task, waits
+until the NPU is free again, and leaves the conversation ready for the next question. It knows every layer below and no
+surface.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 from rkllm_mcp.agent.instructions import system_text
 from rkllm_mcp.agent.loop import Emit, Loop, LoopSettings
 from rkllm_mcp.assembly import chosen_model, engine_settings, model_form, server_specs
+from rkllm_mcp.availability import ineffective, refuse_unprotected
 from rkllm_mcp.config import Config
 from rkllm_mcp.config.models import ModelFolder
 from rkllm_mcp.errors import RkllmMcpError, UsageError
@@ -29,7 +30,6 @@ from rkllm_mcp.prompt.conversation import PromptPart
 from rkllm_mcp.providers import ResponseOptions
 from rkllm_mcp.providers.rkllm import RkllmModel
 from rkllm_mcp.runtime.engine import Engine, open_engine
-from rkllm_mcp.availability import ineffective, refuse_unprotected
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
 
 logger = logging.getLogger(__name__)
@@ -73,15 +73,29 @@ class App:
         toolbox: every server's tools.
     """
 
-    def __init__(self, config: Config, model: ModelFolder, engine: Engine, toolbox: Toolbox, tasks: TaskGroup) -> None:
+    def __init__(
+        self,
+        config: Config,
+        model: ModelFolder,
+        chat_model: RkllmModel,
+        engine: Engine,
+        toolbox: Toolbox,
+        tasks: TaskGroup,
+    ) -> None:
         self.config = config
         self.model = model
         self.engine = engine
         self.toolbox = toolbox
         self._tasks = tasks
-        self._chat_model = RkllmModel(engine, model_form(config, model))
+        self._chat_model = chat_model
         self._jobs: dict[str, _Job] = {}
         self._has_announced = False
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Stop every answer and take no more; ``open_app`` does this at the end."""
+        self._is_closed = True
+        self._tasks.cancel_scope.cancel()
 
     def new_conversation(self, system: str | None = None) -> Conversation:
         """A conversation that begins with the system text: ``system``, or the configuration's."""
@@ -100,10 +114,12 @@ class App:
         Consume it under ``aclosing``: leaving early stops the answer.
 
         Raises:
-            UsageError: the conversation has an answer under way.
+            UsageError: the conversation has an answer under way, or the assistant is closed.
         """
         if conversation.id in self._jobs:
             raise UsageError("this conversation has an answer under way; wait for it or cancel it")
+        if self._is_closed:
+            raise UsageError("this assistant is closed; ask while its 'async with open_app(...)' block runs")
         send, receive = anyio.create_memory_object_stream[Event](EVENTS_AHEAD)
         job = self._jobs[conversation.id] = _Job()
         self._tasks.start_soon(self._answer, conversation, text, options or ReplyOptions(), send, job)
@@ -111,6 +127,10 @@ class App:
             with receive:
                 async for event in receive:
                     yield event
+                    if isinstance(event, End):
+                        return
+            # Stopped: the task that made the answer may not wait for a reader any more, so the reader says it.
+            yield End("cancelled")
         finally:
             job.scope.cancel()
             with anyio.CancelScope(shield=True):
@@ -169,9 +189,6 @@ class App:
         try:
             with job.scope:
                 await self._answer_to(emit, conversation, text, options)
-            if job.scope.cancelled_caught:
-                with anyio.CancelScope(shield=True):
-                    await emit(End("cancelled"))
         except anyio.BrokenResourceError:
             pass  # the reader has left; there is nobody to tell
         finally:
@@ -240,9 +257,16 @@ async def open_app(config: Config, *, status: StatusSink | None = None) -> Async
     async with (
         open_engine(settings) as engine,
         open_toolbox(server_specs(config), result_chars=config.agent.tool_result_chars, on_status=status) as toolbox,
-        anyio.create_task_group() as tasks,
     ):
-        try:
-            yield App(config, model, engine, toolbox, tasks)
-        finally:
-            tasks.cancel_scope.cancel()
+        chat_model = RkllmModel(engine, model_form(config, model))
+        failure: Exception | None = None
+        async with anyio.create_task_group() as tasks:
+            app = App(config, model, chat_model, engine, toolbox, tasks)
+            try:
+                yield app
+            except Exception as error:  # noqa: BLE001  (raised again below: the task group would wrap it in a group)
+                failure = error
+            finally:
+                app.close()
+        if failure is not None:
+            raise failure

@@ -23,6 +23,8 @@ from rkllm_mcp.toolcalls.detector import ThinkingMode
 from rkllm_mcp.tools.servers import ServerSpec
 
 EMULATOR = "emulator"
+# Without their token these would be spelled out letter by letter, and the model would not see a turn begin.
+_CONTROL = re.compile(r"<\|\w+\|>")
 _PLACEHOLDER = re.compile(r"\$\{[^}]*\}")
 _Value = TypeVar("_Value")
 
@@ -114,9 +116,12 @@ def _vocabulary(model: ModelFolder, template: ChatTemplate) -> Vocabulary:
             f"The tokenizer {model.tokenizer} cannot be read: {error}.",
             "Put the tokenizer.json of the original model there.",
         ) from None
-    if vocabulary.control_id(template.end_of_turn) is None:
+    turns = (template.system_opening, template.user_opening, template.assistant_opening)
+    needed = (template.end_of_turn, *_CONTROL.findall("".join(turns)))
+    missing = next((name for name in needed if vocabulary.control_id(name) is None), None)
+    if missing is not None:
         raise ModelNotFoundError(
-            f"The tokenizer {model.tokenizer} has no token {template.end_of_turn}, which the model's template needs.",
+            f"The tokenizer {model.tokenizer} has no token {missing}, which the model's template needs.",
             f"Choose another template in {model.folder / CARD_NAME}, or the tokenizer that belongs to the model.",
         )
     return vocabulary

@@ -6,7 +6,8 @@ has no effect.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rkllm_mcp.config import Config
@@ -47,9 +48,19 @@ def _protections(config: Config) -> Iterator[tuple[str, str, str]]:
             if server.sandbox:
                 yield f"servers[{index}].sandbox", "true", f"a sandbox is {LATER}"
             allowed = security.allowed_commands
-            if allowed is not None and server.command not in allowed and Path(server.command).name not in allowed:
+            if allowed is not None and not _is_allowed(server.command, allowed):
                 names = ", ".join(allowed) or "none"
                 yield f"servers[{index}].command", repr(server.command), f"security.allowed_commands allows {names}"
+
+
+def _is_allowed(command: str, allowed: Sequence[str]) -> bool:
+    """Whether ``command`` is one of ``allowed``, or the program that the PATH finds under an allowed name."""
+    if command in allowed:
+        return True
+    name = Path(command).name
+    found = shutil.which(name) if name in allowed else None
+    # The name alone proves nothing: anybody may call a program "npx".
+    return found is not None and Path(found).resolve() == Path(command).resolve()
 
 
 def _ineffective_keys(config: Config) -> Iterator[str]:

@@ -35,6 +35,16 @@ def test_a_protection_that_is_not_there_is_refused(tmp_path: Path, text: str, ke
     assert caught.value.key == key
 
 
+def test_another_program_of_an_allowed_name_is_refused(tmp_path: Path) -> None:
+    other = tmp_path / "true"
+    other.write_text("#!/bin/sh\n", encoding="utf-8")
+    other.chmod(0o755)
+    text = f'[security]\nallowed_commands = ["true"]\n[[servers]]\nname = "x"\ncommand = "{other}"\n'
+    with pytest.raises(ConfigError) as caught:
+        refuse_unprotected(config_of(tmp_path, text))
+    assert caught.value.key == "servers[0].command"
+
+
 @pytest.mark.parametrize(
     "text",
     [

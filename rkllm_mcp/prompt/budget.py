@@ -50,18 +50,21 @@ class Budget:
 
 
 class Compaction:
-    """A view of one conversation that fits: which leading messages are left out and which tool turns are shortened."""
+    """A view of one conversation that fits: which leading messages are left out and which tool turns are shortened.
+
+    It holds for the history it was made for and whatever is added to that; another history is seen whole again.
+    """
 
     def __init__(self) -> None:
+        self._history: list[Message] = []
         self._dropped = 0
         self._shortened: dict[int, Message] = {}
 
     def view(self, body: Sequence[Message]) -> list[Message]:
         """The messages to render of ``body``, the conversation without its system message."""
-        if len(body) < self._dropped:  # the history was replaced by a shorter one
-            self._dropped = 0
-            self._shortened = {}
-        return [self._shortened.get(index, message) for index, message in enumerate(body)][self._dropped :]
+        if list(body[: len(self._history)]) != self._history:
+            self._history, self._dropped, self._shortened = [], 0, {}
+        return [self._shortened.get(index, body[index]) for index in range(self._dropped, len(body))]
 
     def tighten(self, body: Sequence[Message], cost: Callable[[Message], int], room_tokens: int) -> str:
         """Leave out more, so that the view costs at most ``room_tokens``.
@@ -76,41 +79,57 @@ class Compaction:
 
         Raises:
             PromptTooLongError: the current exchange does not fit, its tool results shortened; ``prompt_tokens`` and
-                ``limit_tokens``
-                count the exchange alone.
+                ``limit_tokens`` count the exchange alone. The view is what it was: when the question is taken back,
+                the history must not be gone with it.
         """
-        dropped_before = self._dropped
-        self._drop_old_exchanges(body, cost, room_tokens)
-        notices: list[str] = []
-        if self._dropped > dropped_before:
-            count = self._dropped - dropped_before
-            notices.append(f"left out the {count} oldest message{'s' if count > 1 else ''}")
-        if _total(self.view(body), cost) > room_tokens:
-            self._shorten_results(body, cost, room_tokens)
+        costs = [cost(message) for message in self.view(body)]
+        count = _exchanges_to_drop(body[self._dropped :], costs, room_tokens)
+        dropped, shortened = self._dropped + count, self._shortened
+        notices = [f"left out the {count} oldest message{'s' if count > 1 else ''}"] if count else []
+        if sum(costs[count:]) > room_tokens:
+            shortened = _short_enough(body, dropped, cost, room_tokens)
             notices.append("shortened long tool results")
+        self._history, self._dropped, self._shortened = list(body), dropped, shortened
         return " and ".join(notices)
 
-    def _drop_old_exchanges(self, body: Sequence[Message], cost: Callable[[Message], int], room_tokens: int) -> None:
-        starts = [index for index, message in enumerate(body) if message.role == "user" and index > self._dropped]
-        target = room_tokens * COMPACTED_SHARE
-        for start in starts:
-            if _total(self.view(body), cost) <= target:
-                return
-            self._dropped = start
 
-    def _shorten_results(self, body: Sequence[Message], cost: Callable[[Message], int], room_tokens: int) -> None:
-        limit = max((len(r.text) for m in body[self._dropped :] for r in m.results), default=0)
-        while limit > SHORTEST_RESULT_CHARS:
-            limit = max(limit // 2, SHORTEST_RESULT_CHARS)
-            for index in range(self._dropped, len(body)):
-                self._shortened[index] = _with_short_results(body[index], limit)
-            if _total(self.view(body), cost) <= room_tokens:
-                return
-        raise PromptTooLongError(_total(self.view(body), cost), room_tokens)
+def _exchanges_to_drop(messages: Sequence[Message], costs: Sequence[int], room_tokens: int) -> int:
+    """How many leading messages to leave out: whole exchanges, never the last, until the rest is small enough."""
+    target = room_tokens * COMPACTED_SHARE
+    remaining = sum(costs)
+    dropped = 0
+    for start, message in enumerate(messages):
+        if message.role != "user" or start == 0:
+            continue
+        if remaining <= target:
+            break
+        remaining -= sum(costs[dropped:start])
+        dropped = start
+    return dropped
 
 
-def _total(messages: Sequence[Message], cost: Callable[[Message], int]) -> int:
-    return sum(map(cost, messages))
+def _short_enough(
+    body: Sequence[Message], dropped: int, cost: Callable[[Message], int], room_tokens: int
+) -> dict[int, Message]:
+    """The tool turns behind ``dropped``, by index, with their results as short as needed.
+
+    Raises:
+        PromptTooLongError: they cannot be short enough.
+    """
+    turns = {index: body[index] for index in range(dropped, len(body)) if body[index].results}
+    fixed = sum(cost(body[index]) for index in range(dropped, len(body)) if index not in turns)
+    limit = max((len(result.text) for turn in turns.values() for result in turn.results), default=0)
+    # Less than all the room, so that the next round's results do not shorten these, and cost their prefill, once more.
+    target = fixed + (room_tokens - fixed) * COMPACTED_SHARE
+    total = fixed + sum(map(cost, turns.values()))
+    shortened = turns
+    while total > target and limit > SHORTEST_RESULT_CHARS:
+        limit = max(limit // 2, SHORTEST_RESULT_CHARS)
+        shortened = {index: _with_short_results(turn, limit) for index, turn in turns.items()}
+        total = fixed + sum(map(cost, shortened.values()))
+    if total > room_tokens:
+        raise PromptTooLongError(total, room_tokens)
+    return shortened
 
 
 def _with_short_results(message: Message, limit_chars: int) -> Message:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.messages import Message, ToolSpec
 from rkllm_mcp.prompt.budget import Budget, Compaction
 from rkllm_mcp.prompt.ledger import TokenLedger, common_prefix
 from rkllm_mcp.prompt.template import ChatTemplate
-from rkllm_mcp.prompt.vocabulary import Trusted, Vocabulary
+from rkllm_mcp.prompt.vocabulary import Segment, Trusted, Vocabulary
 
 
 @dataclass(frozen=True)
@@ -85,9 +86,7 @@ class ConversationPrompt:
         """
         system, body = _split_system(messages)
         self._write_head(system, tuple(tools))
-        opening = self._vocabulary.encode(self._template.opening(thinking=self._thinking))
-        if forced_tool is not None:
-            opening += self._vocabulary.encode(self._template.tool_form.forced_call(forced_tool))
+        opening = self._vocabulary.encode(self._opening(forced_tool))
         self._write_turns(self._compaction.view(body))
         notice = ""
         if len(self._ledger) + len(opening) > budget.prompt_limit_tokens:
@@ -99,10 +98,9 @@ class ConversationPrompt:
     def answered(self, message: Message, generated: Sequence[int]) -> None:
         """Keep what the model delivered for the prompt just prepared, as the turn ``message``.
 
-        A stop token at the end was sampled but never evaluated, so the turn's own closing takes its place.
+        The stop token that ended it was sampled but never evaluated, so the turn's own closing takes its place.
         """
-        ended = bool(generated) and generated[-1] in self._stops
-        self._ledger.append(generated[:-1] if ended else generated)
+        self._ledger.append(takewhile(lambda token_id: token_id not in self._stops, generated))
         self._ledger.append(self._closing)
         self._turns.append(_Turn(message, len(self._ledger)))
 
@@ -113,6 +111,12 @@ class ConversationPrompt:
         labelled += [(message.role, self._vocabulary.encode(self._template.turn(message))) for message in body]
         labelled.append(("answer", self._vocabulary.encode(self._template.opening(thinking=self._thinking))))
         return [PromptPart(label, self._vocabulary.decode(ids), ids) for label, ids in labelled]
+
+    def _opening(self, forced_tool: str | None) -> list[Segment]:
+        if forced_tool is None:
+            return self._template.opening(thinking=self._thinking)
+        # A call inside an open thinking block would be a thought.
+        return [*self._template.opening(thinking=False), *self._template.tool_form.forced_call(forced_tool)]
 
     def _head_parts(self, system: str, tools: Sequence[ToolSpec]) -> list[tuple[str, list[int]]]:
         """The head cut into its system text and its tool list, where the first tokens of both are the same."""

@@ -70,7 +70,7 @@ class ChatTemplate:
             for index, call in enumerate(message.calls):
                 separator = "\n" if index or message.text else ""
                 calls += [Trusted(separator), *self.tool_form.call(call)]
-            return [*self.opening(thinking=False), Foreign(message.text), *calls, Trusted(self.assistant_closing)]
+            return [Trusted(self.assistant_opening), Foreign(message.text), *calls, Trusted(self.assistant_closing)]
         raise ValueError("a system message can only be the first of a conversation")
 
     def opening(self, *, thinking: bool) -> list[Segment]:
@@ -89,13 +89,18 @@ def _chatml(tool_form: str, *, no_thinking: str = "") -> ChatTemplate:
         assistant_opening="<|im_start|>assistant\n",
         assistant_closing="<|im_end|>\n",
         end_of_turn="<|im_end|>",
-        stop=("<|endoftext|>",),
+        # A model that misses its end goes on with a turn, or a result, of its own making.
+        stop=("<|endoftext|>", "<|im_start|>", "<tool_response>"),
         tool_form=TOOL_FORMS[tool_form],
         no_thinking=no_thinking,
     )
 
 
-# Source: the published chat templates of the families (reference: toolcall-formats, sections 1 and 6).
+# Source: the published chat templates of the families (reference: toolcall-formats, sections 1 and 6). Ours differ from
+# them in one thing, which is our choice. Qwen3's leaves the thinking of earlier answers out of every later prompt; our
+# ledger keeps what the model wrote, the thinking and the empty block too, because taking it out would have the NPU read
+# all that follows again with each question. It goes when a turn is rendered again: after a compaction, another tool
+# list, or a change of the history.
 TEMPLATES: Mapping[str, ChatTemplate] = {
     "qwen2.5": _chatml("hermes"),
     # enable_thinking=false of Qwen3's template is an empty block that the prompt closes.

@@ -4,11 +4,16 @@ A ``ToolForm`` is one way of spelling all of it: the block that goes into the sy
 write it, the results of a round, and the opening of a forced call. The tool list costs prefill on every cold start,
 so it is minified and keeps what a call needs: name, description, types, enums, required. Order is the caller's and
 must be stable: the block sits at the front of the KV cache.
+
+What servers and tools say can never become a control token (``vocabulary``). Where a family's markers are plain text,
+that is not enough: a result that contains the closing marker would go on as if the user spoke. So markers inside
+results and listings are written in a way that no longer reads as one.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -20,6 +25,8 @@ from rkllm_mcp.prompt.vocabulary import Foreign, Segment, Trusted
 _DROPPED_KEYWORDS = frozenset({"$schema", "$id", "title", "examples"})
 # Maps of a schema whose keys are names of the user's, not keywords.
 _NAME_MAPS = frozenset({"properties", "$defs", "definitions", "patternProperties"})
+# Whatever cannot be in a tool's name.
+_UNNAMELY = re.compile(r"[^\w.-]")
 _SCHEMA_LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 
 
@@ -51,7 +58,8 @@ def tool_json(tool: ToolSpec) -> str:
         "description": tool.description,
         "parameters": compact_schema(tool.input_schema),
     }
-    return minified({"type": "function", "function": function})
+    # "\\/" is the same JSON; a description must not end the list, which is plain text to some models.
+    return minified({"type": "function", "function": function}).replace("</tool", "<\\/tool")
 
 
 def call_json(name: str, arguments: Mapping[str, Any]) -> str:
@@ -98,13 +106,26 @@ class ToolForm:
         """The results of one round, in order, and a note of the host's to the model."""
         segments: list[Segment] = []
         for index, result in enumerate(results):
-            opening = self.result_opening.replace("{name}", result.name)
             separator = "\n" if index else ""
+            before, named, after = self.result_opening.partition("{name}")
             text = f"Error: {result.text}" if result.is_error else result.text
-            segments += [Trusted(separator + opening), Foreign(text), Trusted(self.result_closing)]
+            segments += [
+                Trusted(separator + before),
+                # The name may be one that a model made up.
+                Foreign(_UNNAMELY.sub("_", result.name) if named else ""),
+                Trusted(after),
+                Foreign(self._without_markers(text)),
+                Trusted(self.result_closing),
+            ]
         if note:
             segments.append(Foreign(f"\n{note}" if results else note))
         return segments
+
+    def _without_markers(self, text: str) -> str:
+        """``text`` with a blank behind the first character of every marker that would end a result or begin one."""
+        markers = [self.result_closing.strip(), self.result_opening.partition("{name}")[0].strip()]
+        named = "|".join(rf"(?<={re.escape(marker[0])})(?={re.escape(marker[1:])})" for marker in markers)
+        return re.sub(named, " ", text, flags=re.IGNORECASE)
 
     def forced_call(self, name: str) -> list[Segment]:
         """The beginning of a call of ``name``, for the model to complete."""

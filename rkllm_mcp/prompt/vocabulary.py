@@ -1,9 +1,11 @@
-"""Text to token ids and back, with one rule: foreign text never becomes a control token.
+"""Text to token ids and back, with two rules: foreign text never becomes a control token, and nothing is added.
 
 ``Vocabulary`` wraps the model's own ``tokenizer.json`` (library: tokenizers). Its control tokens are the added tokens
 that mark structure: every special one, and the others that are written as a tag (``<tool_call>``, ``[INST]``). Text
 by a template's author may name them; text by a user, a tool or a server is encoded so that none of them comes out,
-whatever is written there. It knows nothing of roles or templates.
+whatever is written there. The blank that tokenizers in the manner of sentencepiece put before a text, the tokens that a
+post-processor puts around it, and a length limit are switched off: a prompt is made of many pieces, and each would get
+them. It knows nothing of roles or templates.
 """
 
 from __future__ import annotations
@@ -11,11 +13,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tokenizers import Tokenizer
 
+from rkllm_mcp.prompt.blanks import keep_blanks
+
 # Added tokens that are neither special nor a tag, such as Gemma's runs of newlines, are ordinary text.
-_TAG = re.compile(r"^[<\[{].+[>\]}]$", re.DOTALL)
+# Sentencepiece's sign for a blank may stand before a tag (Code Llama's fill-in marks).
+_TAG = re.compile(r"^\u2581?[<\[{].+[>\]}]$", re.DOTALL)
+# A character of no script: what comes out for it comes out for everything that the vocabulary does not know.
+_UNHEARD_OF = "\U0010fffd"
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,10 @@ class Vocabulary:
             self._tokenizer = Tokenizer.from_str(tokenizer_json)
         except Exception as error:  # noqa: BLE001  # the Rust library raises bare Exception
             raise ValueError(f"not a tokenizer.json: {error}") from None
+        # Published files may carry the limit of whatever they were last used for; it would cut prompts in silence.
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        keep_blanks(self._tokenizer)
         self._controls: dict[str, int] = {}
         self._special: set[int] = set()
         for token_id, added in self._tokenizer.get_added_tokens_decoder().items():
@@ -58,6 +70,9 @@ class Vocabulary:
             if added.special:
                 self._special.add(token_id)
         self._contents = {token_id: content for content, token_id in self._controls.items()}
+        # What the vocabulary writes for text it has no tokens for is no marker, though it is a special token.
+        unknown = self._tokenizer.encode(_UNHEARD_OF, add_special_tokens=False).ids
+        self._forbidden = self._contents.keys() - set(unknown)
         longest_first = sorted(self._controls, key=len, reverse=True)
         self._named = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 
@@ -123,15 +138,9 @@ class Vocabulary:
 
     def _encode_foreign(self, text: str) -> list[int]:
         """Ids of text in which nothing is a control token."""
-        ids: list[int] = []
-        for piece in self._defused(text):
-            piece_ids = self._encode_plain(piece)
-            if self._contents.keys().isdisjoint(piece_ids):
-                ids += piece_ids
-            else:
-                # A normalizer folded something into a control token (full-width letters, say). Alone, no character can.
-                ids += [i for character in piece for i in self._encode_plain(character) if i not in self._contents]
-        return ids
+        # Half a surrogate pair, as broken JSON may bring it, has no UTF-8 and so no tokens.
+        whole = text.encode("utf-8", "replace").decode("utf-8")
+        return [i for piece in self._defused(whole) for i in self._encode_unnamed(piece)]
 
     def _defused(self, text: str) -> Iterable[str]:
         """``text`` in pieces, none with a control token's whole name: each name is cut after its first character."""
@@ -143,7 +152,19 @@ class Vocabulary:
         if start < len(text):
             yield text[start:]
 
-    def _encode_plain(self, text: str) -> list[int]:
-        # Half a surrogate pair, as broken JSON may bring it, has no UTF-8 and so no tokens.
-        whole = text.encode("utf-8", "replace").decode("utf-8")
-        return self._tokenizer.encode(whole, add_special_tokens=False).ids
+    def _encode_unnamed(self, text: str) -> list[int]:
+        """Ids of text that names no control token, but that a normalizer may fold into one (full-width letters, say).
+
+        Such a place is cut in the middle, until the halves are harmless; a single character that is a control token
+        all by itself is left out.
+        """
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        if self._forbidden.isdisjoint(encoding.ids):
+            return encoding.ids
+        if len(text) == 1:
+            return [i for i in encoding.ids if i not in self._forbidden]
+        places = [span for i, span in zip(encoding.ids, encoding.offsets, strict=True) if i in self._forbidden]
+        # Halves, not single characters, so that a long run of blanks before the name costs few passes.
+        cuts = {min(max(start + (end - start) // 2, start + 1), len(text) - 1) for start, end in places}
+        edges = [0, *sorted(cuts), len(text)]
+        return [i for start, end in pairwise(edges) for i in self._encode_unnamed(text[start:end])]

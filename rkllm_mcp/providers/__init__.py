@@ -35,9 +35,10 @@ class ChatModel(Protocol):
         """One round: events as they come; then the conversation has one assistant turn more.
 
         The turn is added however the round ends, with what had come by then, so that the next question finds the
-        conversation in order. Call ids are left empty; the loop gives them.
+        conversation in order. Every call has an id, by ``Conversation.next_call_id``.
 
         Raises:
+            PromptTooLongError: the round was refused before it began; no turn is added.
             GenerationError: the round failed; what had come stays in the conversation.
         """
         ...

@@ -21,10 +21,13 @@ from rkllm_mcp.prompt.budget import Budget
 from rkllm_mcp.prompt.conversation import ConversationPrompt, Prompt, PromptPart, stop_ids
 from rkllm_mcp.prompt.ledger import CacheExpectation
 from rkllm_mcp.prompt.template import ChatTemplate
-from rkllm_mcp.prompt.vocabulary import Vocabulary
+from rkllm_mcp.prompt.vocabulary import Trusted, Vocabulary
 from rkllm_mcp.providers import ResponseOptions
-from rkllm_mcp.toolcalls.detector import Detector, ThinkingMode
+from rkllm_mcp.toolcalls.detector import THINK_CLOSER, THINK_OPENER, Detector, ThinkingMode
 
+# How many tokens more than expected a run may prefill before a line says so: whether the last token of an answer, and
+# of a prompt that matches whole, is evaluated again is not the same everywhere (reference: rkllm-runtime 2.6).
+SLACK_TOKENS = 2
 # Conversations whose ids are kept; an older one is rendered again from its messages when it returns.
 LEDGERS_KEPT = 64
 
@@ -54,35 +57,51 @@ class ModelForm:
 
 @dataclass
 class _Answer:
-    """What came of one round."""
+    """What comes of one round: the tokens of a run, read by a detector."""
 
+    conversation: Conversation
+    detector: Detector
     ids: list[int] = field(default_factory=list[int])
     text: list[str] = field(default_factory=list[str])
     thinking: list[str] = field(default_factory=list[str])
     calls: list[ToolCall] = field(default_factory=list[ToolCall])
-    cut: bool = False
+    is_finished: bool = False
+    is_cut: bool = False
 
-    def noted(self, event: DetectorEvent, conversation: Conversation) -> DetectorEvent:
-        """The event, kept for the assistant's turn; a call gets its id."""
-        if isinstance(event, Text):
-            self.text.append(event.text)
-        elif isinstance(event, Thinking):
-            self.thinking.append(event.text)
-        elif isinstance(event, ToolCallDetected):
-            event = replace(event, id=conversation.next_call_id())
-            self.calls.append(ToolCall(event.id, event.name, event.arguments, event.raw, event.repaired))
-        else:
-            self.text.append(event.raw)
-        return event
+    def take(self, token_id: int, text: str) -> list[DetectorEvent]:
+        """A token came; returns what is certain now."""
+        self.ids.append(token_id)
+        return [self._kept(event) for event in self.detector.feed(text)]
+
+    def finish(self) -> list[DetectorEvent]:
+        """There will be no more tokens; returns what was held back, and nothing the second time."""
+        if self.is_finished:
+            return []
+        self.is_finished = True
+        return [self._kept(event) for event in self.detector.finish()]
 
     def message(self) -> Message:
+        """The assistant's turn."""
         return Message(
             "assistant",
             "".join(self.text),
             calls=tuple(self.calls),
             thinking="".join(self.thinking),
-            cut=self.cut,
+            cut=self.is_cut,
         )
+
+    def _kept(self, event: DetectorEvent) -> DetectorEvent:
+        """The event, kept for the turn; a call gets its id."""
+        if isinstance(event, Text):
+            self.text.append(event.text)
+        elif isinstance(event, Thinking):
+            self.thinking.append(event.text)
+        elif isinstance(event, ToolCallDetected):
+            event = replace(event, id=self.conversation.next_call_id())
+            self.calls.append(ToolCall(event.id, event.name, event.arguments, event.raw, event.repaired))
+        else:
+            self.text.append(event.raw)
+        return event
 
 
 class RkllmModel:
@@ -97,6 +116,7 @@ class RkllmModel:
         self._engine = engine
         self._form = form
         self._stops = stop_ids(form.vocabulary, form.template)
+        self._markers = _special_markers(form)
         self._prompts: OrderedDict[str, ConversationPrompt] = OrderedDict()
         self._cache = CacheExpectation()
 
@@ -108,17 +128,16 @@ class RkllmModel:
         conversation_prompt = self._prompt_of(conversation)
         budget = Budget(self._engine.context_tokens, options.max_new_tokens or self._form.max_new_tokens)
         prompt = conversation_prompt.prepare(conversation.messages, tools, budget, forced_tool=options.forced_tool)
-        answer = _Answer()
+        answer = _Answer(conversation, self._detector(tools, options.forced_tool))
         try:
             if prompt.notice:
                 yield Status(f"[Context: {prompt.notice} to fit {self._engine.context_tokens} tokens]")
-            detector = Detector(tools, self._form.syntaxes, thinking=self._form.thinking)
-            if options.forced_tool is not None:
-                self._begin_forced(detector, options.forced_tool)
-            async with aclosing(self._run(prompt, detector, answer, conversation)) as events:
+            async with aclosing(self._run(prompt, answer)) as events:
                 async for event in events:
                     yield event
         finally:
+            # Left early or failed, the turn still holds all that came: the next prompt begins with its ids.
+            answer.finish()
             message = answer.message()
             conversation_prompt.answered(message, answer.ids)
             conversation.add(message)
@@ -132,38 +151,40 @@ class RkllmModel:
         """Drop what is kept for a conversation that will not return."""
         self._prompts.pop(conversation_id, None)
 
-    def _begin_forced(self, detector: Detector, name: str) -> None:
+    def _detector(self, tools: Sequence[ToolSpec], forced_tool: str | None) -> Detector:
+        form = self._form
+        if forced_tool is None:
+            return Detector(tools, form.syntaxes, thinking=form.thinking)
         # The prompt ends inside the call; the detector has to know, and nothing of it is output.
-        detector.feed(self._form.template.tool_form.forced_call_text(name))
+        detector = Detector(tools, form.syntaxes)
+        detector.feed(form.template.tool_form.forced_call_text(forced_tool))
+        return detector
 
-    async def _run(
-        self, prompt: Prompt, detector: Detector, answer: _Answer, conversation: Conversation
-    ) -> AsyncGenerator[ModelEvent, None]:
-        expected = self._cache.prefill_of(prompt.ids)
+    async def _run(self, prompt: Prompt, answer: _Answer) -> AsyncGenerator[ModelEvent, None]:
         options = GenerationOptions(prompt.max_new_tokens, self._stops, self._form.sampling)
-        stats: RunStats | None = None
-        # Until a token has come, nothing is known about the cache.
-        self._cache.lost()
+        expected = self._cache.begin(prompt.ids, answer.ids)
+        accounts: list[ModelEvent] = []
         try:
             async with aclosing(self._engine.generate(prompt.ids, options)) as run:
                 async for item in run:
                     if isinstance(item, RunStats):
-                        stats = item
+                        answer.is_cut = item.finish == "length"
+                        accounts = _accounts(len(prompt.ids), expected.prefill_tokens(), item)
                         continue
-                    answer.ids.append(item.id)
-                    for event in detector.feed(self._visible(item)):
-                        yield answer.noted(event, conversation)
+                    for event in answer.take(item.id, self._visible(item)):
+                        yield event
+        except Exception:
+            expected.ended(failed=True)
+            raise
         finally:
-            if answer.ids:
-                self._cache.ran(prompt.ids, answer.ids)
-        for event in detector.finish():
-            yield answer.noted(event, conversation)
-        if stats is not None:
-            answer.cut = stats.finish == "length"
-            for event in _accounts(len(prompt.ids), expected, stats):
-                yield event
+            expected.ended()
+        for event in (*answer.finish(), *accounts):
+            yield event
 
     def _visible(self, token: Token) -> str:
+        """The token's part of the answer: a special token has none, unless it is a marker that the detector reads."""
+        if token.id in self._markers:
+            return self._form.vocabulary.decode([token.id])
         return "" if token.id in self._stops or self._form.vocabulary.is_special(token.id) else token.text
 
     def _prompt_of(self, conversation: Conversation) -> ConversationPrompt:
@@ -176,13 +197,24 @@ class RkllmModel:
         return prompt
 
 
+def _special_markers(form: ModelForm) -> frozenset[int]:
+    """Special tokens that nevertheless are part of an answer: some families mark ``<tool_call>`` so.
+
+    Their text is written by the host, because a runtime that leaves special tokens out delivers none.
+    """
+    tool_form = form.template.tool_form
+    texts = (tool_form.call_opening, tool_form.call_closing, THINK_OPENER, THINK_CLOSER)
+    ids = form.vocabulary.encode([Trusted(text) for text in texts])
+    return frozenset(filter(form.vocabulary.is_special, ids))
+
+
 def _accounts(prompt_tokens: int, expected: int, stats: RunStats) -> list[ModelEvent]:
     """The cost of the round, and a line where the runtime evaluated something else than the ledger expected."""
     if stats.cold:
         expected = prompt_tokens
     prefilled = expected if stats.prefilled_tokens is None else stats.prefilled_tokens
     events: list[ModelEvent] = []
-    if prefilled > expected:
+    if prefilled > expected + SLACK_TOKENS:
         events.append(Status(f"[NPU: prefilled {prefilled} of {prompt_tokens} tokens where {expected} were expected]"))
     events.append(
         Usage(

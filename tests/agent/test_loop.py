@@ -7,9 +7,20 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from rkllm_mcp.agent.loop import REPAIR_LIMIT_NOTE, ROUND_LIMIT_NOTE, Loop, LoopSettings
+from rkllm_mcp.agent.loop import CALLS_OVER, NO_ANSWER, REPAIR_LIMIT_NOTE, ROUND_LIMIT_NOTE, SILENCE, Loop, LoopSettings
 from rkllm_mcp.errors import PromptTooLongError, RunRejectedError
-from rkllm_mcp.events import End, Event, ModelEvent, Status, Text, ToolCallDetected, ToolCallFailed, ToolFinished
+from rkllm_mcp.events import (
+    End,
+    Event,
+    ModelEvent,
+    Status,
+    Text,
+    Thinking,
+    ToolCallDetected,
+    ToolCallFailed,
+    ToolFinished,
+    ToolProgress,
+)
 from rkllm_mcp.messages import Conversation, Message, ToolResult, ToolSpec
 from rkllm_mcp.providers import ResponseOptions
 from tests.support.scripted_model import Round, ScriptedModel, ScriptedTools
@@ -27,12 +38,13 @@ async def answer(
     rounds: Sequence[Sequence[ModelEvent] | Round],
     *,
     texts: dict[str, str] | None = None,
+    tools: ScriptedTools | None = None,
     settings: LoopSettings | None = None,
     conversation: Conversation | None = None,
     options: ResponseOptions | None = None,
 ) -> tuple[list[Event], ScriptedModel, ScriptedTools, Conversation]:
     model = ScriptedModel([r if isinstance(r, Round) else Round(r) for r in rounds])
-    tools = ScriptedTools({"get_weather": "sunny", "get_time": "noon"} if texts is None else texts)
+    tools = tools or ScriptedTools({"get_weather": "sunny", "get_time": "noon"} if texts is None else texts)
     conversation = conversation or Conversation()
     events: list[Event] = []
 
@@ -179,26 +191,101 @@ async def test_only_the_first_round_is_forced() -> None:
     assert [options.forced_tool for _, _, options in model.asked] == ["get_weather", None]
 
 
-@pytest.mark.parametrize("where", ["model", "tool"])
-async def test_an_answer_stopped_anywhere_leaves_a_history_that_models_accept(where: str) -> None:
-    model = ScriptedModel([Round([call(location="a")], never_ends=where == "model"), Round([Text("ok")])])
-    tools = ScriptedTools({}, hangs=where == "tool")
-    conversation = Conversation()
-    reached = anyio.Event()
+async def test_a_call_that_failed_is_not_run_again_with_the_same_arguments() -> None:
+    _, model, tools, _ = await answer([[call(location="a")], [call(location="a")], [Text("ok")]], texts={})
+    assert len(tools.calls) == 1
+    assert model.asked[2][0][-1].results[0].is_error
 
-    last_before = {"model": "tool_call", "tool": "status"}[where]
 
-    async def emit(event: Event) -> None:
-        if event.kind == last_before and event != Status("[MCP: Detected 1 tool call]"):
-            reached.set()
+@pytest.mark.parametrize("parallel", [False, True])
+async def test_the_same_call_twice_in_one_round_runs_once(parallel: bool) -> None:
+    calls = [call(location="a"), call("get_time"), call(location="a"), call(location="a")]
+    events, model, tools, _ = await answer([calls, [Text("ok")]], settings=LoopSettings(parallel_tools=parallel))
+    assert [c.name for c in tools.calls] == ["get_weather", "get_time"]
+    results = model.asked[1][0][-1].results
+    assert [result.call_id for result in results] == ["call_1", "call_2", "call_3", "call_4"]
+    again = "(Called before with the same arguments; this is the same result.)\nsunny"
+    assert [result.text for result in results] == ["sunny", "noon", again, again]
+    assert sorted(event.id for event in events if isinstance(event, ToolFinished)) == [
+        "call_1",
+        "call_2",
+        "call_3",
+        "call_4",
+    ]
 
-    async def run() -> None:
-        await Loop(model, tools, [WEATHER], LoopSettings(), emit).run(conversation, "?", ResponseOptions())
 
-    with anyio.fail_after(5):
-        async with anyio.create_task_group() as group:
-            group.start_soon(run)
-            await reached.wait()
-            group.cancel_scope.cancel()
-    assert [message.role for message in conversation.messages] == ["user", "assistant", "tool"]
-    assert conversation.messages[-1].results[0].is_error
+async def test_calls_and_unreadable_calls_of_one_round_all_get_their_line() -> None:
+    failed = ToolCallFailed("x", "no JSON")
+    events, model, _, _ = await answer([[call(location="a"), failed, call("get_time")], [Text("ok")]])
+    assert [(r.call_id, r.text) for r in model.asked[1][0][-1].results] == [
+        ("call_1", "sunny"),
+        ("call_2", "noon"),
+        ("", "no JSON"),
+    ]
+    assert events[-1] == End("answered")
+
+
+async def test_rounds_that_only_repeat_a_call_use_up_the_repairs() -> None:
+    rounds = [[call(location="a")]] * 4
+    events, model, tools, _ = await answer([*rounds, [Text("ok")]], settings=LoopSettings(repair_rounds=2))
+    assert len(tools.calls) == 1
+    assert model.asked[4][0][-1].text == REPAIR_LIMIT_NOTE
+    assert events[-1] == End("answered")
+
+
+async def test_rounds_that_only_name_tools_that_are_not_there_use_up_the_repairs() -> None:
+    rounds = [[call("fly", to=str(number))] for number in range(3)]
+    events, model, _, _ = await answer([*rounds, [Text("ok")]], settings=LoopSettings(repair_rounds=2))
+    assert model.asked[3][0][-1].text == REPAIR_LIMIT_NOTE
+    assert events[-1] == End("answered")
+
+
+async def test_an_unreadable_call_in_the_last_round_is_not_taken_for_an_answer() -> None:
+    rounds = [[call(location="a")], [ToolCallFailed("<tool_call>{", "no JSON")]]
+    events, _, _, _ = await answer(rounds, settings=LoopSettings(max_rounds=1))
+    assert events[-2:] == [Text(NO_ANSWER), End("round_limit")]
+
+
+async def test_a_last_round_cut_at_its_token_limit_says_so() -> None:
+    for last in (Text("What I"), Thinking("hm")):
+        rounds = [Round([call(location="a")]), Round([last], cut=True)]
+        events, _, _, _ = await answer(rounds, settings=LoopSettings(max_rounds=1))
+        assert events[-2:] == [last, End("token_limit")]
+
+
+async def test_calls_that_were_complete_when_the_limit_came_are_run() -> None:
+    events, _, tools, _ = await answer([Round([call(location="a")], cut=True), Round([Text("ok")])])
+    assert len(tools.calls) == 1
+    assert events[-1] == End("answered")
+
+
+async def test_an_answer_without_a_word_is_said_to_be_one() -> None:
+    for silent in ([], [Text(" \n")], [Thinking("hm")]):
+        events, _, _, _ = await answer([silent])
+        assert events[len(silent) :] == [Status(SILENCE), End("answered")]
+
+
+async def test_with_no_rounds_for_tools_the_question_stays_as_it_was_asked() -> None:
+    events, _, tools, conversation = await answer([[call(location="a")]], settings=LoopSettings(max_rounds=0))
+    assert tools.calls == []
+    assert conversation.messages[0] == Message("user", "Weather?")
+    assert conversation.messages[-1].results[0].text == CALLS_OVER
+    assert events[-1] == End("round_limit")
+
+
+async def test_a_round_that_does_not_fit_leaves_what_was_done_in_the_history() -> None:
+    rounds = [Round([call(location="a")]), Round([], error=PromptTooLongError(900, 500))]
+    events, _, _, conversation = await answer(rounds)
+    assert events[-1] == End("failed", str(PromptTooLongError(900, 500)))
+    assert [message.role for message in conversation.messages][:3] == ["user", "assistant", "tool"]
+    assert conversation.messages[2].results[0].text == "sunny"
+
+
+async def test_progress_of_a_call_carries_its_id() -> None:
+    events, _, _, _ = await answer(
+        [[call(location="a")], [Text("ok")]], tools=ScriptedTools({"get_weather": "sunny"}, progress=2)
+    )
+    assert [event for event in events if isinstance(event, ToolProgress)] == [
+        ToolProgress("call_1", 0.0, 2.0, None),
+        ToolProgress("call_1", 1.0, 2.0, None),
+    ]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
-from rkllm_mcp.prompt.budget import Budget
+from rkllm_mcp.prompt.budget import Budget, Compaction
 from rkllm_mcp.prompt.conversation import ConversationPrompt
 from rkllm_mcp.prompt.template import TEMPLATES
-from rkllm_mcp.prompt.vocabulary import Foreign
-from tests.support.demo_model import demo_vocabulary
+from rkllm_mcp.prompt.vocabulary import Foreign, Segment, Vocabulary
+from tests.support.demo_model import DEMO_TOKENIZER, demo_vocabulary
 
 BUDGET = Budget(context_tokens=4096, max_new_tokens=256)
 SYSTEM = Message("system", "You help.")
@@ -76,6 +78,25 @@ def test_an_answer_is_closed_once_however_it_ended(ending: list[str]) -> None:
     assert text == (
         "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nYo<|im_end|>\n<|im_start|>user\nBye<|im_end|>\n"
         "<|im_start|>assistant\n"
+    )
+
+
+def test_an_answer_ends_at_its_first_stop_token() -> None:
+    conversation = prompt_of()
+    messages = [Message("user", "Hi")]
+    first = conversation.prepare(messages, [], BUDGET)
+    messages.append(Message("assistant", "Yo"))
+    conversation.answered(messages[-1], [*ids_of("Yo"), end_of_turn(), *ids_of("more")])
+    second = conversation.prepare([*messages, Message("user", "Bye")], [], BUDGET)
+    assert demo_vocabulary().decode(second.ids[len(first.ids) :]).startswith("Yo<|im_end|>\n<|im_start|>user\nBye")
+
+
+def test_qwen3s_earlier_answers_are_rendered_without_a_thinking_block_as_published() -> None:
+    messages = [Message("user", "Hi"), Message("assistant", "Yo", thinking="hm"), Message("user", "So?")]
+    text = demo_vocabulary().decode(prompt_of("qwen3").prepare(messages, [], BUDGET).ids)
+    assert text == (
+        "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nYo<|im_end|>\n<|im_start|>user\nSo?<|im_end|>\n"
+        "<|im_start|>assistant\n<think>\n\n</think>\n\n"
     )
 
 
@@ -181,6 +202,99 @@ def test_a_question_that_cannot_fit_is_refused_with_numbers() -> None:
     assert caught.value.prompt_tokens > 3000
     over = caught.value.prompt_tokens - caught.value.limit_tokens
     assert f"{over} more than the 380 that fit" in str(caught.value)
+
+
+def test_a_question_that_is_refused_takes_no_history_with_it() -> None:
+    conversation = prompt_of()
+    budget = Budget(context_tokens=1024, max_new_tokens=128)
+    history = [SYSTEM, Message("user", "I am Aki."), Message("assistant", "Hello Aki.")]
+    with pytest.raises(PromptTooLongError):
+        conversation.prepare([*history, Message("user", "word " * 3000)], [TOOL], budget)
+    prompt = conversation.prepare([*history, Message("user", "Who am I?")], [TOOL], budget)
+    assert prompt == prompt_of().prepare([*history, Message("user", "Who am I?")], [TOOL], budget)
+    assert "I am Aki." in demo_vocabulary().decode(prompt.ids)
+
+
+def test_a_round_that_is_refused_does_not_stand_in_the_place_of_the_next_question() -> None:
+    conversation = prompt_of()
+    budget = Budget(context_tokens=1024, max_new_tokens=128)
+    long_round = [
+        Message("user", "word " * 1500),
+        Message("assistant", calls=(ToolCall("call_1", "get_weather", {}),)),
+        Message("tool", results=(ToolResult("call_1", "get_weather", "word " * 3000),)),
+    ]
+    with pytest.raises(PromptTooLongError):
+        conversation.prepare([SYSTEM, *long_round], [TOOL], budget)
+    messages = [SYSTEM, Message("user", "a"), Message("assistant", "b"), Message("user", "c")]
+    assert conversation.prepare(messages, [TOOL], budget) == prompt_of().prepare(messages, [TOOL], budget)
+
+
+def test_a_history_that_was_replaced_after_a_compaction_is_seen_whole() -> None:
+    conversation = prompt_of()
+    budget = Budget(context_tokens=1024, max_new_tokens=128)
+    assert conversation.prepare(long_history(12), [TOOL], budget).notice
+    other = [SYSTEM]
+    for number in range(20):
+        other += [Message("user", f"q{number}"), Message("assistant", f"a{number}")]
+    other.append(Message("user", "last"))
+    prompt = conversation.prepare(other, [TOOL], budget)
+    assert prompt == prompt_of().prepare(other, [TOOL], budget)
+    assert prompt.notice == ""
+
+
+@pytest.mark.parametrize("count", range(1200, 3000, 100))
+def test_shortened_results_leave_room_for_the_rounds_behind_them(count: int) -> None:
+    conversation = prompt_of()
+    budget = Budget(context_tokens=1400, max_new_tokens=128)
+    messages = [SYSTEM, Message("user", "read them")]
+    notices: list[str] = []
+    for number in range(1, 5):
+        call = ToolCall(f"call_{number}", "get_weather", {"location": str(number)})
+        messages.append(Message("assistant", calls=(call,)))
+        text = "word " * (count if number == 1 else 20)
+        messages.append(Message("tool", results=(ToolResult(call.id, call.name, text),)))
+        notices.append(conversation.prepare(messages, [TOOL], budget).notice)
+    assert notices == ["shortened long tool results", "", "", ""]
+
+
+def test_a_compaction_encodes_each_message_a_bounded_number_of_times() -> None:
+    history = long_history(60)[1:]
+    asked: list[Message] = []
+
+    def cost(message: Message) -> int:
+        asked.append(message)
+        return 50
+
+    compaction = Compaction()
+    assert compaction.tighten(history, cost, 1000) == "left out the 110 oldest messages"
+    assert len(compaction.view(history)) == 11
+    assert len(asked) == len(history)
+
+
+def test_turns_that_are_kept_are_not_encoded_again() -> None:
+    vocabulary = CountingVocabulary(DEMO_TOKENIZER.read_text("utf-8"))
+    conversation = ConversationPrompt(vocabulary, TEMPLATES["qwen2.5"])
+    messages = [SYSTEM]
+    costs: list[int] = []
+    for number in range(30):
+        messages.append(Message("user", f"Question {number}? " + "word " * 20))
+        before = vocabulary.characters
+        conversation.prepare(messages, [TOOL], Budget(16_384, 256))
+        costs.append(vocabulary.characters - before)
+        messages.append(Message("assistant", "yes"))
+        conversation.answered(messages[-1], [*ids_of("yes"), end_of_turn()])
+    assert max(costs[1:]) < 250
+
+
+class CountingVocabulary(Vocabulary):
+    """Counts what it is given to encode."""
+
+    characters = 0
+
+    def encode(self, segments: Iterable[Segment]) -> list[int]:
+        given = list(segments)
+        self.characters += sum(len(segment.text) for segment in given)
+        return super().encode(given)
 
 
 def test_the_answer_gets_what_the_prompt_leaves() -> None:

@@ -34,11 +34,36 @@ def test_a_common_prefix_is_counted(left: list[int], right: list[int], shared: i
 
 def test_the_next_prompt_costs_what_is_new_and_the_last_token_that_was_never_evaluated() -> None:
     cache = CacheExpectation()
-    assert cache.prefill_of([1, 2, 3]) == 3
-    cache.ran([1, 2, 3], [4, 5])
-    assert cache.prefill_of([1, 2, 3, 4, 5, 6]) == 2
-    assert cache.prefill_of([1, 2, 3, 4]) == 1
-    assert cache.prefill_of([1, 2, 9]) == 1
-    assert cache.prefill_of([9]) == 1
-    cache.lost()
-    assert cache.prefill_of([1, 2, 3, 4, 5, 6]) == 6
+    first = cache.begin([1, 2, 3], [4, 5])
+    assert first.prefill_tokens() == 3
+    first.ended()
+    for prompt, expected in (([1, 2, 3, 4, 5, 6], 2), ([1, 2, 3, 4], 1), ([1, 2, 9], 1), ([9], 1)):
+        following = CacheExpectation()
+        following.begin([1, 2, 3], [4, 5])
+        assert following.begin(prompt, []).prefill_tokens() == expected
+
+
+def test_a_run_that_waits_is_expected_to_find_what_the_one_before_it_leaves_in_the_end() -> None:
+    cache = CacheExpectation()
+    generated: list[int] = []
+    before = cache.begin([1, 2, 3], generated)
+    waiting = cache.begin([1, 2, 3, 4, 5, 6], [])
+    assert waiting.prefill_tokens() == 6
+    generated += [4, 5]
+    before.ended()
+    assert waiting.prefill_tokens() == 2
+
+
+def test_nothing_is_expected_of_a_cache_after_a_run_that_failed_or_brought_nothing() -> None:
+    for generated, failed in (([4, 5], True), ([], False)):
+        cache = CacheExpectation()
+        cache.begin([1, 2, 3], generated).ended(failed=failed)
+        assert cache.begin([1, 2, 3, 4], []).prefill_tokens() == 4
+
+
+def test_runs_that_are_over_keep_no_others_alive() -> None:
+    cache = CacheExpectation()
+    for _ in range(3):
+        run = cache.begin([1], [2])
+        run.ended()
+        assert run.before is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 
 from rkllm_mcp.prompt.vocabulary import Vocabulary
 from tests.support.shared import REPOSITORY
@@ -15,3 +16,11 @@ DEMO_TOKENIZER = DEMO_FOLDER / "tokenizer.json"
 def demo_vocabulary() -> Vocabulary:
     """The demo tokenizer, read once; it has no state that a test could change."""
     return Vocabulary(DEMO_TOKENIZER.read_text("utf-8"))
+
+
+def demo_vocabulary_with_special(*names: str) -> Vocabulary:
+    """The demo tokenizer with these added tokens declared special, as some families do."""
+    state = json.loads(DEMO_TOKENIZER.read_text("utf-8"))
+    for token in state["added_tokens"]:
+        token["special"] = token["special"] or token["content"] in names
+    return Vocabulary(json.dumps(state))

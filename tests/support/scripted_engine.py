@@ -5,27 +5,45 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 
+import anyio
+
+from rkllm_mcp.errors import WorkerDiedError
 from rkllm_mcp.generation import GenerationOptions, RunStats, Token
 from rkllm_mcp.prompt.ledger import common_prefix
 from rkllm_mcp.prompt.vocabulary import Trusted, Vocabulary
+
+
+@dataclass(frozen=True)
+class Play:
+    """One run: a text, and what happens behind it; ``hangs`` without an error waits to be left."""
+
+    text: str = ""
+    error: Exception | None = None
+    hangs: bool = False
 
 
 @dataclass
 class ScriptedEngine:
     """Plays ``answers`` in turn, one token of the vocabulary at a time, ``<|im_end|>`` at the end where it is written.
 
-    ``reports`` is False for a runtime before 1.2.1, which does not say what it prefilled.
+    ``reports`` is False for a runtime before 1.2.1, which does not say what it prefilled; ``delivers_stops`` is False
+    for one that leaves special tokens out (skip_special_token); ``overhead_tokens`` are evaluated beside what is new.
+    One run at a time, in the order asked.
     """
 
     vocabulary: Vocabulary
-    answers: list[str | Exception]
+    answers: list[str | Exception | Play]
     context_tokens: int = 4096
     reports: bool = True
+    delivers_stops: bool = True
+    overhead_tokens: int = 0
     prompts: list[list[int]] = field(default_factory=list[list[int]])
     prefilled: list[int] = field(default_factory=list[int])
+    evaluated: list[list[int]] = field(default_factory=list[list[int]])
     options: list[GenerationOptions] = field(default_factory=list[GenerationOptions])
     aborted: int = 0
     _cache: list[int] = field(default_factory=list[int])
+    _turn: anyio.Lock = field(default_factory=anyio.Lock)
 
     def forget(self) -> None:
         """Lose the cache without telling anyone, as a runtime that does not match prefixes would."""
@@ -35,26 +53,41 @@ class ScriptedEngine:
         self, tokens: Sequence[int], options: GenerationOptions | None = None
     ) -> AsyncGenerator[Token | RunStats, None]:
         options = options or GenerationOptions()
-        prompt = list(tokens)
-        self.prompts.append(prompt)
-        self.options.append(options)
-        prefilled = max(1, len(prompt) - common_prefix(prompt, self._cache))
-        self.prefilled.append(prefilled)
-        cold = not self._cache
-        answer = self.answers.pop(0)
-        ids = [] if isinstance(answer, Exception) else self.vocabulary.encode([Trusted(answer)])
-        ids = ids[: options.max_new_tokens]
-        done: list[int] = []
-        try:
-            for token_id in ids:
-                done.append(token_id)
-                yield Token(token_id, self.vocabulary.decode([token_id]))
-            if isinstance(answer, Exception):
-                raise answer
-        except GeneratorExit:
-            self.aborted += 1
-            raise
-        finally:
-            self._cache = [*prompt, *done[:-1]]
-        finish = "length" if len(ids) == options.max_new_tokens else "stop"
-        yield RunStats(finish, prefilled if self.reports else None, 1.0, 2.0, len(done), 1.5, cold=cold)
+        play = self.answers.pop(0)
+        if not isinstance(play, Play):
+            play = Play(error=play) if isinstance(play, Exception) else Play(play)
+        async with self._turn:
+            prompt = list(tokens)
+            self.prompts.append(prompt)
+            self.options.append(options)
+            new = max(1, len(prompt) - common_prefix(prompt, self._cache))
+            self.prefilled.append(min(len(prompt), new + self.overhead_tokens))
+            ids = self._sampled(play.text, options)
+            done: list[int] = []
+            cold = not self._cache
+            is_over = False
+            try:
+                for token_id in ids:
+                    done.append(token_id)
+                    if token_id not in options.stop_ids or self.delivers_stops:
+                        yield Token(token_id, self.vocabulary.decode([token_id]))
+                if play.hangs:
+                    await anyio.sleep_forever()
+                is_over = True
+            finally:
+                self.aborted += not is_over
+                self.evaluated.append([*prompt, *done[:-1]])
+                self._cache = [] if isinstance(play.error, WorkerDiedError) else self.evaluated[-1]
+            if play.error is not None:
+                raise play.error
+            is_cut = len(ids) == options.max_new_tokens and ids[-1] not in options.stop_ids
+            delivered = len([token_id for token_id in done if token_id not in options.stop_ids or self.delivers_stops])
+            reported = self.prefilled[-1] if self.reports else None
+            stats = RunStats("length" if is_cut else "stop", reported, 1.0, 2.0, delivered, 1.5, cold=cold)
+        yield stats
+
+    def _sampled(self, text: str, options: GenerationOptions) -> list[int]:
+        """The tokens of ``text`` up to the limit and up to the first that ends an answer, that one included."""
+        ids = self.vocabulary.encode([Trusted(text)])[: options.max_new_tokens]
+        stops = [index for index, token_id in enumerate(ids) if token_id in options.stop_ids]
+        return ids[: stops[0] + 1] if stops else ids

@@ -6,7 +6,9 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
 
 import anyio
+import anyio.lowlevel
 
+from rkllm_mcp.agent.loop import OnProgress
 from rkllm_mcp.events import ModelEvent, Text, ToolCallDetected
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.providers import ResponseOptions
@@ -57,16 +59,33 @@ class ScriptedModel:
 
 @dataclass
 class ScriptedTools:
-    """A ``ToolCaller`` with a canned text per tool; a tool without one fails."""
+    """A ``ToolCaller`` with a canned text per tool; a tool without one fails.
+
+    Args:
+        texts: what each tool says.
+        hangs: no tool ever answers.
+        hanging: these tools never answer.
+        error: what a call raises, against the rules of the port.
+        progress: each call reports this many steps first.
+    """
 
     texts: dict[str, str]
     calls: list[ToolCall] = field(default_factory=list[ToolCall])
     hangs: bool = False
+    hanging: frozenset[str] = frozenset()
+    error: Exception | None = None
+    progress: int = 0
 
-    async def call(self, call: ToolCall, on_progress: object = None) -> ToolResult:
+    async def call(self, call: ToolCall, on_progress: OnProgress | None = None) -> ToolResult:
         self.calls.append(call)
-        if self.hangs:
+        await anyio.lowlevel.checkpoint()
+        for step in range(self.progress if on_progress else 0):
+            assert on_progress is not None
+            await on_progress(float(step), float(self.progress), None)
+        if self.hangs or call.name in self.hanging:
             await anyio.sleep_forever()
+        if self.error is not None:
+            raise self.error
         if call.name not in self.texts:
             return ToolResult(call.id, call.name, "it broke\nbadly", is_error=True)
         return ToolResult(call.id, call.name, self.texts[call.name])
