@@ -7,6 +7,7 @@ beside the project.
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import shutil
@@ -25,6 +26,7 @@ from tests.support.shared import REPOSITORY
 
 COLUMNS = 100
 QUESTIONS = ("東京の天気を教えて", "notes.txt を読んで")
+_TEXT = re.compile(r'textLength="([0-9.]+)"([^>]*)>([^<]*)<')
 TARGET = REPOSITORY / "docs" / "demo.svg"
 # A picture in a page loads nothing, so the reader's own fonts have to do.
 FONTS = "ui-monospace, 'DejaVu Sans Mono', 'Noto Sans Mono CJK JP', monospace"
@@ -63,6 +65,14 @@ def folded(text: Text) -> Text:
     return Text("\n").join(text.divide(breaks))
 
 
+def _with_cell_width(match: re.Match[str]) -> str:
+    """A text's length in the picture by the columns it takes: rich counts a Japanese character as one."""
+    length, between, text = match.groups()
+    shown = html.unescape(text)
+    width = float(length) / len(shown) * cell_len(shown)
+    return f'textLength="{width:.1f}"{between}>{text}<'
+
+
 def main() -> None:
     """Ask the questions and draw what was seen."""
     screen = Console(record=True, width=COLUMNS, file=StringIO(), force_terminal=True, color_system="truecolor")
@@ -77,6 +87,7 @@ def main() -> None:
             screen.print(folded(Text.from_ansi(seen(question, config, environment).replace("\r\n", "\n"))), "")
     svg = screen.export_svg(title="rkllm-mcp", unique_id="demo")
     svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL).replace("Fira Code, monospace", FONTS)
+    svg = _TEXT.sub(_with_cell_width, svg)
     TARGET.write_text("\n".join(line.rstrip() for line in svg.splitlines()) + "\n", encoding="utf-8")
 
 
