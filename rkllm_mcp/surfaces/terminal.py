@@ -14,8 +14,11 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TextIO
 
-# C0 and C1 without tab and newline: an escape sequence in a tool's result could rewrite the screen.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# An escape sequence in a tool's result could rewrite the screen: whole ones (CSI, OSC), so that no "[31m" stays behind,
+# then what is left of C0 and C1 but tab and newline.
+_CONTROL = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+)
 
 DIM = "2"
 RED = "31"
@@ -112,6 +115,11 @@ class Terminal:
             self._write(other, "\n", "")
         target = stream()
         styled = f"\x1b[{style}m{text}\x1b[0m" if style and wants_color(target, self._env) else text
-        target.write(styled)
-        target.flush()
+        try:
+            target.write(styled)
+            target.flush()
+        except OSError:
+            # A line for a person that cannot be shown (a full disk, a reader that left) does not cost the answer.
+            if stream is self._out:
+                raise
         self._open = None if text.endswith("\n") else stream

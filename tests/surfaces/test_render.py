@@ -39,6 +39,13 @@ EVERY_KIND: Sequence[Event] = (
 )
 
 
+class Full(io.StringIO):
+    """A file on a full disk."""
+
+    def write(self, text: str) -> int:
+        raise OSError(28, f"No space left on device for {len(text)} characters")
+
+
 class Screen(io.StringIO):
     """A terminal."""
 
@@ -141,7 +148,7 @@ def test_escape_sequences_of_models_and_tools_never_reach_the_screen() -> None:
     evil = "a\x1b]0;title\x07b\x9b2Jc\td\re"
     events = (Text(evil), Status(evil), ToolFinished("c", "t", is_error=False, text=evil, seconds=0), End("answered"))
     out, err = shown(events)
-    assert (out, err) == ("◆ a]0;titleb2Jc\tde\n", "a]0;titleb2Jc\tde\n  ← 0.0 s  a]0;titleb2Jc d e\n")
+    assert (out, err) == ("◆ abc\tde\n", "abc\tde\n  ← 0.0 s  abc d e\n")
 
 
 def test_long_results_and_arguments_are_shortened() -> None:
@@ -190,3 +197,21 @@ def test_json_lines_are_flushed_one_by_one() -> None:
         '{"kind":"text","text":"一"}\n{"kind":"end","reason":"answered","error":null}\n',
     ]
     assert event_from_dict({"kind": "text", "text": "一"}) == Text("一")
+
+
+def test_a_status_line_that_cannot_be_written_does_not_cost_the_answer() -> None:
+    out = io.StringIO()
+    renderer = TerminalRenderer(Terminal(out=lambda: out, err=Full, env={}))
+    for event in (Status("[MCP: Calling tool 'get_weather']"), Text("Sunny."), End("answered")):
+        renderer.show(event)
+    assert out.getvalue() == "◆ Sunny.\n"
+
+
+def test_an_answer_that_cannot_be_written_is_an_error() -> None:
+    with pytest.raises(OSError, match="No space left"):
+        TerminalRenderer(Terminal(out=Full, env={})).show(Text("Sunny."))
+
+
+def test_nothing_of_an_escape_sequence_reaches_the_screen() -> None:
+    text = "\x1b[31mred\x1b[0m \x1b]0;title\x07\x1b]8;;http://x\x1b\\link \x1b]open\n\x1b [1m"
+    assert shown([Text(text)])[0] == "◆ red link ]open\n [1m"
