@@ -7,6 +7,7 @@ usage or configuration, 3 runtime or model not usable, 130 interrupted. ``--debu
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -47,26 +48,33 @@ _GLOBAL_OPTIONS = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and leave the process with its exit code."""
-    words = hoisted(sys.argv[1:] if arguments is None else arguments)
+    _open_closed_streams()
+    words = list(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):
         # Whatever the locale says, an answer in Japanese must not end in an encoding error.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     try:
-        app(args=words, prog_name="rkllm-mcp")
+        app(args=hoisted(words), prog_name="rkllm-mcp")
     except RkllmMcpError as error:
         _fail(str(error), error.exit_code, error, debug="--debug" in words)
     except BrokenPipeError:
-        _leave_pipe()
+        _leave_output()
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
     except Exception as error:  # noqa: BLE001  # a mistake of ours is one sentence, too
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            _leave_output(f"nothing more can be written ({error.strerror}); make room and ask again")
         sentence = f"Something went wrong inside rkllm-mcp ({type(error).__name__}: {error}); run it again with --debug"
         _fail(sentence, EXIT_ANSWER_FAILED, error, debug="--debug" in words)
 
 
 def hoisted(words: Sequence[str]) -> list[str]:
-    """The words with the global options first, wherever they were typed; what follows ``--`` stays where it is."""
+    """The words with the global options first, wherever they were typed; what follows ``--`` stays where it is.
+
+    Raises:
+        UsageError: the last word is an option that needs a value.
+    """
     front: list[str] = []
     rest: list[str] = []
     waiting = list(words)
@@ -79,7 +87,9 @@ def hoisted(words: Sequence[str]) -> list[str]:
             rest.append(word)
             continue
         front.append(word)
-        if _GLOBAL_OPTIONS[name] and not equals and waiting:
+        if _GLOBAL_OPTIONS[name] and not equals:
+            if not waiting:
+                raise UsageError(f"{name} needs a value behind it; 'rkllm-mcp --help' says which")
             front.append(waiting.pop(0))
     return [*front, *rest]
 
@@ -93,10 +103,24 @@ def _fail(sentence: str, code: int, error: BaseException, *, debug: bool) -> Non
     sys.exit(code)
 
 
-def _leave_pipe() -> None:
-    """Leave quietly when whoever read standard output has gone; the interpreter would complain about it at its end."""
+def _open_closed_streams() -> None:
+    """Give the standard streams that the caller closed to the null device.
+
+    Python has None in their place, and the next file or pipe that is opened would get their number.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # The lowest number that is free is the stream's own.
+            null = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, open(null, mode, encoding="utf-8", closefd=False))  # noqa: SIM115  # for good
+
+
+def _leave_output(sentence: str = "") -> None:
+    """Leave when standard output takes no more; the interpreter would complain about it at its end."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, sys.stdout.fileno())
+    if sentence:
+        Session().terminal.error(f"Error: {sentence}")
     sys.exit(EXIT_ANSWER_FAILED)
 
 

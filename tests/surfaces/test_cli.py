@@ -53,7 +53,6 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         ("run hi --model demo", "--model demo run hi"),
         ("--quiet run --model=demo --json hi", "--quiet --model=demo run --json hi"),
         ("servers add x -- cmd --model y", "servers add x -- cmd --model y"),
-        ("run hi --model", "--model run hi"),
         ("run --no-mcp=1", "run --no-mcp=1"),
         ("tools list -q", "-q tools list"),
     ],
@@ -77,6 +76,7 @@ def test_the_version_is_told(command: Command) -> None:
                 "or write one with 'rkllm-mcp config init'\n"
             ),
         ),
+        (["run", "hi", "--model"], 2, "Error: --model needs a value behind it; 'rkllm-mcp --help' says which\n"),
         (["run", " "], 2, "Error: the question is empty; write it behind the command, in quotes\n"),
         (
             ["run", "hi", "--force-tool", "x", "--no-tools"],
@@ -333,6 +333,28 @@ def test_a_reader_that_leaves_is_no_reason_to_complain(tmp_path: Path) -> None:
     program.stdout.close()
     _, err = program.communicate(b"some text\n" * 20000, timeout=30)
     assert (program.returncode, err) == (1, b"")
+
+
+def shell(words: str, cwd: Path) -> tuple[int, str]:
+    """The exit code and standard error of ``rkllm-mcp`` with the shell's redirections."""
+    line = f"{sys.executable} -m rkllm_mcp {words}"
+    done = subprocess.run(
+        ["sh", "-c", line], check=False, capture_output=True, text=True, cwd=cwd, env=ENVIRONMENT, timeout=60
+    )
+    return done.returncode, done.stderr
+
+
+def test_streams_that_the_caller_closed_are_no_mistake_of_ours(tmp_path: Path) -> None:
+    assert shell("detect <&-", tmp_path) == (0, "")
+    assert shell("run <&-", tmp_path) == (2, "Error: the question is empty; write it behind the command, in quotes\n")
+    assert shell("models list >&-", tmp_path) == (0, "")
+    assert shell("models show none 2>&-", tmp_path) == (3, "")
+
+
+def test_a_full_disk_behind_the_output_is_one_sentence(tmp_path: Path) -> None:
+    sentence = "Error: nothing more can be written (No space left on device); make room and ask again\n"
+    assert shell("models list >/dev/full", tmp_path) == (1, sentence)
+    assert shell("config schema >/dev/full", tmp_path) == (1, sentence)
 
 
 def test_the_help_is_there_without_the_heavy_libraries() -> None:
