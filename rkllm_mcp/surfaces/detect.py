@@ -89,12 +89,17 @@ def read_tools(path: Path) -> tuple[ToolSpec, ...]:
 
 def _tool(item: Any, path: Path) -> ToolSpec:
     tool = cast("dict[str, Any]", item) if isinstance(item, dict) else {}
-    tool = tool.get("function", tool)
+    function: Any = tool.get("function", tool)
+    tool = cast("dict[str, Any]", function) if isinstance(function, dict) else {}
     name = tool.get("name")
     if not isinstance(name, str) or not name:
         raise UsageError(f'{path} holds a tool without a name; each tool is {{"name": "…", "input_schema": {{…}}}}')
-    schema = next((tool[key] for key in ("input_schema", "inputSchema", "parameters") if key in tool), None)
-    return ToolSpec(name, str(tool.get("description") or ""), schema or {"type": "object", "properties": {}})
+    schema: Any = next((tool[key] for key in ("input_schema", "inputSchema", "parameters") if key in tool), None)
+    if schema is not None and not isinstance(schema, dict):
+        raise UsageError(f"{path} holds a tool {name!r} whose schema is no object; write {{}} for no arguments")
+    return ToolSpec(
+        name, str(tool.get("description") or ""), cast("dict[str, Any]", schema) or {"type": "object", "properties": {}}
+    )
 
 
 def _print(events: Sequence[DetectorEvent]) -> None:
