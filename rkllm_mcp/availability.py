@@ -11,10 +11,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rkllm_mcp.config import Config
-from rkllm_mcp.config.servers import StdioServer
+from rkllm_mcp.config.servers import ServerConfig, StdioServer
 from rkllm_mcp.errors import ConfigError
 
 LATER = "not available in this version"
+TRANSPORTS = frozenset({"stdio", "http", "sse"})
 
 
 def refuse_unprotected(config: Config) -> None:
@@ -31,6 +32,11 @@ def refuse_unprotected(config: Config) -> None:
 def ineffective(config: Config) -> list[str]:
     """One line for every wish that has no effect in this version."""
     return [f"{key} is {LATER} and has no effect" for key in _ineffective_keys(config)]
+
+
+def unavailable_transport(server: ServerConfig) -> str:
+    """Why a server's transport cannot be used in this version; empty when it can."""
+    return "" if server.transport in TRANSPORTS else f"transport '{server.transport}' is {LATER}"
 
 
 def _protections(config: Config) -> Iterator[tuple[str, str, str]]:

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rkllm_mcp.availability import ineffective, refuse_unprotected
+from rkllm_mcp.availability import ineffective, refuse_unprotected, unavailable_transport
 from rkllm_mcp.board.doctor import examine, worst
 from rkllm_mcp.board.finding import Finding, LibraryReport, ModelReport, ServerReport, Subjects
 from rkllm_mcp.board.machine import Machine
@@ -88,7 +88,7 @@ def diagnose(config: Config, machine: Machine | None = None) -> list[Finding]:
     model, report = _model(config)
     library = _library(config, emulated=model is not None and model.card.emulated)
     source = str(config.source) if config.source else "none, the defaults hold; write one with 'rkllm-mcp config init'"
-    servers = tuple(_server(server) for server in config.servers) if config.mcp_enabled else ()
+    servers = tuple(_server(server) for server in config.servers) if config.mcp_enabled else None
     findings = examine(machine or Machine(), Subjects(source, library, report, servers))
     try:
         return [*findings, *(Finding("configuration", "warn", note) for note in review(config))]
@@ -129,7 +129,9 @@ def _library(config: Config, *, emulated: bool) -> LibraryReport:
 def _server(server: ServerConfig) -> ServerReport:
     if not isinstance(server, StdioServer):
         address = getattr(server, "url", None) or getattr(server, "openapi_base_url", None) or ""
-        return ServerReport(server.name, f"{server.transport} {redacted_text(address)}".strip(), server.enabled)
+        how = f"{server.transport} {redacted_text(address)}".strip()
+        problem = unavailable_transport(server)
+        return ServerReport(server.name, how, server.enabled, problem=problem)
     how = " ".join([server.command, *redacted_arguments(server.args)])
     return ServerReport(server.name, how, server.enabled, server.command, _program(server))
 

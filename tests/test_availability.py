@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from rkllm_mcp.availability import ineffective, refuse_unprotected
+from rkllm_mcp.availability import ineffective, refuse_unprotected, unavailable_transport
 from rkllm_mcp.config import Config, load_config
-from rkllm_mcp.errors import ConfigError
+from rkllm_mcp.errors import ConfigError, ServerUnavailableError
+from rkllm_mcp.tools.lines import LastLines
+from rkllm_mcp.tools.servers import ServerSpec
+from rkllm_mcp.tools.transports import open_channel
 
 SERVER = '[[servers]]\nname = "x"\ncommand = "/usr/bin/true"\n'
 
@@ -66,3 +69,26 @@ def test_other_wishes_are_named_and_have_no_effect(tmp_path: Path) -> None:
         "servers[0].system_instruction is not available in this version and has no effect",
     ]
     assert ineffective(config_of(tmp_path, "")) == []
+
+
+def test_the_doctor_knows_the_transports_that_servers_are_reached_over(tmp_path: Path) -> None:
+    servers = config_of(
+        tmp_path,
+        SERVER
+        + '[[servers]]\nname = "h"\nurl = "http://h/mcp"\n'
+        + '[[servers]]\nname = "s"\nurl = "http://h/sse"\ntransport = "sse"\n'
+        + '[[servers]]\nname = "w"\nurl = "ws://h/mcp"\n',
+    ).servers
+    assert [unavailable_transport(server) for server in servers] == [
+        "",
+        "",
+        "",
+        "transport 'websocket' is not available in this version",
+    ]
+    for server in servers:
+        spec = ServerSpec(server.name, server.transport)
+        if unavailable_transport(server):
+            with pytest.raises(ServerUnavailableError):
+                open_channel(spec, LastLines())
+        else:
+            open_channel(spec, LastLines())

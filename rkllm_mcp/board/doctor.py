@@ -115,15 +115,26 @@ def _check_model(model: ModelReport) -> Iterator[Finding]:
     yield Finding("model", "ok", f"{model.name} ({kind}), {model.context_tokens} tokens of context")
 
 
-def _check_servers(servers: tuple[ServerReport, ...]) -> Iterator[Finding]:
+def _check_servers(servers: tuple[ServerReport, ...] | None) -> Iterator[Finding]:
+    if servers is None:
+        yield Finding("servers", "info", "switched off by MCP_ENABLED=false or --no-mcp")
+        return
     if not servers:
         yield Finding("servers", "info", "none configured", "Add one: rkllm-mcp servers add NAME -- COMMAND ARGS")
     for server in servers:
         name = f"server {server.name}"
         if not server.enabled:
             yield Finding(name, "info", f"switched off: {server.how}")
+        elif server.problem:
+            yield Finding(name, "warn", f"{server.problem}, so the server is skipped", "Set enabled = false.")
         elif server.command and server.program is None:
-            remedy = _PROGRAMS.get(server.command, f"Install {server.command}, or correct 'command'.")
-            yield Finding(name, "warn", f"{server.command} is not installed, so the server is skipped", remedy)
+            yield Finding(name, "warn", f"{server.command} is not installed, so the server is skipped", _cure(server))
         else:
             yield Finding(name, "ok", server.how)
+
+
+def _cure(server: ServerReport) -> str:
+    """How to get the program that a server needs."""
+    if " " in server.command:
+        return "Write the program alone in 'command' and each of its arguments in 'args'."
+    return _PROGRAMS.get(server.command, f"Install {server.command}, or correct 'command'.")

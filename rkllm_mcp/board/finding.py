@@ -74,6 +74,7 @@ class ServerReport:
         enabled: it is to be connected.
         command: the program it needs; empty for servers without one.
         program: where that program is; None when it is not found.
+        problem: why it is skipped wherever it is; empty when it is not.
     """
 
     name: str
@@ -81,13 +82,14 @@ class ServerReport:
     enabled: bool = True
     command: str = ""
     program: str | None = None
+    problem: str = ""
 
 
 @dataclass(frozen=True)
 class Subjects:
-    """What the host is made of here; gathered by the composition root."""
+    """What the host is made of here; gathered by the composition root. ``servers`` is None where MCP is off."""
 
     configuration: str
     library: LibraryReport
     model: ModelReport
-    servers: tuple[ServerReport, ...] = ()
+    servers: tuple[ServerReport, ...] | None = ()

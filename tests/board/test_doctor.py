@@ -195,6 +195,8 @@ def test_models_and_servers_that_are_not_right_are_told(tmp_path: Path) -> None:
             ServerReport("old", "gone", enabled=False, command="gone"),
             ServerReport("own", "mine", command="mine"),
             ServerReport("far", "http https://h/mcp"),
+            ServerReport("line", "python3 -m x", command="python3 -m x"),
+            ServerReport("ws", "websocket ws://h", problem="transport 'websocket' is not available in this version"),
         ),
     )
     found = found_on(tmp_path, RK3588, subjects)
@@ -214,7 +216,26 @@ def test_models_and_servers_that_are_not_right_are_told(tmp_path: Path) -> None:
             "Install mine, or correct 'command'.",
         ),
         Finding("server far", "ok", "http https://h/mcp"),
+        Finding(
+            "server line",
+            "warn",
+            "python3 -m x is not installed, so the server is skipped",
+            "Write the program alone in 'command' and each of its arguments in 'args'.",
+        ),
+        Finding(
+            "server ws",
+            "warn",
+            "transport 'websocket' is not available in this version, so the server is skipped",
+            "Set enabled = false.",
+        ),
     ]
+
+
+def test_servers_that_are_switched_off_together_are_not_called_missing(tmp_path: Path) -> None:
+    off = Subjects(EMULATED.configuration, EMULATED.library, EMULATED.model, None)
+    assert found_on(tmp_path, LAPTOP, off)["servers"] == Finding(
+        "servers", "info", "switched off by MCP_ENABLED=false or --no-mcp"
+    )
 
 
 def test_no_machine_is_too_strange_for_a_check_up(tmp_path: Path) -> None:
