@@ -24,6 +24,8 @@ def check(context: typer.Context) -> None:
     notes = review(config)
     where = config.source or "no configuration file: the defaults hold"
     servers = ", ".join(server.name for server in config.active_servers) or "none"
+    if not config.mcp_enabled:
+        servers = "none, MCP is switched off (MCP_ENABLED=false or --no-mcp)"
     sys.stdout.write(f"{where}\nright; servers: {servers}\n")
     for note in notes:
         context.obj.terminal.note(note, YELLOW)

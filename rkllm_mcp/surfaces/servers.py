@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from rkllm_mcp.errors import ConfigError, UsageError
 from rkllm_mcp.surfaces.session import EXIT_ANSWER_FAILED, EXIT_DONE, Session, run_async
 from rkllm_mcp.surfaces.table import table
+from rkllm_mcp.surfaces.terminal import YELLOW
 
 if TYPE_CHECKING:
-    from rkllm_mcp.config import ServerConfig
+    from rkllm_mcp.config import Config, ServerConfig
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def list_all(session: Session, *, as_json: bool) -> int:
     if not rows:
         session.status("No servers; add one with 'rkllm-mcp servers add NAME -- COMMAND ARGS'.")
     if not config.mcp_enabled:
-        session.status("MCP is switched off (MCP_ENABLED or --no-mcp), so none of them is used.")
+        session.status("MCP is switched off (MCP_ENABLED=false or --no-mcp), so none of them is used.")
     return EXIT_DONE
 
 
@@ -62,11 +63,18 @@ def connect(session: Session, names: Sequence[str], *, as_json: bool) -> int:
     from rkllm_mcp.inspection import open_tools
 
     config = session.config()
+    require_mcp(config)
     for name in names:
         if name not in {server.name for server in config.servers}:
             known = ", ".join(server.name for server in config.servers) or "none"
             raise UsageError(f"there is no server {name!r}; the configuration has {known}")
     chosen = config.only_servers(names) if names else config
+    count = len(chosen.active_servers)
+    session.status(
+        f"Starting {count} {'server' if count == 1 else 'servers'} …"
+        if count
+        else "No servers to test; add one with 'rkllm-mcp servers add NAME -- COMMAND ARGS'."
+    )
 
     async def work() -> int:
         async with open_tools(chosen) as toolbox:
@@ -75,7 +83,12 @@ def connect(session: Session, names: Sequence[str], *, as_json: bool) -> int:
         if as_json:
             sys.stdout.write(f"{json.dumps([asdict(state) for state in states], ensure_ascii=False, indent=2)}\n")
         else:
-            rows = [(s.name, s.state, f"{s.tool_count} tools", f"{s.connect_seconds:.1f} s", s.reason) for s in states]
+            rows = [
+                (s.name, s.state, f"{s.tool_count} tools", f"{s.connect_seconds:.1f} s", "")
+                if s.state == "ready"
+                else (s.name, s.state, "-", "-", s.reason)
+                for s in states
+            ]
             sys.stdout.write(table(("NAME", "STATE", "TOOLS", "START", "REASON"), rows))
             for state in states:
                 for line in state.last_lines if state.state != "ready" else ():
@@ -113,6 +126,7 @@ def import_file(session: Session, name: str) -> int:
     for entry in tables:
         outcome = f"added to {target}" if entry in new else f"left out: {target} has a server of this name"
         sys.stdout.write(f"{entry['name']}: {outcome}\n")
+    _tell_unset(session, new)
     return EXIT_DONE
 
 
@@ -139,8 +153,10 @@ def add(session: Session, server: NewServer) -> int:
     build_config(raw, _every_variable(raw), "the new server", target.absolute())
     if server.name in _names_in(target):
         raise UsageError(f"{target} has a server {server.name!r}; remove it first, or choose another name")
-    add_servers(target, [_tidy(table.table) for table in entries_of(raw, {}, "the new server")])
+    tables = [table.table for table in entries_of(raw, {}, "the new server")]
+    add_servers(target, [_tidy(table) for table in tables])
     sys.stdout.write(f"{server.name}: added to {target}\n")
+    _tell_unset(session, tables)
     return EXIT_DONE
 
 
@@ -154,6 +170,16 @@ def remove(session: Session, name: str) -> int:
     remove_server(target, name)
     sys.stdout.write(f"{name}: removed from {target}\n")
     return EXIT_DONE
+
+
+def require_mcp(config: Config) -> None:
+    """Refuse to look for servers and tools where there are none on purpose.
+
+    Raises:
+        UsageError: MCP is switched off.
+    """
+    if not config.mcp_enabled:
+        raise UsageError("MCP is switched off, so there are no servers and no tools; leave out --no-mcp or MCP_ENABLED")
 
 
 def _how(server: ServerConfig) -> str:
@@ -190,6 +216,16 @@ def _pairs(words: Sequence[str], separator: str, option: str) -> dict[str, str]:
             raise UsageError(f"{option} {word!r} has no {separator!r}; write {option} NAME{separator}VALUE")
         pairs[name.strip()] = value.strip()
     return pairs
+
+
+def _tell_unset(session: Session, tables: Sequence[dict[str, Any]]) -> None:
+    """Name the variables that the servers just written need and the environment lacks."""
+    # Headers are filled when a call is made.
+    text = json.dumps([{key: value for key, value in table.items() if key != "headers_template"} for table in tables])
+    needed = set(re.findall(r"(?<!\$)\$\{(?:env:)?([A-Za-z_]\w*)\}", text)) - {*os.environ, "PYTHON"}
+    if needed:
+        names = ", ".join(sorted(needed))
+        session.terminal.note(f"Not set in the environment: {names}. The configuration cannot be used without.", YELLOW)
 
 
 def _every_variable(raw: dict[str, Any]) -> dict[str, str]:

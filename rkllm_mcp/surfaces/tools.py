@@ -12,6 +12,7 @@ from rkllm_mcp.errors import UsageError
 from rkllm_mcp.events import ToolFinished
 from rkllm_mcp.messages import ToolCall, ToolSpec
 from rkllm_mcp.surfaces.run import unknown_tool
+from rkllm_mcp.surfaces.servers import require_mcp
 from rkllm_mcp.surfaces.session import EXIT_ANSWER_FAILED, EXIT_DONE, Session, run_async
 from rkllm_mcp.surfaces.table import table
 from rkllm_mcp.surfaces.terminal import printable
@@ -160,8 +161,11 @@ def _found(toolbox: Toolbox, name: str) -> ToolSpec:
 def _with_tools(session: Session, work: Callable[[Toolbox], Awaitable[int]]) -> int:
     from rkllm_mcp.inspection import open_tools
 
+    config = session.config()
+    require_mcp(config)
+
     async def connected() -> int:
-        async with open_tools(session.config(), session.status) as toolbox:
+        async with open_tools(config, session.status) as toolbox:
             await toolbox.connected()
             return await work(toolbox)
 

@@ -16,6 +16,9 @@ from rkllm_mcp.surfaces.cli import hoisted, main
 CLOCK = f'[[servers]]\nname = "time"\ncommand = "{sys.executable}"\nargs = ["-m", "mcp_server_time"]\n'
 
 
+MCP_OFF = "Error: MCP is switched off, so there are no servers and no tools; leave out --no-mcp or MCP_ENABLED\n"
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What a command left behind."""
@@ -99,6 +102,9 @@ def test_the_version_is_told(command: Command) -> None:
             2,
             "Error: there is no server 'none'; the configuration has none\n",
         ),
+        (["tools", "list", "--no-mcp"], 2, MCP_OFF),
+        (["tools", "call", "x", "--no-mcp"], 2, MCP_OFF),
+        (["servers", "test", "--no-mcp"], 2, MCP_OFF),
         (
             ["servers", "remove", "x"],
             2,
@@ -226,7 +232,9 @@ def test_another_hosts_servers_are_imported_once(command: Command, tmp_path: Pat
         )
     )
     assert command("servers", "import", "claude.json") == Outcome(
-        0, f"a: added to {path}\nb: left out: {path} has a server of this name\n", ""
+        0,
+        f"a: added to {path}\nb: left out: {path} has a server of this name\n",
+        "Not set in the environment: DIR. The configuration cannot be used without.\n",
     )
     assert path.read_text() == (
         '# mine\n[[servers]]\nname = "b"\ncommand = "mine"\n\n'
@@ -277,7 +285,17 @@ def test_servers_are_tried_and_the_one_that_fails_is_told(command: Command, tmp_
     outcome = command("servers", "test")
     states = {line.split()[0]: line.split()[1] for line in outcome.out.splitlines()[1:]}
     assert (outcome.code, states) == (1, {"time": "ready", "gone": "failed"})
+    assert "gone  failed  -        -      'no-such-program' was not found" in outcome.out
+    assert outcome.err == "Starting 2 servers …\n"
     assert command("servers", "test", "time").code == 0
+
+
+def test_that_there_is_no_server_to_test_is_said(command: Command) -> None:
+    sentence = "No servers to test; add one with 'rkllm-mcp servers add NAME -- COMMAND ARGS'.\n"
+    assert command("servers", "test") == Outcome(0, "", sentence)
+    assert command("config", "check", "--no-mcp").out.endswith(
+        "right; servers: none, MCP is switched off (MCP_ENABLED=false or --no-mcp)\n"
+    )
 
 
 def test_a_prompt_is_shown_part_by_part_with_its_token_ids(command: Command) -> None:
@@ -316,6 +334,23 @@ def test_detect_prints_events_with_the_text_of_each_call(tmp_path: Path) -> None
     (tmp_path / "tools.json").write_text('{"tools": [{"name": "get_weather", "inputSchema": {"type": "object"}}]}')
     assert detect(f"Look: {call}", "--tools", "tools.json", "--syntax", "project_json", cwd=tmp_path) == expected
     assert [event["kind"] for event in detect(f"Look: {call}", "--syntax", "hermes", cwd=tmp_path)] == ["text"]
+
+
+@pytest.mark.parametrize(
+    ("tools", "sentence"),
+    [
+        ("[5]", 'holds a tool without a name; each tool is {"name": "…", "input_schema": {…}}'),
+        ('[{"function": 5}]', 'holds a tool without a name; each tool is {"name": "…", "input_schema": {…}}'),
+        (
+            '[{"name": "t", "input_schema": 5}]',
+            "holds a tool 't' whose schema is no object; write {} for no arguments",
+        ),
+        ("5", 'holds no tools; write a list: [{"name": "…", "input_schema": {…}}]'),
+    ],
+)
+def test_tools_that_cannot_be_read_are_told_apart(command: Command, tmp_path: Path, tools: str, sentence: str) -> None:
+    (tmp_path / "tools.json").write_text(tools)
+    assert command("detect", "--tools", "tools.json") == Outcome(2, "", f"Error: tools.json {sentence}\n")
 
 
 def test_a_reader_that_leaves_is_no_reason_to_complain(tmp_path: Path) -> None:
