@@ -140,6 +140,8 @@ def _ours(item: Any, label: str, source: str) -> Entry:
 
 def _theirs(top: str, servers: Mapping[str, Any], env: Mapping[str, str], source: str) -> list[Entry]:
     entries: list[Entry] = []
+    if top == "servers" and {"name", "command", "url"} & {key for key in servers if isinstance(servers[key], str)}:
+        raise ConfigError(source, top, "a table of one server", "write [[servers]], with two brackets, above each")
     for name, item in servers.items():
         label = f"{top}.{name}"
         if not isinstance(item, dict):

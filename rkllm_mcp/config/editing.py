@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -128,7 +129,7 @@ def _write_json(path: Path, value: Mapping[str, Any]) -> None:
 def _write_checked(path: Path, text: str, wanted: Mapping[str, Any], advice: str, suffix: str = ".toml") -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}.draft{suffix}")
     try:
-        _write(draft, text)
+        _write(draft, text, path)
         try:
             result: Mapping[str, Any] | None = read_file(draft)
         except ConfigError:
@@ -139,13 +140,15 @@ def _write_checked(path: Path, text: str, wanted: Mapping[str, Any], advice: str
             draft.chmod(path.stat().st_mode)
         draft.replace(path)
     finally:
-        draft.unlink(missing_ok=True)
+        # Where nothing can be written there is nothing to remove, and the reason was told.
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
 
 
-def _write(path: Path, text: str) -> None:
+def _write(draft: Path, text: str, path: Path) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf-8")
+        draft.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(text, "utf-8")
     except OSError as error:
         raise ConfigError(
             str(path), "", f"a file that cannot be written ({error.strerror})", "choose another with --config"

@@ -137,6 +137,8 @@ def load_model(name_or_path: str | Path, directories: Sequence[Path] | None = No
     for directory in directories:
         if (directory / text / CARD_NAME).is_file():
             return _complete(_read_folder(directory / text))
+    if Path(text, CARD_NAME).is_file():
+        raise ModelNotFoundError(f"There is no model {text!r}.", f"For the folder of that name write ./{text}")
     raise ModelNotFoundError(f"There is no model {text!r}.", _what_is_there(text, directories))
 
 
@@ -262,4 +264,4 @@ def _what_is_there(name: str, directories: Sequence[Path]) -> str:
     if not names:
         return f"There are none in {', '.join(str(directory) for directory in directories)}."
     close = difflib.get_close_matches(name, names, n=1)
-    return (f"Did you mean {close[0]!r}? " if close else "") + f"There are {', '.join(names)}."
+    return (f"Did you mean {close[0]!r}? " if close else "") + f"Known here: {', '.join(names)}."

@@ -70,7 +70,7 @@ def find_library(where: str = AUTOMATIC) -> Path:
         path = path / LIBRARY_NAME if path.is_dir() else path
         if path.is_file():
             return path.resolve()
-        raise LibraryNotFoundError(f"There is no runtime library at {path}.", "Correct the path, or use 'auto'.")
+        raise LibraryNotFoundError(f"There is no runtime library at {path}.", "Correct it, or use auto or emulator.")
     looked: list[str] = []
     for candidate in _candidates():
         if candidate.is_file():

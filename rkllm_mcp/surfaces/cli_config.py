@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -59,9 +61,14 @@ def init(
     target = Path(path or context.obj.config_path or "mcp_config.toml").expanduser()
     if target.exists() and not force:
         raise UsageError(f"{target} exists; name another file, or write over it with --force")
+    draft = target.with_name(f".{target.name}.{os.getpid()}.draft")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(example_configuration(), "utf-8")
+        # In one piece: half a configuration, or an empty one, would be taken for the wish of its owner.
+        draft.write_text(example_configuration(), "utf-8")
+        draft.replace(target)
     except OSError as error:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
         raise UsageError(f"{target} cannot be written ({error.strerror}); name another file") from None
     sys.stdout.write(f"{target}\n")

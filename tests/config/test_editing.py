@@ -92,3 +92,11 @@ def test_json_keeps_the_shape_it_has(tmp_path: Path) -> None:
     }
     remove_server(path, "a")
     assert json.loads(path.read_text())["mcpServers"] == {"b": {"url": "http://h"}}
+
+
+def test_a_folder_that_cannot_be_written_is_told_by_the_files_own_name(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    path = tmp_path / "file" / "config.toml"
+    with pytest.raises(ConfigError) as caught:
+        add_servers(path, [{"name": "a", "command": "b"}])
+    assert (caught.value.source, caught.value.allowed) == (str(path), "choose another with --config")

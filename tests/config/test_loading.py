@@ -314,3 +314,9 @@ def test_json_is_read_where_the_name_or_the_text_says_so(tmp_path: Path) -> None
     assert complaint(tmp_path, "[1]", "c.json") == (
         'c.json: found JSON that is not an object; begin with {"mcpServers": …}'
     )
+
+
+def test_one_bracket_too_few_around_servers_is_recognised(tmp_path: Path) -> None:
+    assert complaint(tmp_path, '[servers]\nname = "a"\ncommand = "b"\n') == (
+        "mcp_config.toml: servers: found a table of one server; write [[servers]], with two brackets, above each"
+    )

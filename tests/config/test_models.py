@@ -65,7 +65,7 @@ def test_what_is_missing_is_said_with_where_to_put_it(tmp_path: Path) -> None:
         "big": f"The model 'big' has no weights here. Put its .rkllm file at {place}/model.rkllm.",
         "bare": "The model 'bare' has no tokenizer. Put the tokenizer.json of the original model at "
         f"{tmp_path}/bare/tokenizer.json.",
-        "bigg": "There is no model 'bigg'. Did you mean 'big'? There are bare, big.",
+        "bigg": "There is no model 'bigg'. Did you mean 'big'? Known here: bare, big.",
         str(tmp_path / "empty"): f"The folder {tmp_path}/empty has neither a model.toml nor a .rkllm file. "
         "Name the .rkllm file itself.",
         str(tmp_path / "no.rkllm"): f"There is no {tmp_path}/no.rkllm. Name a model folder or a .rkllm file.",
@@ -116,3 +116,12 @@ def test_models_are_looked_for_in_the_users_folders_first() -> None:
 def test_the_bundled_demo_model_is_complete_and_emulated() -> None:
     model = load_model("demo")
     assert (model.card.emulated, model.missing) == (True, ())
+
+
+def test_a_folder_that_is_named_like_a_model_is_pointed_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_model(tmp_path, "parrot")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        ModelNotFoundError, match=r"There is no model 'parrot'\. For the folder of that name write \./parrot"
+    ):
+        load_model("parrot", [tmp_path / "elsewhere"])
