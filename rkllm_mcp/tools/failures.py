@@ -6,6 +6,7 @@ Followed: what ``mcp.Client`` 2.3.0 raises around a connection and a call: ``MCP
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, TypeGuard, cast
 
 from rkllm_mcp.errors import RkllmMcpError
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from mcp import MCPError
 
 _MAX_CHARS = 400
+_MAX_COMMAND_CHARS = 120
 
 
 def leaf(error: BaseException) -> BaseException:
@@ -83,7 +85,9 @@ def _detail(error: BaseException) -> str:
 
 
 def _command(spec: ServerSpec) -> str:
-    return f"'{' '.join((spec.command, *spec.args))[:120]}'"
+    # As a shell would read it, so that it can be pasted; quotes around all of it would be in the way of those inside.
+    line = shlex.join((spec.command, *spec.args))
+    return f"'{line}'" if "'" not in line and len(line) <= _MAX_COMMAND_CHARS else "its command"
 
 
 def _first_line(text: str) -> str:

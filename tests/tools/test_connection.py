@@ -211,11 +211,12 @@ async def test_what_cannot_be_started_says_what_to_correct(tmp_path: Path) -> No
         ServerSpec("denied", command=str(program)),
         ServerSpec("nul", command=sys.executable, args=("\0",)),
         ServerSpec("cat", command="echo", args=("hello",)),
+        ServerSpec("words", command="echo", args=("two words",)),
     ]
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox(servers) as toolbox:
             await toolbox.connected()
-            folder, denied, nul, cat = toolbox.servers()
+            folder, denied, nul, cat, words = toolbox.servers()
     assert (
         folder.reason
         == f"{str(tmp_path / 'nowhere')!r} was not found; install it, or correct the server's command, PATH or cwd"
@@ -224,3 +225,4 @@ async def test_what_cannot_be_started_says_what_to_correct(tmp_path: Path) -> No
     assert nul.reason.endswith("embedded null byte; correct the server's command, args, env or cwd")
     assert cat.reason == "it exited with code 0 before it was ready; run 'echo hello' in a terminal to see why"
     assert cat.last_lines == ("stdout: hello",)
+    assert words.reason == "it exited with code 0 before it was ready; run its command in a terminal to see why"
