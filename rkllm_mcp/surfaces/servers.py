@@ -220,8 +220,9 @@ def _pairs(words: Sequence[str], separator: str, option: str) -> dict[str, str]:
 
 def _tell_unset(session: Session, tables: Sequence[dict[str, Any]]) -> None:
     """Name the variables that the servers just written need and the environment lacks."""
+    used = [table for table in tables if table.get("enabled", True)]
     # Headers are filled when a call is made.
-    text = json.dumps([{key: value for key, value in table.items() if key != "headers_template"} for table in tables])
+    text = json.dumps([{key: value for key, value in table.items() if key != "headers_template"} for table in used])
     needed = set(re.findall(r"(?<!\$)\$\{(?:env:)?([A-Za-z_]\w*)\}", text)) - {*os.environ, "PYTHON"}
     if needed:
         names = ", ".join(sorted(needed))

@@ -89,14 +89,14 @@ def test_the_version_is_told(command: Command) -> None:
         (
             ["run", "hi", "--model", "none"],
             3,
-            "Error: There is no model 'none'. There are demo.\n",
+            "Error: There is no model 'none'. Known here: demo.\n",
         ),
         (
             ["run", "hi", "--runtime", "none.so", "-q"],
             3,
-            "Error: There is no runtime library at none.so. Correct the path, or use 'auto'.\n",
+            "Error: There is no runtime library at none.so. Correct it, or use auto or emulator.\n",
         ),
-        (["models", "show", "none"], 3, "Error: There is no model 'none'. There are demo.\n"),
+        (["models", "show", "none"], 3, "Error: There is no model 'none'. Known here: demo.\n"),
         (
             ["servers", "test", "none"],
             2,
@@ -147,7 +147,7 @@ def test_a_stream_of_json_ends_with_an_end_also_when_nothing_can_run(command: Co
     outcome = command("run", "--json", "hi", "--model", "none")
     assert (outcome.code, outcome.out) == (
         3,
-        '{"kind":"end","reason":"failed","error":"There is no model \'none\'. There are demo."}\n',
+        '{"kind":"end","reason":"failed","error":"There is no model \'none\'. Known here: demo."}\n',
     )
 
 
@@ -213,6 +213,11 @@ def test_servers_are_added_listed_and_removed(command: Command, tmp_path: Path) 
         "Error: the new server: servers[0].url: found 'h/mcp'; http needs an address that begins with "
         "http:// or https://\n",
     )
+    assert command("servers", "add", "keyed", "--env", "KEY=${MISSING}", "--", "uvx", "${HOME}") == Outcome(
+        0,
+        f"keyed: added to {path}\n",
+        "Not set in the environment: MISSING. The configuration cannot be used without.\n",
+    )
     assert command("servers", "remove", "time") == Outcome(0, f"time: removed from {path}\n", "")
     assert "time" not in path.read_text()
 
@@ -234,7 +239,7 @@ def test_another_hosts_servers_are_imported_once(command: Command, tmp_path: Pat
     assert command("servers", "import", "claude.json") == Outcome(
         0,
         f"a: added to {path}\nb: left out: {path} has a server of this name\n",
-        "Not set in the environment: DIR. The configuration cannot be used without.\n",
+        "",
     )
     assert path.read_text() == (
         '# mine\n[[servers]]\nname = "b"\ncommand = "mine"\n\n'
