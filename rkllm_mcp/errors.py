@@ -157,7 +157,9 @@ class WorkerDiedError(GenerationError):
         how = (
             f"was killed by {self.signal_name}" if self.signal_name else f"exited with code {self.exit_code_or_signal}"
         )
-        said = f" (last words: {self.last_lines[-1]})" if self.last_lines else ""
+        # What the runtime tells in passing ("I rkllm: …") explains no death.
+        words = next((line for line in reversed(self.last_lines) if not line.startswith("I ")), None)
+        said = f" (last words: {words})" if words else ""
         return f"the runtime's process {how} while {self.doing}{said}; it is restarted for the next question"
 
 

@@ -222,9 +222,9 @@ def _accounts(prompt_tokens: int, expected: int, stats: RunStats) -> list[ModelE
             prefilled_tokens=prefilled,
             cached_tokens=max(0, prompt_tokens - prefilled),
             generated_tokens=stats.generated_tokens,
-            prefill_ms=stats.prefill_ms,
-            decode_ms=stats.decode_ms,
-            time_to_first_token_ms=stats.time_to_first_token_ms,
+            prefill_ms=round(stats.prefill_ms, 3),
+            decode_ms=round(stats.decode_ms, 3),
+            time_to_first_token_ms=round(stats.time_to_first_token_ms, 3),
         )
     )
     return events
