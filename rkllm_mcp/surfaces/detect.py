@@ -10,7 +10,6 @@ import codecs
 import difflib
 import json
 import os
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,18 +25,29 @@ if TYPE_CHECKING:
     from rkllm_mcp.toolcalls.detector import Detector
 
 _READ_BYTES = 4096
-# Where a call's name stands, in every syntax: "name": "get_weather", name="get_weather".
-_CALLED_NAME = re.compile(r"""["']?\b(?:name|function|tool|tool_name)["']?\s*[:=]\s*["']([\w.-]{1,64})["']""")
 
 
-def detect_calls(session: Session, syntaxes: Sequence[str], tools_file: str | None, thinking: str) -> int:
-    """Feed standard input to a detector and print its events, each as soon as it is certain."""
+def detect_calls(
+    session: Session, syntaxes: Sequence[str], tools_file: str | None, thinking: str, *, explain: bool = False
+) -> int:
+    """Feed standard input to a detector and print its events, each as soon as it is certain.
+
+    Args:
+        session: how to speak to the user.
+        syntaxes: names of syntaxes to look for; the default ones for none.
+        tools_file: a JSON file with the declared tools; any name is taken for a tool's without it.
+        thinking: how thinking is marked.
+        explain: print also why everything that looks like a call is one or is none, when the input is over.
+    """
     if not session.quiet and sys.stdin.isatty():
         session.status("Paste what the model wrote, then Ctrl-D.")
-    if tools_file is None:
+    if tools_file is None or explain:
         text = sys.stdin.buffer.read().decode("utf-8", "replace")
-        detector = _detector(syntaxes, called_tools(text), thinking)
+        tools = called_tools(text) if tools_file is None else read_tools(Path(tools_file).expanduser())
+        detector = _detector(syntaxes, tools, thinking)
         _print([*detector.feed(text), *detector.finish()])
+        if explain:
+            _explain(text, tools, syntaxes, thinking)
         return EXIT_DONE
     detector = _detector(syntaxes, read_tools(Path(tools_file).expanduser()), thinking)
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -47,9 +57,21 @@ def detect_calls(session: Session, syntaxes: Sequence[str], tools_file: str | No
     return EXIT_DONE
 
 
+def _explain(text: str, tools: Sequence[ToolSpec], syntaxes: Sequence[str], thinking: str) -> None:
+    from rkllm_mcp.toolcalls.detector import ThinkingMode
+    from rkllm_mcp.toolcalls.explanation import explain
+
+    for each in explain(text, tools, tuple(syntaxes) or None, cast("ThinkingMode", thinking)):
+        line = {"kind": "why", "text": each.text, "why": each.why}
+        sys.stdout.write(f"{json.dumps(line, ensure_ascii=False, separators=(',', ':'))}\n")
+    sys.stdout.flush()
+
+
 def called_tools(text: str) -> tuple[ToolSpec, ...]:
     """A tool of every name that a call in ``text`` may have; without any tool nothing would be looked for."""
-    names = dict.fromkeys(_CALLED_NAME.findall(text)) or {"any": None}
+    from rkllm_mcp.toolcalls.explanation import names_in
+
+    names = names_in(text) or ("any",)
     return tuple(ToolSpec(name, input_schema={"type": "object"}) for name in names)
 
 
@@ -65,7 +87,7 @@ def _detector(syntaxes: Sequence[str], tools: Sequence[ToolSpec], thinking: str)
             near = difflib.get_close_matches(name, SYNTAXES, n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
             raise UsageError(f"there is no syntax {name!r}; {hint}There are {', '.join(SYNTAXES)}")
-    return Detector(tools, tuple(syntaxes) or tuple(SYNTAXES), thinking=cast("ThinkingMode", thinking))
+    return Detector(tools, tuple(syntaxes) or None, thinking=cast("ThinkingMode", thinking))
 
 
 def read_tools(path: Path) -> tuple[ToolSpec, ...]:

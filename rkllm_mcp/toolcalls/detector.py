@@ -4,47 +4,46 @@ Rules that hold whatever the chunks:
 
 * The same text gives the same events, pieces of text merged, however it is cut.
 * Only what may be the beginning of a marker is held back, and white space at the edge of a call until what follows is
-  known: it goes out with text and is dropped before a call, after ``</think>`` and at the end of an answer with calls.
+  known: it goes out with text and is dropped before a call, behind thinking and at the end of an answer with calls.
 * Nothing is lost. Every character belongs to one ``Piece``; the raw texts of all pieces, joined, are the input.
 * Each character is looked at a bounded number of times. A call is parsed once, when its structure has ended.
 * A marker that is mentioned, quoted in a code fence or in backticks is text. Without declared tools everything is text.
-* A call inside thinking is thinking if ``</think>`` comes later and a call if the answer ends without it.
+* A call inside thinking is thinking if the thinking is closed later and a call if the answer ends without that.
 * A call whose structure never ends is taken to end where a closer stands like an end; a call that begins before
   another is complete makes the first fail. What may be cut off or quoted is never passed to a tool.
 
-The detector executes the table of ``syntax`` and knows no syntax, no schema and no stream.
+The detector executes the tables of ``syntax``, ``forms`` and ``thinking`` and knows no syntax, no schema and no stream.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.events import DetectorEvent, Text, Thinking, ToolCallDetected
 from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.toolcalls.calls import OpenCall
+from rkllm_mcp.toolcalls.deltas import DeltaWriter, ToolCallDelta
+from rkllm_mcp.toolcalls.form import Form, Openers
 from rkllm_mcp.toolcalls.markers import Markers
 from rkllm_mcp.toolcalls.payload import Catalogue
 from rkllm_mcp.toolcalls.quoting import Quoting
-from rkllm_mcp.toolcalls.scan import Scanner, Verdict
-from rkllm_mcp.toolcalls.settling import CUT_OFF, INTERRUPTED, Part, settle
-from rkllm_mcp.toolcalls.syntax import Openers, Syntax, chosen_syntaxes, find_ending
+from rkllm_mcp.toolcalls.settling import settle
+from rkllm_mcp.toolcalls.syntax import Selection, Syntax, boundary_of, chosen
+from rkllm_mcp.toolcalls.thinking import THINKING, ThinkingMarks, ThinkingTags
 
 ThinkingMode = Literal["off", "auto", "open"]
 
-THINK_OPENER = "<think>"
-THINK_CLOSER = "</think>"
+THINK_OPENER = THINKING["think"].opener
+THINK_CLOSER = THINKING["think"].closer
 
-# The contexts of these models end at 16 thousand tokens; a body beyond this is not going to end.
-MAX_CALL_CHARACTERS = 256 * 1024
 # Each cut has the rest of the answer read again, so their number bounds the work on hostile text.
 MAX_CUTS = 8
-# White space before <think>; after more than this an answer does not begin with thinking.
+# White space before thinking; behind more than this an answer does not begin with it.
 _MAX_LEADING_SPACE = 64
-
-_CLOSES_THINKING = Markers((THINK_CLOSER,))
 
 Gap = Literal["start", "after_thinking", "after_call"]
 
@@ -57,36 +56,16 @@ class Piece:
     events: tuple[DetectorEvent, ...] = ()
 
 
-@dataclass
-class _Call:
-    """A call that is being read: the text of its current part, and the parts that are complete."""
-
-    syntax: Syntax
-    boundary: Markers
-    scanner: Scanner
-    lead: str
-    body: list[str] = field(default_factory=list[str])
-    length: int = 0
-    parts: list[Part] = field(default_factory=list[Part])
-
-    def take(self, text: str) -> None:
-        self.body.append(text)
-        self.length += len(text)
-
-    def end_part(self, tail: str, unended: str = "") -> None:
-        """The current part ends here; ``tail`` is what follows its body and belongs to it."""
-        self.parts.append(Part(self.lead, "".join(self.body), tail, unended))
-        self.lead, self.body = "", []
-
-
 class Detector:
     """Turns the text of one answer into events.
 
     Args:
         tools: what the model may call; with none, everything is text.
-        syntaxes: names from ``SYNTAXES``, or declarations; all of them for None.
-        thinking: ``auto`` when the answer may begin with ``<think>``, ``open`` when the prompt ended inside thinking,
-            ``off`` when the tags mean nothing.
+        syntaxes: names from ``SYNTAXES``, or declarations; ``DEFAULT_FORMS`` for None.
+        thinking: ``auto`` when the answer may begin with thinking, ``open`` when the prompt ended inside thinking,
+            ``off`` when the tags mean nothing. Which tags they are is the syntaxes' business.
+        on_delta: told the arguments of a call while they are written; the events are the same with it.
+        on_note: told, with the text it is about, why something that looks like a call was taken for none.
 
     Raises:
         UsageError: there is no such syntax or thinking mode.
@@ -99,16 +78,23 @@ class Detector:
         tools: Sequence[ToolSpec],
         syntaxes: Sequence[str | Syntax] | None = None,
         thinking: ThinkingMode = "off",
+        *,
+        on_delta: Callable[[ToolCallDelta], None] | None = None,
+        on_note: Callable[[str, str], None] | None = None,
     ) -> None:
         if thinking not in {"off", "auto", "open"}:
             raise UsageError(f"unknown thinking mode '{thinking}'; choose from off, auto, open")
-        enabled = chosen_syntaxes(syntaxes) if tools else ()
-        self._tools, self._syntaxes = tools, enabled
+        self._tools, self._syntaxes = tools, syntaxes
+        self._selection: Selection = chosen(syntaxes)
         self._catalogue = Catalogue(tools)
-        self._openers = Openers([syntax for syntax in enabled if not syntax.only_first], self._catalogue.names)
-        self._first_openers = Openers(enabled, self._catalogue.names)
-        self._thinking_markers = Markers((*self._openers.markers.literals, THINK_CLOSER))
+        anywhere, first = (self._selection.anywhere, self._selection.first) if tools else ((), ())
+        self._openers = Openers(anywhere, self._catalogue.names)
+        self._first_openers = Openers(first, self._catalogue.names)
+        self._marks = ThinkingMarks(() if thinking == "off" else self._selection.thinking)
+        self._marker_sets: dict[tuple[bool, bool, ThinkingTags | None], Markers] = {}
+        self._boundaries: dict[Form, Markers] = {}
         self._thinks = thinking == "open"
+        self._tags: ThinkingTags | None = None
         self._state: Callable[[bool], bool] = self._read_prose if thinking == "off" else self._read_beginning
         # Without tools no call can follow white space, and there is nothing to wait for.
         self._gap: Gap | None = "after_thinking" if self._thinks else "start" if tools else None
@@ -121,10 +107,14 @@ class Detector:
         self._tentative: list[str] = []
         self._cuts = 0
         self._finished = False
+        self._calm: Callable[[str], object] | None = None
+        self._on_note = on_note
+        self._deltas = None if on_delta is None else DeltaWriter(self._catalogue, on_delta)
 
     def feed(self, text: str) -> list[DetectorEvent]:
         """Take the next piece of the answer, of any length; returns what is certain now."""
-        if self._is_plain(text):
+        # The path of nearly every token: nothing is held, and nothing in the text can begin a marker.
+        if self._calm is not None and text and self._calm(text) is None:
             self._quoting.feed(text)
             return [Thinking(text) if self._thinks else Text(text)]
         return [event for piece in self.consume(text) for event in piece.events]
@@ -149,12 +139,6 @@ class Detector:
         self._finished = True
         return pieces
 
-    def _is_plain(self, text: str) -> bool:
-        """Nothing is held and nothing in ``text`` can begin a marker: the path of nearly every token."""
-        if not text or self._finished or self._gap is not None or self._at < len(self._text):
-            return False
-        return self._state == self._read_prose and self._markers().first_characters.isdisjoint(text)
-
     def _advance(self, final: bool) -> list[Piece]:
         while self._state(final):
             pass
@@ -162,31 +146,69 @@ class Detector:
             self._settle_space(followed_by_text=self._gap == "start")
         self._flush_prose()
         pieces, self._pieces = self._pieces, []
+        is_calm = self._gap is None and self._at == len(self._text) and self._state == self._read_prose
+        self._calm = self._markers().first if is_calm and not final else None
         return pieces
 
     # Text and thinking
 
-    def _markers(self) -> Markers:
-        return self._thinking_markers if self._thinks else self._current_openers().markers
-
     def _current_openers(self) -> Openers:
         """Forms without a marker of their own are calls only where the answer begins."""
-        is_first = not self._thinks and self._gap in {"start", "after_thinking"}
-        return self._first_openers if is_first else self._openers
+        return self._first_openers if self._is_first() else self._openers
+
+    def _is_first(self) -> bool:
+        return not self._thinks and self._gap in {"start", "after_thinking"}
+
+    def _markers(self) -> Markers:
+        """Everything that may mean something here."""
+        key = (self._thinks, self._is_first(), self._tags)
+        found = self._marker_sets.get(key)
+        if found is None:
+            literals = (*self._current_openers().markers.literals, *self._current_marks())
+            found = self._marker_sets[key] = Markers(literals)
+        return found
+
+    def _current_marks(self) -> tuple[str, ...]:
+        """What ends thinking, or begins it where it may begin in the middle of text."""
+        return self._marks.closers(self._tags) if self._thinks else self._marks.anywhere()
 
     def _read_beginning(self, final: bool) -> bool:
         """Before the first character of an answer that may begin with thinking."""
         bare = self._text.lstrip().lstrip("\ufeff").lstrip()
         lead = self._text[: len(self._text) - len(bare)]
-        tags = (THINK_OPENER,) if self._thinks else (THINK_OPENER, THINK_CLOSER)
-        tag = next((tag for tag in tags if bare.startswith(tag)), None)
-        if len(lead) <= _MAX_LEADING_SPACE:
-            if tag is not None:
-                self._drop(lead + tag)
-                self._at = len(lead) + len(tag)
-                self._thinks, self._gap = tag == THINK_OPENER, "after_thinking"
-            elif not final and any(tag.startswith(bare) for tag in tags):
-                return False
+        self._state = self._read_prose
+        if len(lead) > _MAX_LEADING_SPACE:
+            return True
+        tags = self._marks.standing(bare, openers_only=self._thinks)
+        if tags is not None:
+            mark = tags.opener if bare.startswith(tags.opener) else tags.closer
+            self._at = len(lead)
+            self._pass_mark(tags, mark, lead)
+        elif not final and self._marks.may_begin(bare, openers_only=self._thinks):
+            self._state = self._read_beginning
+            return False
+        return True
+
+    def _pass_mark(self, tags: ThinkingTags, mark: str, lead: str = "") -> None:
+        """Thinking begins or ends with the mark that stands here."""
+        begins = mark == tags.opener
+        # A closer that closes nothing separates nothing either.
+        if begins or self._thinks or lead or self._gap is not None:
+            self._begin_gap("after_thinking")
+        self._flush_prose()
+        self._thinks, self._tags = begins, tags if begins else None
+        self._drop(lead + mark)
+        self._at += len(mark)
+        self._state = self._read_header if begins and tags.header else self._read_prose
+
+    def _read_header(self, final: bool) -> bool:
+        """Behind the opener of thinking: a line that names it."""
+        header = "" if self._tags is None else self._tags.header
+        if self._text.startswith(header, self._at):
+            self._drop(header)
+            self._at += len(header)
+        elif not final and header.startswith(self._text[self._at :]):
+            return False
         self._state = self._read_prose
         return True
 
@@ -201,8 +223,9 @@ class Detector:
             return False
         if self._markers() is not markers:
             return True  # What was said ended the beginning of the answer, and with it some openers.
-        if self._thinks and self._text.startswith(THINK_CLOSER, place):
-            self._stop_thinking()
+        mark = self._standing_mark()
+        if mark:
+            self._pass_mark(self._marks.of(mark), mark)
             return True
         begun = self._begun_call(found[1], final)
         if begun is None:
@@ -216,14 +239,34 @@ class Detector:
             self._open_call(*begun)
         return True
 
-    def _begun_call(self, whole: bool, final: bool) -> tuple[Syntax, int] | Literal[False] | None:
+    def _standing_mark(self) -> str:
+        """The mark of thinking that stands here, if one does."""
+        return next((mark for mark in self._current_marks() if self._text.startswith(mark, self._at)), "")
+
+    def _begun_call(self, whole: bool, final: bool) -> tuple[Form, int] | Literal[False] | None:
         """What begins at the marker that stands here, if anything; None to wait for more."""
-        may_close = self._thinks and not whole and not final and THINK_CLOSER.startswith(self._text[self._at :])
-        if may_close:
-            return None
-        if self._quoting.quotes and self._text[self._at] != "`":
-            return False
-        return self._current_openers().decide(self._text, self._at, final=final)
+        openers = self._current_openers()
+        is_fence = self._text[self._at] == "`"
+        if self._quoting.quotes if not is_fence else not self._quoting.may_open_fence:
+            begun = None if self._may_be_mark(whole, final) else False
+        elif not whole and not final:
+            begun = None
+        else:
+            begun = openers.decide(self._text, self._at, final=final)
+        if begun is False and self._on_note is not None:
+            self._note_mention(openers, quoted=self._quoting.quotes and not is_fence)
+        return begun
+
+    def _may_be_mark(self, whole: bool, final: bool) -> bool:
+        """A mark of thinking may be beginning here; those count in quotes too."""
+        begun = self._text[self._at :]
+        return not whole and not final and any(mark.startswith(begun) for mark in self._current_marks())
+
+    def _note_mention(self, openers: Openers, *, quoted: bool) -> None:
+        standing = openers.standing(self._text, self._at)
+        if standing and self._on_note is not None:
+            why = "it is quoted, in a code fence or in backticks" if quoted else "what follows is no call in this form"
+            self._on_note(self._text[self._at : self._at + 60], f"{', '.join(standing)}: {why}")
 
     def _say(self, text: str) -> None:
         """Pass text or thinking on, except for white space whose fate is not known yet."""
@@ -264,21 +307,15 @@ class Detector:
         self._gap = gap
         self._quoting = Quoting()
 
-    # Thinking and its end
-
-    def _stop_thinking(self) -> None:
-        self._begin_gap("after_thinking")
-        self._thinks = False
-        self._drop(THINK_CLOSER)
-        self._at += len(THINK_CLOSER)
-
     def _read_tentative(self, final: bool) -> bool:
         """A call inside thinking: only the end of the thinking, or of the answer, says which it was."""
-        found = _CLOSES_THINKING.search(self._text, self._at)
+        found = self._marks.closing(self._tags).search(self._text, self._at)
         place = len(self._text) if found is None else found[0]
         self._tentative.append(self._text[self._at : place])
         self._at = place
         if found is not None and found[1]:
+            if self._on_note is not None:
+                self._on_note("".join(self._tentative)[:60], "it stands inside thinking that is closed later")
             self._say(self._taken_tentative())
             self._state = self._read_prose
             return True
@@ -298,70 +335,31 @@ class Detector:
 
     # Calls
 
-    def _open_call(self, syntax: Syntax, begins: int) -> None:
+    def _open_call(self, form: Form, begins: int) -> None:
         self._begin_gap("after_call")
-        boundary = Markers((*syntax.closers, *self._openers.markers.literals))
-        call = _Call(syntax, boundary, syntax.scanner(boundary), self._text[self._at : begins])
+        if form not in self._boundaries:
+            self._boundaries[form] = boundary_of(form, self._selection)
+        watch = None if self._deltas is None else self._deltas.watch(form)
+        call = OpenCall(form, self._boundaries[form], self._text[self._at : begins], watch)
         self._at = begins
-        self._state = partial(self._read_body, call)
+        self._state = partial(self._read_call, call)
 
-    def _read_body(self, call: _Call, final: bool) -> bool:
-        """The body of a call up to where its structure ends."""
-        room = self._at + MAX_CALL_CHARACTERS - call.length
-        window = self._text if len(self._text) < room else self._text[:room]
-        verdict, place = call.scanner.scan(window, self._at)
-        call.take(window[self._at : place])
-        self._at = place
-        if verdict is Verdict.COMPLETE:
-            return self._body_ended(call)
-        if verdict is Verdict.BROKEN:
-            if any(self._text.startswith(closer, place) for closer in call.syntax.closers):
-                return self._body_ended(call)
-            return self._give_up(call, INTERRUPTED)
-        if len(window) == room:
-            return self._give_up(call, f"the call is longer than {MAX_CALL_CHARACTERS} characters", rest=window[place:])
-        if not final:
-            return False
-        if call.scanner.may_end():
-            return self._body_ended(call)
-        return self._give_up(call, CUT_OFF, rest=window[place:])
-
-    def _body_ended(self, call: _Call) -> bool:
-        if call.syntax.closers or call.syntax.another:
-            self._state = partial(self._read_ending, call)
-        else:
-            call.end_part("")
+    def _read_call(self, call: OpenCall, final: bool) -> bool:
+        self._at, over = call.advance(self._text, self._at, final=final)
+        if over:
             self._settle(call)
-        return True
+        return over
 
-    def _read_ending(self, call: _Call, final: bool) -> bool:
-        """Behind a body: its closer, one more body, or nothing that belongs to the call."""
-        ending = find_ending(call.syntax, self._text, self._at, final=final)
-        if ending is None:
-            return False
-        call.end_part(self._text[self._at : ending.at])
-        self._at = ending.at
-        if ending.another:
-            call.scanner = call.syntax.scanner(call.boundary)
-            self._state = partial(self._read_body, call)
-        else:
-            self._settle(call)
-        return True
-
-    def _give_up(self, call: _Call, rule: str, rest: str = "") -> bool:
-        """The current part has no end of its own."""
-        call.take(rest)
-        self._at += len(rest)
-        call.end_part("", unended=rule)
-        self._settle(call)
-        return True
-
-    def _settle(self, call: _Call) -> None:
+    def _settle(self, call: OpenCall) -> None:
         """Read the parts of a call that is over, and go back to text."""
         self._state = self._read_prose
         for index, part in enumerate(call.parts):
-            outcome = settle(part, call.syntax, self._catalogue, self if self._cuts < MAX_CUTS else None)
-            self._pieces.append(Piece(outcome.raw, outcome.events))
+            outcome = settle(part, call.form, self._catalogue, self if self._cuts < MAX_CUTS else None)
+            if any(isinstance(event, Text) for event in outcome.events):
+                self._say(outcome.raw)
+            else:
+                self._flush_prose()
+                self._pieces.append(Piece(outcome.raw, outcome.events))
             if outcome.rest is not None:
                 # What stands behind a cut is read again, as text.
                 self._cuts += 1
@@ -371,9 +369,9 @@ class Detector:
 
     # What a cut asks about the text behind it (settling.RestReader)
 
-    def next_call(self, text: str) -> int | None:
-        """Where in ``text`` a call begins."""
-        return self._openers.next_call(text)
+    def next_call(self, text: str, start: int) -> int | None:
+        """Where in ``text`` a call begins, from ``start`` on."""
+        return self._openers.next_call(text, start)
 
     def only_calls(self, text: str) -> bool:
         """Whether ``text`` is complete calls and white space to its end."""

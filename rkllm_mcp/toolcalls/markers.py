@@ -7,7 +7,8 @@ third value that ``re`` does not have: "not yet, the text ends inside it". Nothi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cached_property, lru_cache
 
 # White space between the parts of a call, with the byte order mark that some tokenizers leave. It is bounded so that
 # what waits for a decision stays short whatever the model writes.
@@ -39,26 +40,49 @@ class Markers:
     def __init__(self, literals: Iterable[str]) -> None:
         self.literals = tuple(sorted(set(literals), key=lambda text: (-len(text), text)))
         self.first_characters = frozenset(text[0] for text in self.literals)
-        self._pattern = _NOTHING
-        if self.literals:
-            whole = "|".join(re.escape(text) for text in self.literals)
-            # The first character is demanded, or every end of a text would be the beginning of a marker.
-            begun = "|".join(
-                f"{re.escape(text[0])}{_beginning(literal(text[1:-1]))}" for text in self.literals if len(text) > 1
-            )
-            self._pattern = re.compile(f"(?P<whole>{whole})|{begun}" if begun else f"(?P<whole>{whole})")
+        self._pattern = _search_pattern(self.literals)
+
+    @property
+    def first(self) -> Callable[[str], object]:
+        """``search`` from the beginning on for those who only ask whether there is anything: None for nothing."""
+        return self._pattern.search
 
     def search(self, text: str, start: int) -> tuple[int, bool] | None:
         """The first place from ``start`` on where a literal stands (True) or the text ends inside one (False)."""
         found = self._pattern.search(text, start)
-        return None if found is None else (found.start(), found.lastgroup == "whole")
+        return None if found is None else (found.start(), found.lastindex is not None)
 
     def at(self, text: str, start: int) -> bool | None:
-        """Whether a literal stands exactly at ``start``; None when the text ends inside one."""
+        """Whether a literal stands exactly at ``start``; None when the text ends where one may go on."""
         found = self._pattern.match(text, start)
         if found is None:
             return False
-        return True if found.lastgroup == "whole" else None
+        return True if found.lastindex is not None else None
+
+
+# An answer needs a handful of these, the next answer the same ones; making one takes a millisecond.
+@lru_cache(maxsize=256)
+def _search_pattern(literals: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile(_tree(literals, is_root=True)) if literals else _NOTHING
+
+
+def _tree(literals: Iterable[str], *, is_root: bool = False) -> str:
+    """A pattern that branches where the literals differ, so that many of them cost hardly more than one.
+
+    An empty group marks the end of a literal; a match without any ended with the text, where a literal may go on.
+    """
+    branches: dict[str, list[str]] = {}
+    for text in literals:
+        branches.setdefault(text[:1], []).append(text[1:])
+    is_end = branches.pop("", None) is not None
+    patterns = [f"{re.escape(first)}(?:{_tree(rest)})" for first, rest in branches.items()]
+    # Longer literals come first, also those of which only the beginning is there yet. The first character is demanded,
+    # or every end of a text would begin a marker.
+    if branches and not is_root:
+        patterns.append(r"\Z")
+    if is_end:
+        patterns.append("()")
+    return "|".join(patterns)
 
 
 class Shape:
@@ -70,8 +94,16 @@ class Shape:
     """
 
     def __init__(self, *atoms: str) -> None:
-        self._whole = re.compile("".join(atoms))
-        self._begun = re.compile(_beginning(atoms))
+        self._atoms = atoms
+
+    # Compiled when first asked: there are hundreds of shapes, and an answer meets few of them.
+    @cached_property
+    def _whole(self) -> re.Pattern[str]:
+        return re.compile("".join(self._atoms))
+
+    @cached_property
+    def _begun(self) -> re.Pattern[str]:
+        return re.compile(_beginning(self._atoms))
 
     def match(self, text: str, start: int) -> int | None:
         """Where the shape that stands at ``start`` ends."""

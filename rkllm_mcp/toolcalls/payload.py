@@ -8,22 +8,29 @@ broken, the tool's signature, "Call again". Nothing here knows markers or stream
 from __future__ import annotations
 
 import difflib
+import keyword
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from rkllm_mcp.events import ToolCallDetected, ToolCallFailed
 from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.toolcalls.form import Form
 from rkllm_mcp.toolcalls.repair import UnreadableError, read_value
 from rkllm_mcp.toolcalls.schema import MismatchError, conform, shown
 from rkllm_mcp.toolcalls.spelling import SpelledCall
-from rkllm_mcp.toolcalls.syntax import Syntax
 
 # A reason goes into the prompt of a model with a few thousand tokens of context.
 _MAX_NAMES = 12
 _MAX_SIGNATURE = 240
 # A call names its tool early; a failed one of any length is not searched whole for every tool.
 _NAME_IS_WITHIN = 4096
+# Where an example has the name; ``[TOOL_CALL]`` is a marker.
+_WORDLY = re.compile(r"\w")
+# Elements under which a model puts all arguments as one object.
+_WRAPPERS = frozenset({"arguments", "parameters", "properties"})
+_TOOL = re.compile(r"\bTOOL\b")
 
 
 class RefusedError(Exception):
@@ -46,6 +53,10 @@ class Catalogue:
     def __bool__(self) -> bool:
         return bool(self._names)
 
+    def tool(self, name: str) -> ToolSpec | None:
+        """The tool that is called by ``name``."""
+        return self._names.get(name)
+
     def accept(self, call: SpelledCall, raw: str) -> ToolCallDetected:
         """The call under the tool's shown name, with the arguments the tool takes.
 
@@ -67,11 +78,11 @@ class Catalogue:
         return ToolCallDetected(tool.name, arguments, raw, repaired=call.repaired or misplaced)
 
     def named_in(self, text: str) -> ToolSpec | None:
-        """The tool whose name stands first in quotes near the beginning of ``text``."""
+        """The tool whose name stands first near the beginning of ``text``, as a word."""
         text = text[:_NAME_IS_WITHIN]
-        places = [(text.find(f"{quote}{name}{quote}"), name) for name in self._names for quote in "\"'"]
-        found = min((place for place in places if place[0] >= 0), default=None)
-        return self._names[found[1]] if found else None
+        places = [(text.find(name), -len(name), name) for name in self._names]
+        found = min((place for place in places if place[0] >= 0 and _is_word(text, place[0], place[2])), default=None)
+        return self._names[found[2]] if found else None
 
     def _unknown(self, name: str) -> str:
         nearest = difflib.get_close_matches(name[:80], sorted(self._names), n=1, cutoff=0.6)
@@ -88,26 +99,34 @@ class Catalogue:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a body came to: its events, and whether nothing had to be guessed to read it."""
+    """What a body came to.
+
+    Args:
+        events: its calls, and calls that are none.
+        sure: nothing had to be guessed to read it.
+        named: it names a declared tool.
+    """
 
     events: tuple[ToolCallDetected | ToolCallFailed, ...]
     sure: bool
+    named: bool = True
 
 
-def judge(syntax: Syntax, body: str, raw: str, catalogue: Catalogue) -> Judgement:
+def judge(form: Form, body: str, raw: str, catalogue: Catalogue) -> Judgement:
     """The calls of one body, each as a call of a declared tool or as the reason why it is none.
 
     Args:
-        syntax: how the body is spelled.
+        form: how the body is spelled.
         body: the text between the markers.
         raw: the body with its markers. Where a body holds a list of calls, the first event carries it and the others
             carry nothing, so that the raw texts of all events, joined, are the text.
         catalogue: the declared tools.
     """
     try:
-        calls = syntax.read(body)
+        calls = form.read(body)
     except UnreadableError as error:
-        return Judgement((ToolCallFailed(raw, unreadable(str(error), body, syntax, catalogue)),), sure=False)
+        failed = ToolCallFailed(raw, unreadable(str(error), body, form, catalogue))
+        return Judgement((failed,), sure=False, named=catalogue.named_in(body) is not None)
     events: list[ToolCallDetected | ToolCallFailed] = []
     for call in calls:
         part = "" if events else raw
@@ -115,16 +134,17 @@ def judge(syntax: Syntax, body: str, raw: str, catalogue: Catalogue) -> Judgemen
             events.append(catalogue.accept(call, part))
         except RefusedError as refused:
             events.append(ToolCallFailed(part, str(refused)))
-    return Judgement(tuple(events), sure=not any(call.guessed for call in calls))
+    named = any(call.name in catalogue.names for call in calls)
+    return Judgement(tuple(events), sure=not any(call.guessed for call in calls), named=named)
 
 
-def unreadable(rule: str, body: str, syntax: Syntax, catalogue: Catalogue) -> str:
+def unreadable(rule: str, body: str, form: Form, catalogue: Catalogue) -> str:
     """The line for a call that cannot be read: the rule, the tool it seems to be for, the form."""
     meant = catalogue.named_in(body)
     if meant is None:
-        return f"{rule}. Call again in exactly this form: {syntax.example}"
-    form = syntax.example.replace("TOOL", meant.name)
-    return f"{rule}. Call again: {signature(meant)}, in exactly this form: {form}"
+        return f"{rule}. Call again in exactly this form: {_one_line(form.example)}"
+    example = _TOOL.sub(lambda _: meant.name, _one_line(form.example))
+    return f"{rule}. Call again: {signature(meant)}, in exactly this form: {example}"
 
 
 def signature(tool: ToolSpec) -> str:
@@ -163,6 +183,11 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
+def _is_word(text: str, place: int, word: str) -> bool:
+    before, behind = text[place - 1 : place], text[place + len(word) : place + len(word) + 1]
+    return not _WORDLY.match(before) and not _WORDLY.match(behind)
+
+
 def _arguments(call: SpelledCall, tool: ToolSpec) -> tuple[dict[str, Any], bool]:
     """The call's arguments as an object, whatever the model wrapped them in, and whether they stood elsewhere."""
     value = call.arguments
@@ -174,7 +199,35 @@ def _arguments(call: SpelledCall, tool: ToolSpec) -> tuple[dict[str, Any], bool]
         return _beside_the_name(call, tool), bool(call.rest)
     if not isinstance(value, dict):
         raise MismatchError("", "must be a JSON object", shown(value))
-    return cast("dict[str, Any]", value), False
+    return _with_tools_names(cast("dict[str, Any]", value), call, tool)
+
+
+def _with_tools_names(value: dict[str, Any], call: SpelledCall, tool: ToolSpec) -> tuple[dict[str, Any], bool]:
+    """The arguments under the names the tool has for them, and whether they were not written so."""
+    properties = _mapping(tool.input_schema.get("properties"))
+    if call.as_text and len(value) == 1:
+        (key, text), *_ = value.items()
+        if key in _WRAPPERS and key not in properties and isinstance(text, str) and text.lstrip().startswith("{"):
+            inner = _decoded(text)
+            return (cast("dict[str, Any]", inner), True) if isinstance(inner, dict) else (value, False)
+    renamed = {_tools_name(key, properties): item for key, item in value.items()}
+    if not call.positional:
+        return renamed, renamed.keys() != value.keys()
+    free = [key for key in properties if key not in renamed]
+    # One value can only be meant for the first argument that is left; several in order for all that are.
+    if not free or (len(call.positional) > 1 and len(free) != len(call.positional)):
+        raise MismatchError("", "must be given by name", shown(list(call.positional)))
+    return {**renamed, **dict(zip(free, call.positional, strict=False))}, True
+
+
+def _tools_name(key: str, properties: Mapping[str, Any]) -> str:
+    """The property that ``key`` means: Python's words cannot be keywords, and some models quote in tags."""
+    if key in properties:
+        return key
+    for bare in (key[:-1] if keyword.iskeyword(key[:-1]) and key.endswith("_") else "", key.strip("\"'")):
+        if bare in properties:
+            return bare
+    return key
 
 
 def _decoded(text: str) -> Any:

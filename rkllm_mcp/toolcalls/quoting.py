@@ -38,6 +38,11 @@ class Quoting:
         """Whether what comes next is quoted."""
         return self._last == "`" or self._fence_after_line() > 0
 
+    @property
+    def may_open_fence(self) -> bool:
+        """Whether a fence that comes next would open one: no other is open, and only white space precedes it."""
+        return not self._line.strip() and self._fence_after_line() == 0
+
     def _extend(self, text: str) -> None:
         if len(self._line) < _LINE_CHARACTERS:
             self._line += text[: _LINE_CHARACTERS - len(self._line)]

@@ -12,7 +12,7 @@ import re
 from enum import Enum
 from typing import Protocol
 
-from rkllm_mcp.toolcalls.markers import SPACE, Markers, Shape, literal
+from rkllm_mcp.toolcalls.markers import Markers
 
 
 class Verdict(Enum):
@@ -106,137 +106,25 @@ class JsonScanner:
         return False
 
 
-ARGUMENT_TAGS = ("argument", "parameter", "arg")
-"""How the element of one argument may be called; the first is the project's, the others are what models drift to."""
-
-_HEAD_STOPS = re.compile(r"[\"'>]")
-_CALL_END = Shape(*literal("</tool_call"), SPACE, ">")
-_CDATA = Shape(*literal("<![CDATA["))
-_ARGUMENT_OPENS = {tag: Shape(*literal(f"<{tag}"), r"[\s/>]") for tag in ARGUMENT_TAGS}
-_ARGUMENT_CLOSES = {tag: Shape(*literal(f"</{tag}"), SPACE, ">") for tag in ARGUMENT_TAGS}
-# A value may hold the text of its own closing tag; the real one is followed by the next argument or by the call's end.
-_VALUE_ENDS = {
-    tag: (
-        Shape(*literal(f"</{tag}"), SPACE, ">", SPACE, *literal("</tool_call")),
-        Shape(*literal(f"</{tag}"), SPACE, ">", SPACE, *literal(f"<{tag}"), r"[\s/>]"),
-    )
-    for tag in ARGUMENT_TAGS
-}
-
-Span = tuple[int, int]
-
-
-class XmlScanner:
-    """Follows one call of the project's XML style, from behind ``<tool_call`` to behind its end.
-
-    ``head`` and ``arguments`` hold the places of the attributes and of each argument's attributes and value. They are
-    right when the scanner was given the whole body in one piece, as the reader does.
-    """
+class NamedJsonScanner:
+    """Follows one JSON object behind a head that names the tool: ``get_weather[ARGS]{…}``."""
 
     def __init__(self, boundary: Markers) -> None:
         self._boundary = boundary
-        self._state = self._in_head
-        self._quote = ""
-        self._slash = False
-        self._tag = ""
-        self._nested = 0
-        self._begin = 0
-        self._argument_head: Span = (0, 0)
-        self.head: Span = (0, 0)
-        self.arguments: list[tuple[Span, Span]] = []
+        self._json: JsonScanner | None = None
 
     def scan(self, text: str, start: int) -> tuple[Verdict, int]:
         """Go on at ``start``."""
-        at = start
-        while True:
-            verdict, went_to = self._state(text, at)
-            if verdict is not None:
-                return verdict, went_to
-            at = went_to
+        if self._json is None:
+            brace = text.find("{", start)
+            marker = self._boundary.search(text, start)
+            if marker is not None and not 0 <= brace < marker[0]:
+                return (Verdict.BROKEN if marker[1] else Verdict.MORE), marker[0]
+            if brace < 0:
+                return Verdict.MORE, len(text)
+            self._json, start = JsonScanner(self._boundary), brace
+        return self._json.scan(text, start)
 
     def may_end(self) -> bool:
-        """Never: without its closing tag nobody knows whether another argument was to come."""
-        return False
-
-    # Each state returns (None, place) to go on, or a verdict.
-
-    def _in_head(self, text: str, at: int) -> tuple[Verdict | None, int]:
-        while at < len(text):
-            if self._quote:
-                closing = text.find(self._quote, at)
-                if closing < 0:
-                    break
-                self._quote, self._slash, at = "", False, closing + 1
-                continue
-            found = _HEAD_STOPS.search(text, at)
-            if found is None:
-                self._slash = text[-1] == "/"
-                break
-            slash = text[found.start() - 1] == "/" if found.start() > at else self._slash
-            at = found.end()
-            if found.group() == ">":
-                return self._head_ended(at, slash)
-            self._quote = found.group()
-        return Verdict.MORE, len(text)
-
-    def _head_ended(self, at: int, self_closing: bool) -> tuple[Verdict | None, int]:
-        span = (self._begin, at - 1 - self_closing)
-        self._slash = False
-        if self._tag:
-            self._argument_head = span
-            if not self_closing:
-                self._state, self._begin, self._nested = self._in_value, at, 0
-                return None, at
-            self.arguments.append((span, (at, at)))
-        else:
-            self.head = span
-            if self_closing:
-                return Verdict.COMPLETE, at
-        self._state = self._between
-        return None, at
-
-    def _between(self, text: str, at: int) -> tuple[Verdict | None, int]:
-        at = text.find("<", at)
-        if at < 0:
-            return Verdict.MORE, len(text)
-        ended = _CALL_END.match(text, at)
-        if ended is not None:
-            return Verdict.COMPLETE, ended
-        for tag, opens in _ARGUMENT_OPENS.items():
-            if opens.match(text, at) is not None:
-                self._tag, self._state, self._begin = tag, self._in_head, at + len(tag) + 1
-                return None, self._begin
-        if self._boundary.at(text, at):
-            return Verdict.BROKEN, at
-        waiting = (_CALL_END, *_ARGUMENT_OPENS.values(), self._boundary)
-        return (Verdict.MORE, at) if any(thing.at(text, at) is None for thing in waiting) else (None, at + 1)
-
-    def _in_value(self, text: str, at: int) -> tuple[Verdict | None, int]:
-        at = text.find("<", at)
-        if at < 0:
-            return Verdict.MORE, len(text)
-        ends, opens, closes = _VALUE_ENDS[self._tag], _ARGUMENT_OPENS[self._tag], _ARGUMENT_CLOSES[self._tag]
-        if _CDATA.match(text, at):
-            self._state = self._in_cdata
-            return None, at + 1
-        if opens.match(text, at):
-            self._nested += 1
-            return None, at + 1
-        closed = closes.match(text, at)
-        if closed is not None and self._nested:
-            self._nested -= 1
-            return None, closed
-        if closed is not None and any(end.match(text, at) for end in ends):
-            self.arguments.append((self._argument_head, (self._begin, at)))
-            self._state = self._between
-            return None, closed
-        waiting = (_CDATA, opens, closes, *(() if self._nested else ends))
-        return (Verdict.MORE, at) if any(thing.at(text, at) is None for thing in waiting) else (None, at + 1)
-
-    def _in_cdata(self, text: str, at: int) -> tuple[Verdict | None, int]:
-        end = text.find("]]>", at)
-        if end < 0:
-            # The last two characters may be the beginning of the end.
-            return Verdict.MORE, max(at, len(text) - 2)
-        self._state = self._in_value
-        return None, end + 3
+        """Only the last bracket is missing, and what it holds was closed."""
+        return self._json is not None and self._json.may_end()

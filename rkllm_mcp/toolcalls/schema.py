@@ -5,6 +5,11 @@ nothing else is converted. Checked are types, required and forbidden keys, ``enu
 ``properties``, ``items``, ``anyOf``, ``oneOf``, ``allOf`` and local ``$ref``; limits, patterns and formats are the
 server's to check. A schema that makes no sense is read as one that allows anything. Nothing here knows how a call is
 written.
+
+Bare text, of styles written in tags, says nothing about its type. Where the schema knows the argument it is as typed
+and takes the schema's type; ``null`` is null, unless the argument is required and cannot be null; where no schema knows
+the argument the text is the JSON number, boolean, list or object it looks like, and else text without the white space
+around it.
 """
 
 from __future__ import annotations
@@ -13,9 +18,9 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
-from rkllm_mcp.toolcalls.repair import UnreadableError, read_value
+from rkllm_mcp.toolcalls.repair import UnreadableError, plain, read_value
 
 Schema = Mapping[str, Any]
 
@@ -149,10 +154,37 @@ def _conform_object(value: dict[str, Any], schema: Schema, place: _Place) -> dic
         if key not in properties and rest is False and not schema.get("patternProperties"):
             raise MismatchError(place.at(f".{key}").path, "does not exist")
         inner = _as_schema(properties.get(key, rest))
+        if place.as_text and isinstance(item, str):
+            required_here = key in required and not _allows_null(inner, place)
+            if not required_here and _is_null(item):
+                result[key] = None
+                continue
+            if key not in properties and not _types(_resolved(inner, place)):
+                item = _inferred(item)
         if item is None and key not in required and not _allows_null(inner, place):
             continue  # An optional argument spelled null was not given: nothing else can be meant.
         result[key] = _conform(item, inner, place.at(f".{key}"))
     return result
+
+
+def _is_null(text: str) -> bool:
+    # A long text is not null, and need not be copied to see it.
+    return len(text) <= 64 and text.strip().lower() == "null"
+
+
+def _inferred(text: str) -> Any:
+    """Bare text that no schema describes: the JSON value it is, or the text without white space around it."""
+    text = text.strip()
+    try:
+        value = plain(json.loads(text, parse_constant=_no_constant), 0)
+    except (ValueError, RecursionError, UnreadableError):
+        return text
+    # Quotes around bare text are part of it: who writes a style without quotes means them.
+    return text if isinstance(value, str) else value
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
 
 
 def _allows_null(schema: Schema, place: _Place) -> bool:

@@ -1,222 +1,164 @@
-"""How models write a tool call: one declaration for each syntax.
+"""How families of models write tool calls: names for sets of forms.
 
-A declaration says what opens a call and what must follow for it to be one, which scanner finds the end of its body,
-what may close it, and which reader says what calls it spells. The detector executes the table and knows no syntax; a
-new family of models is a new entry here. Openers that clash (``<tool_call>`` and ``<tool_call name=``, ``[TOOL_CALL]``
-and ``[TOOL_CALLS]``) are told apart by what follows them.
+The names are what ``model.toml`` and ``--syntax`` use. A family that was trained on one form also drifts to others, so
+a syntax may have several; ``thinking`` says how its models mark what they think. A new family is a new entry here.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Literal
 
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.toolcalls.markers import SPACE, Markers, Shape, literal
-from rkllm_mcp.toolcalls.scan import JsonScanner, Scanner, XmlScanner
-from rkllm_mcp.toolcalls.spelling import SpelledCall, read_json_calls, read_xml_calls
-
-# Brackets too many and white space between a body and its closer.
-_EXTRA = r"[\s}\]]{0,72}"
-_EXTRA_RUN = re.compile(_EXTRA)
-
-Confirmation = Callable[[str, frozenset[str]], "bool | None"]
-"""Given what follows an opener and the declared names: it is a call, it is none, or (None) more has to be seen."""
+from rkllm_mcp.toolcalls import forms, forms_tags
+from rkllm_mcp.toolcalls.form import TOOL_NAME, Form
+from rkllm_mcp.toolcalls.markers import Markers
+from rkllm_mcp.toolcalls.thinking import THINKING, ThinkingTags
 
 
 @dataclass(frozen=True)
 class Syntax:
-    """One way of writing calls.
+    """How one family writes calls.
 
     Args:
         name: what configuration and ``--syntax`` call it.
-        openers: texts that may begin a call.
-        confirm: whether what follows an opener makes it a call; asked with at most ``CONFIRM_CHARACTERS`` of it.
-        scanner: makes the scanner of one body, given the markers that no body can hold outside strings and values.
-        read: the calls a body spells.
-        example: the form in a line, for a model that got it wrong.
-        closers: texts that may follow the body and belong to the call; none where the body's own structure ends it.
-        another: what begins a further body before the closer.
-        gives_up: where a call whose structure never ends may be cut: a closer that stands like an end, not like a
-            quotation. The match is the closer.
-        only_first: a call only where the answer begins, for forms that have no marker of their own.
+        forms: its forms; of two with the same opener the first is asked first.
+        thinking: how it marks thinking; a name of ``THINKING``.
+        bare_anywhere: its bare forms are calls anywhere in an answer, for families that have no marker and are known to
+            write a sentence before the call; elsewhere they are calls only where the answer begins.
     """
 
     name: str
-    openers: tuple[str, ...]
-    confirm: Confirmation
-    scanner: Callable[[Markers], Scanner]
-    read: Callable[[str], tuple[SpelledCall, ...]]
-    example: str
-    closers: tuple[str, ...] = ()
-    another: Shape | None = None
-    gives_up: re.Pattern[str] = re.compile(r"(?!)")
-    only_first: bool = False
-
-    @cached_property
-    def closer_shapes(self) -> tuple[Shape, ...]:
-        """The closers as they may follow a body: behind white space, brackets too many, the end of a code fence."""
-        return tuple(
-            Shape(_EXTRA, *fence, SPACE, *literal(closer)) for closer in self.closers for fence in ((), literal("```"))
-        )
+    forms: tuple[Form, ...]
+    thinking: str = "think"
+    bare_anywhere: bool = False
 
 
-# More than every confirmation below may need: three stretches of white space, a fence and a name.
-CONFIRM_CHARACTERS = 512
+def _table(*syntaxes: Syntax) -> dict[str, Syntax]:
+    return {syntax.name: syntax for syntax in syntaxes}
 
 
-def followed_by(*shapes: Shape) -> Confirmation:
-    """A confirmation by any of several shapes, whatever the declared names."""
-
-    def confirm(text: str, _names: frozenset[str]) -> bool | None:
-        verdicts = [shape.at(text, 0) for shape in shapes]
-        return True if True in verdicts else None if None in verdicts else False
-
-    return confirm
-
-
-_FENCE = (*literal("```"), r"[a-zA-Z]{0,10}")
-# A key in any quotes or none. What else may follow a brace (``{json}``, ``{...}``) is somebody explaining the form.
-_OBJECT = (
-    (r"\{", SPACE, "[\"'“”{}]"),
-    (r"\{", SPACE, r"[A-Za-z_]", r"\w{0,31}", SPACE, "[:=\"']"),
-)
-_JSON_FOLLOWS = followed_by(
-    *(
-        Shape(SPACE, *fence, SPACE, *bracket, *begun)
-        for fence in ((), _FENCE)
-        for bracket in ((), (r"\[", SPACE))
-        for begun in _OBJECT
-    )
-)
-_ANOTHER_OBJECT = Shape(SPACE, "[,;]?", SPACE, r"\{")
-_JSON_FORM = '{"name": "TOOL", "arguments": {…}}'
-
-
-def _json_between(name: str, opener: str, *closers: str) -> Syntax:
-    """A syntax of JSON objects between two markers."""
-    return Syntax(
-        name=name,
-        openers=(opener,),
-        confirm=_JSON_FOLLOWS,
-        scanner=JsonScanner,
-        read=read_json_calls,
-        example=f"{opener}{_JSON_FORM}{closers[0]}",
-        closers=closers,
-        another=_ANOTHER_OBJECT,
-        # Behind a bracket a closer ends the call; anywhere else in an open string it may be quoted text.
-        gives_up=re.compile(r"(?<=[}\]])\s{0,64}(" + "|".join(re.escape(closer) for closer in closers) + ")"),
-    )
-
-
-SYNTAXES: dict[str, Syntax] = {
-    syntax.name: syntax
-    for syntax in (
-        _json_between("project_json", "[TOOL_CALL]", "[END_TOOL_CALL]", "[/TOOL_CALL]"),
-        Syntax(
-            name="project_xml",
-            openers=("<tool_call",),
-            confirm=followed_by(Shape(r"\s", SPACE, r"[A-Za-z_]", r"[\w-]{0,31}", SPACE, "=", SPACE, "[\"'\\w]")),
-            scanner=XmlScanner,
-            read=read_xml_calls,
-            example='<tool_call name="TOOL"><argument name="KEY">VALUE</argument></tool_call>',
-            # Behind a tag, or before the end or another call; between words of a value it may be quoted text.
-            gives_up=re.compile(
-                r"(?<=>)\s{0,64}</tool_call\s{0,64}>|</tool_call\s{0,64}>(?=\s{0,64}(?:\Z|<tool_call\s))"
-            ),
+SYNTAXES: dict[str, Syntax] = _table(
+    Syntax("project_json", (forms.PROJECT_JSON,)),
+    Syntax("project_xml", (forms_tags.PROJECT_XML,)),
+    Syntax("hermes", (forms.HERMES,)),
+    Syntax("granite4_hermes", (forms.HERMES,)),
+    Syntax("qwen25_coder", (forms.HERMES, forms.QWEN_DRIFT, forms.JSON_FENCE, forms.BARE_JSON)),
+    Syntax("qwen3_xml", (forms_tags.QWEN3_XML, forms_tags.QWEN3_UNWRAPPED)),
+    Syntax("smollm3_python", (forms.CODE_TAG,)),
+    Syntax("llama3_json", (forms.LLAMA3_TAG, forms.LLAMA3_BUILTIN, forms.BARE_JSON), bare_anywhere=True),
+    Syntax("functionary_v31", (forms.FUNCTION_JSON,)),
+    Syntax("pythonic_list", (forms.PYTHON_LIST, forms.PYTHON_START), bare_anywhere=True),
+    Syntax("llama4_pythonic", (forms.PYTHON_START, forms.PYTHON_LIST), bare_anywhere=True),
+    Syntax(
+        "gemma3",
+        (
+            forms.TOOL_CODE,
+            forms.PYTHON_TAG,
+            forms.PYTHON_FENCE,
+            forms.JSON_FENCE,
+            forms.PYTHON_LIST,
+            forms.PYTHON_CALLS,
+            forms.BARE_JSON,
         ),
-        _json_between("hermes", "<tool_call>", "</tool_call>"),
-    )
-}
-"""Every syntax, in the order in which openers that clash are asked."""
+    ),
+    Syntax("functiongemma", (forms.FUNCTIONGEMMA, forms.GEMMA_UNMARKED)),
+    Syntax("gemma4", (forms.GEMMA4, forms.GEMMA_UNMARKED), thinking="gemma4"),
+    Syntax("internlm2", (forms.INTERNLM2,)),
+    Syntax("minicpm3", (forms.TOOL_CALL_START,), thinking="minicpm3"),
+    Syntax("minicpm5_xml", (forms_tags.MINICPM5,)),
+    Syntax("deepseek_r1", (forms.DEEPSEEK, forms.DEEPSEEK_ASCII, forms.PYTHON_CALLS)),
+    Syntax("deepseek_r1_ascii", (forms.DEEPSEEK_ASCII, forms.DEEPSEEK)),
+    Syntax("deepseek_v31", (forms.DEEPSEEK,)),
+    Syntax("rwkv7", (forms.RWKV7, forms.HERMES, forms.JSON_FENCE)),
+    Syntax("chatglm3", (forms.CHATGLM3,)),
+    Syntax("glm4_xml", (forms_tags.GLM4,)),
+    Syntax("phi4mini_functools", (forms.FUNCTOOLS, forms.GRANITE3)),
+    Syntax("firefunction", (forms.FUNCTOOLS,)),
+    Syntax("mistral_json", (forms.MISTRAL_JSON, forms.MISTRAL_ARGS), thinking="mistral"),
+    Syntax("mistral_args", (forms.MISTRAL_ARGS, forms.MISTRAL_JSON), thinking="mistral"),
+    Syntax("lfm2", (forms.TOOL_CALL_START, forms.PYTHON_LIST, forms.JSON_LIST)),
+    Syntax("olmo3", (forms.FUNCTION_CALLS,)),
+    Syntax("granite3", (forms.GRANITE3, forms.HERMES)),
+    Syntax("granite20b", (forms.GRANITE20B,)),
+    Syntax("jamba", (forms.TOOL_CALLS_TAG,)),
+    Syntax("hunyuan_a13b", (forms.TOOL_CALLS_TAG,)),
+    Syntax("apriel", (forms.TOOL_CALLS_TAG,), thinking="apriel"),
+    Syntax("nemotron_toolcall_list", (forms.TOOLCALL_TAG,)),
+    Syntax("apertus", (forms.APERTUS,)),
+    Syntax("seed_oss", (forms_tags.SEED_OSS,), thinking="seed"),
+    Syntax("minimax_m2", (forms_tags.MINIMAX_M2,)),
+    Syntax(
+        "xlam_json",
+        (forms.HERMES, forms.MISTRAL_JSON, forms.JSON_FENCE, forms.JSON_LIST, forms.BARE_JSON),
+        bare_anywhere=True,
+    ),
+    Syntax("json_list", (forms.JSON_LIST, forms.JSON_FENCE)),
+    Syntax("bare_json", (forms.BARE_JSON,)),
+)
+"""Every syntax by its name."""
+
+DEFAULT_FORMS: tuple[Form, ...] = tuple(
+    form
+    for form in dict.fromkeys(form for syntax in SYNTAXES.values() for form in syntax.forms)
+    if form not in {forms.PYTHON_CALLS, forms.PYTHON_FENCE, forms.CODE_TAG, forms.CHATGLM3}
+)
+"""What a model that nobody described may write: every form that has a marker, since a marker costs nothing until it is
+written, and the bare ones where an answer begins. Left out is what an answer about programming may begin with as well.
+"""
 
 
-def chosen_syntaxes(names: Sequence[str | Syntax] | None) -> tuple[Syntax, ...]:
-    """The syntaxes of these names, all of them for None; a declaration stands for itself.
+@dataclass(frozen=True)
+class Selection:
+    """The forms and tags a detector works with.
+
+    Args:
+        anywhere: forms that are looked for in the whole answer.
+        first: forms that are looked for where the answer begins; ``anywhere`` among them.
+        thinking: how thinking may be marked.
+    """
+
+    anywhere: tuple[Form, ...]
+    first: tuple[Form, ...]
+    thinking: tuple[ThinkingTags, ...]
+
+
+def chosen(names: Sequence[str | Syntax] | None) -> Selection:
+    """What is looked for under these names, ``DEFAULT_FORMS`` for None; a declaration stands for itself.
 
     Raises:
         UsageError: there is no syntax of a name.
     """
     if names is None:
-        return tuple(SYNTAXES.values())
+        marked = tuple(form for form in DEFAULT_FORMS if not form.bare)
+        return Selection(marked, DEFAULT_FORMS, tuple(tags.at_the_beginning() for tags in THINKING.values()))
     unknown = [name for name in names if isinstance(name, str) and name not in SYNTAXES]
     if unknown:
         raise UsageError(f"unknown syntax '{unknown[0]}'; choose from {', '.join(SYNTAXES)}")
-    return tuple(SYNTAXES[name] if isinstance(name, str) else name for name in names)
+    syntaxes = [SYNTAXES[name] if isinstance(name, str) else name for name in names]
+    anywhere = (form for each in syntaxes for form in each.forms if not form.bare or each.bare_anywhere)
+    return Selection(
+        tuple(dict.fromkeys(anywhere)),
+        tuple(dict.fromkeys(form for each in syntaxes for form in each.forms)),
+        tuple(THINKING[name] for name in dict.fromkeys(("think", *(syntax.thinking for syntax in syntaxes)))),
+    )
 
 
-class Openers:
-    """The one place where the beginnings of calls are told apart.
-
-    Args:
-        syntaxes: the enabled syntaxes, first asked first.
-        names: the names calls may be made under.
-    """
-
-    def __init__(self, syntaxes: Sequence[Syntax], names: frozenset[str]) -> None:
-        self._pairs = [(syntax, opener) for syntax in syntaxes for opener in syntax.openers]
-        self._names = names
-        self.markers = Markers(opener for _, opener in self._pairs)
-
-    def decide(self, text: str, start: int, *, final: bool) -> tuple[Syntax, int] | Literal[False] | None:
-        """What the opener at ``start`` begins.
-
-        Args:
-            text: the text so far.
-            start: where an opener stands or begins.
-            final: nothing will follow.
-
-        Returns:
-            The syntax and where its body begins; False when no call begins here; None when more has to be seen.
-        """
-        for syntax, opener in self._pairs:
-            begins = start + len(opener)
-            verdict: bool | None = False
-            if text.startswith(opener, start):
-                verdict = syntax.confirm(text[begins : begins + CONFIRM_CHARACTERS], self._names)
-            elif opener.startswith(text[start:begins]):
-                verdict = None
-            if verdict:
-                return syntax, begins
-            if verdict is None and not final:
-                return None
-        return False
-
-    def next_call(self, text: str) -> int | None:
-        """Where in ``text`` a call begins, nothing following it."""
-        found = self.markers.search(text, 0)
-        while found is not None and not self.decide(text, found[0], final=True):
-            found = self.markers.search(text, found[0] + 1)
-        return None if found is None else found[0]
+def boundary_of(form: Form, selection: Selection) -> Markers:
+    """What cannot stand in a body of ``form`` outside strings and values: its closers, and the openers of calls."""
+    openers = (text for other in selection.anywhere if not (other.bare or other.fenced) for text in other.openers)
+    # A fence may stand around a body, inside the markers.
+    return Markers((*(closer for closer in form.closers if closer[0] != "`"), *openers))
 
 
-@dataclass(frozen=True)
-class Ending:
-    """What follows a body.
+def marker_texts(names: Sequence[str]) -> tuple[str, ...]:
+    """The openers and closers of these syntaxes and of their thinking: what has to survive in the generated text.
 
     Args:
-        at: where the call, or this part of it, ends.
-        another: a further body begins there.
+        names: names of ``SYNTAXES``. For families whose markers are special tokens the runtime has to be told not to
+            leave those out (``skip_special_token``), or their text has to be put back.
     """
-
-    at: int
-    another: bool = False
-
-
-def find_ending(syntax: Syntax, text: str, start: int, *, final: bool) -> Ending | None:
-    """What follows the body that ends at ``start``; None when more has to be seen."""
-    closers, another = syntax.closer_shapes, syntax.another
-    if any(shape.at(text, start) is None for shape in (*closers, *((another,) if another else ()))):
-        # An answer that ends inside a closer ended there; half a closer is nothing to show.
-        return Ending(len(text)) if final else None
-    for shape in closers:
-        end = shape.match(text, start)
-        if end is not None:
-            return Ending(end)
-    if another and another.match(text, start) is not None:
-        return Ending(text.index("{", start), another=True)
-    run = _EXTRA_RUN.match(text, start)
-    return Ending(start + len(run.group().rstrip() if run else ""))
+    selection = chosen(names)
+    texts = [text for form in selection.first for text in (*form.openers, *form.closers) if not form.bare]
+    texts += [text for tags in selection.thinking for text in (tags.opener, tags.closer)]
+    return tuple(dict.fromkeys(text for text in texts if TOOL_NAME not in text))

@@ -99,10 +99,15 @@ def events_of(
     return outcomes[0]
 
 
-def told(text: str, thinking: ThinkingMode = "off", tools: Sequence[ToolSpec] = TOOLS) -> list[object]:
+def told(
+    text: str,
+    thinking: ThinkingMode = "off",
+    tools: Sequence[ToolSpec] = TOOLS,
+    syntaxes: Sequence[str | Syntax] | None = None,
+) -> list[object]:
     """The events in short: texts as they are, calls as (name, arguments), failures as ('failed', raw)."""
     short: list[object] = []
-    for event in events_of(text, tools, thinking=thinking):
+    for event in events_of(text, tools, syntaxes, thinking):
         if isinstance(event, ToolCallDetected):
             short.append((event.name, dict(event.arguments)))
         elif isinstance(event, ToolCallFailed):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,24 +9,27 @@ from types import FrameType
 
 import pytest
 
+from rkllm_mcp.toolcalls.deltas import ToolCallDelta
 from rkllm_mcp.toolcalls.detector import Detector
+from rkllm_mcp.toolcalls.form import Form
 from rkllm_mcp.toolcalls.markers import Markers
-from rkllm_mcp.toolcalls.scan import JsonScanner, Scanner, Verdict, XmlScanner
+from rkllm_mcp.toolcalls.scan import Scanner, Verdict
 from rkllm_mcp.toolcalls.spelling import SpelledCall
 from rkllm_mcp.toolcalls.syntax import SYNTAXES, Syntax
+from tests.toolcalls.samples import SAMPLES, SAVE
 from tests.toolcalls.streams import TOOLS, ThinkingMode
 
 
 class _Counted:
-    """A syntax whose scanner counts the characters it is given and whose reader counts the bodies."""
+    """A syntax whose scanners count the characters they are given and whose readers count the bodies."""
 
     def __init__(self, name: str) -> None:
         self.characters = 0
         self.bodies = 0
-        self._original = SYNTAXES[name]
-        self.syntax: Syntax = replace(self._original, scanner=self._scanner, read=self._read)
+        original = SYNTAXES[name]
+        self.syntax = replace(original, forms=tuple(self._counting(form) for form in original.forms))
 
-    def _scanner(self, boundary: Markers) -> Scanner:
+    def _counting(self, form: Form) -> Form:
         counted = self
 
         class Counting:
@@ -42,39 +44,30 @@ class _Counted:
             def may_end(self) -> bool:
                 return self.inner.may_end()
 
-        return Counting(XmlScanner(boundary) if self._original.name == "project_xml" else JsonScanner(boundary))
+        def scanner(boundary: Markers) -> Scanner:
+            return Counting(form.scanner(boundary))
 
-    def _read(self, body: str) -> tuple[SpelledCall, ...]:
-        self.bodies += 1
-        return self._original.read(body)
+        def read(body: str) -> tuple[SpelledCall, ...]:
+            counted.bodies += 1
+            return form.read(body)
 
-
-VALUE = 'a < b [1] {"k": 2} </tool_cal </argumen <tool_call> \\ 東京\n'
-
-
-def _answer(name: str, calls: int, repeats: int) -> str:
-    value = VALUE * repeats
-    if name == "project_xml":
-        one = (
-            f'<tool_call name="write_note"><argument name="title">t</argument><argument name="body">{value}</argument>'
-        )
-        return f"{one}</tool_call>\n" * calls
-    arguments = {"title": "t", "body": value}
-    body = json.dumps({"name": "write_note", "arguments": arguments}, ensure_ascii=False)
-    opener, closer = ("<tool_call>", "</tool_call>") if name == "hermes" else ("[TOOL_CALL]", "[END_TOOL_CALL]")
-    return f"{opener}{body}{closer}\n" * calls
+        return replace(form, scanner=scanner, read=read)
 
 
-@pytest.mark.parametrize("name", list(SYNTAXES))
+VALUE = 'a < b [1] {"k": 2} </tool_cal </argumen </p > <tool_call> \\ \' 東京\n'
+
+
+@pytest.mark.parametrize("name", SAMPLES)
 def test_every_character_of_a_call_is_examined_a_bounded_number_of_times_and_every_body_read_once(name: str) -> None:
-    for calls, repeats in ((1, 20), (1, 400), (40, 10)):
-        counted = _Counted(name)
-        text = _answer(name, calls, repeats)
-        detector = Detector(TOOLS, [counted.syntax])
+    syntax, write = SAMPLES[name]
+    for repeats in (20, 400):
+        counted = _Counted(syntax)
+        text = write(VALUE * repeats)
+        detector = Detector((SAVE,), [counted.syntax])
         for character in text:
             detector.feed(character)
         detector.finish()
-        assert counted.bodies == calls
+        assert counted.bodies == 1
         # What may begin a marker is given again until it is decided, so a little more than once each.
         assert counted.characters <= 4 * len(text)
 
@@ -94,33 +87,69 @@ def _functions_called(run: Callable[[], object]) -> int:
     return count
 
 
+def _assert_grows_like_the_text(run: Callable[[int], object]) -> None:
+    run(5)  # The first detector fills the cache of compiled patterns.
+    run(40)
+    small = _functions_called(lambda: run(40))
+    large = _functions_called(lambda: run(400))
+    assert large <= 11 * small
+
+
 STREAMS: dict[str, tuple[ThinkingMode, Callable[[int], str]]] = {
     "prose": ("auto", lambda size: ("It is < 3 [m/s], 晴れ。 " * size)[: size * 10]),
     "prose with backticks": ("off", lambda size: "```\n`x`\n" * size),
+    "code": ("off", lambda size: 'for (i) { a[i] = f({x: [1]}); } <b>{{ y }}</b> d = {"k": [{}]}\n' * size),
     "white space": ("off", lambda size: " \n" * size * 5),
-    "half markers": ("auto", lambda size: "<tool_cal [TOOL_CAL </thin " * size),
-    "mentions": ("off", lambda size: "<tool_call> [TOOL_CALL] <tool_call x " * size),
+    "half markers": ("auto", lambda size: "<tool_cal [TOOL_CAL </thin <|tool_call [{ functool call: " * size),
+    "mentions": ("off", lambda size: "<tool_call> [TOOL_CALL] <tool_call x <|tool_call|> functools[ " * size),
     "thinking": ("open", lambda size: "Well, < and [ and so on. " * size),
     "a tentative call": ("open", lambda size: '<tool_call>{"name": "' + "x</thin " * size),
     "an open string": ("off", lambda size: '<tool_call>{"name": "' + "x y </tool_call> " * size),
+    "an open value": ("off", lambda size: "<function=get_time>\n<parameter=zone>" + "x </parameter> y </p " * size),
+    "an open Python string": ("off", lambda size: "<|tool_call_start|>[get_time(zone='" + 'x "y" ]) ' * size),
+    "an open delimiter": ("off", lambda size: '<|tool_call>call:get_time{zone:<|"|>' + "x }<tool_call|> <| " * size),
     "brackets": ("off", lambda size: "<tool_call>" + '{"' + '": [{"' * size),
+    "Python brackets": ("off", lambda size: "<function_calls>f(" + "[({" * size),
     "closers too many": ("off", lambda size: '<tool_call>{"name": "get_time"}' + "} ]" * size),
+    "objects": ("off", lambda size: '<tool_call>{"name": "get_time"}' + '\n{"name": "get_time"}' * size),
 }
 
 
+@pytest.mark.parametrize("syntaxes", [None, list(SYNTAXES), ["hermes"]], ids=["default", "every", "hermes"])
 @pytest.mark.parametrize(("mode", "make"), STREAMS.values(), ids=STREAMS.keys())
-def test_ten_times_the_text_costs_ten_times_the_function_calls(mode: ThinkingMode, make: Callable[[int], str]) -> None:
-    def run(text: str) -> int:
-        detector = Detector(TOOLS, thinking=mode)
-        return _functions_called(lambda: [detector.feed(text[at : at + 4]) for at in range(0, len(text), 4)])
+def test_ten_times_the_text_costs_ten_times_the_function_calls(
+    mode: ThinkingMode, make: Callable[[int], str], syntaxes: list[str | Syntax] | None
+) -> None:
+    def run(size: int) -> None:
+        text = make(size)
+        detector = Detector(TOOLS, syntaxes, thinking=mode)
+        for at in range(0, len(text), 4):
+            detector.feed(text[at : at + 4])
 
-    run(make(5))  # The first detector fills the cache of compiled patterns.
-    small, large = run(make(40)), run(make(400))
-    assert large <= 11 * small
+    _assert_grows_like_the_text(run)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_call_ten_times_as_long_costs_ten_times_the_function_calls_with_its_arguments_told(name: str) -> None:
+    syntax, write = SAMPLES[name]
+
+    def run(size: int) -> None:
+        text = write(VALUE * size)
+        told: list[ToolCallDelta] = []
+        detector = Detector((SAVE,), [syntax], on_delta=told.append)
+        for at in range(0, len(text), 4):
+            detector.feed(text[at : at + 4])
+        detector.finish()
+        assert told
+
+    _assert_grows_like_the_text(run)
 
 
 def test_nothing_grows_with_the_answer_but_the_open_call() -> None:
     detector = Detector(TOOLS)
-    for _ in range(2000):
-        detector.feed("word <b> [x] `c`\n")
-    assert max(len(str(value)) for value in vars(detector).values()) < 4000
+    sizes: list[int] = []
+    for _ in range(2):
+        for _ in range(1000):
+            detector.feed("word <b> [x] `c` {y}\n")
+        sizes.append(sum(len(str(value)) for value in vars(detector).values()))
+    assert sizes[0] == sizes[1]

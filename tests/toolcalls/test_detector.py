@@ -193,9 +193,6 @@ MENTIONS = {
     "a placeholder": "Write <tool_call>{json}</tool_call> or <tool_call>{...}</tool_call>.",
     "prose in the tags": "<tool_call>not valid json</tool_call>",
     "a list that cannot be calls": "[TOOL_CALL]\n[1, 2]\n[END_TOOL_CALL]",
-    "Mistral's marker": '[TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "Tokyo"}}]',
-    "a longer tag": '<tool_calls>{"name": "get_weather"}</tool_calls>',
-    "Qwen3-Coder's form, which is not enabled": "<tool_call>\n<function=get_weather>\n</function>\n</tool_call>",
     "a code fence": f"Like so:\n```xml\n{HERMES}\n```\nThat is all.",
     "a longer fence around a fence": f"````\n```\n{HERMES}\n```\n````\n",
     "a fence that never closes": f"```\n{HERMES}",
@@ -212,6 +209,20 @@ MENTIONS = {
 @pytest.mark.parametrize("text", MENTIONS.values(), ids=MENTIONS.keys())
 def test_a_marker_that_is_only_mentioned_is_text(text: str) -> None:
     assert told(text) == ([text] if text else [])
+
+
+OTHER_SYNTAXES = {
+    "Mistral's marker": '[TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "Tokyo"}}]',
+    "a longer tag": '<tool_calls>{"name": "get_weather"}</tool_calls>',
+    "Qwen3-Coder's form, which is not enabled": "<tool_call>\n<function=get_weather>\n</function>\n</tool_call>",
+    "a bare object": '{"name": "get_weather", "arguments": {"city": "Tokyo"}}',
+    "a bare list": '[get_weather(city="Tokyo")]',
+}
+
+
+@pytest.mark.parametrize("text", OTHER_SYNTAXES.values(), ids=OTHER_SYNTAXES.keys())
+def test_a_form_that_is_not_looked_for_is_text(text: str) -> None:
+    assert events_of(text, syntaxes=["hermes", "project_json", "project_xml"]) == [Text(text)]
 
 
 def test_a_call_behind_a_closed_fence_is_a_call() -> None:
@@ -266,7 +277,7 @@ def test_a_call_is_told_in_the_feed_that_brings_its_closer() -> None:
 
 def test_text_that_cannot_become_a_marker_comes_out_in_the_feed_that_brought_it() -> None:
     text = "a < b, c <t, x[0] [T [TOOL <tool <tool_cat> <tool_call>x <tool_call-> `<` [END_TOOL_CALL] ですね。"
-    detector = Detector(TOOLS)
+    detector = Detector(TOOLS, ["project_json", "project_xml", "hermes"])
     shown = ""
     for count, character in enumerate(text, 1):
         shown += "".join(event.text for event in detector.feed(character) if isinstance(event, Text))

@@ -9,6 +9,7 @@ import pytest
 from rkllm_mcp.events import ToolCallDetected, ToolCallFailed
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.toolcalls.detector import Piece, ThinkingMode
+from tests.fuzz.fuzz_detector import check
 from tests.toolcalls.streams import TOOLS, chopped, merged, pieces_of
 
 FRAGMENTS = (
@@ -87,3 +88,10 @@ def test_any_text_without_tools_and_thinking_is_one_text() -> None:
         text = _soup(random.Random(seed))
         (piece,) = _check(text, "off", seed, ())
         assert piece.raw == text
+
+
+def test_the_fuzz_target_holds_for_random_bytes_and_for_calls() -> None:
+    for seed in range(300):
+        rng = random.Random(seed)
+        data = bytes(rng.randrange(256) for _ in range(3)) + _damaged(rng).encode("utf-8", "surrogatepass")
+        check(data if seed % 3 else rng.randbytes(40))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.toolcalls.forms import HERMES
 from rkllm_mcp.toolcalls.payload import Catalogue, judge, signature
-from rkllm_mcp.toolcalls.syntax import SYNTAXES
 from tests.toolcalls.streams import TOOLS, WEATHER
-
-HERMES = SYNTAXES["hermes"]
 
 
 def _reason(body: str, tools: tuple[ToolSpec, ...] = TOOLS) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rkllm_mcp.events import Text, ToolCallDetected, ToolCallFailed
-from rkllm_mcp.toolcalls.detector import MAX_CALL_CHARACTERS, MAX_CUTS
+from rkllm_mcp.toolcalls.calls import MAX_CALL_CHARACTERS
+from rkllm_mcp.toolcalls.detector import MAX_CUTS
 from tests.toolcalls.streams import events_of, merged, pieces_of, told
 
 TOKYO = ("get_weather", {"city": "Tokyo"})
@@ -44,7 +45,7 @@ FAILURES = {
     ),
     "text beside the arguments": (
         '<tool_call name="get_weather">Tokyo<argument name="city">T</argument></tool_call>',
-        "outside <argument>",
+        "outside <argument…>",
     ),
     "arguments that are no object": ('<tool_call>{"name": "get_time", "arguments": "soon"}</tool_call>', "JSON object"),
 }

@@ -1,74 +1,32 @@
-"""A new family of models is a declaration: two are made here that the detector has never heard of."""
+"""The table of syntaxes; a new family of models is a declaration, and one is made here that nobody has heard of."""
 
 from __future__ import annotations
 
-import ast
 import re
 
 import pytest
 
+from rkllm_mcp.errors import UsageError
 from rkllm_mcp.events import Text, ToolCallDetected
+from rkllm_mcp.toolcalls.confirmation import followed_by
+from rkllm_mcp.toolcalls.form import Form
+from rkllm_mcp.toolcalls.forms import PYTHON_LIST
 from rkllm_mcp.toolcalls.markers import SPACE, Markers, Shape, literal
-from rkllm_mcp.toolcalls.scan import JsonScanner, Scanner, Verdict
-from rkllm_mcp.toolcalls.spelling import SpelledCall, read_json_calls
-from rkllm_mcp.toolcalls.syntax import SYNTAXES, Syntax, followed_by
+from rkllm_mcp.toolcalls.scan import NamedJsonScanner
+from rkllm_mcp.toolcalls.spelling import read_named_json
+from rkllm_mcp.toolcalls.syntax import DEFAULT_FORMS, SYNTAXES, Syntax, chosen, marker_texts
 from tests.toolcalls.streams import events_of, merged, pieces_of
 
-
-def _read_python(body: str) -> tuple[SpelledCall, ...]:
-    tree = ast.parse("[" + body, mode="eval").body
-    assert isinstance(tree, ast.List)
-    calls = [call for call in tree.elts if isinstance(call, ast.Call)]
-    return tuple(
-        SpelledCall(ast.unparse(call.func), {word.arg: ast.literal_eval(word.value) for word in call.keywords})
-        for call in calls
-    )
-
-
-def _names_a_tool(text: str, names: frozenset[str]) -> bool | None:
-    name = re.match(r"\s*([A-Za-z_]\w*)?(\()?", text)
-    if name is None or (name.group(1) is None and text.strip()):
-        return False
-    if name.group(2) is None:
-        return None if name.end() == len(text) else False
-    return name.group(1) in names
-
-
-class _AfterBracket:
-    """The scanner of a list whose opening bracket was the opener."""
-
-    def __init__(self, boundary: Markers) -> None:
-        self._inner = JsonScanner(boundary)
-        self._inner.scan("[", 0)
-
-    def scan(self, text: str, start: int) -> tuple[Verdict, int]:
-        return self._inner.scan(text, start)
-
-    def may_end(self) -> bool:
-        return False
-
-
-def _scanner(boundary: Markers) -> Scanner:
-    return _AfterBracket(boundary)
-
-
-PYTHONIC = Syntax(
-    name="pythonic",
-    openers=("[",),
-    confirm=_names_a_tool,
-    scanner=_scanner,
-    read=_read_python,
-    example='[TOOL(KEY="VALUE")]',
-    only_first=True,
+ARROW = Form(
+    name="arrow",
+    openers=("=>",),
+    confirm=followed_by(Shape(SPACE, r"[a-z]", r"[a-z_]{0,40}", SPACE, r"\{")),
+    scanner=NamedJsonScanner,
+    read=read_named_json,
+    example="=>TOOL{…};",
+    closers=(";",),
 )
-MISTRAL = Syntax(
-    name="mistral_json",
-    openers=("[TOOL_CALLS]",),
-    confirm=followed_by(Shape(SPACE, r"\[", SPACE, r"\{")),
-    scanner=JsonScanner,
-    read=read_json_calls,
-    example='[TOOL_CALLS] [{"name": "TOOL", "arguments": {…}}]',
-)
+FAMILY = Syntax("arrow", (ARROW,))
 
 
 def _calls(text: str, syntaxes: list[str | Syntax]) -> list[tuple[str, object]]:
@@ -79,8 +37,16 @@ def _calls(text: str, syntaxes: list[str | Syntax]) -> list[tuple[str, object]]:
     ]
 
 
+def test_a_family_nobody_has_heard_of_is_one_declaration() -> None:
+    assert _calls('So =>get_time{"zone": "};"}; a => b', [FAMILY]) == [("get_time", {"zone": "};"})]
+    assert events_of("a => b, x=", syntaxes=[FAMILY]) == [Text("a => b, x=")]
+
+
+BARE = Syntax("bare", (PYTHON_LIST,))
+
+
 def test_a_form_without_a_marker_is_a_call_only_where_the_answer_begins_and_names_a_tool() -> None:
-    syntaxes: list[str | Syntax] = ["hermes", PYTHONIC]
+    syntaxes: list[str | Syntax] = ["hermes", BARE]
     both: list[tuple[str, object]] = [("get_time", {"zone": "a]b"}), ("get_time", {})]
     assert _calls("\n[get_time(zone='a]b'), get_time()] ok", syntaxes) == both
     assert _calls("So: [get_time()]", syntaxes) == []
@@ -88,36 +54,82 @@ def test_a_form_without_a_marker_is_a_call_only_where_the_answer_begins_and_name
     assert events_of("[1, 2] and [", syntaxes=syntaxes) == [Text("[1, 2] and [")]
 
 
+def test_of_a_family_that_has_no_marker_a_bare_form_is_a_call_anywhere_but_in_quotes() -> None:
+    assert _calls("So: [get_time()]", ["pythonic_list"]) == [("get_time", {})]
+    assert _calls('So: {"name": "get_time", "parameters": {}} ok', ["llama3_json"]) == [("get_time", {})]
+    assert _calls("So: `[get_time()]` or\n```\n[get_time()]\n```", ["pythonic_list"]) == []
+
+
 def test_a_form_without_a_marker_is_a_call_right_behind_thinking() -> None:
     for chunks in ("<think>x</think>\n[get_time()]", ["<think>x</think>\n[get_time()]"]):
         events = merged(
-            event for piece in pieces_of(chunks, syntaxes=[PYTHONIC], thinking="auto") for event in piece.events
+            event for piece in pieces_of(chunks, syntaxes=[BARE], thinking="auto") for event in piece.events
         )
         assert isinstance(events[-1], ToolCallDetected)
 
 
+CLASHES = {
+    "hermes": '<tool_call>{"name": "get_time", "arguments": {"zone": "x"}}</tool_call>',
+    "qwen3_xml": "<tool_call>\n<function=get_time>\n<parameter=zone>\nx\n</parameter>\n</function>\n</tool_call>",
+    "qwen3 unwrapped": "<function=get_time>\n<parameter=zone>\nx\n</parameter>\n</function>\n</tool_call>",
+    "functionary_v31": '<function=get_time>{"zone": "x"}</function>',
+    "minicpm5_xml": '<function name="get_time"><param name="zone">x</param></function>',
+    "glm4_xml": "<tool_call>get_time\n<arg_key>zone</arg_key>\n<arg_value>x</arg_value>\n</tool_call>",
+    "gemma3 in tags": "<tool_call>get_time(zone='x')</tool_call>",
+    "project_xml": '<tool_call name="get_time"><argument name="zone">x</argument></tool_call>',
+    "project_json": '[TOOL_CALL]{"name": "get_time", "arguments": {"zone": "x"}}[END_TOOL_CALL]',
+    "mistral_json": '[TOOL_CALLS] [{"name": "get_time", "arguments": {"zone": "x"}}]',
+    "mistral_args": '[TOOL_CALLS]get_time[ARGS]{"zone": "x"}',
+    "granite3": '<|tool_call|> [{"name": "get_time", "arguments": {"zone": "x"}}]',
+    "gemma4": '<|tool_call>call:get_time{zone:<|"|>x<|"|>}<tool_call|>',
+    "lfm2": "<|tool_call_start|>[get_time(zone='x')]<|tool_call_end|>",
+    "minicpm3": "<|tool_call_start|>\n```python\nget_time(zone='x')\n```\n<|tool_call_end|>",
+    "granite20b": '<function_call> {"name": "get_time", "arguments": {"zone": "x"}}',
+    "olmo3": "<function_calls>get_time(zone='x')</function_calls>",
+    "llama3_json": '<|python_tag|>{"name": "get_time", "parameters": {"zone": "x"}}',
+    "llama3's built-in": '<|python_tag|>get_time(zone="x")',
+}
+
+
 def test_markers_of_which_one_begins_like_the_other_are_told_apart() -> None:
-    text = (
-        '[TOOL_CALL]{"name": "get_time"}[END_TOOL_CALL][TOOL_CALLS] [{"name": "get_time", "arguments": {"zone": "x"}}]'
-        '<tool_call name="get_time"/><tool_call>{"name": "get_time"}</tool_call>'
-    )
-    every: list[tuple[str, object]] = [
-        ("get_time", {}),
-        ("get_time", {"zone": "x"}),
-        ("get_time", {}),
-        ("get_time", {}),
-    ]
-    assert _calls(text, [*SYNTAXES, MISTRAL]) == every
-    assert _calls(text, [MISTRAL, *reversed(SYNTAXES)]) == every
-    assert _calls(text, [MISTRAL]) == [("get_time", {"zone": "x"})]
+    every = list(CLASHES.values())
+    for syntaxes in (list(SYNTAXES), list(reversed(SYNTAXES)), None):
+        for order in (every, every[::-1]):
+            events = [event for piece in pieces_of(["\n".join(order)], syntaxes=syntaxes) for event in piece.events]
+            calls = [event for event in events if isinstance(event, ToolCallDetected)]
+            assert [(call.name, call.arguments) for call in calls] == [("get_time", {"zone": "x"})] * len(CLASHES)
+            assert [call.raw for call in calls] == order
 
 
 @pytest.mark.parametrize("name", list(SYNTAXES))
 def test_every_example_is_a_call_in_its_own_syntax(name: str) -> None:
-    example = SYNTAXES[name].example.replace("TOOL", "anything", 9 if name == "project_xml" else 0)
-    if name != "project_xml":
-        example = example.replace('"TOOL"', '"anything"').replace("{…}", "{}")
-    assert [call for call, _ in _calls(example, [name])] == ["anything"]
+    for form in SYNTAXES[name].forms:
+        # What the placeholders stand for: a tool, an argument of it, an object of arguments.
+        example = re.sub(r"\bTOOL\b", "anything", form.example)
+        example = example.replace("{…}", "{}").replace("KEY", "k").replace("VALUE", "v")
+        if form.read is read_named_json:
+            assert "{}" in example
+        calls = _calls(example, [Syntax("one", (form,))])
+        assert [call for call, _ in calls] == ["anything"], (form.name, example)
+
+
+def test_what_a_model_nobody_described_may_write_is_every_marker_and_bare_forms_at_the_beginning() -> None:
+    marked = {form.name for syntax in SYNTAXES.values() for form in syntax.forms if not form.bare}
+    assert {form.name for form in chosen(None).anywhere} == marked - {"code_tag"}
+    assert {form.name for form in chosen(None).first} == {form.name for form in DEFAULT_FORMS}
+
+
+def test_the_markers_of_a_syntax_are_known_to_who_has_to_keep_them_in_the_text() -> None:
+    assert marker_texts(["gemma4"]) == (
+        "<|tool_call>",
+        "<tool_call|>",
+        "<think>",
+        "</think>",
+        "<|channel>",
+        "<channel|>",
+    )
+    with pytest.raises(UsageError, match="hermes"):
+        marker_texts(["nobody"])
 
 
 def test_a_shape_knows_its_own_beginnings() -> None:

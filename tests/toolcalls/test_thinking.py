@@ -80,6 +80,70 @@ def test_thinking_is_told_apart(mode: ThinkingMode, text: str, expected: list[ob
     assert told(text, thinking=mode) == expected
 
 
+FAMILIES: dict[str, tuple[str, ThinkingMode, str, list[object]]] = {
+    "Gemma 4's channel": ("gemma4", "auto", "<|channel>thought\nHm.<channel|>Yes.", [("thinking", "Hm."), "Yes."]),
+    "Gemma 4's channel without its header": (
+        "gemma4",
+        "auto",
+        "<|channel>Hm.<channel|>Yes.",
+        [("thinking", "Hm."), "Yes."],
+    ),
+    "Gemma 4 thinks twice": (
+        "gemma4",
+        "auto",
+        "<|channel>a<channel|>So <|channel>thought\nb<channel|>yes.",
+        [("thinking", "a"), "So ", ("thinking", "b"), "yes."],
+    ),
+    "Gemma 4's closer that closes nothing": ("gemma4", "auto", "Yes<channel|>.<channel|>", ["Yes."]),
+    "Gemma 4 opens twice": (
+        "gemma4",
+        "auto",
+        "<|channel><|channel>thought\n<channel|>Yes.",
+        [("thinking", "<|channel>thought\n"), "Yes."],
+    ),
+    "Gemma 4's prompt opened it": ("gemma4", "open", "Hm.<channel|>Yes.", [("thinking", "Hm."), "Yes."]),
+    "Gemma 4 calls inside thinking that never ends": (
+        "gemma4",
+        "auto",
+        '<|channel>thought\nHm. <|tool_call>call:get_weather{city:<|"|>Tokyo<|"|>}<tool_call|>',
+        [("thinking", "Hm. "), TOKYO],
+    ),
+    "MiniCPM3's tags": (
+        "minicpm3",
+        "auto",
+        "<|thought_start|>\nHm.\n<|thought_end|>\n<|tool_call_start|>\n```python\nget_weather(city='Tokyo')\n```\n<|tool_call_end|>",
+        [("thinking", "Hm.\n"), TOKYO],
+    ),
+    "MiniCPM3's prompt opened it": ("minicpm3", "open", "Hm.<|thought_end|>Yes.", [("thinking", "Hm."), "Yes."]),
+    "Mistral's brackets": ("mistral_args", "auto", "[THINK]Hm.[/THINK]Yes.", [("thinking", "Hm."), "Yes."]),
+    "Mistral's brackets in the middle": (
+        "mistral_args",
+        "auto",
+        "So [THINK]Hm.[/THINK]yes.",
+        ["So ", ("thinking", "Hm."), "yes."],
+    ),
+    "Mistral's prompt opened it": ("mistral_json", "open", "Hm.[/THINK]Yes.", [("thinking", "Hm."), "Yes."]),
+    "Seed's tags": ("seed_oss", "auto", "<seed:think>Hm.</seed:think>\nYes.", [("thinking", "Hm."), "Yes."]),
+    "Apriel's headings": ("apriel", "open", "Hm.\n[BEGIN FINAL RESPONSE]\nYes.", [("thinking", "Hm.\n"), "Yes."]),
+    "another family's tags are text": ("hermes", "auto", "[THINK]Hm.[/THINK]Yes.", ["[THINK]Hm.[/THINK]Yes."]),
+    "the common tags count in every family": (
+        "gemma4",
+        "auto",
+        "<think>Hm.</think>Yes.",
+        [("thinking", "Hm."), "Yes."],
+    ),
+}
+
+
+@pytest.mark.parametrize(("syntax", "mode", "text", "expected"), FAMILIES.values(), ids=FAMILIES.keys())
+def test_thinking_is_recognised_by_family(syntax: str, mode: ThinkingMode, text: str, expected: list[object]) -> None:
+    assert told(text, thinking=mode, syntaxes=[syntax]) == expected
+
+
+def test_of_an_unknown_model_only_the_beginning_of_an_answer_is_thinking() -> None:
+    assert told("[THINK]Hm.[/THINK]Use [THINK] so.", thinking="auto") == [("thinking", "Hm."), "Use [THINK] so."]
+
+
 def test_thinking_is_told_apart_without_tools_and_calls_in_it_are_not() -> None:
     assert told(f"<think>a {CALL}</think>\n{XML}", thinking="auto", tools=()) == [("thinking", f"a {CALL}"), XML]
 

@@ -1,0 +1,193 @@
+"""Where a call ends that is written like one in a program: ``[f(k='v')]``, ``f(k=1)``, ``call:f{k:<|"|>v<|"|>}``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from rkllm_mcp.toolcalls.markers import Markers
+from rkllm_mcp.toolcalls.scan import Verdict
+
+_STRING_STOPS = {'"': re.compile(r'["\\]'), "'": re.compile(r"['\\]")}
+
+
+class PythonScanner:
+    """Follows one call, or one list of calls, in Python's spelling by brackets and strings.
+
+    Args:
+        boundary: what can stand neither inside a value nor, outside strings, anywhere before its end.
+    """
+
+    def __init__(self, boundary: Markers) -> None:
+        self._boundary = boundary
+        self._stops = re.compile("[" + re.escape("".join(sorted(boundary.first_characters | set("{}[]()\"'")))) + "]")
+        self._depth = 0
+        self._quote = ""
+        self._escaped = False
+        self._inner_closed = False
+
+    def scan(self, text: str, start: int) -> tuple[Verdict, int]:
+        """Go on at ``start``."""
+        at = start
+        while at < len(text):
+            if self._quote:
+                went_to = self._in_string(text, at)
+                if went_to is None:
+                    return Verdict.MORE, at
+                at = went_to
+                continue
+            found = self._stops.search(text, at)
+            if found is None:
+                break
+            at = found.start()
+            if text[at] in self._boundary.first_characters:
+                marker = self._boundary.at(text, at)
+                if marker is not False:
+                    return (Verdict.BROKEN if marker else Verdict.MORE), at
+            if text[at] in _STRING_STOPS and self._depth:
+                quote = self._quote_at(text, at)
+                if quote is None:
+                    return Verdict.MORE, at
+                self._quote, self._inner_closed = quote, False
+                at += len(quote)
+                continue
+            at += 1
+            if self._meets(text[at - 1]):
+                return Verdict.COMPLETE, at
+        return Verdict.MORE, len(text)
+
+    def may_end(self) -> bool:
+        """Only the last bracket of a list is missing, and the call before it was closed."""
+        return not self._quote and self._depth == 1 and self._inner_closed
+
+    def _quote_at(self, text: str, at: int) -> str | None:
+        """The quote that opens a string here: one character or three; None when that is not clear yet."""
+        mark = text[at]
+        if text.startswith(mark * 3, at):
+            return mark * 3
+        return None if len(text) - at < 3 and text[at:] == mark * (len(text) - at) else mark
+
+    def _in_string(self, text: str, at: int) -> int | None:
+        if self._escaped:
+            self._escaped = False
+            return at + 1
+        found = _STRING_STOPS[self._quote[0]].search(text, at)
+        if found is None:
+            return len(text)
+        if found.group() == "\\":
+            self._escaped = True
+            return found.end()
+        if text.startswith(self._quote, found.start()):
+            at = found.start() + len(self._quote)
+            self._quote = ""
+            return at
+        if text[found.start() :].strip(self._quote[0]):
+            return found.end()
+        # Of three quotes the first may stand at the end of the text.
+        return found.start() if found.start() > at else None
+
+    def _meets(self, character: str) -> bool:
+        """Take one structural character; True when it ends the call."""
+        if character in "{[(":
+            self._depth += 1
+            self._inner_closed = False
+        elif character in "}])":
+            self._depth -= 1
+            self._inner_closed = self._depth == 1
+            return self._depth <= 0
+        return False
+
+
+class BraceScanner:
+    """Follows one call in Gemma's spelling: a name, and braces whose strings stand between delimiters.
+
+    Args:
+        delimiters: what stands at both ends of a string, such as ``<|"|>``.
+        boundary: what can stand neither inside a value nor, outside strings, anywhere before its end.
+    """
+
+    def __init__(self, delimiters: Sequence[str], boundary: Markers) -> None:
+        self._boundary = boundary
+        self._delimiters = Markers(delimiters)
+        self._closing = {mark: Markers((mark,)) for mark in delimiters}
+        self._stops = re.compile(r"[" + re.escape("".join(sorted(boundary.first_characters | set("{}[],:")))) + "]")
+        self._depth = 0
+        # Where a value begins, quotes mean strings; an apostrophe in the middle of one means nothing.
+        self._fresh = False
+        self._string = ""
+        self._escaped = False
+
+    def scan(self, text: str, start: int) -> tuple[Verdict, int]:
+        """Go on at ``start``."""
+        at = start
+        while at < len(text):
+            if self._string:
+                went_to = self._in_string(text, at)
+            elif self._fresh:
+                went_to = self._value_begins(text, at)
+            else:
+                found = self._stops.search(text, at)
+                if found is None:
+                    break
+                at = found.start()
+                if text[at] in self._boundary.first_characters:
+                    marker = self._boundary.at(text, at)
+                    if marker is not False:
+                        return (Verdict.BROKEN if marker else Verdict.MORE), at
+                went_to = at + 1
+                if self._meets(text[at]):
+                    return Verdict.COMPLETE, went_to
+            if went_to is None:
+                return Verdict.MORE, at
+            at = went_to
+        return Verdict.MORE, len(text)
+
+    def may_end(self) -> bool:
+        """Never: the brace that is missing may have been that of a longer value."""
+        return False
+
+    def _value_begins(self, text: str, at: int) -> int | None:
+        while at < len(text) and text[at].isspace():
+            at += 1
+        if at == len(text):
+            return at
+        found = self._delimiters.at(text, at)
+        if found is None:
+            return None
+        self._fresh = False
+        if found:
+            self._string = next(mark for mark in self._delimiters.literals if text.startswith(mark, at))
+        elif text[at] in "\"'":
+            self._string = text[at]
+        return at + len(self._string)
+
+    def _in_string(self, text: str, at: int) -> int | None:
+        if len(self._string) > 1:
+            closing = self._closing[self._string].search(text, at)
+            if closing is None:
+                return len(text)
+            place, whole = closing
+            if not whole:
+                return place if place > at else None
+            at, self._string = place + len(self._string), ""
+            return at
+        if self._escaped:
+            self._escaped = False
+            return at + 1
+        found = _STRING_STOPS[self._string].search(text, at)
+        if found is None:
+            return len(text)
+        if found.group() == "\\":
+            self._escaped = True
+        else:
+            self._string = ""
+        return found.end()
+
+    def _meets(self, character: str) -> bool:
+        if character in "{[":
+            self._depth += 1
+        elif character in "}]":
+            self._depth -= 1
+            return self._depth <= 0
+        self._fresh = character in "{[,:" and self._depth > 0
+        return False
