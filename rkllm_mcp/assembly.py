@@ -15,7 +15,8 @@ from rkllm_mcp.config.models import CARD_NAME, ModelFolder, choose_model
 from rkllm_mcp.config.servers import RemoteServer, ServerConfig, StdioServer
 from rkllm_mcp.errors import ModelNotFoundError
 from rkllm_mcp.generation import Sampling
-from rkllm_mcp.prompt.template import TEMPLATES, ChatTemplate
+from rkllm_mcp.prompt.families import TEMPLATES
+from rkllm_mcp.prompt.template import ChatTemplate
 from rkllm_mcp.prompt.vocabulary import Vocabulary
 from rkllm_mcp.providers.rkllm import ModelForm
 from rkllm_mcp.runtime.engine import EngineSettings
@@ -24,7 +25,7 @@ from rkllm_mcp.tools.servers import ServerSpec
 
 EMULATOR = "emulator"
 # Without their token these would be spelled out letter by letter, and the model would not see a turn begin.
-_CONTROL = re.compile(r"<\|\w+\|>")
+_CONTROL = re.compile(r"<[^<>\s]+>")
 _PLACEHOLDER = re.compile(r"\$\{[^}]*\}")
 _Value = TypeVar("_Value")
 
@@ -85,7 +86,8 @@ def model_form(config: Config, model: ModelFolder) -> ModelForm:
     """
     card = model.card
     base = TEMPLATES[card.template]
-    template = replace(base, stop=(*base.stop, *card.stop))
+    form = base.tool_form.listed_as(config.agent.tool_listing)
+    template = replace(base, stop=(*base.stop, *card.stop), tool_form=form)
     thinking = config.model.thinking or card.thinking
     return ModelForm(
         vocabulary=_vocabulary(model, template),
@@ -116,9 +118,10 @@ def _vocabulary(model: ModelFolder, template: ChatTemplate) -> Vocabulary:
             f"The tokenizer {model.tokenizer} cannot be read: {error}.",
             "Put the tokenizer.json of the original model there.",
         ) from None
-    turns = (template.system_opening, template.user_opening, template.assistant_opening)
+    beginning = template.head_form.beginning
+    turns = (beginning, template.system_opening, template.user_opening, template.assistant_opening)
     needed = (template.end_of_turn, *_CONTROL.findall("".join(turns)))
-    missing = next((name for name in needed if vocabulary.control_id(name) is None), None)
+    missing = next((name for name in needed if name and vocabulary.control_id(name) is None), None)
     if missing is not None:
         raise ModelNotFoundError(
             f"The tokenizer {model.tokenizer} has no token {missing}, which the model's template needs.",
@@ -129,7 +132,7 @@ def _vocabulary(model: ModelFolder, template: ChatTemplate) -> Vocabulary:
 
 def _thinking_mode(setting: str, template: ChatTemplate) -> ThinkingMode:
     """How thinking is recognised: a family that can think may do so unasked."""
-    if setting == "open" and template.open_thinking:
+    if setting != "off" and template.open_thinking:
         return "open"
     can_think = bool(template.no_thinking or template.open_thinking)
     return "auto" if can_think or setting != "off" else "off"

@@ -86,6 +86,8 @@ class AgentSection(Section):
     """What is longer is cut before the model reads it."""
     auto_select: bool = False
     """Show the model only the tools that fit the question."""
+    tool_listing: Literal["json", "compact"] = "json"
+    """How tools are listed for the model: json as it was trained, or compact in about half the tokens."""
 
 
 class SecuritySection(Section):

@@ -15,8 +15,8 @@ from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.messages import Message, ToolSpec
 from rkllm_mcp.prompt.budget import Budget, Compaction
 from rkllm_mcp.prompt.ledger import TokenLedger, common_prefix
-from rkllm_mcp.prompt.template import ChatTemplate
-from rkllm_mcp.prompt.vocabulary import Segment, Trusted, Vocabulary
+from rkllm_mcp.prompt.template import Before, ChatTemplate, before_next
+from rkllm_mcp.prompt.vocabulary import Foreign, Segment, Vocabulary
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ class ConversationPrompt:
         self._ledger = TokenLedger()
         self._head: tuple[str, tuple[ToolSpec, ...]] | None = None
         self._head_end = 0
+        self._before_first: Before = "start"
         self._turns: list[_Turn] = []
         self._compaction = Compaction()
-        self._closing = vocabulary.encode([Trusted(template.assistant_closing)])
         self._stops = stop_ids(vocabulary, template)
 
     def prepare(
@@ -86,7 +86,8 @@ class ConversationPrompt:
         """
         system, body = _split_system(messages)
         self._write_head(system, tuple(tools))
-        opening = self._vocabulary.encode(self._opening(forced_tool))
+        before = before_next(body[-1]) if body else self._before_first
+        opening = self._vocabulary.encode(self._opening(forced_tool, before))
         self._write_turns(self._compaction.view(body))
         notice = ""
         if len(self._ledger) + len(opening) > budget.prompt_limit_tokens:
@@ -101,27 +102,31 @@ class ConversationPrompt:
         The stop token that ended it was sampled but never evaluated, so the turn's own closing takes its place.
         """
         self._ledger.append(takewhile(lambda token_id: token_id not in self._stops, generated))
-        self._ledger.append(self._closing)
+        self._ledger.append(self._vocabulary.encode(self._template.closing(message)))
         self._turns.append(_Turn(message, len(self._ledger)))
 
     def parts(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[PromptPart]:
         """The prompt part by part, as a new conversation would get it; nothing is kept."""
         system, body = _split_system(messages)
         labelled = self._head_parts(system, tools)
-        labelled += [(message.role, self._vocabulary.encode(self._template.turn(message))) for message in body]
-        labelled.append(("answer", self._vocabulary.encode(self._template.opening(thinking=self._thinking))))
+        before = self._template.before_first(system, tools)
+        for message in body:
+            labelled.append((message.role, self._vocabulary.encode(self._template.turn(message, before))))
+            before = before_next(message)
+        labelled.append(("answer", self._vocabulary.encode(self._opening(None, before))))
         return [PromptPart(label, self._vocabulary.decode(ids), ids) for label, ids in labelled]
 
-    def _opening(self, forced_tool: str | None) -> list[Segment]:
+    def _opening(self, forced_tool: str | None, before: Before) -> list[Segment]:
         if forced_tool is None:
-            return self._template.opening(thinking=self._thinking)
+            return self._template.opening(thinking=self._thinking, before=before)
         # A call inside an open thinking block would be a thought.
-        return [*self._template.opening(thinking=False), *self._template.tool_form.forced_call(forced_tool)]
+        opening = self._template.opening(thinking=False, before=before)
+        return [*opening, *self._template.tool_form.forced_call(forced_tool)]
 
     def _head_parts(self, system: str, tools: Sequence[ToolSpec]) -> list[tuple[str, list[int]]]:
         """The head cut into its system text and its tool list, where the first tokens of both are the same."""
-        bare = self._vocabulary.encode(self._template.head(system, ()))
-        whole = self._vocabulary.encode(self._template.head(system, tools))
+        bare = self._vocabulary.encode(self._template.head(system, (), thinking=self._thinking))
+        whole = self._vocabulary.encode(self._template.head(system, tools, thinking=self._thinking))
         if not tools:
             return [("system", bare)] if bare else []
         shared = common_prefix(bare, whole)
@@ -133,8 +138,9 @@ class ConversationPrompt:
             return
         self._ledger.rewind(0)
         self._turns = []
-        self._ledger.append(self._vocabulary.encode(self._template.head(system, tools)))
+        self._ledger.append(self._vocabulary.encode(self._template.head(system, tools, thinking=self._thinking)))
         self._head = (system, tools)
+        self._before_first = self._template.before_first(system, tools)
         self._head_end = len(self._ledger)
 
     def _write_turns(self, view: Sequence[Message]) -> None:
@@ -144,9 +150,11 @@ class ConversationPrompt:
             kept += 1
         del self._turns[kept:]
         self._ledger.rewind(self._turns[-1].end if self._turns else self._head_end)
+        before = before_next(view[kept - 1]) if kept else self._before_first
         for message in view[kept:]:
-            self._ledger.append(self._vocabulary.encode(self._template.turn(message)))
+            self._ledger.append(self._vocabulary.encode(self._template.turn(message, before)))
             self._turns.append(_Turn(message, len(self._ledger)))
+            before = before_next(message)
 
     def _compact(self, body: Sequence[Message], limit_tokens: int, opening_tokens: int) -> str:
         room = limit_tokens - self._head_end - opening_tokens
@@ -165,8 +173,9 @@ class ConversationPrompt:
 
 def stop_ids(vocabulary: Vocabulary, template: ChatTemplate) -> frozenset[int]:
     """The ids that end an answer, of those that this vocabulary has."""
-    candidates = (template.end_of_turn, *template.stop)
-    return frozenset(i for i in map(vocabulary.control_id, candidates) if i is not None)
+    controls = map(vocabulary.control_id, (template.end_of_turn, *template.stop))
+    texts = (vocabulary.encode([Foreign(text)]) for text in template.stop_texts)
+    return frozenset([*(i for i in controls if i is not None), *(ids[0] for ids in texts if len(ids) == 1)])
 
 
 def _split_system(messages: Sequence[Message]) -> tuple[str, Sequence[Message]]:

@@ -7,12 +7,25 @@ meant), what people, tools and servers wrote is foreign. It knows no token ids a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from rkllm_mcp.messages import Message, ToolSpec
-from rkllm_mcp.prompt.tools import TOOL_FORMS, ToolForm
+from rkllm_mcp.prompt.heads import PLAIN_HEAD, Head, HeadForm, HeadParts, build_head
+from rkllm_mcp.prompt.tools import ToolForm
 from rkllm_mcp.prompt.vocabulary import Foreign, Segment, Trusted
+
+Before = Literal["start", "open_user_turn", "user", "assistant", "calls", "tool"]
+"""What stands before a turn: a closed head, a head that left a user turn open, or a turn of that role; ``calls`` is an
+assistant's turn that ends in calls."""
+
+
+def before_next(message: Message) -> Before:
+    """What ``message`` is to the turn behind it."""
+    if message.role == "system":
+        return "start"
+    return "calls" if message.calls else message.role
 
 
 @dataclass(frozen=True)
@@ -25,12 +38,19 @@ class ChatTemplate:
         results_opening, results_closing: around the results of a round.
         assistant_opening: what the model continues.
         assistant_closing: what follows an answer; begins with ``end_of_turn``.
-        end_of_turn: the control token that ends an answer; the model usually writes it itself.
+        end_of_turn: the control token that ends an answer; the model usually writes it itself. Empty for families
+            that have none.
         stop: further control tokens that end an answer.
+        tool_form: how tools are spelled.
         no_thinking: what follows ``assistant_opening`` when the model is not to think; empty for models that never do.
         open_thinking: what follows ``assistant_opening`` when the model is to think; empty where it opens the block
             itself.
-        tool_form: how tools are spelled.
+        head_form: what is special about the front of its prompts.
+        calls_end_turn: what follows an answer that ends in calls, where it is not ``assistant_closing``.
+        results_stay_in_turn: results are part of the assistant's turn, which the model then goes on with.
+        before_answer: what stands between ``assistant_opening`` and an answer, where the model writes it itself.
+        stop_texts: ordinary text that ends an answer, where it is a single token of the vocabulary.
+        clean: what is done to foreign text, where the family's turns are told apart by ordinary text.
     """
 
     system_opening: str
@@ -46,65 +66,84 @@ class ChatTemplate:
     tool_form: ToolForm
     no_thinking: str = ""
     open_thinking: str = ""
+    head_form: HeadForm = PLAIN_HEAD
+    calls_end_turn: str | None = None
+    results_stay_in_turn: bool = False
+    before_answer: str = ""
+    stop_texts: tuple[str, ...] = ()
+    clean: Callable[[str], str] | None = None
 
-    def head(self, system: str, tools: Sequence[ToolSpec]) -> list[Segment]:
-        """The front of every prompt: system text and tool list; nothing when both are empty."""
-        listing = self.tool_form.listing(tools)
-        if not system and not listing:
-            return []
-        return [Trusted(self.system_opening), Foreign(system), *listing, Trusted(self.system_closing)]
+    @property
+    def answer_markers(self) -> tuple[str, ...]:
+        """Text around and within calls: its control tokens are part of an answer, because the detector reads them."""
+        form = self.tool_form
+        around = (form.calls_opening, form.call_opening, form.call_closing, form.calls_closing)
+        within = (segment.text for segment in form.spelling.rest({"k": "v"}) if isinstance(segment, Trusted))
+        return (*around, *within)
 
-    def turn(self, message: Message) -> list[Segment]:
+    def head(self, system: str, tools: Sequence[ToolSpec], *, thinking: bool = False) -> list[Segment]:
+        """The front of every prompt: system text and tool list; nothing when both are empty, for most families."""
+        return self._cleaned(self._head(system, tools, thinking=thinking).segments)
+
+    def before_first(self, system: str, tools: Sequence[ToolSpec]) -> Before:
+        """What the head of such a conversation leaves for its first turn."""
+        return "open_user_turn" if self._head(system, tools, thinking=False).is_open else "start"
+
+    def turn(self, message: Message, before: Before = "start") -> list[Segment]:
         """One whole turn, closed.
+
+        Args:
+            message: whose turn, and what it holds.
+            before: what stands before it.
 
         Raises:
             ValueError: a system turn behind the head; templates have one system text, at the front.
         """
         if message.role == "user":
-            return [Trusted(self.user_opening), Foreign(message.text), Trusted(self.user_closing)]
+            opening = "" if before == "open_user_turn" else self._closed(before) + self.user_opening
+            return self._cleaned([Trusted(opening), Foreign(message.text), Trusted(self.user_closing)])
         if message.role == "tool":
             results = self.tool_form.results(message.results, message.text)
-            return [Trusted(self.results_opening), *results, Trusted(self.results_closing)]
+            opening = ("" if before == "calls" else self._closed(before)) + self.results_opening
+            return self._cleaned([Trusted(opening), *results, Trusted(self.results_closing)])
         if message.role == "assistant":
-            calls: list[Segment] = []
-            for index, call in enumerate(message.calls):
-                separator = "\n" if index or message.text else ""
-                calls += [Trusted(separator), *self.tool_form.call(call)]
-            return [Trusted(self.assistant_opening), Foreign(message.text), *calls, Trusted(self.assistant_closing)]
+            calls = self.tool_form.calls(message.calls, after_text=bool(message.text))
+            opening = self._assistant_opening(before) + (self.before_answer if message.text or calls else "")
+            return self._cleaned([Trusted(opening), Foreign(message.text), *calls, *self.closing(message)])
         raise ValueError("a system message can only be the first of a conversation")
 
-    def opening(self, *, thinking: bool) -> list[Segment]:
-        """What the model is to continue: the assistant's turn, opened."""
-        return [Trusted(self.assistant_opening), Trusted(self.open_thinking if thinking else self.no_thinking)]
+    def closing(self, message: Message) -> list[Segment]:
+        """What follows the answer ``message``."""
+        ends_in_calls = bool(message.calls) and self.calls_end_turn is not None
+        return [Trusted(self.calls_end_turn or "" if ends_in_calls else self.assistant_closing)]
 
+    def opening(self, *, thinking: bool, before: Before = "user") -> list[Segment]:
+        """What the model is to continue: the assistant's turn, opened, or gone on with behind its results."""
+        if self._goes_on(before):
+            return [Trusted(self.open_thinking if thinking else "")]
+        return [Trusted(self._assistant_opening(before)), Trusted(self.open_thinking if thinking else self.no_thinking)]
 
-def _chatml(tool_form: str, *, no_thinking: str = "") -> ChatTemplate:
-    return ChatTemplate(
-        system_opening="<|im_start|>system\n",
-        system_closing="<|im_end|>\n",
-        user_opening="<|im_start|>user\n",
-        user_closing="<|im_end|>\n",
-        results_opening="<|im_start|>user\n",
-        results_closing="<|im_end|>\n",
-        assistant_opening="<|im_start|>assistant\n",
-        assistant_closing="<|im_end|>\n",
-        end_of_turn="<|im_end|>",
-        # A model that misses its end goes on with a turn, or a result, of its own making.
-        stop=("<|endoftext|>", "<|im_start|>", "<tool_response>"),
-        tool_form=TOOL_FORMS[tool_form],
-        no_thinking=no_thinking,
-    )
+    def _head(self, system: str, tools: Sequence[ToolSpec], *, thinking: bool) -> Head:
+        form = self.head_form
+        preface = form.whole_preface(tools=bool(tools), thinking=thinking)
+        listing = self.tool_form.listing(tools)
+        strings = (self.system_opening, self.system_closing, self.user_opening)
+        return build_head(HeadParts(*strings, form, preface, system, listing))
 
+    def _assistant_opening(self, before: Before) -> str:
+        return "" if self._goes_on(before) else self._closed(before) + self.assistant_opening
 
-# Source: the published chat templates of the families (reference: toolcall-formats, sections 1 and 6). Ours differ from
-# them in one thing, which is our choice. Qwen3's leaves the thinking of earlier answers out of every later prompt; our
-# ledger keeps what the model wrote, the thinking and the empty block too, because taking it out would have the NPU read
-# all that follows again with each question. It goes when a turn is rendered again: after a compaction, another tool
-# list, or a change of the history.
-TEMPLATES: Mapping[str, ChatTemplate] = {
-    "qwen2.5": _chatml("hermes"),
-    # enable_thinking=false of Qwen3's template is an empty block that the prompt closes.
-    "qwen3": _chatml("hermes", no_thinking="<think>\n\n</think>\n\n"),
-    # ChatML models that were never trained on tools: the project's markers.
-    "chatml": _chatml("markers"),
-}
+    def _goes_on(self, before: Before) -> bool:
+        return before == "tool" and self.results_stay_in_turn
+
+    def _closed(self, before: Before) -> str:
+        """What closes a turn that was left open, where somebody else speaks: a head's, or an answer's with calls."""
+        if before == "open_user_turn":
+            return self.user_closing
+        is_open = self._goes_on(before) or (before == "calls" and self.calls_end_turn is not None)
+        return self.assistant_closing if is_open else ""
+
+    def _cleaned(self, segments: Sequence[Segment]) -> list[Segment]:
+        if self.clean is None:
+            return list(segments)
+        return [Foreign(self.clean(s.text)) if isinstance(s, Foreign) else s for s in segments]

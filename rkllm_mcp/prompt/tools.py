@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
 
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
+from rkllm_mcp.prompt.calls import JSON_CALL, CallSpelling
+from rkllm_mcp.prompt.signatures import signature
 from rkllm_mcp.prompt.vocabulary import Foreign, Segment, Trusted
 
 # Keywords that cost tokens and do not help to write a call.
@@ -28,6 +30,9 @@ _NAME_MAPS = frozenset({"properties", "$defs", "definitions", "patternProperties
 # Whatever cannot be in a tool's name.
 _UNNAMELY = re.compile(r"[^\w.-]")
 _SCHEMA_LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+
+ToolListing = Literal["json", "compact"]
+"""json: as the family was trained; compact: one line for each tool, about half the tokens."""
 
 
 def minified(value: Any) -> str:
@@ -53,30 +58,51 @@ def _compact(key: str, value: object) -> object:
 
 def tool_json(tool: ToolSpec) -> str:
     """One tool as the minified JSON object that OpenAI's shape and the Qwen template use."""
-    function = {
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": compact_schema(tool.input_schema),
-    }
+    return _unended(minified({"type": "function", "function": _function(tool)}))
+
+
+def _function(tool: ToolSpec) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "parameters": compact_schema(tool.input_schema)}
+
+
+def _unended(text: str) -> str:
     # "\\/" is the same JSON; a description must not end the list, which is plain text to some models.
-    return minified({"type": "function", "function": function}).replace("</tool", "<\\/tool")
+    return text.replace("</tool", "<\\/tool")
 
 
-def call_json(name: str, arguments: Mapping[str, Any]) -> str:
-    """A call as models that were trained on JSON calls write it: one space after each separator."""
-    return json.dumps({"name": name, "arguments": dict(arguments)}, ensure_ascii=False)
+def wrapped_tool(tool: ToolSpec) -> list[Segment]:
+    """``{"type":"function","function":{…}}``."""
+    return [Foreign(tool_json(tool))]
+
+
+def bare_tool(tool: ToolSpec) -> list[Segment]:
+    """``{"name":…,"description":…,"parameters":{…}}``, for families whose lists have no wrapper."""
+    return [Foreign(_unended(minified(_function(tool))))]
+
+
+def signed_tool(tool: ToolSpec) -> list[Segment]:
+    """One line, as ``signatures`` writes it."""
+    return [Foreign(signature(tool))]
 
 
 @dataclass(frozen=True)
 class ToolForm:
-    """One way to spell tools; ``HERMES`` and ``MARKERS`` below are the two of this version.
+    """One way to spell tools; ``HERMES`` and ``MARKERS`` below are used by several families, others are a family's own.
 
     Args:
         introduction: what stands before the list.
         conclusion: what stands after the list; ends with the format of a call.
-        call_opening, call_closing: around the JSON of one call.
+        call_opening, call_closing: around one call.
         result_opening, result_closing: around one result. ``{name}`` in the opening is the tool's name.
         syntaxes: what the detector is to look for in answers of models that are prompted so.
+        tool: how one tool of the list is written.
+        tool_opening, tool_closing, tool_separator: around one tool of the list, and between two.
+        spelling: how name and arguments of a call are written between its markers.
+        calls_opening, calls_closing: around all calls of an answer.
+        text_separator, call_separator: between an answer's text and its calls, and between two calls.
+        result_separator: between two results.
+        result_text: how a result's text is written; as it is by default.
+        note_is_result: a note of the host's is one more result, where nothing else may stand among results.
     """
 
     introduction: str
@@ -86,54 +112,84 @@ class ToolForm:
     result_opening: str
     result_closing: str
     syntaxes: tuple[str, ...]
+    tool: Callable[[ToolSpec], Sequence[Segment]] = wrapped_tool
+    tool_opening: str = "\n"
+    tool_closing: str = ""
+    tool_separator: str = ""
+    spelling: CallSpelling = JSON_CALL
+    calls_opening: str = ""
+    calls_closing: str = ""
+    text_separator: str = "\n"
+    call_separator: str = "\n"
+    result_separator: str = "\n"
+    result_text: Callable[[str], str] = str
+    note_is_result: bool = False
+
+    def listed_as(self, listing: ToolListing) -> ToolForm:
+        """The same form with its tools listed so."""
+        if listing == "json":
+            return self
+        # One line for each, also where the family's list is one line of JSON.
+        return replace(self, tool=signed_tool, tool_opening=self.tool_opening or "\n", tool_separator="")
 
     def listing(self, tools: Sequence[ToolSpec]) -> list[Segment]:
-        """The block for the system turn; nothing when there are no tools."""
+        """The block for the head; nothing when there are no tools."""
         if not tools:
             return []
-        lines = "".join(f"\n{tool_json(tool)}" for tool in tools)
-        return [Trusted(self.introduction), Foreign(lines), Trusted(self.conclusion)]
+        segments: list[Segment] = [Trusted(self.introduction)]
+        for index, tool in enumerate(tools):
+            separator = self.tool_separator if index else ""
+            segments += [Trusted(separator + self.tool_opening), *self.tool(tool), Trusted(self.tool_closing)]
+        return [*segments, Trusted(self.conclusion)]
 
     def call(self, call: ToolCall) -> list[Segment]:
         """A call as the model would have written it, for turns whose own tokens are not at hand."""
-        return [
-            Trusted(self.call_opening),
-            Foreign(call_json(call.name, call.arguments)),
-            Trusted(self.call_closing),
-        ]
+        written = self.spelling.call(call.name, call.arguments)
+        return [Trusted(self.call_opening), *written, Trusted(self.call_closing)]
+
+    def calls(self, calls: Sequence[ToolCall], *, after_text: bool = False) -> list[Segment]:
+        """All calls of an answer, with what stands around and between them; nothing when there are none."""
+        if not calls:
+            return []
+        segments: list[Segment] = [Trusted((self.text_separator if after_text else "") + self.calls_opening)]
+        for index, call in enumerate(calls):
+            segments += [Trusted(self.call_separator if index else ""), *self.call(call)]
+        return [*segments, Trusted(self.calls_closing)]
 
     def results(self, results: Sequence[ToolResult], note: str = "") -> list[Segment]:
         """The results of one round, in order, and a note of the host's to the model."""
+        told = [(result.name, f"Error: {result.text}" if result.is_error else result.text) for result in results]
+        if note and self.note_is_result:
+            told.append(("host", note))
         segments: list[Segment] = []
-        for index, result in enumerate(results):
-            separator = "\n" if index else ""
+        for index, (name, text) in enumerate(told):
+            separator = self.result_separator if index else ""
             before, named, after = self.result_opening.partition("{name}")
-            text = f"Error: {result.text}" if result.is_error else result.text
             segments += [
                 Trusted(separator + before),
                 # The name may be one that a model made up.
-                Foreign(_UNNAMELY.sub("_", result.name) if named else ""),
+                Foreign(_UNNAMELY.sub("_", name) if named else ""),
                 Trusted(after),
-                Foreign(self._without_markers(text)),
+                Foreign(self.result_text(self._without_markers(text))),
                 Trusted(self.result_closing),
             ]
-        if note:
+        if note and not self.note_is_result:
             segments.append(Foreign(f"\n{note}" if results else note))
         return segments
 
     def _without_markers(self, text: str) -> str:
         """``text`` with a blank behind the first character of every marker that would end a result or begin one."""
         markers = [self.result_closing.strip(), self.result_opening.partition("{name}")[0].strip()]
-        named = "|".join(rf"(?<={re.escape(marker[0])})(?={re.escape(marker[1:])})" for marker in markers)
-        return re.sub(named, " ", text, flags=re.IGNORECASE)
+        named = "|".join(rf"(?<={re.escape(marker[0])})(?={re.escape(marker[1:])})" for marker in markers if marker)
+        return re.sub(named, " ", text, flags=re.IGNORECASE) if named else text
 
     def forced_call(self, name: str) -> list[Segment]:
         """The beginning of a call of ``name``, for the model to complete."""
-        return [Trusted(self.call_opening), Foreign(self.forced_call_text(name)[len(self.call_opening) :])]
+        return [Trusted(self.calls_opening + self.call_opening), Foreign(self.spelling.begin(name))]
 
     def forced_call_text(self, name: str) -> str:
         """``forced_call`` as text, for the detector."""
-        return f'{self.call_opening}{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": '
+        return self.calls_opening + self.call_opening + self.spelling.begin(name)
 
 
 # The form Qwen2.5 and Qwen3 were trained on; the wording is the format (reference: toolcall-formats, section 6).

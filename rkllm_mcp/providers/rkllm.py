@@ -23,7 +23,8 @@ from rkllm_mcp.prompt.ledger import CacheExpectation
 from rkllm_mcp.prompt.template import ChatTemplate
 from rkllm_mcp.prompt.vocabulary import Trusted, Vocabulary
 from rkllm_mcp.providers import ResponseOptions
-from rkllm_mcp.toolcalls.detector import THINK_CLOSER, THINK_OPENER, Detector, ThinkingMode
+from rkllm_mcp.toolcalls.detector import Detector, ThinkingMode
+from rkllm_mcp.toolcalls.syntax import marker_texts
 
 # How many tokens more than expected a run may prefill before a line says so: whether the last token of an answer, and
 # of a prompt that matches whole, is evaluated again is not the same everywhere (reference: rkllm-runtime 2.6).
@@ -202,8 +203,7 @@ def _special_markers(form: ModelForm) -> frozenset[int]:
 
     Their text is written by the host, because a runtime that leaves special tokens out delivers none.
     """
-    tool_form = form.template.tool_form
-    texts = (tool_form.call_opening, tool_form.call_closing, THINK_OPENER, THINK_CLOSER)
+    texts = (*form.template.answer_markers, *marker_texts(form.syntaxes))
     ids = form.vocabulary.encode([Trusted(text) for text in texts])
     return frozenset(filter(form.vocabulary.is_special, ids))
 

@@ -73,7 +73,7 @@ def test_the_first_file_of_the_search_order_is_the_configuration(tmp_path: Path)
             (
                 "agent.max_round: found an unknown key; known here are max_rounds, system_prompt, language, "
                 "parallel_tools, "
-                "repair_rounds, tool_result_chars, auto_select; did you mean 'max_rounds'?"
+                "repair_rounds, tool_result_chars, auto_select, tool_listing; did you mean 'max_rounds'?"
             ),
         ),
         (
@@ -265,7 +265,7 @@ def test_the_environment_overrides_keys_by_their_type(tmp_path: Path) -> None:
             "3",
             (
                 "found key 'MAX_ROUNS'; the keys of agent are MAX_ROUNDS, SYSTEM_PROMPT, LANGUAGE, PARALLEL_TOOLS, "
-                "REPAIR_ROUNDS, TOOL_RESULT_CHARS, AUTO_SELECT; did you mean MAX_ROUNDS?"
+                "REPAIR_ROUNDS, TOOL_RESULT_CHARS, AUTO_SELECT, TOOL_LISTING; did you mean MAX_ROUNDS?"
             ),
         ),
         (

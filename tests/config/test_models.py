@@ -62,7 +62,8 @@ def test_what_is_missing_is_said_with_where_to_put_it(tmp_path: Path) -> None:
     make_model(tmp_path, "bare", tokenizer=False)
     (tmp_path / "empty").mkdir()
     cases = {
-        "big": f"The model 'big' has no weights here. Put its .rkllm file at {place}/model.rkllm.",
+        "big": f"The model 'big' has no weights here. Fetch them with 'rkllm-mcp models pull big', or put its "
+        f".rkllm file at {place}/model.rkllm.",
         "bare": "The model 'bare' has no tokenizer. Put the tokenizer.json of the original model at "
         f"{tmp_path}/bare/tokenizer.json.",
         "bigg": "There is no model 'bigg'. Did you mean 'big'? Known here: bare, big.",
@@ -80,7 +81,7 @@ def test_what_is_missing_is_said_with_where_to_put_it(tmp_path: Path) -> None:
     ("card", "sentence"),
     [
         ('tmplate = "qwen3"', "tmplate: found an unknown key; known here are name, description, template,"),
-        ('template = "qwen4"', "template: found 'qwen4'; allowed are qwen2.5, qwen3, chatml; did you mean 'qwen3'?"),
+        ('template = "qwen4"', "template: found 'qwen4'; allowed are qwen2.5, qwen3, qwen3.5, chatml, "),
         ('syntaxes = ["hermess"]', "syntaxes: found 'hermess'; allowed are "),
         ("context_tokens = -1", "context_tokens: found -1 (a number); a number above 0 is allowed"),
         ("[sampling]\ntopk = 1", "sampling.topk: found an unknown key; known here are temperature, top_k,"),

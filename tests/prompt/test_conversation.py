@@ -10,7 +10,7 @@ from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.prompt.budget import Budget, Compaction
 from rkllm_mcp.prompt.conversation import ConversationPrompt
-from rkllm_mcp.prompt.template import TEMPLATES
+from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.prompt.vocabulary import Foreign, Segment, Vocabulary
 from tests.support.demo_model import DEMO_TOKENIZER, demo_vocabulary
 

@@ -11,7 +11,7 @@ import pytest
 from rkllm_mcp.errors import RunRejectedError, WorkerDiedError
 from rkllm_mcp.events import ModelEvent, Status, Text, ToolCallDetected
 from rkllm_mcp.messages import Conversation, Message, ToolResult
-from rkllm_mcp.prompt.template import TEMPLATES
+from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.providers import ResponseOptions
 from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
 from tests.support.demo_model import demo_vocabulary, demo_vocabulary_with_special
@@ -195,7 +195,8 @@ async def test_a_worker_that_dies_costs_one_prefill_of_the_same_ledger(seed: int
     assert sum(world.engine.prefilled) <= (1 + deaths) * len(world.engine.evaluated[-1])
 
 
-@pytest.mark.parametrize("template", TEMPLATES)
+# The families whose tokens the demo vocabulary has; the others would be spelled out and need a larger window.
+@pytest.mark.parametrize("template", ["qwen2.5", "qwen3", "chatml"])
 async def test_after_a_compaction_prompts_grow_again(template: str) -> None:
     world = World(template, context_tokens=900)
     conversation = Conversation()

@@ -12,7 +12,7 @@ from rkllm_mcp.agent.loop import Loop, LoopSettings
 from rkllm_mcp.errors import RunRejectedError
 from rkllm_mcp.events import Event, Status
 from rkllm_mcp.messages import Conversation, ToolSpec
-from rkllm_mcp.prompt.template import TEMPLATES
+from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.providers import ResponseOptions
 from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
 from tests.support.demo_model import demo_vocabulary

@@ -1,0 +1,111 @@
+"""Gemma 4's own notation: bare keys, and strings between ``<|"|>`` control tokens.
+
+Tools, calls and results are written in it. The quotation marks are control tokens, so a string needs no escapes:
+foreign text cannot contain one. Keys are sorted, as the family's template does. Source: reference toolcall-formats 1.1,
+and the rendering of the template that vLLM publishes for the family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.prompt.calls import CallSpelling, spaced_json
+from rkllm_mcp.prompt.vocabulary import Foreign, Segment, Trusted
+
+QUOTE = '<|"|>'
+
+
+def gemma_value(value: Any) -> list[Segment]:
+    """A JSON value in Gemma 4's notation."""
+    if isinstance(value, str):
+        return [Trusted(QUOTE), Foreign(value), Trusted(QUOTE)]
+    if isinstance(value, Mapping):
+        return [Trusted("{"), *_entries(cast("Mapping[str, Any]", value)), Trusted("}")]
+    if isinstance(value, Sequence):
+        items = [gemma_value(item) for item in cast("Sequence[Any]", value)]
+        return [Trusted("["), *_joined(items), Trusted("]")]
+    return [Foreign(spaced_json(value))]
+
+
+def gemma_declaration(tool: ToolSpec) -> list[Segment]:
+    """A tool as ``declaration:name{description:…,parameters:{…}}``."""
+    schema = tool.input_schema
+    fields: list[list[Segment]] = []
+    if schema.get("properties"):
+        fields.append(_properties(schema["properties"]))
+    if schema.get("required"):
+        fields.append(_entry("required", list(schema["required"])))
+    fields.append(_entry("type", "OBJECT"))
+    return [
+        Foreign(f"declaration:{tool.name}"),
+        Trusted("{"),
+        *_entry("description", tool.description),
+        Trusted(",parameters:{"),
+        *_joined(fields),
+        Trusted("}}"),
+    ]
+
+
+GEMMA_CALL = CallSpelling(lambda name: f"call:{name}{{", lambda arguments: [*_entries(arguments), Trusted("}")])
+
+
+def _entry(key: str, value: Any) -> list[Segment]:
+    return [Foreign(f"{key}:"), *gemma_value(value)]
+
+
+def _entries(mapping: Mapping[str, Any]) -> list[Segment]:
+    return _joined([_entry(key, mapping[key]) for key in _sorted(mapping)])
+
+
+def _sorted(mapping: Mapping[str, Any]) -> list[str]:
+    return sorted(mapping, key=str.lower)
+
+
+def _joined(parts: Sequence[Sequence[Segment]]) -> list[Segment]:
+    segments: list[Segment] = []
+    for index, part in enumerate(parts):
+        segments += [*([Trusted(",")] if index else []), *part]
+    return segments
+
+
+def _properties(properties: Mapping[str, Any]) -> list[Segment]:
+    members = [[Foreign(f"{name}:"), *_property(properties[name])] for name in _sorted(properties)]
+    return [Trusted("properties:{"), *_joined(members), Trusted("}")]
+
+
+def _property(schema: Any) -> list[Segment]:
+    """One parameter: description, what its type allows, and the type last, in capitals."""
+    # JSON Schema also knows true and false.
+    table: Mapping[str, Any] = cast("Mapping[str, Any]", schema) if isinstance(schema, Mapping) else {}
+    kinds = list(_kinds(table))
+    kind = next((name for name in kinds if name != "null"), "string")
+    fields: list[list[Segment]] = []
+    if table.get("description"):
+        fields.append(_entry("description", str(table["description"])))
+    if table.get("enum"):
+        fields.append(_entry("enum", list(table["enum"])))
+    if kind == "array" and isinstance(table.get("items"), Mapping):
+        fields.append([Foreign("items:"), *_property(table["items"])])
+    if "null" in kinds or table.get("nullable"):
+        fields.append(_entry("nullable", value=True))
+    if kind == "object" and table.get("properties"):
+        fields.append(_properties(table["properties"]))
+        if table.get("required"):
+            fields.append(_entry("required", list(table["required"])))
+    fields.append(_entry("type", kind.upper()))
+    return [Trusted("{"), *_joined(fields), Trusted("}")]
+
+
+def _kinds(schema: Mapping[str, Any]) -> Iterator[str]:
+    """The types that a schema allows; the template knows no unions, so these are told as one type, maybe nullable."""
+    kind: Any = schema.get("type")
+    if isinstance(kind, str):
+        yield kind
+    elif isinstance(kind, Sequence):
+        yield from (str(name) for name in cast("Sequence[Any]", kind))
+    for keyword in ("anyOf", "oneOf"):
+        for inner in cast("Sequence[Any]", schema.get(keyword) or ()):
+            if isinstance(inner, Mapping):
+                yield from _kinds(cast("Mapping[str, Any]", inner))
