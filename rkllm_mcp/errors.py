@@ -8,7 +8,9 @@
     │   ├── UnknownRuntimeError      a runtime whose version is not known to work
     │   ├── AbiMismatchError         the marker, the symbols and the defaults disagree
     │   ├── ModelNotFoundError       no model of that name, or an incomplete model folder
-    │   └── ModelLoadError           the runtime refused or did not survive loading the model
+    │   ├── ModelLoadError           the runtime refused or did not survive loading the model
+    │   ├── ModelFileError           a file that is no .rkllm file, not a whole one, or not one for this board
+    │   └── ModelDownloadError       a model's files could not be fetched
     ├── GenerationError          one answer failed; the next may work                   exit code 1
     │   ├── PromptTooLongError       the prompt does not fit the context window
     │   ├── RunRejectedError         the runtime refused or failed the run
@@ -97,6 +99,14 @@ class ModelNotFoundError(RuntimeUnusableError):
 
 class ModelLoadError(RuntimeUnusableError):
     """The runtime refused the model or did not survive loading it."""
+
+
+class ModelFileError(RuntimeUnusableError):
+    """A file that is no .rkllm file, not a whole one, or not one for this board."""
+
+
+class ModelDownloadError(RuntimeUnusableError):
+    """A model's files could not be fetched; what has arrived is kept for the next try."""
 
 
 class GenerationError(RkllmMcpError):

@@ -22,7 +22,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 VALUES = frozenset({"errors", "messages", "events", "generation"})
 NO_IO = frozenset({"prompt", "toolcalls", "encode"})
-IO = frozenset({"runtime", "tools", "store", "board"})
+IO = frozenset({"runtime", "tools", "store", "board", "shelf"})
 BELOW_THE_ROOTS = VALUES | NO_IO | IO | {"config", "providers", "agent"}
 # agent knows the port in providers/__init__.py; providers know nothing of agent.
 MAY_IMPORT: dict[str, frozenset[str]] = {
@@ -35,8 +35,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "availability": VALUES | {"config"},
     "assembly": BELOW_THE_ROOTS | {"availability"},
     "app": BELOW_THE_ROOTS | {"availability", "assembly"},
+    "acquisition": BELOW_THE_ROOTS,
     "inspection": BELOW_THE_ROOTS | {"availability", "assembly"},
-    "surfaces": VALUES | NO_IO | {"config", "app", "inspection"},
+    "surfaces": VALUES | NO_IO | {"config", "acquisition", "app", "inspection"},
     "__main__": frozenset({"surfaces"}),
 }
 NEVER_IN_NO_IO = frozenset({"anyio", "asyncio", "ctypes", "os", "socket", "subprocess", "threading", "time"})

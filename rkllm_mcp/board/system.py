@@ -99,22 +99,27 @@ def check_open_files(machine: Machine) -> Iterator[Finding]:
 
 def check_memory(machine: Machine, model_bytes: int) -> Iterator[Finding]:
     """Whether the model fits into the memory that is free."""
-    line = re.search(r"^MemAvailable:\s+(\d+) kB", machine.text("proc/meminfo") or "", re.MULTILINE)
-    if line is None:
+    available = memory_bytes(machine, "MemAvailable")
+    if available is None:
         yield Finding("memory", "unknown", "/proc/meminfo does not say what is available")
         return
-    available = int(line.group(1)) * 1024
-    found = f"{_gib(available)} available"
+    found = f"{gib(available)} available"
     if not model_bytes:
         yield Finding("memory", "info", found)
         return
-    found = f"{found}, the model is {_gib(model_bytes)}"
+    found = f"{found}, the model is {gib(model_bytes)}"
     if available >= model_bytes * MEMORY_MARGIN:
         yield Finding("memory", "ok", found)
     elif available >= model_bytes:
         yield Finding("memory", "warn", found, "It is tight; end other programs.")
     else:
         yield Finding("memory", "fail", found, "End other programs, or take a smaller model.")
+
+
+def memory_bytes(machine: Machine, field: str) -> int | None:
+    """A field of /proc/meminfo, such as ``MemAvailable``; None when it is not there."""
+    line = re.search(rf"^{field}:\s+(\d+) kB", machine.text("proc/meminfo") or "", re.MULTILINE)
+    return int(line.group(1)) * 1024 if line else None
 
 
 def check_gomp(machine: Machine) -> Iterator[Finding]:
@@ -129,5 +134,6 @@ def check_gomp(machine: Machine) -> Iterator[Finding]:
         yield Finding("libgomp", "fail", f"no {_GOMP}", "Install it: sudo apt install libgomp1")
 
 
-def _gib(count: int) -> str:
+def gib(count: int) -> str:
+    """A number of bytes as people read it."""
     return f"{count / 2**30:.1f} GiB" if count >= 2**27 else f"{count / 2**20:.1f} MiB"

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 import rkllm_mcp
+from rkllm_mcp.config.catalogue import PublishedCard, SourceCard
 from rkllm_mcp.config.explanation import allowed_for, describe
 from rkllm_mcp.config.loading import read_file
 from rkllm_mcp.config.section import Names, Section
@@ -25,6 +26,8 @@ from rkllm_mcp.config.sections import ModelSection, Positive, Probability, Tempe
 from rkllm_mcp.errors import ConfigError, ModelNotFoundError
 
 CARD_NAME = "model.toml"
+# The models that a sentence names; the catalogue has some dozens.
+_MOST_NAMES = 8
 # The first line of the emulator's scripts (native/README.md), which tells them from real weights.
 EMULATED_HEADER = b"RKLLM-EMULATOR "
 
@@ -67,6 +70,13 @@ class ModelCard(Section):
     """Whether the runtime leaves control tokens out of the text."""
     emulated: bool = False
     """True when the file is a script for the emulated runtime."""
+    source: SourceCard | None = None
+    """Where its files can be had."""
+    published: PublishedCard | None = None
+    """What others measured."""
+
+
+_TABLES: Mapping[str, type[Section]] = {"sampling": SamplingCard, "source": SourceCard, "published": PublishedCard}
 
 
 @dataclass(frozen=True)
@@ -222,7 +232,7 @@ def _card_error(error: ValidationError, source: str) -> ConfigError:
     detail = error.errors()[0]
     key = ".".join(str(part) for part in detail["loc"])
     if detail["type"] == "extra_forbidden":
-        kind = SamplingCard if detail["loc"][0] == "sampling" else ModelCard
+        kind = _TABLES.get(key.rpartition(".")[0], ModelCard)
         return ConfigError(
             source, key, "an unknown key", _one_of("known here are", str(detail["loc"][-1]), kind.model_fields)
         )
@@ -231,7 +241,7 @@ def _card_error(error: ValidationError, source: str) -> ConfigError:
 
 def _check_registered(card: ModelCard, source: str) -> None:
     """The names of templates and syntaxes are those that exist; importing them here keeps ``config`` itself light."""
-    from rkllm_mcp.prompt.template import TEMPLATES
+    from rkllm_mcp.prompt.families import TEMPLATES
     from rkllm_mcp.toolcalls.syntax import SYNTAXES
 
     if card.template not in TEMPLATES:
@@ -249,7 +259,8 @@ def _one_of(words: str, found: str, names: Mapping[str, Any]) -> str:
 def _complete(folder: ModelFolder) -> ModelFolder:
     if folder.file in folder.missing:
         raise ModelNotFoundError(
-            f"The model {folder.name!r} has no weights here.", f"Put its .rkllm file at {folder.file}."
+            f"The model {folder.name!r} has no weights here.",
+            f"Fetch them with 'rkllm-mcp models pull {folder.name}', or put its .rkllm file at {folder.file}.",
         )
     if folder.missing:
         raise ModelNotFoundError(
@@ -260,8 +271,13 @@ def _complete(folder: ModelFolder) -> ModelFolder:
 
 
 def _what_is_there(name: str, directories: Sequence[Path]) -> str:
-    names = [folder.name for folder in list_models(directories)]
+    folders = list_models(directories)
+    names = [folder.name for folder in folders]
     if not names:
         return f"There are none in {', '.join(str(directory) for directory in directories)}."
     close = difflib.get_close_matches(name, names, n=1)
-    return (f"Did you mean {close[0]!r}? " if close else "") + f"Known here: {', '.join(names)}."
+    meant = f"Did you mean {close[0]!r}? " if close else ""
+    if len(names) <= _MOST_NAMES:
+        return f"{meant}Known here: {', '.join(names)}."
+    here = ", ".join(folder.name for folder in folders if not folder.missing) or "none"
+    return f"{meant}Here on this machine: {here}; 'rkllm-mcp models list' shows those that can be fetched."

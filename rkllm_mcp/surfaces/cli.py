@@ -17,7 +17,7 @@ import typer
 
 from rkllm_mcp import __version__
 from rkllm_mcp.errors import RkllmMcpError, UsageError
-from rkllm_mcp.surfaces import cli_config, cli_servers, cli_tools
+from rkllm_mcp.surfaces import cli_config, cli_models, cli_servers, cli_tools
 from rkllm_mcp.surfaces.session import EXIT_ANSWER_FAILED, EXIT_INTERRUPTED, Session
 
 app = typer.Typer(
@@ -31,6 +31,7 @@ app = typer.Typer(
 )
 app.add_typer(cli_servers.app, name="servers")
 app.add_typer(cli_tools.app, name="tools")
+app.add_typer(cli_models.app, name="models")
 app.add_typer(cli_config.app, name="config")
 
 # The options of ``main`` below that people type behind the command as well; those with a value are True.
@@ -202,17 +203,20 @@ def detect(
     context: typer.Context,
     syntax: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A tool-call syntax to look for; may be repeated. All of them."),
+        typer.Option(metavar="NAME", help="A tool-call syntax to look for; may be repeated. The common ones."),
     ] = None,
     tools: Annotated[
         str | None, typer.Option(metavar="FILE", help="The declared tools, as JSON; without it any name is taken.")
     ] = None,
     thinking: Annotated[str, typer.Option(metavar="off|auto|open", help="How thinking is marked.")] = "auto",
+    explain: Annotated[
+        bool, typer.Option("--explain", metavar="", help="Say also why something is a call, or is none.")
+    ] = False,
 ) -> None:
     """Read a model's output on standard input and print the detector's events as JSON lines."""
     from rkllm_mcp.surfaces.detect import detect_calls
 
-    _finish(detect_calls(context.obj, syntax or [], tools, thinking))
+    _finish(detect_calls(context.obj, syntax or [], tools, thinking, explain=explain))
 
 
 @app.command()
@@ -224,32 +228,6 @@ def doctor(
     from rkllm_mcp.surfaces.doctor import examine
 
     _finish(examine(context.obj, as_json=as_json))
-
-
-models = typer.Typer(help="The models on this machine.", no_args_is_help=True)
-app.add_typer(models, name="models")
-
-
-@models.command("list")
-def models_list(
-    context: typer.Context, as_json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")] = False
-) -> None:
-    """List the models there are cards for."""
-    from rkllm_mcp.surfaces.models import list_all
-
-    _finish(list_all(context.obj, as_json=as_json))
-
-
-@models.command("show")
-def models_show(
-    context: typer.Context,
-    name: Annotated[str, typer.Argument(help="A name or a path.")],
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")] = False,
-) -> None:
-    """Show one model's card and files."""
-    from rkllm_mcp.surfaces.models import show
-
-    _finish(show(context.obj, name, as_json=as_json))
 
 
 def question_text(text: str | None) -> str:

@@ -11,7 +11,7 @@ from rkllm_mcp.availability import ineffective, refuse_unprotected
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import ConfigError
 from rkllm_mcp.events import EVENT_TYPES
-from rkllm_mcp.prompt.template import TEMPLATES
+from rkllm_mcp.prompt.families import TEMPLATES
 from scripts.reference import BLOCKS, LATER_KEYS, LATER_SECTIONS, regenerated
 from tests.support.shared import REPOSITORY
 

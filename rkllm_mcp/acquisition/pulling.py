@@ -1,0 +1,202 @@
+"""A name of the catalogue becomes a model folder of the user's: ``rkllm-mcp models pull``.
+
+Rules: nothing is fetched before platform and room are known to suffice; what has arrived is checked before it gets its
+name; the folder appears when all of it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from rkllm_mcp.acquisition.stock import Stock
+from rkllm_mcp.acquisition.tokenizer import check_tokenizer
+from rkllm_mcp.board.file_names import name_hints
+from rkllm_mcp.board.rkllm_file import read_rkllm_file
+from rkllm_mcp.config.catalogue import SourceCard
+from rkllm_mcp.config.models import CARD_NAME, ModelCard, ModelFolder, load_model
+from rkllm_mcp.errors import ModelDownloadError, UsageError
+from rkllm_mcp.shelf.card import card_text
+from rkllm_mcp.shelf.folder import Workspace
+from rkllm_mcp.shelf.hub import FoundFile, RemoteFile, Report
+from rkllm_mcp.shelf.recognition import recognise
+
+_WHERE_TO_LOOK = (
+    "Rockchip's rkllm_model_zoo (linked from github.com/airockchip/rknn-llm) and huggingface.co/models?search=rkllm "
+    "have files; name one with --repository OWNER/NAME --file FILE, or convert the model with scripts/convert_model.py."
+)
+
+
+_SHOWN_FILES = 12
+
+
+@dataclass(frozen=True)
+class Pull:
+    """A wish to have a model's files.
+
+    Args:
+        name: of the catalogue, or a new one together with ``repository`` and ``file``.
+        repository: a repository in place of the catalogue's.
+        file: a .rkllm file in place of the catalogue's.
+        any_platform: take it for another chip, too.
+    """
+
+    name: str
+    repository: str | None = None
+    file: str | None = None
+    any_platform: bool = False
+
+
+def pull(stock: Stock, wish: Pull, report: Report) -> ModelFolder:
+    """Fetch a model's .rkllm file and its tokenizer into the user's folder.
+
+    Args:
+        stock: where from and where to.
+        wish: what.
+        report: is told how the files grow.
+
+    Raises:
+        RuntimeUnusableError: it cannot be had, does not fit, or is not what it should be.
+        UsageError: nobody knows how a model of that name is spoken to.
+    """
+    stock.shelf.folder(wish.name)
+    card, there = _wanted(stock, wish)
+    if there is not None and not there.missing:
+        stock.say(f"{wish.name} is here already: {there.folder}")
+        return there
+    source = _source(card, wish)
+    stock.check_platform(name_hints(source.file or "").platform or source.platform, any_platform=wish.any_platform)
+    weights = _find_weights(stock, source)
+    tokenizer = _find_tokenizer(stock, source, wish)
+    if there is None:
+        card = card.model_copy(update={"file": Path(weights.remote.name).name, "tokenizer": "tokenizer.json"})
+    card = card.model_copy(update={"source": _settled(source, weights)})
+    with stock.shelf.workspace(wish.name) as space:
+        stock.shelf.check_room(sum(_outstanding(found, space) for found in (weights, tokenizer)))
+        _fetch(stock, card, (weights, tokenizer), space, report, any_platform=wish.any_platform)
+        folder = stock.shelf.publish(wish.name, space)
+    return load_model(folder)
+
+
+def _wanted(stock: Stock, wish: Pull) -> tuple[ModelCard, ModelFolder | None]:
+    """The card to fetch for, and the user's own folder of that name where there is one."""
+    models = stock.models()
+    folder = next((folder for folder in models if folder.folder.name == wish.name), None)
+    if folder is not None:
+        own = folder if folder.folder.parent == stock.shelf.root.absolute() else None
+        if folder.card.emulated:
+            raise UsageError(f"{wish.name!r} is a script for the emulated runtime and comes with rkllm-mcp; use it")
+        if own is None and _comes_before(stock, folder.folder.parent):
+            raise UsageError(f"{folder.folder} is looked at before {stock.shelf.root}; put the files there by hand")
+        return folder.card, own
+    if wish.repository is None or wish.file is None:
+        # load_model builds the sentence with the names there are.
+        load_model(wish.name, stock.directories)
+    like = recognise([wish.file or "", wish.name], None, [folder.card for folder in models])
+    if like is None:
+        raise UsageError(
+            f"nobody knows how {wish.name!r} is spoken to; fetch the file yourself and use "
+            "'rkllm-mcp models add PATH --template NAME'"
+        )
+    stock.say(f"{wish.name} is spoken to as {like.card.name}")
+    own = {"name": wish.name, "description": ""} | ({} if like.by == "model" else {"published": None, "source": None})
+    return like.card.model_copy(update=own), None
+
+
+def _comes_before(stock: Stock, directory: Path) -> bool:
+    """Whether a folder of models hides what the user's own has under the same name."""
+    places = [place.absolute() for place in stock.directories]
+    own = stock.shelf.root.absolute()
+    return own in places and directory in places and places.index(directory) < places.index(own)
+
+
+def _source(card: ModelCard, wish: Pull) -> SourceCard:
+    source = card.source or SourceCard()
+    if wish.repository is not None or wish.file is not None:
+        # What was written down of the catalogue's file holds for no other.
+        other = {"revision": None, "sha256": None, "platform": name_hints(wish.file or "").platform or source.platform}
+        named = {"repository": wish.repository or source.repository, "file": wish.file or source.file}
+        try:
+            source = SourceCard.model_validate({**source.model_dump(), **other, **named})
+        except ValidationError:
+            raise UsageError("--repository is OWNER/NAME, and --file the path of a file in it") from None
+    if source.repository is None:
+        raise ModelDownloadError(f"The catalogue knows no .rkllm file for {wish.name!r}.", _WHERE_TO_LOOK)
+    return source
+
+
+def _find_tokenizer(stock: Stock, source: SourceCard, wish: Pull) -> FoundFile:
+    """The tokenizer: the original model's, or, where that cannot be had, the one beside the .rkllm file.
+
+    Whoever names a repository means the one in it first.
+    """
+    beside = RemoteFile(source.repository or "", source.tokenizer_file, source.revision)
+    if source.tokenizer_repository is None:
+        return stock.hub.find(beside)
+    original = RemoteFile(source.tokenizer_repository, source.tokenizer_file, source.tokenizer_revision)
+    first, second = (beside, original) if wish.repository else (original, beside)
+    try:
+        return stock.hub.find(first)
+    except ModelDownloadError as trouble:
+        try:
+            return stock.hub.find(second)
+        except ModelDownloadError:
+            raise trouble from None
+
+
+def _find_weights(stock: Stock, source: SourceCard) -> FoundFile:
+    """The .rkllm file: the one that is named, else the only one in the repository that can be meant."""
+    repository, name = source.repository or "", source.file
+    if name is None:
+        name = _only(source, stock.hub.names(repository, source.revision))
+        stock.check_platform(name_hints(name).platform, any_platform=False)
+    return stock.hub.find(RemoteFile(repository, name, source.revision, source.sha256))
+
+
+def _only(source: SourceCard, names: Sequence[str]) -> str:
+    """The file for the platform; of several the one with plain w8a8, which is the fastest and what others measured."""
+    files = [name for name in names if name.endswith(".rkllm") and "lora" not in name.lower()]
+    fitting = [name for name in files if name_hints(name).platform in {None, source.platform}]
+    plain = [name for name in fitting if name_hints(name).data_type == "w8a8"]
+    for candidates in (fitting, plain):
+        if len(candidates) == 1:
+            return candidates[0]
+    found = f"{len(files)} .rkllm files: {', '.join(files[:_SHOWN_FILES])}" if files else "no .rkllm file"
+    advice = "Name one with --file." if files else "Name another with --repository."
+    raise ModelDownloadError(f"{source.repository} has {found}.", advice)
+
+
+def _settled(source: SourceCard, weights: FoundFile) -> SourceCard:
+    """The source with the file and commit that was fetched, so that the card says what is here."""
+    settled = {"file": weights.remote.name, "revision": weights.commit or source.revision}
+    return source.model_copy(update=settled)
+
+
+def _outstanding(found: FoundFile, space: Workspace) -> int:
+    if found.cached is not None or found.size is None:
+        return 0
+    part = found.part(space.place)
+    return max(0, found.size - (part.stat().st_size if part.exists() else 0))
+
+
+def _fetch(
+    stock: Stock,
+    card: ModelCard,
+    files: Sequence[FoundFile],
+    space: Workspace,
+    report: Report,
+    *,
+    any_platform: bool,
+) -> None:
+    for found, name in zip(files, (card.file, card.tokenizer), strict=True):
+        target = space.ready / Path(name).name
+        stock.hub.fetch(found, space.place, target, report)
+    header = read_rkllm_file(space.ready / Path(card.file).name)
+    stock.check_platform(header.platform, any_platform=any_platform)
+    check_tokenizer(space.ready / Path(card.tokenizer).name, card.template, header.eos_token_id, stock.say)
+    longest = header.context_tokens or card.context_tokens
+    card = card.model_copy(update={"context_tokens": min(card.context_tokens, longest)})
+    (space.ready / CARD_NAME).write_text(card_text(card), "utf-8")

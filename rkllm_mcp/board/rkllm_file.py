@@ -1,0 +1,368 @@
+"""A .rkllm file's first bytes become what it says about itself; nothing else than the header is read.
+
+    magic  u32 version  u64 tensors  u64 pairs  (key, type, value)*  (name, dimensions, type, offset)*  weights
+
+Rules: numbers are plain, the magic and every string are XORed with one mask that starts anew at each string. The mask
+is not known beforehand: ``GGUF`` under the magic gives its first four bytes, and each key that can only be one of the
+known keys gives as many bytes as it is long. A value longer than what is known of the mask is shown as far as it is.
+Every length is checked against the file and every loop is bounded; a header that cannot be followed to its end is
+followed as far as it can be, and only a file that plainly is not whole, or is something else, is refused.
+
+Source: third parties' findings on files of rkllm-toolkit 1.2 to 1.3.1, and the GGUF specification, version 3; checked
+on files of our own making only. The layout of files made before 1.2 is not known.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from rkllm_mcp.errors import ModelFileError
+
+MAGIC = bytes.fromhex("daeeb336")
+PLATFORMS = ("RK3588", "RK3576", "RK3562", "RV1126B")
+
+_CONVERT = "Convert the original model with scripts/convert_model.py on a PC."
+_AGAIN = "Copy or download it again."
+# How other files begin -> what they are, and what to do about it.
+_OTHERS: tuple[tuple[bytes, str, str], ...] = (
+    (b"RKLLM-EMULATOR ", "is a script for the emulated runtime", "Use it as it is: --model PATH."),
+    (b"GGUF", "is a GGUF file, which llama.cpp runs", "Convert it with scripts/convert_model.py on a PC."),
+    (b"RKNN", "is an .rknn file, for vision models", "Name the .rkllm file beside it."),
+    (b"version https://git-lfs", "is a pointer of Git LFS in place of the file", "Fetch the file: git lfs pull."),
+    (b"PK\x03\x04", "is a ZIP archive", "Unpack it and name the .rkllm file in it."),
+    (b"\x1f\x8b", "is a gzip archive", "Unpack it and name the .rkllm file in it."),
+    (b"<", "is a web page, as a download through the wrong link leaves it", "Download the file itself."),
+    (b"{", "is JSON", "Name the .rkllm file."),
+)
+
+# Sizes of GGUF's value types by their number; 8 is a string, 9 an array.
+_FORMATS: Mapping[int, str] = {
+    0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d",
+}  # fmt: skip
+_STRING, _ARRAY = 8, 9
+
+_VERSION_OF_GGUF = 3
+# A model has some dozens of pairs and some hundreds of tensors; tokens are the longest array, under 300,000.
+_MOST_PAIRS = 4096
+_MOST_TENSORS = 65536
+_MOST_STRINGS = 1 << 20
+_LONGEST_KEY = 1024
+_LONGEST_DIMENSIONS = 8
+# No file is that large; such a number stands where we do not expect it.
+_ABSURD = 1 << 40
+# The mask is this long; what is longer begins it again, and no key reaches that far.
+_MASK_BYTES = 256
+# More than there are known keys; only a file made to waste time has more.
+_MOST_MASKS = 64
+_SHOWN_NUMBERS = 8
+
+# Keys that .rkllm and GGUF files have; {arch} is the architecture, which the first pair names.
+_KEYS = (
+    "general.architecture", "general.name", "general.alignment", "general.type", "general.file_type",
+    "general.quantization_version", "general.basename", "general.finetune", "general.size_label", "general.license",
+    "rkllm.platform", "rkllm.core_num", "rkllm.version", "rkllm.max_context", "rkllm.m_align",
+    "rkllm.chat_template.pre", "rkllm.chat_template.system", "rkllm.chat_template.post",
+    "{arch}.context_length", "{arch}.embedding_length", "{arch}.block_count", "{arch}.feed_forward_length",
+    "{arch}.rope.dimension_count", "{arch}.rope.freq_base", "{arch}.attention.head_count",
+    "{arch}.attention.head_count_kv", "{arch}.attention.layer_norm_epsilon", "{arch}.vocab_size",
+    "{arch}.attention.layer_norm_rms_epsilon", "{arch}.attention.key_length", "{arch}.attention.value_length",
+    "tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.ggml.tokens", "tokenizer.ggml.scores",
+    "tokenizer.ggml.token_type", "tokenizer.ggml.merges", "tokenizer.ggml.bos_token_id",
+    "tokenizer.ggml.eos_token_id", "tokenizer.ggml.unknown_token_id", "tokenizer.ggml.padding_token_id",
+    "tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_eos_token", "tokenizer.huggingface.json",
+    "tokenizer.chat_template",
+)  # fmt: skip
+
+_VERSION = re.compile(r"\d+\.\d+\.\d+\w*")
+
+
+@dataclass(frozen=True)
+class RkllmFile:
+    """What a .rkllm file says about itself; None is what it does not say or what cannot be read.
+
+    Args:
+        path: the file.
+        size_bytes: its size.
+        platform: the SoC it is for, ``RK3588``.
+        npu_cores: how many cores of the NPU it uses.
+        toolkit: the version of rkllm-toolkit that made it.
+        context_tokens: the longest context it can be used with.
+        architecture: ``qwen2``, ``llama``, ….
+        name: the original model's name, cut off where the mask is not known.
+        eos_token_id: the token that ends an answer.
+    """
+
+    path: Path
+    size_bytes: int
+    platform: str | None = None
+    npu_cores: int | None = None
+    toolkit: str | None = None
+    context_tokens: int | None = None
+    architecture: str | None = None
+    name: str | None = None
+    eos_token_id: int | None = None
+
+
+def read_rkllm_file(path: Path) -> RkllmFile:
+    """Recognise a .rkllm file by its first bytes and read what it says about itself.
+
+    Raises:
+        ModelFileError: it cannot be read, is something else, was made before toolkit 1.2, or is cut off.
+    """
+    try:
+        with path.open("rb") as file:
+            size = path.stat().st_size
+            _check_kind(path, file.read(64), size)
+            file.seek(len(MAGIC))
+            header = _Header(file, size)
+            pairs = header.read()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ModelFileError(f"{path} cannot be read ({reason}).", "Name a readable .rkllm file.") from None
+    if header.is_cut:
+        raise ModelFileError(f"{path} is cut off: it is shorter than its own header says.", _AGAIN)
+    return _described(path, size, unmasked(pairs))
+
+
+def _check_kind(path: Path, head: bytes, size: int) -> None:
+    if head.startswith(MAGIC):
+        if size < 24:
+            raise ModelFileError(f"{path} is cut off: it has {size} bytes.", _AGAIN)
+        return
+    if not head.strip(b"\0"):
+        found = "is empty" if not size else "begins with zeros, as a download that was broken off leaves it"
+        raise ModelFileError(f"{path} {found}.", _AGAIN)
+    for beginning, what, remedy in _OTHERS:
+        if head.startswith(beginning):
+            raise ModelFileError(f"{path} {what}.", remedy)
+    if head[8:10] == b'{"':
+        raise ModelFileError(f"{path} is a safetensors file, an original model.", _CONVERT)
+    start = head[:4].hex(" ").upper()
+    raise ModelFileError(
+        f"{path} begins with {start}, and a .rkllm file of toolkit 1.2 or newer with {MAGIC.hex(' ').upper()}; "
+        "it is another kind of file, or was made by an older toolkit.",
+        _CONVERT,
+    )
+
+
+@dataclass(frozen=True)
+class Masked:
+    """A string as it stands in the file: its first bytes, and how many it has."""
+
+    head: bytes
+    length: int
+
+
+Value = Masked | int | float | tuple[int, ...]
+_Pair = tuple[Masked, "Value | None"]
+
+
+class _CutOffError(Exception):
+    """The header goes on behind the end of the file."""
+
+
+class _StrangeError(Exception):
+    """The header is not what we know; what was read so far stands."""
+
+
+class _Header:
+    """One pass over the header, from behind the magic.
+
+    Args:
+        file: the open file.
+        size: how many bytes it has.
+    """
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self._file = file
+        self._size = size
+        self._left = size - len(MAGIC)
+        self._strings = 0
+        self.is_cut = False
+
+    def read(self) -> list[_Pair]:
+        """The pairs, as far as they can be followed; sets ``is_cut``."""
+        pairs: list[_Pair] = []
+        try:
+            version, tensors, count = self._unpack("<I"), self._unpack("<Q"), self._unpack("<Q")
+            if version != _VERSION_OF_GGUF or count > _MOST_PAIRS or tensors > _MOST_TENSORS:
+                return pairs
+            for _ in range(int(count)):
+                key = self._string(_LONGEST_KEY)
+                pairs.append((key, self._value(int(self._unpack("<I")))))
+            self._check_tensors(int(tensors))
+        except _CutOffError:
+            # Where the first key cannot be read, the layout is not ours, and neither is the verdict.
+            self.is_cut = not pairs or _first_mask(pairs) is not None
+        except _StrangeError:
+            pass
+        return pairs
+
+    def _check_tensors(self, count: int) -> None:
+        """Whether the last tensor begins inside the file; how long it is depends on types that nobody describes."""
+        for _ in range(count):
+            self._string(_LONGEST_KEY)
+            dimensions = int(self._unpack("<I"))
+            if dimensions > _LONGEST_DIMENSIONS:
+                raise _StrangeError
+            self._skip(8 * dimensions + 4)
+            self._check(int(self._unpack("<Q")), self._size - 1)
+
+    def _value(self, kind: int) -> Value | None:
+        if kind == _STRING:
+            return self._string(self._size)
+        if kind == _ARRAY:
+            return self._array()
+        if kind not in _FORMATS:
+            raise _StrangeError
+        return self._unpack(_FORMATS[kind])
+
+    def _array(self) -> Value | None:
+        kind, count = int(self._unpack("<I")), int(self._unpack("<Q"))
+        if kind == _STRING:
+            self._strings += count
+            if self._strings > _MOST_STRINGS:
+                raise _StrangeError
+            for _ in range(count):
+                self._string(self._size)
+            return None
+        if kind not in _FORMATS:
+            raise _StrangeError
+        width = struct.calcsize(_FORMATS[kind])
+        shown = min(count, _SHOWN_NUMBERS)
+        numbers = (
+            tuple(int(self._unpack(_FORMATS[kind])) for _ in range(shown)) if _FORMATS[kind][1] in "bBhHiIqQ" else ()
+        )
+        self._skip(width * (count - len(numbers)))
+        return numbers or None
+
+    def _string(self, longest: int) -> Masked:
+        length = int(self._unpack("<Q"))
+        self._check(length, self._left)
+        if length > longest:
+            raise _StrangeError
+        head = self._take(min(length, _MASK_BYTES))
+        self._skip(length - len(head))
+        return Masked(head, length)
+
+    def _unpack(self, form: str) -> int | float:
+        number: int | float = struct.unpack(form, self._take(struct.calcsize(form)))[0]
+        return number
+
+    def _take(self, count: int) -> bytes:
+        taken = self._file.read(count)
+        if len(taken) < count:
+            raise _CutOffError
+        self._left -= count
+        return taken
+
+    def _check(self, count: int, most: int) -> None:
+        if count > _ABSURD:
+            raise _StrangeError
+        if count > most:
+            raise _CutOffError
+
+    def _skip(self, count: int) -> None:
+        self._check(count, self._left)
+        if count:
+            self._file.seek(count, 1)
+        self._left -= count
+
+
+def unmasked(pairs: list[_Pair]) -> dict[str, str | int | float]:
+    """The pairs in plain, as far as the mask can be worked out from them; see the module's docstring."""
+    mask = _first_mask(pairs)
+    if mask is None:
+        return {}
+    names = _known_keys(_text(pairs[0][1], mask))
+    while (longer := _lengthened(mask, pairs, names)) is not None:
+        mask = longer
+    return dict(_plain_pairs(pairs, mask))
+
+
+def _lengthened(mask: bytes, pairs: list[_Pair], names: Mapping[int, Sequence[bytes]]) -> bytes | None:
+    """The mask with some more bytes: those on which the keys that reach behind its end agree, most of them at least.
+
+    A key of somebody else's can be as long as a known one and begin like it; alone against others it is not believed.
+    """
+    known = [(key, plain) for key, _ in pairs if (plain := _only_candidate(key, mask, names)) is not None]
+    masks = sorted({_xor(key.head, plain) for key, plain in known if len(plain) > len(mask)}, key=len)[:_MOST_MASKS]
+    votes = [sum(_agree(one, other) for other in masks) for one in masks]
+    best = max(range(len(masks)), key=votes.__getitem__, default=None)
+    return None if best is None or (len(masks) > 1 and votes[best] * 2 <= len(masks)) else masks[best]
+
+
+def _agree(one: bytes, other: bytes) -> bool:
+    return not any(_xor(one, other))
+
+
+def _first_mask(pairs: list[_Pair]) -> bytes | None:
+    """The mask as far as the first key tells it; None when that is not the one with which every file begins."""
+    first, begin = pairs[0][0] if pairs else None, _KEYS[0].encode()
+    if first is None or first.length != len(begin) or _xor(first.head, _xor(MAGIC, b"GGUF")) != begin[:4]:
+        return None
+    return _xor(first.head, begin)
+
+
+def _plain_pairs(pairs: list[_Pair], mask: bytes) -> Iterator[tuple[str, str | int | float]]:
+    for key, value in pairs:
+        name = _text(key, mask)
+        if isinstance(value, Masked):
+            yield name, _text(value, mask)
+        elif isinstance(value, tuple):
+            yield name, value[0]
+        elif value is not None:
+            yield name, value
+
+
+def _only_candidate(key: Masked, mask: bytes, names: Mapping[int, Sequence[bytes]]) -> bytes | None:
+    """The one known key that this can be, in plain."""
+    begin = _xor(key.head, mask)
+    fitting = [name for name in names.get(key.length, ()) if name.startswith(begin[: len(name)])]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _known_keys(architecture: str) -> Mapping[int, Sequence[bytes]]:
+    """The known keys by their length."""
+    found: dict[int, list[bytes]] = {}
+    for name in _KEYS:
+        plain = name.replace("{arch}", architecture).encode()
+        found.setdefault(len(plain), []).append(plain)
+    return found
+
+
+def _text(value: Value | None, mask: bytes) -> str:
+    """A string in plain, as far as the mask is known; without whatever is not text."""
+    if not isinstance(value, Masked):
+        return ""
+    text = _xor(value.head, mask).decode("utf-8", "ignore")
+    return "".join(char for char in text if char.isprintable())
+
+
+def _xor(first: bytes, second: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(first, second, strict=False))
+
+
+def _described(path: Path, size: int, plain: Mapping[str, str | int | float]) -> RkllmFile:
+    platform = str(plain.get("rkllm.platform", "")).upper()
+    toolkit = _VERSION.search(str(plain.get("rkllm.version", "")))
+    return RkllmFile(
+        path,
+        size,
+        platform=platform if platform in PLATFORMS else None,
+        npu_cores=_number(plain.get("rkllm.core_num"), 1, 16),
+        toolkit=toolkit.group() if toolkit else None,
+        context_tokens=_number(plain.get("rkllm.max_context"), 1, 1 << 20),
+        architecture=str(plain.get("general.architecture", "")) or None,
+        name=str(plain.get("general.name", "")) or None,
+        eos_token_id=_number(plain.get("tokenizer.ggml.eos_token_id"), 0, 1 << 24),
+    )
+
+
+def _number(value: object, least: int, most: int) -> int | None:
+    return value if isinstance(value, int) and least <= value <= most else None

@@ -1,0 +1,1 @@
+"""Stands in for Rockchip's rkllm-toolkit in tests."""

@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+
+from rkllm_mcp.errors import UsageError
+from rkllm_mcp.surfaces.questions import Nobody
+from tests.support.demo_model import DEMO_TOKENIZER, demo_vocabulary
+from tests.support.fake_hub import COMMIT, FakeHub, running
+from tests.support.rkllm_files import QWEN, container, write_rkllm
+from tests.support.shared import REPOSITORY
+
+FACTS = {**QWEN, "tokenizer.ggml.eos_token_id": demo_vocabulary().control_id("<|im_end|>")}
+WEIGHTS = container(FACTS, weights=bytes(range(256)) * 100)
+FILE = "Qwen2.5-1.5B-Instruct_W8A8_RK3588.rkllm"
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeHub]:
+    files = {FILE: WEIGHTS, "tokenizer.json": DEMO_TOKENIZER.read_bytes()}
+    with running(FakeHub({"them/mine": files})) as hub:
+        yield hub
+
+
+@pytest.fixture
+def environment(tmp_path: Path, fake: FakeHub) -> dict[str, str]:
+    """That of a person without any configuration, whose hub is the one on this machine."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("RKLLM_", "MCP_", "XDG_", "HF_"))}
+    return {
+        **kept,
+        "HOME": str(tmp_path),
+        "PYTHONPATH": str(REPOSITORY),
+        "HF_ENDPOINT": fake.url,
+        "NO_PROXY": "127.0.0.1,localhost",
+        "NO_COLOR": "1",
+    }
+
+
+def run(environment: Mapping[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "rkllm_mcp", "models", *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+
+
+def at_a_terminal(environment: Mapping[str, str], *words: str) -> Any:
+    """The command as a person sees it; pexpect's own types say too little."""
+    spawn: Any = pexpect.spawn
+    return spawn(
+        sys.executable,
+        ["-m", "rkllm_mcp", "models", *words],
+        env={**environment, "TERM": "xterm"},
+        encoding="utf-8",
+        timeout=60,
+        dimensions=(24, 100),
+    )
+
+
+def listed(environment: Mapping[str, str]) -> dict[str, dict[str, object]]:
+    return {entry["name"]: entry for entry in json.loads(run(environment, "list", "--json").stdout)}
+
+
+PULL = ("pull", "qwen2.5-1.5b", "--repository", "them/mine", "--file", FILE)
+
+
+def test_a_model_is_pulled_listed_shown_and_removed(environment: dict[str, str], tmp_path: Path) -> None:
+    assert listed(environment)["qwen2.5-1.5b"]["state"] == "not here"
+    done = run(environment, *PULL)
+    place = tmp_path / ".local" / "share" / "rkllm-mcp" / "models" / "qwen2.5-1.5b"
+    assert (done.returncode, done.stdout) == (0, f"qwen2.5-1.5b: {place}\n")
+    assert done.stderr == "Try it: rkllm-mcp chat --model qwen2.5-1.5b\n"
+    entry = listed(environment)["qwen2.5-1.5b"]
+    assert (entry["state"], entry["file"], entry["missing"]) == ("here", str(place / FILE), [])
+    shown = json.loads(run(environment, "show", "qwen2.5-1.5b", "--json").stdout)
+    assert (shown["source"]["repository"], shown["source"]["revision"]) == ("them/mine", COMMIT)
+    asked = run(environment, "remove", "qwen2.5-1.5b")
+    assert (asked.returncode, asked.stderr) == (
+        2,
+        f"Error: Remove {place} with everything in it? Say it with --yes\n",
+    )
+    removed = run(environment, "remove", "qwen2.5-1.5b", "--yes", "--quiet")
+    assert (removed.returncode, removed.stdout, removed.stderr) == (
+        0,
+        f"qwen2.5-1.5b: removed from {place.parent}\n",
+        "",
+    )
+    assert list(place.parent.iterdir()) == []
+
+
+def test_what_did_not_come_from_the_user_is_not_removed(environment: dict[str, str], tmp_path: Path) -> None:
+    done = run(environment, "remove", "demo", "--yes")
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"Error: 'demo' is in {REPOSITORY}/models/demo, which rkllm-mcp did not fill; remove it there by hand\n",
+    )
+    done = run(environment, "remove", "none", "--yes")
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"Error: there is no model 'none' in {tmp_path}/.local/share/rkllm-mcp/models; "
+        "'rkllm-mcp models list' shows what there is\n"
+    )
+
+
+def test_a_hub_out_of_reach_is_one_sentence_and_exit_code_3(environment: dict[str, str]) -> None:
+    done = run({**environment, "HF_ENDPOINT": "http://127.0.0.1:9"}, *PULL)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("Error: http://127.0.0.1:9 cannot be reached (")
+    assert done.stderr.count("\n") == 1
+
+
+def test_offline_the_cache_is_enough_and_without_it_a_sentence(environment: dict[str, str], tmp_path: Path) -> None:
+    offline = {**environment, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hf")}
+    done = run(offline, *PULL)
+    assert done.returncode == 3
+    assert done.stderr == (
+        f"Error: HF_HUB_OFFLINE is set, and {tmp_path}/hf/hub does not have {FILE} of them/mine. "
+        "Unset it, or: Copy the files here and use 'rkllm-mcp models add PATH'.\n"
+    )
+    code = (
+        "from huggingface_hub import hf_hub_download\n"
+        f"for name in ({FILE!r}, 'tokenizer.json'): hf_hub_download('them/mine', name)"
+    )
+    online = {**environment, "HF_HOME": str(tmp_path / "hf")}
+    subprocess.run([sys.executable, "-c", code], env=online, check=True, capture_output=True, timeout=60)
+    assert run(offline, *PULL).returncode == 0
+    assert listed(offline)["qwen2.5-1.5b"]["state"] == "here"
+
+
+def test_a_pull_that_broke_off_goes_on(environment: dict[str, str], fake: FakeHub) -> None:
+    fake.files["them/mine"][FILE] = container(FACTS, weights=bytes(12 * 2**20))
+    fake.cuts, fake.statuses = [11 * 2**20], [None, 503]
+    done = run(environment, *PULL)
+    assert done.returncode == 3
+    assert "Try again later; what has arrived is kept." in done.stderr
+    assert listed(environment)["qwen2.5-1.5b"]["state"] == "not here"
+    assert run(environment, *PULL).returncode == 0
+    rest = f"bytes={10 * 2**20}-"
+    assert fake.bodies() == ["", rest, rest, ""], "the last one is the tokenizer"
+
+
+def test_the_catalogue_is_listed_with_speed_memory_and_whether_it_fits(environment: dict[str, str]) -> None:
+    done = run(environment, "list")
+    heading, first, *rest = done.stdout.splitlines()
+    assert heading.split() == ["NAME", "STATE", "SPEED", "MEMORY", "FITS", "DESCRIPTION"]
+    assert first.split()[:3] == ["demo", "emulated", "yes"], "what is here comes first"
+    assert any("qwen3-0.6b" in line and "tok/s" in line and "MB" in line for line in rest)
+    assert done.stderr == "SPEED and MEMORY are what others measured. 'rkllm-mcp models pull NAME' fetches a model.\n"
+
+
+def test_a_model_that_is_not_here_is_shown_all_the_same(environment: dict[str, str]) -> None:
+    shown = json.loads(run(environment, "show", "qwen3-0.6b", "--json").stdout)
+    assert (shown["state"], len(shown["missing"])) == ("not here", 2)
+
+
+def test_a_file_that_somebody_has_is_added(environment: dict[str, str], tmp_path: Path) -> None:
+    path = write_rkllm(tmp_path / "x" / FILE, FACTS)
+    missing = run(environment, "add", str(path))
+    assert (missing.returncode, missing.stdout) == (2, "")
+    assert missing.stderr.endswith("Say it with --tokenizer\n")
+    done = run(environment, "add", str(path), "--tokenizer", str(DEMO_TOKENIZER), "--name", "mine")
+    assert (done.returncode, done.stdout) == (0, f"mine: {tmp_path}/.local/share/rkllm-mcp/models/mine\n")
+    assert listed(environment)["mine"]["template"] == "qwen2.5"
+
+
+def test_a_person_at_a_terminal_is_asked_what_is_not_known(environment: dict[str, str], tmp_path: Path) -> None:
+    path = write_rkllm(tmp_path / "x" / "best.rkllm", {**FACTS, "general.name": "best", "general.architecture": "new"})
+    child = at_a_terminal(environment, "add", str(path))
+    child.expect_exact("How is the model in best.rkllm (architecture new) spoken to?")
+    child.expect_exact("> ")
+    child.sendline("nonsense")
+    child.expect_exact("> ")
+    child.sendline("chatml")
+    child.expect_exact("Where is the tokenizer")
+    child.sendline(str(DEMO_TOKENIZER))
+    child.expect_exact("best: ")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0
+    assert listed(environment)["best"]["template"] == "chatml"
+
+
+def test_a_person_who_says_no_keeps_the_model(environment: dict[str, str], tmp_path: Path) -> None:
+    path = write_rkllm(tmp_path / "x" / FILE, FACTS)
+    run(environment, "add", str(path), "--tokenizer", str(DEMO_TOKENIZER), "--name", "mine")
+    child = at_a_terminal(environment, "remove", "mine")
+    child.expect_exact("[Y/n] ")
+    child.sendline("n")
+    child.expect_exact("Nothing was removed.")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert listed(environment)["mine"]["state"] == "here"
+
+
+def test_where_nobody_can_be_asked_the_option_is_named() -> None:
+    with pytest.raises(UsageError, match=r"^Why\? Say it with --x: a, b$"):
+        Nobody().choose("Why?", "--x", ["a", "b"])
+
+
+def test_a_person_at_a_terminal_watches_a_bar(environment: dict[str, str]) -> None:
+    screen = io.StringIO()
+    child = at_a_terminal(environment, *PULL)
+    child.logfile_read = screen
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0
+    assert FILE[:20] in screen.getvalue()
+    assert "tokenizer.json" in screen.getvalue()

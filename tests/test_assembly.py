@@ -1,0 +1,70 @@
+"""Configuration and model card become the model's form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rkllm_mcp.assembly import model_form
+from rkllm_mcp.config import Config
+from rkllm_mcp.config.models import ModelCard, ModelFolder
+from rkllm_mcp.errors import ModelNotFoundError
+from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.prompt.families import TEMPLATES
+from tests.support.family_vocabulary import family_tokenizer
+
+TOOL = ToolSpec("f", "Does it", {"type": "object", "properties": {"a": {"type": "string"}}})
+
+
+def model_of(folder: Path, template: str, *, tokens_of: str | None = None, **card: Any) -> ModelFolder:
+    tokenizer = folder / "tokenizer.json"
+    tokenizer.write_text(family_tokenizer(TEMPLATES[tokens_of or template]), "utf-8")
+    return ModelFolder(folder, ModelCard(name="m", template=template, **card), folder / "m.rkllm", tokenizer)
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_every_family_is_ready_with_a_tokenizer_of_its_own(tmp_path: Path, template: str) -> None:
+    form = model_form(Config(), model_of(tmp_path, template))
+    assert (form.template, form.syntaxes, form.think) == (
+        TEMPLATES[template],
+        TEMPLATES[template].tool_form.syntaxes,
+        False,
+    )
+
+
+@pytest.mark.parametrize(("listing", "line"), [("json", '{"type":"function"'), ("compact", "f(a?: string) — Does it")])
+def test_tools_are_listed_as_the_owner_chose(tmp_path: Path, listing: str, line: str) -> None:
+    config = Config.model_validate({"agent": {"tool_listing": listing}})
+    head = model_form(config, model_of(tmp_path, "qwen3")).template.head("", [TOOL])
+    assert f"\n{line}" in "".join(segment.text for segment in head)
+
+
+@pytest.mark.parametrize(
+    ("template", "setting", "mode"),
+    [
+        ("qwen2.5", "off", "off"),
+        ("qwen3", "off", "auto"),
+        ("qwen3", "auto", "auto"),
+        ("qwen3.5", "off", "auto"),
+        # The prompt itself opens the block as soon as the model is to think.
+        ("qwen3.5", "auto", "open"),
+        ("deepseek-r1", "open", "open"),
+        ("gemma4", "open", "auto"),
+    ],
+)
+def test_thinking_is_recognised_where_the_prompt_leaves_it(
+    tmp_path: Path, template: str, setting: str, mode: str
+) -> None:
+    form = model_form(Config(), model_of(tmp_path, template, thinking=setting))
+    assert (form.thinking, form.think) == (mode, setting != "off")
+
+
+@pytest.mark.parametrize(
+    ("template", "missing"), [("gemma3", "<end_of_turn>"), ("internlm2", "<s>"), ("llama3.2", "<|eot_id|>")]
+)
+def test_a_tokenizer_of_another_family_is_refused(tmp_path: Path, template: str, missing: str) -> None:
+    model = model_of(tmp_path, template, tokens_of="qwen3")
+    with pytest.raises(ModelNotFoundError, match=f"has no token {missing}".replace("|", r"\|")):
+        model_form(Config(), model)
