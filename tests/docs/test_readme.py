@@ -86,7 +86,8 @@ def test_what_needs_a_board_is_a_short_list() -> None:
     assert left_to_the_reader("README.md") == [
         "pip install rkllm-mcp",
         "rkllm-mcp doctor",
-        "rkllm-mcp --model ~/models/qwen3-0.6b chat",
+        "rkllm-mcp models pull qwen3-0.6b",
+        "rkllm-mcp --model qwen3-0.6b chat",
     ]
     assert [line for page in PAGES if not page.startswith("README") for line in left_to_the_reader(page)] == []
 
