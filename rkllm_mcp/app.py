@@ -9,9 +9,10 @@ surface.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Literal
 
 import anyio
 from anyio.abc import TaskGroup
@@ -19,8 +20,10 @@ from anyio.streams.memory import MemoryObjectSendStream
 
 from rkllm_mcp.agent.instructions import system_text
 from rkllm_mcp.agent.loop import Emit, Loop, LoopSettings
+from rkllm_mcp.agent.questions import OnStream, Question, Questions
 from rkllm_mcp.assembly import chosen_model, engine_settings, model_form, server_specs
 from rkllm_mcp.availability import ineffective, refuse_unprotected
+from rkllm_mcp.calling import Asker, CallContext, Decision, ElicitationAnswer, Standing
 from rkllm_mcp.config import Config
 from rkllm_mcp.config.models import ModelFolder
 from rkllm_mcp.errors import RkllmMcpError, UsageError
@@ -48,11 +51,16 @@ class ReplyOptions:
         tools: the model is shown tools and may call them.
         max_new_tokens: the longest answer of one round; None for the configuration's.
         force_tool: the answer begins with a call of this tool.
+        approvals: what becomes of a call that needs a yes: ``ask`` puts an Approval on the stream and waits for
+            ``App.decide``; ``grant`` and ``refuse`` answer beforehand.
+        tokens: secrets that ``headers_template`` placeholders are filled with, by name; held for this answer only.
     """
 
     tools: bool = True
     max_new_tokens: int | None = None
     force_tool: str | None = None
+    approvals: Literal["ask", "grant", "refuse"] = "refuse"
+    tokens: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
 
 @dataclass
@@ -89,6 +97,7 @@ class App:
         self._tasks = tasks
         self._chat_model = chat_model
         self._jobs: dict[str, _Job] = {}
+        self._questions = Questions()
         self._has_announced = False
         self._is_closed = False
 
@@ -144,6 +153,18 @@ class App:
             return False
         job.scope.cancel()
         return True
+
+    def questions(self) -> tuple[Question, ...]:
+        """What waits for a person: calls for approval and servers' questions, oldest first."""
+        return self._questions.open()
+
+    def decide(self, question_id: str, decision: Decision) -> bool:
+        """Answer an ``Approval``; False when it does not wait (any more)."""
+        return self._questions.decide(question_id, decision)
+
+    def fill(self, question_id: str, answer: ElicitationAnswer) -> bool:
+        """Answer an ``Elicitation``; False when it does not wait (any more)."""
+        return self._questions.fill(question_id, answer)
 
     def starting(self) -> tuple[Status, ...]:
         """What is being started, to be shown to whoever waits; empty from the second time on."""
@@ -202,7 +223,10 @@ class App:
             forced = self._forced_tool(options)
             agent = self.config.agent
             limits = LoopSettings(agent.max_rounds, agent.repair_rounds, agent.parallel_tools)
-            loop = Loop(self._chat_model, self.toolbox, self.tools(options), limits, emit)
+            context = CallContext(
+                asker=self._asker(options, emit), tokens=options.tokens, conversation_id=conversation.id
+            )
+            loop = Loop(self._chat_model, self.toolbox, self.tools(options), limits, emit, context)
             await loop.run(conversation, text, ResponseOptions(options.max_new_tokens, forced))
         except RkllmMcpError as error:
             await emit(End("failed", str(error)))
@@ -212,6 +236,11 @@ class App:
             # A mistake of ours must cost this answer, not the service and everybody else's answers.
             logger.exception("an answer failed")
             await emit(End("failed", f"internal error: {error!r}; please report it with the output of --debug"))
+
+    def _asker(self, options: ReplyOptions, emit: Emit) -> Asker:
+        if options.approvals == "ask":
+            return OnStream(self._questions, emit)
+        return Standing("once" if options.approvals == "grant" else "deny")
 
     async def _wait_until_ready(self, emit: Emit) -> None:
         if not self.engine.is_ready:

@@ -71,6 +71,26 @@ class Approval:
 
 
 @dataclass(frozen=True)
+class Elicitation:
+    """A server asks its owner something, in the middle of a call.
+
+    Args:
+        id: what an answer names.
+        server: who asks.
+        message: the question.
+        schema: JSON Schema of the form to fill; empty when ``url`` is to be opened instead.
+        url: an address at which the owner goes on; empty when there is a form.
+    """
+
+    id: str
+    server: str
+    message: str
+    schema: Mapping[str, Any]
+    url: str = ""
+    kind: ClassVar[Literal["elicitation"]] = "elicitation"
+
+
+@dataclass(frozen=True)
 class ToolProgress:
     """A running call tells how far it is; ``total`` and ``message`` where the server says."""
 
@@ -154,6 +174,7 @@ Event: TypeAlias = (
     | ToolCallDetected
     | ToolCallFailed
     | Approval
+    | Elicitation
     | ToolProgress
     | ToolFinished
     | ResourceRead
@@ -168,6 +189,7 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     ToolCallDetected,
     ToolCallFailed,
     Approval,
+    Elicitation,
     ToolProgress,
     ToolFinished,
     ResourceRead,

@@ -20,7 +20,7 @@ import rkllm_mcp
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
-VALUES = frozenset({"errors", "messages", "events", "generation"})
+VALUES = frozenset({"errors", "messages", "events", "generation", "calling"})
 NO_IO = frozenset({"prompt", "toolcalls", "encode"})
 IO = frozenset({"runtime", "tools", "store", "board", "shelf"})
 BELOW_THE_ROOTS = VALUES | NO_IO | IO | {"config", "providers", "agent"}

@@ -10,6 +10,7 @@ from rkllm_mcp.encode import event_from_dict, event_to_dict, event_to_json
 from rkllm_mcp.events import (
     EVENT_TYPES,
     Approval,
+    Elicitation,
     End,
     Event,
     ResourceRead,
@@ -34,6 +35,13 @@ EXAMPLES: list[tuple[Event, str]] = [
     (
         Approval("call_1", "f", {}, "writes"),
         '{"kind":"approval","id":"call_1","name":"f","arguments":{},"reason":"writes"}',
+    ),
+    (
+        Elicitation("question_1", "desk", "名前は？", {"type": "object"}),
+        (
+            '{"kind":"elicitation","id":"question_1","server":"desk","message":"名前は？","schema":{"type":"object"},'
+            '"url":""}'
+        ),
     ),
     (
         ToolProgress("call_1", 0.5, None, "half"),

@@ -26,6 +26,7 @@ from typing import Protocol
 
 import anyio
 
+from rkllm_mcp.calling import NO_CONTEXT, CallContext, OnProgress
 from rkllm_mcp.errors import GenerationError, PromptTooLongError
 from rkllm_mcp.events import (
     End,
@@ -42,7 +43,6 @@ from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, Tool
 from rkllm_mcp.providers import ChatModel, ResponseOptions
 
 Emit = Callable[[Event], Awaitable[None]]
-OnProgress = Callable[[float, "float | None", "str | None"], Awaitable[None]]
 
 ROUND_LIMIT_NOTE = (
     "[The limit of tool rounds is reached. Do not call tools any more. Answer the user now with what you have.]"
@@ -56,7 +56,7 @@ SILENCE = "[Model: it ended its answer without a word; ask again in other words]
 class ToolCaller(Protocol):
     """What the loop needs of a toolbox."""
 
-    async def call(self, call: ToolCall, on_progress: OnProgress | None = None) -> ToolResult:
+    async def call(self, call: ToolCall, context: CallContext = NO_CONTEXT) -> ToolResult:
         """Run a call; a failing tool is a result, never an exception."""
         ...
 
@@ -96,16 +96,24 @@ class Loop:
         specs: the tools the model is shown, in a stable order.
         settings: the limits.
         emit: takes the events in order.
+        context: what accompanies every call.
     """
 
     def __init__(
-        self, model: ChatModel, tools: ToolCaller, specs: Sequence[ToolSpec], settings: LoopSettings, emit: Emit
+        self,
+        model: ChatModel,
+        tools: ToolCaller,
+        specs: Sequence[ToolSpec],
+        settings: LoopSettings,
+        emit: Emit,
+        context: CallContext = NO_CONTEXT,
     ) -> None:
         self._model = model
         self._tools = tools
         self._specs = {spec.name: spec for spec in specs}
         self._settings = settings
         self._emit = emit
+        self._context = context
         self._results: dict[str, ToolResult] = {}  # by what was called
         self._finished: dict[str, ToolResult] = {}  # by the call's id
 
@@ -225,7 +233,7 @@ class Loop:
 
     async def _run_tool(self, call: ToolCall) -> ToolResult:
         await self._emit(Status(f"[MCP: Calling tool '{call.name}']"))
-        result = await self._tools.call(call, self._progress_of(call))
+        result = await self._tools.call(call, replace(self._context, on_progress=self._progress_of(call)))
         # Kept before anybody is told: whoever leaves now must not make the model forget what was done.
         self._finished[call.id] = result
         if call.name in self._specs or not result.is_error:

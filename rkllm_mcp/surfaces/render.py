@@ -17,6 +17,7 @@ from typing_extensions import assert_never
 from rkllm_mcp.encode import event_to_json
 from rkllm_mcp.events import (
     Approval,
+    Elicitation,
     End,
     Event,
     ResourceRead,
@@ -44,7 +45,15 @@ _ENDINGS: Mapping[str, str] = {
 
 # What is shown as a line of its own.
 _Line: TypeAlias = (
-    ToolCallDetected | ToolCallFailed | Approval | ToolProgress | ToolFinished | ResourceRead | Status | End
+    ToolCallDetected
+    | ToolCallFailed
+    | Approval
+    | Elicitation
+    | ToolProgress
+    | ToolFinished
+    | ResourceRead
+    | Status
+    | End
 )
 
 
@@ -100,14 +109,21 @@ class TerminalRenderer:
                     note(f"  ← {event.seconds:.1f} s  {one_line(event.text, RESULT_CHARS)}")
             case ToolProgress():
                 self._progress(event)
-            case Approval():
-                note(f"[MCP: Waiting for approval of '{event.name}': {event.reason}]", YELLOW)
+            case Approval() | Elicitation():
+                self._question(event)
             case ResourceRead():
                 note(f"[MCP: Fetched resource: {event.uri}]")
             case End():
                 self._end(event)
             case _:
                 assert_never(event)
+
+    def _question(self, event: Approval | Elicitation) -> None:
+        if isinstance(event, Approval):
+            text = f"[MCP: Waiting for approval of '{event.name}': {event.reason}]"
+        else:
+            text = f"[MCP: Server '{event.server}' asks: {event.message}]"
+        self._terminal.note(text, YELLOW)
 
     def _progress(self, event: ToolProgress) -> None:
         if self._terminal.shows_progress:

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import anyio.to_thread
 
+from rkllm_mcp.calling import NO_CONTEXT, CallContext, OnProgress
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.tools.callbacks import logging_to, tool_changes_to
 from rkllm_mcp.tools.failures import call_failure, connect_failure, is_connection_closed
 from rkllm_mcp.tools.lines import LastLines
 from rkllm_mcp.tools.listing import list_tools
-from rkllm_mcp.tools.policy import OnProgress
 from rkllm_mcp.tools.servers import ServerSpec, ServerState, State
 from rkllm_mcp.tools.tap import tapped
 from rkllm_mcp.tools.transports import Channel, open_channel
@@ -131,9 +131,7 @@ class Connection:
             raise ServerUnavailableError(f"Server '{self.spec.name}' is not available: {self.reason}.")
         return self._client
 
-    async def call(
-        self, tool: str, arguments: Mapping[str, Any], on_progress: OnProgress | None = None
-    ) -> dict[str, Any]:
+    async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = NO_CONTEXT) -> dict[str, Any]:
         """Run a tool, by the server's own name of it. Cancelling the caller cancels the call and nothing else.
 
         Returns:
@@ -146,7 +144,7 @@ class Connection:
         client = await self._available_client()
         over, ended = self._over, self._ended
         try:
-            result = await client.call_tool(tool, dict(arguments), progress_callback=_reporter(on_progress))
+            result = await client.call_tool(tool, dict(arguments), progress_callback=_reporter(context.on_progress))
         except Exception as error:  # the SDK raises several unrelated kinds; each becomes a sentence
             if not is_connection_closed(error):
                 return {"content": [{"type": "text", "text": call_failure(error)}], "isError": True}

@@ -6,25 +6,22 @@ the model reads; it never raises because of one.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import anyio
 
+from rkllm_mcp.calling import CallContext
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.tools.content import cut
 from rkllm_mcp.tools.servers import ServerSpec
-
-# progress, total, message: as the SDK hands it on.
-OnProgress: TypeAlias = Callable[[float, float | None, str | None], Awaitable[None]]
 
 
 class Caller(Protocol):
     """A way to run one call of a tool."""
 
-    async def call(self, tool: ToolSpec, call: ToolCall, on_progress: OnProgress | None) -> ToolResult:
+    async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
         """Run it; a failing tool is a result."""
         ...
 
@@ -46,10 +43,10 @@ class TimeLimited:
     inner: Caller
     timeout_s: float
 
-    async def call(self, tool: ToolSpec, call: ToolCall, on_progress: OnProgress | None) -> ToolResult:
+    async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
         """The inner result, or one that says how long was waited."""
         with anyio.move_on_after(self.timeout_s):
-            return await self.inner.call(tool, call, on_progress)
+            return await self.inner.call(tool, call, context)
         text = f"Tool '{call.name}' did not answer within {self.timeout_s:g} s and was stopped."
         return ToolResult(call.id, call.name, text, is_error=True)
 
@@ -61,9 +58,9 @@ class SizeLimited:
     inner: Caller
     limit_chars: int
 
-    async def call(self, tool: ToolSpec, call: ToolCall, on_progress: OnProgress | None) -> ToolResult:
+    async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
         """The inner result, cut when it is longer."""
-        result = await self.inner.call(tool, call, on_progress)
+        result = await self.inner.call(tool, call, context)
         text, truncated = cut(result.text, self.limit_chars)
         return replace(result, text=text, truncated=truncated)
 
@@ -74,8 +71,8 @@ class Timed:
 
     inner: Caller
 
-    async def call(self, tool: ToolSpec, call: ToolCall, on_progress: OnProgress | None) -> ToolResult:
+    async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
         """The inner result with its ``seconds``."""
         started = anyio.current_time()
-        result = await self.inner.call(tool, call, on_progress)
+        result = await self.inner.call(tool, call, context)
         return replace(result, seconds=anyio.current_time() - started)

@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 
 import anyio
 
+from rkllm_mcp.calling import NO_CONTEXT, CallContext
 from rkllm_mcp.errors import ServerUnavailableError, ToolboxError
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.tools.connection import Connection
 from rkllm_mcp.tools.content import result_text
 from rkllm_mcp.tools.names import long_name, safe_name, shown_names
-from rkllm_mcp.tools.policy import Caller, OnProgress, SizeLimited, Timed, TimeLimited
+from rkllm_mcp.tools.policy import Caller, SizeLimited, Timed, TimeLimited
 from rkllm_mcp.tools.servers import ServerSpec, ServerState
 
 RESULT_CHARS = 4000
@@ -35,10 +36,10 @@ class ServerCaller:
 
     connection: Connection
 
-    async def call(self, tool: ToolSpec, call: ToolCall, on_progress: OnProgress | None) -> ToolResult:
+    async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
         """What the server answers, or why it does not."""
         try:
-            result = await self.connection.call(tool.wire_name or tool.name, call.arguments, on_progress)
+            result = await self.connection.call(tool.wire_name or tool.name, call.arguments, context)
         except ServerUnavailableError as error:
             return ToolResult(call.id, call.name, str(error), is_error=True)
         return ToolResult(call.id, call.name, result_text(result), is_error=bool(result.get("isError")))
@@ -124,12 +125,12 @@ class Toolbox:
         self._disabled.difference_update((tool.server, tool.wire_name) for tool in tools)
         return tools
 
-    async def call(self, call: ToolCall, on_progress: OnProgress | None = None) -> ToolResult:
+    async def call(self, call: ToolCall, context: CallContext = NO_CONTEXT) -> ToolResult:
         """Run a call. Whatever goes wrong is an error result; only cancellation passes through.
 
         Args:
             call: its name short or long.
-            on_progress: awaited with (progress, total, message) whenever the server reports.
+            context: who is told and asked, and which tokens the call may use.
         """
         tool = self.resolve(call.name)
         if tool is None:
@@ -138,7 +139,7 @@ class Toolbox:
             return ToolResult(
                 call.id, call.name, f"Tool '{call.name}' is switched off; answer without it.", is_error=True
             )
-        return await self._callers[tool.server].call(tool, call, on_progress)
+        return await self._callers[tool.server].call(tool, call, context)
 
     # --- what the configuration says about servers, for the prompt ---------------------------------------------------
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import anyio
 import anyio.lowlevel
 
-from rkllm_mcp.agent.loop import OnProgress
+from rkllm_mcp.calling import NO_CONTEXT, CallContext
 from rkllm_mcp.events import ModelEvent, Text, ToolCallDetected
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.providers import ResponseOptions
@@ -76,12 +76,12 @@ class ScriptedTools:
     error: Exception | None = None
     progress: int = 0
 
-    async def call(self, call: ToolCall, on_progress: OnProgress | None = None) -> ToolResult:
+    async def call(self, call: ToolCall, context: CallContext = NO_CONTEXT) -> ToolResult:
         self.calls.append(call)
         await anyio.lowlevel.checkpoint()
-        for step in range(self.progress if on_progress else 0):
-            assert on_progress is not None
-            await on_progress(float(step), float(self.progress), None)
+        for step in range(self.progress if context.on_progress else 0):
+            assert context.on_progress is not None
+            await context.on_progress(float(step), float(self.progress), None)
         if self.hangs or call.name in self.hanging:
             await anyio.sleep_forever()
         if self.error is not None:

@@ -9,6 +9,7 @@ from rkllm_mcp.encode import event_from_dict, event_to_json
 from rkllm_mcp.events import (
     EVENT_TYPES,
     Approval,
+    Elicitation,
     End,
     Event,
     ResourceRead,
@@ -30,6 +31,7 @@ EVERY_KIND: Sequence[Event] = (
     ToolCallDetected("get_weather", {"location": "東京"}, id="call_1", server="weather"),
     ToolCallFailed("<tool_call>{", "the call was cut off"),
     Approval("call_2", "delete", {}, "it destroys"),
+    Elicitation("question_1", "desk", "Your name?", {"type": "object"}),
     ToolProgress("call_1", 1, 2, "half"),
     ToolFinished("call_1", "get_weather", is_error=False, text="晴れ", seconds=0.25),
     ResourceRead("file:///a"),

@@ -8,6 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from rkllm_mcp.calling import CallContext
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.tools.servers import ServerSpec
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
@@ -135,7 +136,7 @@ async def test_progress_is_passed_on_in_order() -> None:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([tiny()]) as toolbox:
             await toolbox.connected()
-            result = await toolbox.call(ToolCall("call_1", "steps", {"count": 3}), note)
+            result = await toolbox.call(ToolCall("call_1", "steps", {"count": 3}), CallContext(on_progress=note))
     assert result.text == "done"
     assert reports == [(1, 3, "step 1"), (2, 3, "step 2"), (3, 3, "step 3")]
 

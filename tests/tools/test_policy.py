@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import anyio
 import pytest
 
+from rkllm_mcp.calling import NO_CONTEXT, CallContext
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
-from rkllm_mcp.tools.policy import OnProgress, SizeLimited, Timed, TimeLimited, is_offered
+from rkllm_mcp.tools.policy import SizeLimited, Timed, TimeLimited, is_offered
 from rkllm_mcp.tools.servers import ServerSpec
 
 TOOL = ToolSpec("t")
@@ -19,13 +20,13 @@ CALL = ToolCall("call_1", "t", {})
 class Says:
     text: str
 
-    async def call(self, tool: ToolSpec, call: ToolCall, on_progress: OnProgress | None) -> ToolResult:
+    async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
         return ToolResult(call.id, tool.name, self.text)
 
 
 @dataclass(frozen=True)
 class NeverAnswers:
-    async def call(self, tool: ToolSpec, call: ToolCall, on_progress: OnProgress | None) -> ToolResult:
+    async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
         await anyio.sleep_forever()
         raise AssertionError
 
@@ -42,19 +43,19 @@ def test_every_tool_is_offered_unless_the_configuration_says_otherwise() -> None
 
 @pytest.mark.anyio
 async def test_a_call_that_takes_too_long_becomes_a_result_that_says_so() -> None:
-    result = await TimeLimited(NeverAnswers(), 0.01).call(TOOL, CALL, None)
+    result = await TimeLimited(NeverAnswers(), 0.01).call(TOOL, CALL, NO_CONTEXT)
     assert result == ToolResult("call_1", "t", "Tool 't' did not answer within 0.01 s and was stopped.", is_error=True)
 
 
 @pytest.mark.anyio
 async def test_a_long_result_is_cut_and_marked() -> None:
     limited = SizeLimited(Says("0123456789"), 4)
-    assert await limited.call(TOOL, CALL, None) == ToolResult(
+    assert await limited.call(TOOL, CALL, NO_CONTEXT) == ToolResult(
         "call_1", "t", "0123\n… truncated, 6 more characters", truncated=True
     )
-    assert (await SizeLimited(Says("0123"), 4).call(TOOL, CALL, None)).truncated is False
+    assert (await SizeLimited(Says("0123"), 4).call(TOOL, CALL, NO_CONTEXT)).truncated is False
 
 
 @pytest.mark.anyio
 async def test_a_result_says_how_long_it_took() -> None:
-    assert (await Timed(Says("x")).call(TOOL, CALL, None)).seconds > 0
+    assert (await Timed(Says("x")).call(TOOL, CALL, NO_CONTEXT)).seconds > 0

@@ -1,0 +1,83 @@
+"""Questions wait for a person, and for nobody for ever."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from rkllm_mcp.agent.questions import OnStream, Questions
+from rkllm_mcp.calling import Decision, ElicitationAnswer
+from rkllm_mcp.events import Approval, Elicitation, Event
+
+DELETE = Approval("", "delete", {"path": "a"}, "it deletes")
+NAME = Elicitation("", "desk", "Your name?", {"type": "object", "properties": {"name": {"type": "string"}}})
+
+
+class Stream:
+    """Takes events, and answers a question as soon as it sees it."""
+
+    def __init__(self, questions: Questions, decision: Decision | None = None) -> None:
+        self.questions = questions
+        self.decision: Decision | None = decision
+        self.events: list[Event] = []
+
+    async def emit(self, event: Event) -> None:
+        self.events.append(event)
+        if isinstance(event, Approval) and self.decision:
+            assert self.questions.decide(event.id, self.decision)
+        if isinstance(event, Elicitation) and self.decision:
+            assert self.questions.fill(event.id, ElicitationAnswer("accept", {"name": "Hana"}))
+
+
+@pytest.mark.anyio
+async def test_an_answer_by_id_reaches_whoever_asked() -> None:
+    questions = Questions()
+    stream = Stream(questions, "conversation")
+    asker = OnStream(questions, stream.emit)
+    with anyio.fail_after(10):
+        assert await asker.approve(DELETE) == "conversation"
+        assert await asker.elicit(NAME) == ElicitationAnswer("accept", {"name": "Hana"})
+    assert [type(event) for event in stream.events] == [Approval, Elicitation]
+    assert questions.open() == ()
+
+
+@pytest.mark.anyio
+async def test_a_question_that_nobody_answers_is_refused() -> None:
+    questions = Questions(patience_s=0.01)
+    asker = OnStream(questions, Stream(questions).emit)
+    with anyio.fail_after(10):
+        assert await asker.approve(DELETE) == "deny"
+        assert (await asker.elicit(NAME)).action == "cancel"
+
+
+@pytest.mark.anyio
+async def test_a_question_whose_answer_was_stopped_is_forgotten() -> None:
+    questions = Questions()
+    asked = anyio.Event()
+
+    async def emit(event: Event) -> None:
+        del event
+        asked.set()
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as group:
+            group.start_soon(OnStream(questions, emit).approve, DELETE)
+            await asked.wait()
+            assert [question.id for question in questions.open()] == ["question_1"]
+            group.cancel_scope.cancel()
+    assert questions.open() == ()
+    assert not questions.decide("question_1", "once")
+
+
+@pytest.mark.anyio
+async def test_an_answer_of_the_wrong_kind_is_not_taken() -> None:
+    questions = Questions(patience_s=0.01)
+    refused: list[bool] = []
+
+    async def emit(event: Event) -> None:
+        assert isinstance(event, Approval)
+        refused.append(questions.fill(event.id, ElicitationAnswer("accept")))
+
+    with anyio.fail_after(10):
+        assert await OnStream(questions, emit).approve(DELETE) == "deny"
+    assert refused == [False]
