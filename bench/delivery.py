@@ -47,7 +47,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
 from rkllm_mcp.generation import GenerationOptions, RunStats, Sampling  # noqa: E402
-from rkllm_mcp.runtime.abi.common import LoadParameters  # noqa: E402
+from rkllm_mcp.runtime.abi.common import InferParameters, LoadParameters  # noqa: E402
 from rkllm_mcp.runtime.emulator import emulator_library  # noqa: E402
 from rkllm_mcp.runtime.engine import EngineSettings, open_engine  # noqa: E402
 from rkllm_mcp.runtime.library import open_library  # noqa: E402
@@ -224,7 +224,7 @@ def run_queue(library_path: Path, model: Path) -> Sample:
     param, handle = abi.new_param(library.default_param, load), ctypes.c_void_p()
     functions.rkllm_init(ctypes.byref(handle), ctypes.byref(param), argument)
     ids = (ctypes.c_int32 * len(PROMPT))(*PROMPT)
-    value, infer = abi.new_input(ids), abi.new_infer_param(CONTEXT_TOKENS, None)
+    value, infer = abi.new_input(ids), abi.new_infer_param(InferParameters(CONTEXT_TOKENS))
 
     def run() -> None:
         functions.rkllm_run(handle, ctypes.byref(value), ctypes.byref(infer), None)
