@@ -235,9 +235,7 @@ DAY: Sequence[Sequence[Step]] = (
                 (
                     Call(
                         "query_database",
-                        {
-                            "query": "SELECT month, yen FROM bills WHERE kind = 'power' ORDER BY month DESC LIMIT 2"
-                        },
+                        {"query": "SELECT month, yen FROM bills WHERE kind = 'power' ORDER BY month DESC LIMIT 2"},
                         _rows({"month": "2026-10", "yen": 8420}, {"month": "2026-09", "yen": 11960}),
                     ),
                 ),
