@@ -36,6 +36,8 @@ FAMILIES = {"1.2.0": 120, "1.2.3": 121, "1.3.0": 130}
 WARNINGS = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
 COMMON = ("-D_GNU_SOURCE", "-pthread", "-fvisibility=hidden", "-fPIC")
 OPTIMISED = ("-O2", "-g")
+# After the sources, because linkers look for what is missing so far.
+LIBRARIES = ("-lm",)
 
 # A cold `zig cc` compiles its own C library parts first; nothing else comes near this.
 COMPILE_TIMEOUT_S = 600
@@ -102,23 +104,8 @@ def compile_program(
     """
     includes = [f"-I{NATIVE / 'include'}", f"-I{NATIVE / 'emulator'}"]
     command = [*(compiler or find_compiler()), *WARNINGS, *COMMON, "-g", f"-DRKLLM_ABI={abi}", *includes]
-    command += [*map(str, files), *extra]
-    _compile(command, output)
+    _compile([*command, *map(str, files), *extra, *LIBRARIES], output)
     return output
-
-
-def compile_emulator(output: Path, abi: int, extra: Sequence[str] = ()) -> Path:
-    """Compiles the emulator to one object file that programs can be linked with, its insides visible to them.
-
-    Args:
-        output: Where the object file goes.
-        abi: The value of RKLLM_ABI.
-        extra: More flags, for example of a sanitizer.
-
-    Raises:
-        BuildError: The compiler refused; its words are in the text.
-    """
-    return compile_program(sources(), output, abi, [*extra, "-r", "-nostdlib"])
 
 
 def ensure(out: Path | None = None, versions: Iterable[str] | None = None) -> dict[str, Path]:
@@ -151,14 +138,14 @@ def _ensure_one(directory: Path, abi: int, compiler: list[str]) -> Path:
     if library.exists() and stamp.exists() and stamp.read_text() == expected:
         return library
     directory.mkdir(parents=True, exist_ok=True)
-    _compile([*compiler, *library_flags(abi), *map(str, sources())], library)
+    _compile([*compiler, *library_flags(abi), *map(str, sources()), *LIBRARIES], library)
     _write_whole(stamp, expected)
     return library
 
 
 def _fingerprint(compiler: list[str], abi: int) -> str:
     """Returns a digest of everything the library is made of."""
-    digest = hashlib.sha256("\0".join([*compiler, *library_flags(abi)]).encode())
+    digest = hashlib.sha256("\0".join([*compiler, *library_flags(abi), *LIBRARIES]).encode())
     headers = sorted((NATIVE / "emulator").glob("*.h")) + sorted((NATIVE / "include").glob("*.h"))
     for path in [*sources(), *headers, NATIVE / "exports.map"]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")

@@ -3,10 +3,15 @@
 
 #include "answer.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "json.h"
 #include "placeholders.h"
+#include "relevance.h"
+
+/* About what the two answers of a reranker have as logits; all others lie far below. */
+#define RANK_LOGIT 16
 
 /* The text being written, and which of its bytes were captured from the prompt. */
 struct draft {
@@ -44,8 +49,10 @@ static bool holds(const struct condition *condition, const struct prompt_view *v
 }
 
 /* True when every condition of the rule holds; captures is then filled. */
-static bool fits(const struct rule *rule, const struct prompt_view *view, struct captures *captures) {
+static bool fits(const struct rule *rule, const struct prompt_view *view, const char *lora,
+                 struct captures *captures) {
     *captures = (struct captures){0};
+    if (rule->lora && strcmp(rule->lora, lora ? lora : "") != 0) return false;
     if (view->results < rule->results_at_least || view->results > rule->results_at_most) return false;
     for (size_t i = 0; i < rule->condition_count; i++)
         if (!holds(&rule->conditions[i], view, captures)) return false;
@@ -128,17 +135,39 @@ static void write_rule(struct draft *draft, const struct script *script, const s
     put_actions(draft, script, rule, ACTION_CALL, captures);
 }
 
+/* Weighs a reranker's two answers, so that the softmax over their logits is the relevance of $2 to $1; says the
+ * likelier one when the rule has nothing else to say. */
+static void rank(struct draft *draft, const struct script *script, const struct rule *rule,
+                 const struct captures *captures, struct token_values *values) {
+    const struct capture *query = &captures->user[1], *document = &captures->user[2];
+    double share = relevance(query->text, query->len, document->text, document->len);
+    token_values_put(values, vocabulary_find(script->vocabulary, rule->rank_yes), RANK_LOGIT + log(share));
+    token_values_put(values, vocabulary_find(script->vocabulary, rule->rank_no), RANK_LOGIT + log(1 - share));
+    if (!draft->text.len) put(draft, share > 0.5 ? rule->rank_yes : rule->rank_no);
+}
+
+/* Collects what the rule wants of the logits. */
+static void weigh(struct draft *draft, const struct script *script, const struct rule *rule,
+                  const struct captures *captures, struct token_values *values) {
+    if (rule->rank_yes) rank(draft, script, rule, captures, values);
+    for (size_t i = 0; i < rule->logit_count; i++)
+        token_values_put(values, vocabulary_find(script->vocabulary, rule->logits[i].token), rule->logits[i].value);
+}
+
 /* See answer.h. */
-const struct rule *answer_compose(const struct script *script, const struct prompt_view *view, struct ids *out) {
+const struct rule *answer_compose(const struct script *script, const struct prompt_view *view, const char *lora,
+                                  struct ids *out, struct token_values *values) {
     struct draft draft = {0};
     struct captures captures;
     const struct rule *chosen = NULL;
     for (size_t i = 0; i < script->rule_count && !chosen; i++)
-        if (fits(&script->rules[i], view, &captures)) chosen = &script->rules[i];
-    if (chosen)
+        if (fits(&script->rules[i], view, lora, &captures)) chosen = &script->rules[i];
+    if (chosen) {
         write_rule(&draft, script, chosen, view, &captures);
-    else
+        weigh(&draft, script, chosen, &captures, values);
+    } else {
         put(&draft, "(emulated model: no rule of the script fits this prompt)");
+    }
     vocabulary_encode(script->vocabulary, buf_text(&draft.text), draft.text.len, buf_text(&draft.plain), out);
     buf_free(&draft.text);
     buf_free(&draft.plain);

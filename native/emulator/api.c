@@ -35,35 +35,23 @@ RKLLMParam rkllm_createDefaultParam(void) {
     return param;
 }
 
-/* Does what was asked to go wrong in rkllm_init; false when init is to fail. */
-static bool survive_init_faults(struct model *m, struct call_log *log) {
-    if (m->faults.log_noise) console_noise();
-    model_wait(m, m->faults.init_seconds, false);
-    if (m->faults.init_signal) {
-        call_log_close(log);
-        call_log_end_unreturned(log);
-        fault_die(m->faults.init_signal);
-    }
-    return !m->faults.init_fails;
-}
-
 /* Makes the model that *handle will stand for; *handle stays NULL when that fails. Returns 0 or -1. */
-static int open_handle(LLMHandle *handle, const RKLLMParam *param, LLMResultCallback callback, void *userdata,
-                       struct call_log *log) {
+static int open_handle(LLMHandle *handle, const RKLLMParam *param, const struct host *host, struct call_log *log) {
     double start = clock_ms();
     if (!handle) return -1;
     *handle = NULL;
-    if (!param || !callback) {
+    if (!param || !host->callback) {
         console_line('E', "rkllm_init needs parameters and a callback!");
         return -1;
     }
     struct model *m = model_create();
-    m->callback = callback;
-    m->callback_userdata = userdata;
-    bool good = model_open(m, param) && survive_init_faults(m, log) && model_start_worker(m);
+    m->host = *host;
+    loading_begin(m);
+    bool good = model_open(m, param) && loading_survives(m, log) && model_start_worker(m);
     call_log_number(log, "made_handle", good ? m->number : 0);
     if (!good) {
         console_line('E', "rkllm_init failed");
+        loading_failed(m, log);
         model_free(m);
         return -1;
     }
@@ -73,42 +61,45 @@ static int open_handle(LLMHandle *handle, const RKLLMParam *param, LLMResultCall
         model_free(m);
         return 0;
     }
+    loading_done(m);
     *handle = m;
     return 0;
 }
 
 #if RKLLM_ABI >= 130
-/* See the header. The tokenizer and embedding callbacks are not asked: every script brings its vocabulary. */
+/* See the header. */
 int rkllm_init(LLMHandle *handle, RKLLMParam *param, RKLLMCallback *callback) {
-    LLMResultCallback result_callback = callback ? callback->result_callback : NULL;
-    void *userdata = callback ? callback->result_userdata : NULL;
+    struct host host = {0};
+    if (callback)
+        host = (struct host){callback->result_callback,    callback->result_userdata, callback->tokenizer_callback,
+                             callback->tokenizer_userdata, callback->embed_callback,  callback->embed_userdata};
 #else
 /* See the header. */
 int rkllm_init(LLMHandle *handle, RKLLMParam *param, LLMResultCallback callback) {
-    LLMResultCallback result_callback = callback;
-    void *userdata = NULL;
+    struct host host = {.callback = callback};
 #endif
     struct call_log log;
     call_log_begin(&log, "rkllm_init", 0);
     call_log_param(&log, param);
 #if RKLLM_ABI >= 130
-    call_log_bool(&log, "result_callback", result_callback != NULL);
-    call_log_bool(&log, "tokenizer_callback", callback && callback->tokenizer_callback);
-    call_log_bool(&log, "embed_callback", callback && callback->embed_callback);
+    call_log_bool(&log, "result_callback", host.callback != NULL);
+    call_log_bool(&log, "tokenizer_callback", host.tokenizer != NULL);
+    call_log_bool(&log, "embed_callback", host.embed != NULL);
 #else
-    call_log_bool(&log, "callback", result_callback != NULL);
+    call_log_bool(&log, "callback", host.callback != NULL);
 #endif
-    int result = open_handle(handle, param, result_callback, userdata, &log);
+    int result = open_handle(handle, param, &host, &log);
     call_log_close(&log);
     call_log_end(&log, result);
     return result;
 }
 
-/* Starts the line of a call that has a handle, and returns its model: NULL, with a line printed, for NULL. */
+/* Starts the line of a call that has a handle, and returns its model: NULL, with a line printed, for a handle that is
+ * NULL or was destroyed. */
 struct model *api_enter(struct call_log *log, const char *call, LLMHandle handle) {
-    struct model *m = handle;
+    struct model *m = handle ? loading_find(handle) : NULL;
     call_log_begin(log, call, m ? m->number : 0);
-    if (!m) console_line('E', "%s was called with a NULL handle!", call);
+    if (!m) console_line('E', "%s was called with %s handle!", call, handle ? "a destroyed" : "a NULL");
     return m;
 }
 
@@ -136,6 +127,7 @@ int rkllm_destroy(LLMHandle handle) {
         console_line('E', "rkllm_destroy cannot be called from a callback!");
         return api_leave(&log, -1);
     }
+    if (!loading_close(m)) return api_leave(&log, -1);
     model_stop_worker(m);
     model_free(m);
     return api_leave(&log, 0);
@@ -147,7 +139,7 @@ static int run(LLMHandle handle, RKLLMInput *input, RKLLMInferParam *infer, void
                const char *call) {
     struct call_log log;
     struct model *m = api_enter(&log, call, handle);
-    call_log_input(&log, input);
+    call_log_inputs(&log, input, m ? m->batch_size : 1);
     call_log_infer(&log, infer);
     call_log_given(&log, "userdata", userdata);
     call_log_close(&log);
@@ -184,9 +176,9 @@ int rkllm_abort(LLMHandle handle) {
     if (!m) return api_leave(&log, -1);
     pthread_mutex_lock(&m->lock);
     bool running = m->activity != IDLE && m->activity != DONE;
-    if (running) m->abort_requested = true;
+    if (running) model_request_abort(m);
+    if (!running && m->faults.leave_pause == PAUSE_LEFT_BY_ABORT) m->paused = false;
     int result = running || !m->faults.abort_idle_fails ? 0 : -1;
-    pthread_cond_broadcast(&m->changed);
     pthread_mutex_unlock(&m->lock);
     return api_leave(&log, result);
 }

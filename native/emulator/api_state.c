@@ -9,7 +9,7 @@
 #include "console.h"
 #include "script_words.h"
 
-/* See the header. The adapter is only remembered: a script says the same with it and without. */
+/* See the header. What an adapter does is up to the script: rules can ask for one by its name. */
 int rkllm_load_lora(LLMHandle handle, RKLLMLoraAdapter *adapter) {
     struct call_log log;
     struct model *m = api_enter(&log, "rkllm_load_lora", handle);
@@ -38,10 +38,9 @@ int rkllm_load_prompt_cache(LLMHandle handle, const char *path) {
     struct model *m = api_enter(&log, "rkllm_load_prompt_cache", handle);
     call_log_text(&log, "prompt_cache_path", path);
     if (!m || !model_begin_change(m, "rkllm_load_prompt_cache")) return api_leave(&log, -1);
-    bool good = !m->prompt_cache_loaded;
+    bool good = !m->loaded.len;
     if (!good) console_line('E', "a prompt cache is loaded already, release it first!");
     good = good && prompt_cache_load(m, path);
-    if (good) m->prompt_cache_loaded = true;
     model_end_change(m);
     return api_leave(&log, good ? 0 : -1);
 }
@@ -51,31 +50,26 @@ int rkllm_release_prompt_cache(LLMHandle handle) {
     struct call_log log;
     struct model *m = api_enter(&log, "rkllm_release_prompt_cache", handle);
     if (!m || !model_begin_change(m, "rkllm_release_prompt_cache")) return api_leave(&log, -1);
-    m->prompt_cache_loaded = false;
+    ids_truncate(&m->loaded, 0);
     model_end_change(m);
     return api_leave(&log, 0);
 }
 
-/* Clears the whole cache, or all behind the system prompt; a paused run cannot be resumed after it. */
-static void clear_all(struct model *m, bool keep_system) {
-    model_forget(m, keep_system ? m->system_tokens : 0);
-    if (!keep_system) m->system_tokens = 0;
-    ids_truncate(&m->chat.transcript, 0);
-}
-
 #if RKLLM_ABI >= 121
-/* Clears [start, end) of a paused run; false, with the documented line, when that is not allowed. */
-static bool clear_range(struct model *m, const int *start, const int *end) {
+/* Clears [start, end) of every entry of a paused run; false, with the documented line, when that is not allowed. */
+static bool clear_ranges(struct model *m, const int *start, const int *end) {
     if (!m->paused) {
         console_line('E', "start_pos and end_pos are only valid when keep_history == 0 and the generation has been "
                           "paused by returning 1 in the callback!");
         return false;
     }
-    if (!start || !end || *start < 0 || *end < *start || (size_t)*end > m->kv.ids.len) {
-        console_line('E', "start_pos and end_pos are not a range of the kv cache of %zu!", m->kv.ids.len);
+    for (int i = 0; i < m->batch_size; i++) {
+        size_t size = m->batch[i].kv.ids.len;
+        if (start && end && start[i] >= 0 && end[i] >= start[i] && (size_t)end[i] <= size) continue;
+        console_line('E', "start_pos and end_pos are not a range of the kv cache of %zu!", size);
         return false;
     }
-    ids_remove(&m->kv.ids, (size_t)*start, (size_t)*end);
+    for (int i = 0; i < m->batch_size; i++) ids_remove(&m->batch[i].kv.ids, (size_t)start[i], (size_t)end[i]);
     return true;
 }
 
@@ -84,14 +78,14 @@ int rkllm_clear_kv_cache(LLMHandle handle, int keep_system_prompt, int *start_po
     struct call_log log;
     struct model *m = api_enter(&log, "rkllm_clear_kv_cache", handle);
     call_log_number(&log, "keep_system_prompt", keep_system_prompt);
-    call_log_ids(&log, "start_pos", start_pos, 1);
-    call_log_ids(&log, "end_pos", end_pos, 1);
+    call_log_ids(&log, "start_pos", start_pos, m ? (size_t)m->batch_size : 0);
+    call_log_ids(&log, "end_pos", end_pos, m ? (size_t)m->batch_size : 0);
     if (!m || !model_begin_change(m, "rkllm_clear_kv_cache")) return api_leave(&log, -1);
     bool good = true;
     if (start_pos || end_pos)
-        good = clear_range(m, start_pos, end_pos);
+        good = clear_ranges(m, start_pos, end_pos);
     else
-        clear_all(m, keep_system_prompt != 0);
+        model_forget(m, keep_system_prompt != 0);
     model_end_change(m);
     return api_leave(&log, good ? 0 : -1);
 }
@@ -102,9 +96,10 @@ int rkllm_get_kv_cache_size(LLMHandle handle, int *cache_sizes) {
     struct model *m = api_enter(&log, "rkllm_get_kv_cache_size", handle);
     if (!m || !cache_sizes) return api_leave(&log, -1);
     pthread_mutex_lock(&m->lock);
-    *cache_sizes = (int)m->kv.ids.len;
+    for (int i = 0; i < m->batch_size; i++) cache_sizes[i] = (int)m->batch[i].kv.ids.len;
     pthread_mutex_unlock(&m->lock);
     call_log_number(&log, "wrote", *cache_sizes);
+    if (m->batch_size > 1) call_log_ids(&log, "wrote_all", cache_sizes, (size_t)m->batch_size);
     return api_leave(&log, 0);
 }
 
@@ -122,7 +117,7 @@ int rkllm_set_function_tools(LLMHandle handle, const char *system_prompt, const 
         console_line('E', "Failed to set function tools, possibly because the chat_template is empty.");
     else if (!(good = chat_set_tools(&m->chat, &m->script->chat, system_prompt, tools, tool_response_str)))
         console_line('E', "Failed to set function tools, the tools are not a JSON array.");
-    if (good) clear_all(m, false);
+    if (good) model_forget(m, false);
     model_end_change(m);
     return api_leave(&log, good ? 0 : -1);
 }
@@ -149,7 +144,7 @@ int rkllm_clear_kv_cache(LLMHandle handle, int keep_system_prompt) {
     struct model *m = api_enter(&log, "rkllm_clear_kv_cache", handle);
     call_log_number(&log, "keep_system_prompt", keep_system_prompt);
     if (!m || !model_begin_change(m, "rkllm_clear_kv_cache")) return api_leave(&log, -1);
-    clear_all(m, keep_system_prompt != 0);
+    model_forget(m, keep_system_prompt != 0);
     model_end_change(m);
     return api_leave(&log, 0);
 }
@@ -176,7 +171,7 @@ int rkllm_set_chat_template(LLMHandle handle, const char *system_prompt, const c
     call_log_text(&log, "prompt_postfix", prompt_postfix);
     if (!m || !model_begin_change(m, "rkllm_set_chat_template")) return api_leave(&log, -1);
     chat_replace(&m->chat, system_prompt, prompt_prefix, prompt_postfix);
-    clear_all(m, false);
+    model_forget(m, false);
     print_template(&m->chat);
     model_end_change(m);
     return api_leave(&log, 0);

@@ -37,7 +37,7 @@ void call_log_ids(struct call_log *log, const char *key, const int32_t *ids, siz
 
 /* Structs of the interface with all their fields (call_log_structs.c). */
 void call_log_param(struct call_log *log, const RKLLMParam *param);
-void call_log_input(struct call_log *log, const RKLLMInput *input);
+void call_log_inputs(struct call_log *log, const RKLLMInput *inputs, int count);
 void call_log_infer(struct call_log *log, const RKLLMInferParam *infer);
 
 #endif

@@ -1,5 +1,7 @@
 /* call_log_structs.c: the interface's structs as members of a line, every field under its C name. */
 
+#include <stdio.h>
+
 #include "call_log.h"
 
 static void log_extend(struct call_log *log, const RKLLMExtendParam *extend) {
@@ -56,12 +58,20 @@ static void log_multimodal(struct call_log *log, const RKLLMMultiModalInput *inp
     call_log_given(log, "image_embed", input->image.image_embed);
     call_log_number(log, "n_image_tokens", (double)input->image.n_image_tokens);
     call_log_number(log, "n_image", (double)input->image.n_image);
+    call_log_text(log, "image_start", input->image.image_start);
+    call_log_text(log, "image_end", input->image.image_end);
+    call_log_text(log, "image_content", input->image.image_content);
     call_log_number(log, "image_width", (double)input->image.image_width);
     call_log_number(log, "image_height", (double)input->image.image_height);
     call_log_given(log, "video_embed", input->video.video_embed);
     call_log_number(log, "n_frame_tokens", (double)input->video.n_frame_tokens);
     call_log_number(log, "n_frame_per_video", (double)input->video.n_frame_per_video);
     call_log_number(log, "n_video", (double)input->video.n_video);
+    call_log_text(log, "video_start", input->video.video_start);
+    call_log_text(log, "video_end", input->video.video_end);
+    call_log_text(log, "video_content", input->video.video_content);
+    call_log_number(log, "frame_width", (double)input->video.frame_width);
+    call_log_number(log, "frame_height", (double)input->video.frame_height);
 #else
     call_log_given(log, "image_embed", input->image_embed);
     call_log_number(log, "n_image_tokens", (double)input->n_image_tokens);
@@ -74,14 +84,9 @@ static void log_multimodal(struct call_log *log, const RKLLMMultiModalInput *inp
     call_log_close(log);
 }
 
-/* Adds "input"; null for NULL. Of the union only the member that input_type names is read. */
-void call_log_input(struct call_log *log, const RKLLMInput *input) {
-    if (!log->path) return;
-    if (!input) {
-        call_log_null(log, "input");
-        return;
-    }
-    call_log_open(log, "input");
+/* Adds one input. Of the union only the member that input_type names is read. */
+static void log_input(struct call_log *log, const char *key, const RKLLMInput *input) {
+    call_log_open(log, key);
 #if RKLLM_ABI >= 121
     call_log_text(log, "role", input->role);
     call_log_bool(log, "enable_thinking", input->enable_thinking);
@@ -100,6 +105,20 @@ void call_log_input(struct call_log *log, const RKLLMInput *input) {
     case RKLLM_INPUT_MULTIMODAL: log_multimodal(log, &input->multimodal_input); break;
     }
     call_log_close(log);
+}
+
+/* Adds "input", null for NULL; of a batch also "input_1" and so on. */
+void call_log_inputs(struct call_log *log, const RKLLMInput *inputs, int count) {
+    char key[24] = "input";
+    if (!log->path) return;
+    if (!inputs) {
+        call_log_null(log, key);
+        return;
+    }
+    for (int i = 0; i < count; i++) {
+        if (i) snprintf(key, sizeof key, "input_%d", i);
+        log_input(log, key, &inputs[i]);
+    }
 }
 
 #if RKLLM_ABI >= 130

@@ -68,17 +68,18 @@ static void put_results(struct buf *out, const char *tag, const char *text) {
     buf_free(&ignored);
 }
 
-/* Appends the whole text of the prompt for a PROMPT input. When it continues a conversation the system part is
+/* Appends the whole text of a prompt for the text of an input. When it continues a conversation the system part is
  * left out, being there already. */
-void chat_render(const struct model *m, const RKLLMInput *input, bool continues, struct buf *out) {
+void chat_render(const struct model *m, const RKLLMInput *input, const char *prompt, bool continues,
+                 struct buf *out) {
     const struct chat_template *built_in = &m->script->chat;
     bool replaced = m->chat.replaced;
     if (!continues) buf_puts(out, chat_system(m));
     buf_puts(out, replaced ? m->chat.prefix : built_in->prefix);
     if (chat_is_tool_input(input))
-        put_results(out, m->chat.result_tag ? m->chat.result_tag : DEFAULT_RESULT_TAG, input->prompt_input);
+        put_results(out, m->chat.result_tag ? m->chat.result_tag : DEFAULT_RESULT_TAG, prompt);
     else
-        buf_puts(out, input->prompt_input);
+        buf_puts(out, prompt);
     buf_puts(out, replaced ? m->chat.postfix : built_in->postfix);
     if (!replaced && !wants_thinking(input)) buf_puts(out, built_in->no_thinking);
 }
@@ -95,7 +96,6 @@ void chat_replace(struct chat_state *chat, const char *system, const char *prefi
     set(&chat->prefix, prefix);
     set(&chat->postfix, postfix);
     chat->replaced = true;
-    ids_truncate(&chat->transcript, 0);
 }
 
 /* Writes the system turn of a prompt with tools: one JSON object per line. */
@@ -124,7 +124,6 @@ bool chat_set_tools(struct chat_state *chat, const struct chat_template *templat
         set(&chat->tools_system, buf_text(&text));
         set(&chat->result_tag, result_tag && *result_tag ? result_tag : DEFAULT_RESULT_TAG);
         chat->has_tools = true;
-        ids_truncate(&chat->transcript, 0);
     }
     json_free(doc);
     buf_free(&ignored);
@@ -139,5 +138,4 @@ void chat_free(struct chat_state *chat) {
     free(chat->postfix);
     free(chat->tools_system);
     free(chat->result_tag);
-    ids_free(&chat->transcript);
 }

@@ -48,6 +48,19 @@ void console_escaped(const char *label, const char *text) {
     buf_free(&line);
 }
 
+/* Prints a line of the layer below, "E RKNN: [time of day] text". */
+void console_npu(const char *text) {
+    struct buf line = {0};
+    struct timespec now;
+    struct tm local;
+    clock_gettime(CLOCK_REALTIME, &now);
+    localtime_r(&now.tv_sec, &local);
+    buf_printf(&line, "E RKNN: [%02d:%02d:%02d.%03d] %s\n", local.tm_hour, local.tm_min, local.tm_sec,
+               (int)(now.tv_nsec / 1000000), text);
+    console_raw(line.data, line.len);
+    buf_free(&line);
+}
+
 /* Prints what a board's other layers may put between the lines, also bytes that are not text, on both streams. */
 void console_noise(void) {
     static const char noise[] = "I RKNN: [00:00:00.000] emulated noise \xff\xfe\x80 {\"kind\": \"noise\"}\n\n"

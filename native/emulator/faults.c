@@ -4,6 +4,8 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -22,6 +24,7 @@ struct words {
 void faults_init(struct faults *f) {
     *f = (struct faults){.crash_after = FAULT_NEVER,
                          .hang_after = FAULT_NEVER,
+                         .stall_after = FAULT_NEVER,
                          .error_after = FAULT_NEVER,
                          .null_text_at = FAULT_NEVER};
 }
@@ -55,26 +58,44 @@ static bool read_position(const struct words *w, size_t position, const char *ke
     return true;
 }
 
-/* Returns the position of the word after the fault's name in a NULL-terminated list, or -1. */
-static int read_choice(const struct words *w, const char *const *choices) {
-    for (int i = 0; choices[i]; i++)
-        if (w->count == 2 && strcmp(word(w, 1), choices[i]) == 0) return i;
+/* Returns the position of a word in a list written "one|two|three", or -1. */
+static int find_choice(const char *choices, const char *wanted) {
+    size_t len = strlen(wanted);
+    for (int i = 0; *choices; i++) {
+        size_t width = strcspn(choices, "|");
+        if (width == len && len && strncmp(choices, wanted, len) == 0) return i;
+        choices += width + (choices[width] == '|');
+    }
     return -1;
 }
 
+/* crash SIGNAL after N | crash SIGNAL at MOMENT */
 static bool apply_crash(struct faults *f, const struct words *w) {
     int number = signal_of(word(w, 1));
-    if (number && w->count == 4 && strcmp(word(w, 2), "at") == 0 && strcmp(word(w, 3), "init") == 0) {
-        f->init_signal = number;
-        return true;
+    if (!number || w->count != 4) return false;
+    if (strcmp(word(w, 2), "at") == 0) {
+        int moment = find_choice("init|second-init|init-after-failure|second-failure", word(w, 3));
+        if (moment >= 0) f->init_crash = moment;
+        f->init_signal = moment >= 0 ? number : 0;
+        return moment >= 0;
     }
     f->crash_signal = number;
-    return number && w->count == 4 && read_position(w, 2, "after", &f->crash_after);
+    return read_position(w, 2, "after", &f->crash_after);
 }
 
+/* hang after N | hang in-prefill, both with ignoring-abort or without */
 static bool apply_hang(struct faults *f, const struct words *w) {
-    f->hang_ignores_abort = strcmp(word(w, 3), "ignoring-abort") == 0;
-    return read_position(w, 1, "after", &f->hang_after) && w->count == (f->hang_ignores_abort ? 4u : 3u);
+    size_t last = w->count - 1;
+    f->hang_ignores_abort = strcmp(word(w, last), "ignoring-abort") == 0;
+    size_t expected = w->count - (f->hang_ignores_abort ? 1 : 0);
+    bool in_prefill = expected == 2 && strcmp(word(w, 1), "in-prefill") == 0;
+    if (in_prefill) f->hang_in_prefill = true;
+    return in_prefill || (expected == 3 && read_position(w, 1, "after", &f->hang_after));
+}
+
+static bool apply_stall(struct faults *f, const struct words *w) {
+    return w->count == 4 && read_position(w, 1, "after", &f->stall_after) &&
+           words_number(word(w, 3), 0, 86400, &f->stall_seconds);
 }
 
 static bool apply_error(struct faults *f, const struct words *w) {
@@ -85,89 +106,102 @@ static bool apply_null_text(struct faults *f, const struct words *w) {
     return w->count == 3 && read_position(w, 1, "at", &f->null_text_at);
 }
 
+static bool apply_abort_late(struct faults *f, const struct words *w) {
+    double number = 0;
+    bool good = w->count == 2 && words_number(word(w, 1), 0, 1e9, &number);
+    f->abort_late = (long)number;
+    return good;
+}
+
 static bool apply_init_slow(struct faults *f, const struct words *w) {
     return w->count == 2 && words_number(word(w, 1), 0, 86400, &f->init_seconds);
 }
 
-static bool apply_after_abort(struct faults *f, const struct words *w) {
-    static const char *const choices[] = {"finish", "error", "nothing", NULL};
-    int choice = read_choice(w, choices);
-    if (choice >= 0) f->after_abort = (enum after_abort)choice;
-    return choice >= 0;
+/* out-of-memory at init | at second-model | at run */
+static bool apply_memory(struct faults *f, const struct words *w) {
+    bool shaped = w->count == 3 && strcmp(word(w, 1), "at") == 0;
+    int place = shaped ? find_choice("run|init|second-model", word(w, 2)) : -1;
+    if (place > 0) f->init_memory = place;
+    if (place == 0) f->run_memory = true;
+    return place >= 0;
 }
 
-static bool apply_callback_thread(struct faults *f, const struct words *w) {
-    static const char *const choices[] = {"library", "calling", NULL};
-    int choice = read_choice(w, choices);
-    f->callback_on_calling_thread = choice == 1;
-    return choice >= 0;
+static bool apply_driver(struct faults *f, const struct words *w) {
+    int parts[3], end = 0;
+    const char *version = word(w, 1);
+    bool good = w->count == 2 && strlen(version) < sizeof f->driver &&
+                sscanf(version, "%d.%d.%d%n", &parts[0], &parts[1], &parts[2], &end) == 3 && !version[end];
+    if (good) strcpy(f->driver, version);
+    return good;
 }
-
-static bool apply_is_running(struct faults *f, const struct words *w) {
-    static const char *const choices[] = {"normal", "inverted", NULL};
-    int choice = read_choice(w, choices);
-    f->is_running_inverted = choice == 1;
-    return choice >= 0;
-}
-
-static bool apply_over_long(struct faults *f, const struct words *w) {
-    static const char *const choices[] = {"return", "callback", "crash", NULL};
-    int choice = read_choice(w, choices);
-    if (choice >= 0) f->over_long = (enum refusal)choice;
-    return choice >= 0;
-}
-
-static bool apply_skipped(struct faults *f, const struct words *w) {
-    static const char *const choices[] = {"silent", "null", "empty", NULL};
-    int choice = read_choice(w, choices);
-    if (choice >= 0) f->skipped = (enum skipped)choice;
-    return choice >= 0;
-}
-
-static bool apply_finish_text(struct faults *f, const struct words *w) {
-    static const char *const choices[] = {"empty", "null", NULL};
-    int choice = read_choice(w, choices);
-    f->finish_text_null = choice == 1;
-    return choice >= 0;
-}
-
-static bool apply_init_fails(struct faults *f, const struct words *w) { return f->init_fails = w->count == 1; }
-static bool apply_null_handle(struct faults *f, const struct words *w) { return f->init_null_handle = w->count == 1; }
-static bool apply_ignore_eos(struct faults *f, const struct words *w) { return f->ignore_eos = w->count == 1; }
-static bool apply_abort_idle(struct faults *f, const struct words *w) { return f->abort_idle_fails = w->count == 1; }
-static bool apply_in_prefill(struct faults *f, const struct words *w) { return f->abort_in_prefill = w->count == 1; }
-static bool apply_log_noise(struct faults *f, const struct words *w) { return f->log_noise = w->count == 1; }
 
 static bool apply_no_finish(struct faults *f, const struct words *w) {
     f->after_abort = ABORT_IS_SILENT;
     return w->count == 1;
 }
 
-static const struct {
+#define MEMBER(name) NULL, offsetof(struct faults, name)
+#define OWN(function) function, 0
+
+/* A row without a function of its own is a flag when its usage is one word; else the choices behind the first word
+ * are the values 0, 1, 2, ... of its member. */
+static const struct fault {
     const char *name;
     const char *usage;
     bool (*apply)(struct faults *f, const struct words *w);
+    size_t member;
     enum fault_scope scope; /* FAULTS_OF_RULE: of a rule as well as of the model */
 } table[] = {
-    {"crash", "crash SIGNAL after N | crash SIGNAL at init", apply_crash, FAULTS_OF_RULE},
-    {"hang", "hang after N [ignoring-abort]", apply_hang, FAULTS_OF_RULE},
-    {"error", "error after N", apply_error, FAULTS_OF_RULE},
-    {"null-text", "null-text at N", apply_null_text, FAULTS_OF_RULE},
-    {"ignore-eos", "ignore-eos", apply_ignore_eos, FAULTS_OF_RULE},
-    {"no-finish-on-abort", "no-finish-on-abort", apply_no_finish, FAULTS_OF_RULE},
-    {"after-abort", "after-abort finish|error|nothing", apply_after_abort, FAULTS_OF_RULE},
-    {"init-fails", "init-fails", apply_init_fails, FAULTS_OF_MODEL},
-    {"init-null-handle", "init-null-handle", apply_null_handle, FAULTS_OF_MODEL},
-    {"init-slow", "init-slow SECONDS", apply_init_slow, FAULTS_OF_MODEL},
-    {"callback-thread", "callback-thread library|calling", apply_callback_thread, FAULTS_OF_RULE},
-    {"is-running", "is-running normal|inverted", apply_is_running, FAULTS_OF_MODEL},
-    {"abort-idle-fails", "abort-idle-fails", apply_abort_idle, FAULTS_OF_MODEL},
-    {"abort-in-prefill", "abort-in-prefill", apply_in_prefill, FAULTS_OF_RULE},
-    {"over-long", "over-long return|callback|crash", apply_over_long, FAULTS_OF_MODEL},
-    {"skipped-token", "skipped-token silent|null|empty", apply_skipped, FAULTS_OF_RULE},
-    {"finish-text", "finish-text empty|null", apply_finish_text, FAULTS_OF_RULE},
-    {"log-noise", "log-noise", apply_log_noise, FAULTS_OF_MODEL},
+    {"crash", "crash SIGNAL after N | crash SIGNAL at init|second-init|init-after-failure|second-failure",
+     OWN(apply_crash), FAULTS_OF_RULE},
+    {"init-fails", "init-fails", MEMBER(init_fails), FAULTS_OF_MODEL},
+    {"init-null-handle", "init-null-handle", MEMBER(init_null_handle), FAULTS_OF_MODEL},
+    {"init-slow", "init-slow SECONDS", OWN(apply_init_slow), FAULTS_OF_MODEL},
+    {"out-of-memory", "out-of-memory at init|second-model|run", OWN(apply_memory), FAULTS_OF_RULE},
+    {"driver-version", "driver-version X.Y.Z", OWN(apply_driver), FAULTS_OF_MODEL},
+    {"matmul-fails", "matmul-fails", MEMBER(matmul_fails), FAULTS_OF_RULE},
+    {"hang", "hang after N [ignoring-abort] | hang in-prefill [ignoring-abort]", OWN(apply_hang), FAULTS_OF_RULE},
+    {"stall", "stall after N SECONDS", OWN(apply_stall), FAULTS_OF_RULE},
+    {"run-async", "run-async returns|hangs|silent", MEMBER(run_async), FAULTS_OF_MODEL},
+    {"error", "error after N", OWN(apply_error), FAULTS_OF_RULE},
+    {"null-text", "null-text at N", OWN(apply_null_text), FAULTS_OF_RULE},
+    {"ignore-eos", "ignore-eos", MEMBER(ignore_eos), FAULTS_OF_RULE},
+    {"after-abort", "after-abort finish|error|nothing", MEMBER(after_abort), FAULTS_OF_RULE},
+    {"no-finish-on-abort", "no-finish-on-abort", OWN(apply_no_finish), FAULTS_OF_RULE},
+    {"abort-return", "abort-return 0|-1", MEMBER(abort_return), FAULTS_OF_RULE},
+    {"abort-in-prefill", "abort-in-prefill", MEMBER(abort_in_prefill), FAULTS_OF_RULE},
+    {"abort-late", "abort-late N", OWN(apply_abort_late), FAULTS_OF_RULE},
+    {"abort-forgotten", "abort-forgotten never|once|always|in-prefill", MEMBER(abort_forgotten), FAULTS_OF_RULE},
+    {"abort-idle-fails", "abort-idle-fails", MEMBER(abort_idle_fails), FAULTS_OF_MODEL},
+    {"callback-thread", "callback-thread library|calling|new", MEMBER(callback_thread), FAULTS_OF_RULE},
+    {"is-running", "is-running normal|inverted", MEMBER(is_running_inverted), FAULTS_OF_MODEL},
+    {"reuse", "reuse always|keep-history-only|off", MEMBER(reuse), FAULTS_OF_MODEL},
+    {"system-prompt", "system-prompt cached|dropped", MEMBER(system_dropped), FAULTS_OF_MODEL},
+    {"full-match", "full-match last|none|all", MEMBER(full_match), FAULTS_OF_MODEL},
+    {"leave-pause", "leave-pause clear|run|abort|never", MEMBER(leave_pause), FAULTS_OF_MODEL},
+    {"hidden-rows", "hidden-rows all|last", MEMBER(hidden_last_row), FAULTS_OF_RULE},
+    {"logits-rows", "logits-rows all|last", MEMBER(logits_last_row), FAULTS_OF_RULE},
+    {"hidden-callbacks", "hidden-callbacks two|one", MEMBER(one_hidden_callback), FAULTS_OF_RULE},
+    {"hidden-needs-clear", "hidden-needs-clear", MEMBER(hidden_needs_clear), FAULTS_OF_MODEL},
+    {"skipped-token", "skipped-token silent|null|empty", MEMBER(skipped), FAULTS_OF_RULE},
+    {"finish-text", "finish-text empty|null", MEMBER(finish_text_null), FAULTS_OF_RULE},
+    {"over-long", "over-long return|callback|crash", MEMBER(over_long), FAULTS_OF_MODEL},
+    {"log-noise", "log-noise", MEMBER(log_noise), FAULTS_OF_MODEL},
 };
+
+/* Applies the words of a row; false when they are not of its form. */
+static bool apply_row(const struct fault *row, struct faults *f, const struct words *w) {
+    int *member = (int *)((char *)f + row->member);
+    const char *choices = strchr(row->usage, ' ');
+    if (row->apply) return row->apply(f, w);
+    if (w->count != (choices ? 2u : 1u)) return false;
+    int value = choices ? find_choice(choices + 1, word(w, 1)) : 1;
+    if (value >= 0) *member = value;
+    return value >= 0;
+}
+
+/* True when the faults hold something that only rkllm_init asks for. */
+static bool concerns_init(const struct faults *f) { return f->init_signal || f->init_memory; }
 
 /* Writes why a line is no fault: its usage when the first word is known, else all the words there are. */
 static bool explain(const char *line, const char *usage, struct buf *error) {
@@ -189,6 +223,8 @@ bool faults_apply(struct faults *f, enum fault_scope scope, const char *line, st
     struct words w = {.count = 0};
     const char *usage = NULL;
     bool applied = false, fits = true;
+    struct faults scratch; /* a line that is refused changes nothing */
+    faults_init(&scratch);
     while (fits && words_next(&at, &next)) {
         fits = w.count < MAX_WORDS;
         if (fits) w.at[w.count++] = mem_string(buf_text(&next));
@@ -197,7 +233,8 @@ bool faults_apply(struct faults *f, enum fault_scope scope, const char *line, st
         if (strcmp(table[i].name, word(&w, 0)) != 0) continue;
         bool in_rule = scope == FAULTS_OF_RULE, allowed = !in_rule || table[i].scope == FAULTS_OF_RULE;
         usage = allowed ? table[i].usage : "before the first rule, not in one";
-        applied = allowed && table[i].apply(f, &w) && !(in_rule && f->init_signal);
+        applied = allowed && apply_row(&table[i], &scratch, &w) && !(in_rule && concerns_init(&scratch));
+        if (applied) apply_row(&table[i], f, &w);
     }
     for (size_t i = 0; i < w.count; i++) free(w.at[i]);
     buf_free(&next);

@@ -3,7 +3,7 @@
  * A line of words ("crash SIGSEGV after 5") is applied to a struct faults. The same words are read from `fault`
  * lines of a script, from `fault` lines of one of its rules, and from $RKLLM_EMULATOR_FAULTS (separated by ';').
  * A later line overrides an earlier one. To add a fault: a member here, a row in the table of faults.c, and the
- * place that asks for it. */
+ * place that asks for it. The first value of every enum is what holds when nothing is said. */
 
 #ifndef EMULATOR_FAULTS_H
 #define EMULATOR_FAULTS_H
@@ -17,8 +17,32 @@
 /* Who is asking: some faults make no sense for a single run. */
 enum fault_scope { FAULTS_OF_MODEL, FAULTS_OF_RULE };
 
+/* Which rkllm_init of a process crashes. */
+enum init_crash { CRASH_AT_INIT, CRASH_AT_SECOND_INIT, CRASH_AFTER_FAILURE, CRASH_AT_SECOND_FAILURE };
+
+/* Which rkllm_init finds no NPU memory. */
+enum init_memory { MEMORY_SUFFICES, MEMORY_IS_FULL, MEMORY_HOLDS_ONE };
+
+/* What an asynchronous run does. */
+enum run_async { ASYNC_RETURNS, ASYNC_HANGS, ASYNC_IS_SILENT };
+
 /* What a callback hears when a run was aborted. */
 enum after_abort { ABORT_FINISHES, ABORT_ERRORS, ABORT_IS_SILENT };
+
+/* Which aborts have no effect. */
+enum abort_forgotten { ABORT_REMEMBERED, ABORT_FORGOTTEN_ONCE, ABORT_FORGOTTEN_ALWAYS, ABORT_FORGOTTEN_IN_PREFILL };
+
+/* Who makes the callbacks. */
+enum callback_thread { CALLBACKS_OF_LIBRARY, CALLBACKS_OF_CALLER, CALLBACKS_OF_NEW_THREAD };
+
+/* What a run leaves in the cache for the next one. */
+enum reuse { REUSE_ALWAYS, REUSE_OF_HISTORY, REUSE_OFF };
+
+/* What of a prompt the cache holds whole is evaluated again. */
+enum full_match { FULL_MATCH_LAST, FULL_MATCH_NONE, FULL_MATCH_ALL };
+
+/* What ends the paused state besides resuming; each includes the clearing of the cache, but the last. */
+enum leave_pause { PAUSE_LEFT_BY_CLEAR, PAUSE_LEFT_BY_RUN, PAUSE_LEFT_BY_ABORT, PAUSE_NEVER_LEFT };
 
 /* How a run that does not fit the context is refused. */
 enum refusal { REFUSE_BY_RETURN, REFUSE_BY_CALLBACK, REFUSE_BY_CRASH };
@@ -26,30 +50,51 @@ enum refusal { REFUSE_BY_RETURN, REFUSE_BY_CALLBACK, REFUSE_BY_CRASH };
 /* What a callback hears of a special token while skip_special_token is on. */
 enum skipped { SKIPPED_SILENTLY, SKIPPED_AS_NULL, SKIPPED_AS_EMPTY };
 
+/* Members of type int hold a flag or a value of the enum that is named beside them. */
 struct faults {
     /* at rkllm_init */
-    bool init_fails;
-    bool init_null_handle;
+    int init_fails;
+    int init_null_handle;
     double init_seconds;
     int init_signal; /* 0: no crash */
+    int init_crash;  /* enum init_crash */
+    int init_memory; /* enum init_memory */
+    char driver[16]; /* "": the board's own */
     /* in a run; positions count delivered tokens */
     int crash_signal;
     long crash_after;
     long hang_after;
-    bool hang_ignores_abort;
+    int hang_in_prefill;
+    int hang_ignores_abort;
+    long stall_after;
+    double stall_seconds;
     long error_after;
     long null_text_at;
-    bool ignore_eos;
-    enum after_abort after_abort;
+    long abort_late; /* tokens */
+    int run_memory;  /* the run finds no NPU memory */
+    int matmul_fails;
+    int ignore_eos;
+    int after_abort; /* enum after_abort */
+    int abort_return;    /* the value an aborted run returns: 0, else -1 */
+    int abort_forgotten; /* enum abort_forgotten */
+    int run_async;       /* enum run_async */
+    int hidden_needs_clear;
     /* how the library behaves where the vendor's documents are silent */
-    bool callback_on_calling_thread;
-    bool is_running_inverted;
-    bool abort_idle_fails;
-    bool abort_in_prefill;
-    bool finish_text_null;
-    bool log_noise;
-    enum refusal over_long;
-    enum skipped skipped;
+    int callback_thread; /* enum callback_thread */
+    int is_running_inverted;
+    int abort_idle_fails;
+    int abort_in_prefill;
+    int reuse;       /* enum reuse */
+    int system_dropped;
+    int full_match;  /* enum full_match */
+    int leave_pause; /* enum leave_pause */
+    int hidden_last_row;
+    int logits_last_row;
+    int one_hidden_callback;
+    int finish_text_null;
+    int over_long; /* enum refusal */
+    int skipped;   /* enum skipped */
+    int log_noise;
 };
 
 void faults_init(struct faults *f);

@@ -5,32 +5,65 @@
 #include "console.h"
 #include "model.h"
 
-/* Evaluates the part of the prompt that the cache does not hold. Not interruptible unless a fault says so, as on
- * the board, where an abort took effect when the prefill was done (rknn-llm #400). False when it was cut short. */
-static bool prefill(struct model *m) {
+/* How an abort gets past a wait: not at all when it is to take effect later. */
+static bool is_prompt(const struct run *run) { return run->faults.abort_late == 0; }
+
+/* Puts what was evaluated of an entry's prompt into its cache; only the reused part of it when that was cut short. */
+static void store_prompt(struct sequence *entry, bool whole) {
+    ids_truncate(&entry->kv.ids, 0);
+    ids_append(&entry->kv.ids, entry->prompt.data, whole ? entry->prompt.len : entry->reused);
+    entry->prefilled = whole ? entry->prompt.len - entry->reused : 0;
+}
+
+/* Waits as long as the evaluation of the prompts takes; false when it was cut short. */
+static bool spend_prefill(struct model *m) {
     struct run *run = &m->run;
+    double seconds = 0;
+    for (int i = 0; i < m->batch_size; i++)
+        seconds += speed_of_prefill(&m->speed, m->batch[i].reused, m->batch[i].prompt.len - m->batch[i].reused);
+    if (run->faults.hang_in_prefill) {
+        report_unreturned(m);
+        model_hang(m, run->faults.hang_ignores_abort);
+        return false;
+    }
+    return model_wait(m, seconds, run->faults.abort_in_prefill);
+}
+
+/* Evaluates the part of the prompts that the caches do not hold. Not interruptible unless a fault says so, as on the
+ * board, where an abort took effect when the prefill was done (rknn-llm #400). False when it was cut short. */
+static bool prefill(struct model *m) {
     double start = clock_ms();
-    size_t fresh = run->prompt.len - run->reused;
-    double seconds = m->speed.prefill > 0 ? (double)fresh / m->speed.prefill : 0;
-    bool whole = model_wait(m, seconds, run->faults.abort_in_prefill);
+    bool whole = spend_prefill(m);
     pthread_mutex_lock(&m->lock);
-    ids_truncate(&m->kv.ids, run->reused);
-    if (whole) ids_append(&m->kv.ids, run->prompt.data + run->reused, fresh);
-    run->prefilled = whole ? fresh : 0;
+    for (int i = 0; i < m->batch_size; i++) store_prompt(&m->batch[i], whole);
+    m->cache_lora = m->run.lora;
     pthread_mutex_unlock(&m->lock);
-    run->prefill_ms = clock_ms() - start;
+    m->run.prefill_ms = clock_ms() - start;
     return whole;
 }
 
+/* Fetches what the model needs for the prompts from the host; false when that, or the memory, is not to be had. */
+static bool is_supplied(struct model *m) {
+    bool good = true;
+    for (int i = 0; i < m->batch_size && good; i++) {
+        const struct sequence *entry = &m->batch[i];
+        size_t from = entry->reused;
+        while (from < entry->prompt.len && entry->prompt.data[from] < 0) from++;
+        good = host_embed(m, entry->prompt.data + from, entry->prompt.len - from);
+    }
+    if (!m->run.faults.run_memory) return good;
+    console_npu("failed to malloc npu memory, size: 268435456, flags: 0x2");
+    return false;
+}
+
 /* Puts the token sampled before into the cache; a full cache loses its older entries first. */
-static void evaluate_previous(struct model *m) {
-    struct run *run = &m->run;
-    if (!run->sampled.len) return;
+static void evaluate_previous(struct model *m, struct sequence *entry) {
+    if (!entry->sampled.len) return;
     pthread_mutex_lock(&m->lock);
-    size_t before = m->kv.ids.len, dropped = 0;
-    size_t keep = m->settings.n_keep >= 0 ? (size_t)m->settings.n_keep : m->system_tokens;
-    if (before >= m->kv.capacity) dropped = kv_shift(&m->kv, keep);
-    ids_put(&m->kv.ids, run->sampled.data[run->sampled.len - 1]);
+    size_t before = entry->kv.ids.len, dropped = 0;
+    size_t keep = m->settings.n_keep >= 0 ? (size_t)m->settings.n_keep : entry->system_tokens;
+    if (before >= entry->kv.capacity) dropped = kv_shift(&entry->kv, keep);
+    ids_put(&entry->kv.ids, entry->sampled.data[entry->sampled.len - 1]);
     pthread_mutex_unlock(&m->lock);
     if (dropped)
         console_line('W', "context to be full[%zu + 1], delete the kv cache in [%zu, %zu), total: %zu", before, keep,
@@ -43,14 +76,22 @@ static bool is_eos(const struct script *script, int32_t id) {
     return false;
 }
 
-/* Returns the next token of the answer, then EOS; after that the answer again, which only a run that ignores EOS
- * comes to. */
-static int32_t sample(struct model *m) {
-    struct run *run = &m->run;
-    int32_t id = run->next < run->answer.len ? run->answer.data[run->next] : m->script->eos.data[0];
-    run->next = run->next < run->answer.len ? run->next + 1 : 0;
-    ids_put(&run->sampled, id);
-    return id;
+/* Samples the next token of the answer, then EOS; after that the answer again, which only a run that ignores EOS
+ * comes to. Where the NPU computes nothing, it is token 0 instead. Returns true for a real EOS. */
+static bool sample(struct model *m, struct sequence *entry) {
+    bool more = entry->next < entry->answer.len;
+    int32_t id = more ? entry->answer.data[entry->next] : m->script->eos.data[0];
+    entry->next = more ? entry->next + 1 : 0;
+    if (m->run.faults.matmul_fails && more) {
+        struct buf type = {0};
+        for (const char *at = m->script->dtype; *at; at++)
+            buf_putc(&type, *at >= 'A' && *at <= 'Z' ? (char)(*at - 'A' + 'a') : *at);
+        console_line('E', "matmul(%s) run failed", buf_text(&type));
+        buf_free(&type);
+        id = 0;
+    }
+    ids_put(&entry->sampled, id);
+    return is_eos(m->script, id);
 }
 
 /* Lets happen what was asked to go wrong before the next token; false when the run fails by it. */
@@ -63,62 +104,119 @@ static bool survive_faults(struct model *m) {
         fault_die(faults->crash_signal);
     }
     if (faults->hang_after != FAULT_NEVER && run->delivered >= faults->hang_after) {
-        struct call_log line;
-        call_log_copy(&line, run->log);
-        report_to_log(m, &line);
-        call_log_end_unreturned(&line);
+        report_unreturned(m);
         model_hang(m, faults->hang_ignores_abort);
     }
+    if (run->delivered == faults->stall_after) model_wait(m, faults->stall_seconds, is_prompt(run));
     return faults->error_after == FAULT_NEVER || run->delivered < faults->error_after;
 }
 
-/* True when the context has no room left and none may be made: there is no limit on new tokens to end the run. */
-static bool is_full(const struct model *m) {
-    return m->run.max_new_tokens == INT32_MAX && m->kv.ids.len >= m->kv.capacity && m->run.sampled.len;
+/* True when every entry has ended: by EOS, or because its context has no room left and none may be made, there being
+ * no limit on new tokens to end the run. */
+static bool all_ended(struct model *m) {
+    bool ended = true;
+    for (int i = 0; i < m->batch_size; i++) {
+        struct sequence *entry = &m->batch[i];
+        bool full = m->run.max_new_tokens == INT32_MAX && entry->kv.ids.len >= entry->kv.capacity;
+        if (full && entry->sampled.len) entry->ended = true;
+        ended = ended && entry->ended;
+    }
+    return ended;
+}
+
+/* Samples a token for every entry that goes on and tells the callback. Returns what the run comes to by it. */
+static enum run_end step(struct model *m) {
+    bool ignores_eos = m->run.faults.ignore_eos || m->settings.ignore_eos;
+    bool eos[UINT8_MAX] = {false};
+    for (int i = 0; i < m->batch_size; i++) {
+        struct sequence *entry = &m->batch[i];
+        if (entry->ended) continue;
+        if (entry->sampled.len && !host_embed(m, &entry->sampled.data[entry->sampled.len - 1], 1)) return RUN_FAILED;
+        evaluate_previous(m, entry);
+        eos[i] = sample(m, entry) && !ignores_eos;
+    }
+    m->run.steps++;
+    bool pause = deliver_step(m), ended = true;
+    for (int i = 0; i < m->batch_size; i++) {
+        m->batch[i].ended = m->batch[i].ended || eos[i];
+        ended = ended && m->batch[i].ended;
+    }
+    return ended ? RUN_FINISHED : pause ? RUN_PAUSED : RUN_GOING;
 }
 
 /* Decodes until something ends the run, and says what. */
 static enum run_end decode(struct model *m) {
     struct run *run = &m->run;
     double step_seconds = m->speed.decode > 0 ? 1 / m->speed.decode : 0;
-    bool ignores_eos = run->faults.ignore_eos || m->settings.ignore_eos;
-    while (run->sampled.len < (size_t)run->max_new_tokens && !is_full(m)) {
-        if (model_abort_requested(m)) return RUN_ABORTED;
+    enum run_end end = RUN_GOING;
+    while (end == RUN_GOING && run->steps < run->max_new_tokens && !all_ended(m)) {
+        if (model_abort_due(m)) return RUN_ABORTED;
         if (!survive_faults(m)) return RUN_FAILED;
-        if (!model_wait(m, step_seconds, true) || model_abort_requested(m)) return RUN_ABORTED;
-        evaluate_previous(m);
-        int32_t id = sample(m);
-        bool eos = is_eos(m->script, id);
-        bool pause = deliver_token(m, id, eos || vocabulary_is_special(m->script->vocabulary, id));
-        if (eos && !ignores_eos) return RUN_FINISHED;
-        if (pause) return RUN_PAUSED;
+        model_wait(m, step_seconds, is_prompt(run));
+        if (model_abort_due(m)) return RUN_ABORTED;
+        end = step(m);
     }
-    return RUN_FINISHED;
+    return end == RUN_GOING ? RUN_FINISHED : end;
+}
+
+/* Delivers hidden states or logits in place of an answer. A callback that returns 1 ends the run there, without
+ * FINISH; there is nothing to resume. */
+static enum run_end compute_rows(struct model *m) {
+    if (model_abort_due(m)) return RUN_ABORTED;
+    if (!survive_faults(m)) return RUN_FAILED;
+    m->run.steps = 1;
+    return deliver_rows(m) ? RUN_PAUSED : model_abort_due(m) ? RUN_ABORTED : RUN_FINISHED;
+}
+
+/* Empties an entry's cache as far as the faults want, when the run was not to leave its tokens. */
+static void leave_cache(const struct model *m, struct sequence *entry) {
+    bool leaves = m->faults.reuse == REUSE_ALWAYS || m->run.keep_history || m->paused;
+    if (!leaves) ids_truncate(&entry->kv.ids, model_system_part(m, entry));
 }
 
 /* Keeps what the next run needs of this one. */
 static void settle(struct model *m) {
     struct run *run = &m->run;
+    bool generated = run->mode == RKLLM_INFER_GENERATE;
     pthread_mutex_lock(&m->lock);
-    m->paused = run->end == RUN_PAUSED;
-    m->history.kept = run->keep_history;
-    m->history.pending = run->keep_history && run->sampled.len ? run->sampled.data[run->sampled.len - 1] : -1;
+    m->paused = run->end == RUN_PAUSED && generated;
+    for (int i = 0; i < m->batch_size; i++) {
+        struct sequence *entry = &m->batch[i];
+        entry->history.kept = run->keep_history;
+        entry->history.pending = run->keep_history && entry->sampled.len ? entry->sampled.data[entry->sampled.len - 1]
+                                                                          : -1;
+        leave_cache(m, entry);
+        ids_truncate(&entry->transcript, 0);
+        ids_append(&entry->transcript, entry->prompt.data, entry->prompt.len);
+        ids_append(&entry->transcript, entry->sampled.data, entry->sampled.len);
+    }
     pthread_mutex_unlock(&m->lock);
-    ids_truncate(&m->chat.transcript, 0);
-    ids_append(&m->chat.transcript, run->prompt.data, run->prompt.len);
-    ids_append(&m->chat.transcript, run->sampled.data, run->sampled.len);
-    if (run->save_path && run->end == RUN_FINISHED) prompt_cache_save(m, run->save_path, &run->prompt);
+    if (run->save_path && run->end == RUN_FINISHED) prompt_cache_save(m, run->save_path, &m->batch[0].prompt);
 }
 
 /* Makes the last callback of the run, if it has one. */
 static void conclude(struct model *m) {
-    enum after_abort after_abort = m->run.faults.after_abort;
+    int after_abort = m->run.faults.after_abort;
     enum run_end end = m->run.end;
     if (end == RUN_FINISHED || (end == RUN_ABORTED && after_abort == ABORT_FINISHES))
         deliver_end(m, RKLLM_RUN_FINISH);
     else if (end == RUN_FAILED || (end == RUN_ABORTED && after_abort == ABORT_ERRORS))
         deliver_end(m, RKLLM_RUN_ERROR);
     deliver_release(&m->run);
+}
+
+/* Takes a prepared run through prefill and decode, a resumed one through decode only. */
+static enum run_end play(struct model *m) {
+    struct run *run = &m->run;
+    if (!run->resumed) {
+        if (!is_supplied(m)) return RUN_FAILED;
+        if (!prefill(m)) return RUN_ABORTED;
+    }
+    model_end_prefill(m);
+    double start = clock_ms();
+    enum run_end end = run->mode == RKLLM_INFER_GENERATE ? decode(m) : compute_rows(m);
+    run->generate_ms += clock_ms() - start;
+    return end;
 }
 
 /* Runs m->run to its end or its pause. Returns what rkllm_run returns. The line of an asynchronous run is written
@@ -132,16 +230,13 @@ int run_execute(struct model *m) {
         run->log = &ended;
     }
     if (m->faults.log_noise) console_noise();
-    bool ready = run->resumed || prefill(m);
-    double start = clock_ms();
-    run->end = ready ? decode(m) : RUN_ABORTED;
-    run->generate_ms += clock_ms() - start;
+    run->end = play(m);
     settle(m);
     conclude(m);
     report_end(m);
     report_to_log(m, run->log);
-    int result = run->end == RUN_FAILED ? -1 : 0;
-    if (run->async) call_log_end(&ended, result);
+    bool failed = run->end == RUN_FAILED || (run->end == RUN_ABORTED && run->faults.abort_return);
+    if (run->async) call_log_end(&ended, failed ? -1 : 0);
     run->log = NULL;
-    return result;
+    return failed ? -1 : 0;
 }

@@ -2,7 +2,6 @@
 
 #include "model.h"
 
-#include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
@@ -23,17 +22,34 @@ struct model *model_create(void) {
     pthread_condattr_destroy(&monotonic);
     pthread_mutex_init(&m->lock, NULL);
     m->number = atomic_fetch_add(&models_made, 1) + 1;
-    m->history.pending = -1;
+    m->cache_lora = -1;
     faults_init(&m->faults);
     return m;
+}
+
+/* Gives the model its entries, each with an empty cache; the settings are known. */
+void model_make_batch(struct model *m, int size) {
+    m->batch = mem_alloc((size_t)size * sizeof *m->batch);
+    m->batch_size = size;
+    for (int i = 0; i < size; i++) {
+        m->batch[i].kv.capacity = (size_t)m->settings.max_context;
+        m->batch[i].history.pending = -1;
+    }
 }
 
 /* Frees a model that has no thread any more; NULL is allowed. */
 void model_free(struct model *m) {
     if (!m) return;
-    run_clear(&m->run);
+    run_clear(m);
     chat_free(&m->chat);
-    ids_free(&m->kv.ids);
+    for (int i = 0; i < m->batch_size; i++) {
+        ids_free(&m->batch[i].kv.ids);
+        ids_free(&m->batch[i].transcript);
+    }
+    free(m->batch);
+    ids_free(&m->loaded);
+    free(m->settings.marks.start);
+    free(m->settings.marks.end);
     words_free(m->loras, m->lora_count);
     script_free(m->script);
     pthread_cond_destroy(&m->changed);
@@ -47,6 +63,17 @@ static void set_activity(struct model *m, enum activity activity) {
     pthread_cond_broadcast(&m->changed);
 }
 
+/* Executes the queued run on this thread and says that it has ended; the lock is held before and after. */
+static void work(struct model *m) {
+    m->activity = RUNNING;
+    m->runner = pthread_self();
+    pthread_mutex_unlock(&m->lock);
+    int result = run_execute(m);
+    pthread_mutex_lock(&m->lock);
+    m->result = result;
+    set_activity(m, m->run.async ? IDLE : DONE);
+}
+
 /* The library's thread: executes queued runs until the model is destroyed. */
 static void *worker_main(void *argument) {
     struct model *m = argument;
@@ -54,20 +81,28 @@ static void *worker_main(void *argument) {
     for (;;) {
         /* A run accepted before rkllm_destroy still has to be ended by this thread. */
         if (m->destroying && m->activity == IDLE) break;
-        if (m->activity != QUEUED) {
+        if (m->activity == QUEUED)
+            work(m);
+        else
             pthread_cond_wait(&m->changed, &m->lock);
-            continue;
-        }
-        m->activity = RUNNING;
-        m->runner = pthread_self();
-        pthread_mutex_unlock(&m->lock);
-        int result = run_execute(m);
-        pthread_mutex_lock(&m->lock);
-        m->result = result;
-        set_activity(m, m->run.async ? IDLE : DONE);
     }
     pthread_mutex_unlock(&m->lock);
     return NULL;
+}
+
+/* A thread for one run, which was claimed for it already. */
+static void *extra_main(void *argument) {
+    struct model *m = argument;
+    pthread_mutex_lock(&m->lock);
+    work(m);
+    pthread_mutex_unlock(&m->lock);
+    return NULL;
+}
+
+/* Waits for the thread of an earlier run to be gone; it has left the model before. */
+static void join_extra(struct model *m) {
+    if (m->has_extra) pthread_join(m->extra, NULL);
+    m->has_extra = false;
 }
 
 /* Starts the library's thread; false when the system has none to give. */
@@ -79,11 +114,12 @@ bool model_start_worker(struct model *m) {
 void model_stop_worker(struct model *m) {
     pthread_mutex_lock(&m->lock);
     m->destroying = true;
-    m->abort_requested = true;
+    m->abort.requested = true;
     pthread_cond_broadcast(&m->changed);
     while (m->activity != IDLE) pthread_cond_wait(&m->changed, &m->lock);
     pthread_mutex_unlock(&m->lock);
     pthread_join(m->worker, NULL);
+    join_extra(m);
 }
 
 /* Takes the lock for a call that changes the model between runs; false, with a line, while one is active. */
@@ -104,7 +140,7 @@ bool model_begin_run(struct model *m) {
     bool free_to_run = m->activity == IDLE && !m->destroying;
     if (free_to_run) {
         m->activity = PREPARING;
-        m->abort_requested = false;
+        m->abort = (struct abort_state){.forgotten = m->faults.abort_forgotten, .in_prefill = true};
     }
     pthread_mutex_unlock(&m->lock);
     if (!free_to_run) console_line('E', "another run is active on this handle!");
@@ -119,58 +155,53 @@ int model_finish_run(struct model *m, int result) {
     return result;
 }
 
-/* Has the prepared run executed: on this thread when the fault says so, else on the library's. Returns what
- * rkllm_run returns; the model is then still claimed by this thread, unless the run is asynchronous. */
-int model_dispatch(struct model *m) {
-    bool here = m->run.faults.callback_on_calling_thread && !m->run.async;
-    bool async = m->run.async;
-    pthread_mutex_lock(&m->lock);
+/* Hands the prepared run to the thread that is to execute it; the lock is held. True when that is this one. */
+static bool hand_over(struct model *m) {
+    int wanted = m->run.faults.callback_thread;
+    bool here = wanted == CALLBACKS_OF_CALLER && !m->run.async;
     m->runner = pthread_self();
+    m->abort.forgotten = m->run.faults.abort_forgotten;
+    if (wanted == CALLBACKS_OF_NEW_THREAD) {
+        join_extra(m);
+        /* RUNNING keeps the library's own thread away from it. */
+        m->activity = RUNNING;
+        m->has_extra = pthread_create(&m->extra, NULL, extra_main, m) == 0;
+        if (m->has_extra) return false;
+    }
     set_activity(m, here ? RUNNING : QUEUED);
+    return here;
+}
+
+/* Has the prepared run executed: on this thread, the library's or a new one, as the faults say. Returns what rkllm_run
+ * returns; the model is then still claimed by this thread, unless the run is asynchronous. */
+int model_dispatch(struct model *m) {
+    bool async = m->run.async;
+    if (async && m->run.faults.run_async == ASYNC_HANGS) {
+        report_unreturned(m);
+        model_hang(m, true);
+    }
+    pthread_mutex_lock(&m->lock);
+    bool here = hand_over(m);
     while (!here && !async && m->activity != DONE) pthread_cond_wait(&m->changed, &m->lock);
     int result = async ? 0 : m->result;
     pthread_mutex_unlock(&m->lock);
     return here ? run_execute(m) : result;
 }
 
-/* Returns true when an abort was asked for since the run began. */
-bool model_abort_requested(struct model *m) {
-    pthread_mutex_lock(&m->lock);
-    bool requested = m->abort_requested;
-    pthread_mutex_unlock(&m->lock);
-    return requested;
+/* Returns how many leading entries of a cache stay when a run leaves nothing else. */
+size_t model_system_part(const struct model *m, const struct sequence *entry) {
+    size_t part = m->settings.n_keep >= 0 ? (size_t)m->settings.n_keep : entry->system_tokens;
+    return m->faults.system_dropped ? 0 : part;
 }
 
-/* Lets the emulated work take its time. Returns false when it was cut short: by rkllm_destroy always, by
- * rkllm_abort when stops_on_abort. */
-bool model_wait(struct model *m, double seconds, bool stops_on_abort) {
-    struct timespec end;
-    if (seconds <= 0) return true;
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    long long nanoseconds = end.tv_nsec + (long long)(seconds * 1e9);
-    end.tv_sec += (time_t)(nanoseconds / 1000000000);
-    end.tv_nsec = (long)(nanoseconds % 1000000000);
-    bool stopped = false;
-    int waited = 0;
-    pthread_mutex_lock(&m->lock);
-    while (!stopped && waited != ETIMEDOUT) {
-        stopped = m->destroying || (stops_on_abort && m->abort_requested);
-        if (!stopped) waited = pthread_cond_timedwait(&m->changed, &m->lock, &end);
+/* Empties the KV caches, or all behind the system prompt, with the history and a paused run; the lock is held. */
+void model_forget(struct model *m, bool keep_system) {
+    for (int i = 0; i < m->batch_size; i++) {
+        struct sequence *entry = &m->batch[i];
+        ids_truncate(&entry->kv.ids, keep_system ? entry->system_tokens : 0);
+        if (!keep_system) entry->system_tokens = 0;
+        ids_truncate(&entry->transcript, 0);
+        entry->history = (struct history){.pending = -1};
     }
-    pthread_mutex_unlock(&m->lock);
-    return !stopped;
-}
-
-/* Does nothing until an abort; for ever when that is ignored. */
-void model_hang(struct model *m, bool ignores_abort) {
-    pthread_mutex_lock(&m->lock);
-    while (ignores_abort || !m->abort_requested) pthread_cond_wait(&m->changed, &m->lock);
-    pthread_mutex_unlock(&m->lock);
-}
-
-/* Empties the KV cache from position keep on, with the history and a paused run; the lock is held. */
-void model_forget(struct model *m, size_t keep) {
-    ids_truncate(&m->kv.ids, keep);
-    m->history = (struct history){.pending = -1};
-    m->paused = false;
+    if (m->faults.leave_pause != PAUSE_NEVER_LEFT) m->paused = false;
 }

@@ -18,6 +18,9 @@ static const struct board {
 
 #define DRIVER_VERSION "0.9.8"
 
+/* The runtime warns of an older driver, and goes on (constant of the 1.2.1b1 library). */
+#define LEAST_DRIVER "0.9.7"
+
 /* Programs find the version of a runtime by searching the file for this text. It is printed too, at level 2, because
  * linkers drop what nothing refers to. */
 static const char version_marker[] =
@@ -80,22 +83,32 @@ static int compare_versions(const char *left, const char *right) {
     return 0;
 }
 
-/* Opens the file and reads the script. */
-static bool read_model(struct model *m, const char *path) {
-    struct buf why = {0};
-    int open_errno;
-    console_line('I', "loading rkllm model from %s", path);
-    if (!source_file_starts_with(path, SCRIPT_MAGIC, &open_errno)) {
+/* Reads the script, without a word: its faults say what the runtime prints first. Returns why there is none, to be
+ * printed in its turn; "" when there is one. */
+static void read_model(struct model *m, const char *path, struct buf *why) {
+    int open_errno = 0;
+    if (!path) {
+        buf_puts(why, "the model path is NULL!");
+    } else if (!source_file_starts_with(path, SCRIPT_MAGIC, &open_errno)) {
         if (open_errno)
-            console_line('E', "failed to open '%s': '%s'", path, strerror(open_errno));
+            buf_printf(why, "failed to open '%s': '%s'", path, strerror(open_errno));
         else
-            console_line('E', "invalid rkllm model!");
-        return false;
+            buf_puts(why, "invalid rkllm model!");
+    } else {
+        struct buf wrong = {0};
+        m->script = script_load(path, &wrong);
+        if (!m->script) buf_printf(why, "the emulator's script is wrong: %s", buf_text(&wrong));
+        buf_free(&wrong);
     }
-    m->script = script_load(path, &why);
-    if (!m->script) console_line('E', "the emulator's script is wrong: %s", buf_text(&why));
-    buf_free(&why);
-    return m->script != NULL;
+}
+
+/* Prints the line every rkllm_init begins with, and what an old driver makes of it. */
+static void print_banner(const struct model *m, const struct board *board) {
+    const char *driver = *m->faults.driver ? m->faults.driver : DRIVER_VERSION;
+    console_line('I', "rkllm-runtime version: %s, rknpu driver version: %s, platform: %s", EMULATED_VERSION, driver,
+                 board ? board->name : "UNKNOWN_PLATFORM");
+    if (compare_versions(driver, LEAST_DRIVER) < 0)
+        console_line('W', "Warning: Your rknpu driver version is too low, please upgrade to %s", LEAST_DRIVER);
 }
 
 /* Prints what the file says of itself and checks that this runtime on this board can run it. */
@@ -134,13 +147,13 @@ static bool take_settings(struct model *m, const RKLLMParam *param) {
 #if RKLLM_ABI >= 130
     settings->ignore_eos = param->ignore_eos_token;
 #endif
+    int batch = 1;
 #if RKLLM_ABI >= 121
     settings->cross_attn = param->extend_param.use_cross_attn == 1;
-    if (param->extend_param.n_batch > 1) {
-        console_line('E', "n_batch %d is not supported by this emulated model, only 1 is!",
-                     param->extend_param.n_batch);
-        return false;
-    }
+    if (param->extend_param.n_batch > 1) batch = param->extend_param.n_batch;
+#endif
+#if RKLLM_ABI < 130
+    settings->marks = (struct image_marks){mem_string(param->img_start), mem_string(param->img_end)};
 #endif
     if (settings->max_context > limit) {
         console_line('E', "max_context[%d] must be less than the model's max_context_limit[%d]",
@@ -151,7 +164,7 @@ static bool take_settings(struct model *m, const RKLLMParam *param) {
         console_line('E', "The n_keep must be less than the max_context_len");
         return false;
     }
-    m->kv.capacity = (size_t)settings->max_context;
+    model_make_batch(m, batch);
     return true;
 }
 
@@ -162,8 +175,9 @@ static bool take_environment(struct model *m) {
     bool good = faults_apply_list(&m->faults, getenv("RKLLM_EMULATOR_FAULTS"), &why);
     if (!good) console_line('E', "RKLLM_EMULATOR_FAULTS: %s", buf_text(&why));
     buf_free(&why);
-    if (speed && *speed && !script_read_speed(speed, &m->speed)) {
-        console_line('E', "RKLLM_EMULATOR_SPEED is '%s'; it is written: flat | prefill N decode N", speed);
+    if (speed && *speed && !speed_read(speed, &m->speed)) {
+        console_line('E', "RKLLM_EMULATOR_SPEED is '%s'; it is written: flat | prefill N decode N | profile NAME",
+                     speed);
         good = false;
     }
     return good;
@@ -190,26 +204,36 @@ static void print_details(const struct model *m) {
     buf_free(&text);
 }
 
-/* Fills m from the parameters of rkllm_init. False, with a line printed, when the runtime would refuse them. */
-bool model_open(struct model *m, const RKLLMParam *param) {
-    const struct board *board = find_board();
-    int npu_cores;
-    console_line('I', "rkllm-runtime version: %s, rknpu driver version: %s, platform: %s", EMULATED_VERSION,
-                 DRIVER_VERSION, board ? board->name : "UNKNOWN_PLATFORM");
-    m->console_level = console_level_wanted();
+/* Prints what can be seen before the model is looked at, and refuses a board or a file that is none. */
+static bool greet(const struct model *m, const struct board *board, const char *path, const struct buf *why) {
+    print_banner(m, board);
     if (!board) {
         console_line('E', "Platform error, must be either RK3588, RK3576, RV1126B or RK3562. Your platform is %s",
                      getenv("RKLLM_EMULATOR_PLATFORM"));
         return false;
     }
-    if (!param->model_path) {
-        console_line('E', "the model path is NULL!");
-        return false;
+    if (path) console_line('I', "loading rkllm model from %s", path);
+    if (!m->script) console_line('E', "%s", buf_text(why));
+    return m->script != NULL;
+}
+
+/* Fills m from the parameters of rkllm_init. False, with a line printed, when the runtime would refuse them. */
+bool model_open(struct model *m, const RKLLMParam *param) {
+    const struct board *board = find_board();
+    int npu_cores;
+    struct buf why = {0};
+    m->console_level = console_level_wanted();
+    read_model(m, param->model_path, &why);
+    bool environment = true;
+    if (m->script) {
+        m->faults = m->script->faults;
+        m->speed = m->script->speed;
+        environment = take_environment(m);
     }
-    if (!read_model(m, param->model_path) || !check_model(m, board, &npu_cores)) return false;
-    m->faults = m->script->faults;
-    m->speed = m->script->speed;
+    bool good = greet(m, board, param->model_path, &why);
+    buf_free(&why);
+    if (!good || !check_model(m, board, &npu_cores)) return false;
     if (!take_settings(m, param) || !check_cpus(board, npu_cores, &param->extend_param)) return false;
     print_details(m);
-    return take_environment(m);
+    return environment && host_check(m);
 }

@@ -1,5 +1,5 @@
-/* prepare.c: checks the arguments of rkllm_run and makes a run of them: which tokens the model will see, how many
- * of them the KV cache already holds, and what the script answers. */
+/* prepare.c: makes a run of the arguments of rkllm_run: which tokens the model will see, how many of them the KV cache
+ * already holds, and what the script answers. */
 
 #include <limits.h>
 #include <signal.h>
@@ -11,22 +11,31 @@
 #include "model.h"
 #include "prompt_view.h"
 
-/* Frees everything a run owns and makes it empty. */
-void run_clear(struct run *run) {
-    free(run->save_path);
-    ids_free(&run->prompt);
-    ids_free(&run->answer);
-    ids_free(&run->sampled);
-    buf_free(&run->held);
-    deliver_release(run);
-    *run = (struct run){0};
+/* Empties an entry's part of a run; its cache and its memory stay. */
+static void clear_entry(struct sequence *entry) {
+    ids_free(&entry->prompt);
+    ids_free(&entry->answer);
+    ids_free(&entry->sampled);
+    buf_free(&entry->held);
+    token_values_free(&entry->values);
+    entry->rule = NULL;
+    entry->reused = entry->prefilled = entry->pictures = entry->next = 0;
+    entry->ended = false;
 }
 
-/* True when an adapter of that name was loaded. */
-static bool has_lora(const struct model *m, const char *name) {
+/* Frees everything the run owns and makes it empty. */
+void run_clear(struct model *m) {
+    for (int i = 0; i < m->batch_size; i++) clear_entry(&m->batch[i]);
+    free(m->run.save_path);
+    deliver_release(&m->run);
+    m->run = (struct run){.lora = -1, .abort_noticed = -1};
+}
+
+/* Returns the number of the adapter of that name; -1 when none was loaded under it. */
+static int find_lora(const struct model *m, const char *name) {
     for (size_t i = 0; i < m->lora_count; i++)
-        if (name && strcmp(m->loras[i], name) == 0) return true;
-    return false;
+        if (name && strcmp(m->loras[i], name) == 0) return (int)i;
+    return -1;
 }
 
 /* Checks what does not depend on the text: mode and adapter. */
@@ -35,11 +44,15 @@ static bool check_infer(const struct model *m, const RKLLMInferParam *infer) {
         console_line('E', "the inference parameters are NULL!");
         return false;
     }
-    if (infer->mode != RKLLM_INFER_GENERATE) {
-        console_line('E', "inference mode %d is not supported by this emulated model!", (int)infer->mode);
+    if ((int)infer->mode < RKLLM_INFER_GENERATE || (int)infer->mode > RKLLM_INFER_GET_LOGITS) {
+        console_line('E', "inference mode %d is not known!", (int)infer->mode);
         return false;
     }
-    if (infer->lora_params && !has_lora(m, infer->lora_params->lora_adapter_name)) {
+    if (infer->mode == RKLLM_INFER_GET_LOGITS && m->batch_size > 1) {
+        console_line('E', "Getting the logits is not supported for multiple batches.");
+        return false;
+    }
+    if (infer->lora_params && find_lora(m, infer->lora_params->lora_adapter_name) < 0) {
         const char *name = infer->lora_params->lora_adapter_name;
         console_line('E', "not found adapter named %s", name ? name : "(null)");
         return false;
@@ -47,58 +60,12 @@ static bool check_infer(const struct model *m, const RKLLMInferParam *infer) {
     return true;
 }
 
-/* Checks an image input, then says that the emulator has no eyes. */
-static bool refuse_multimodal(const RKLLMMultiModalInput *input) {
-    if (!input->prompt || !strstr(input->prompt, "<image>"))
-        console_line('E', "multimodal input must contain the <image> tag, for plain text input, "
-                          "please use prompt_input");
-    else
-        console_line('E', "multimodal input is not supported by this emulated model!");
-    return false;
-}
-
-/* Checks the kind of input and that it holds something. */
-static bool check_input(const struct model *m, const RKLLMInput *input) {
-    if (!input) {
-        console_line('E', "the input is NULL!");
-        return false;
-    }
-    switch (input->input_type) {
-    case RKLLM_INPUT_PROMPT:
-        if (!input->prompt_input) console_line('E', "the prompt input is NULL!");
-        return input->prompt_input != NULL;
-    case RKLLM_INPUT_TOKEN:
-        if (!input->token_input.input_ids || !input->token_input.n_tokens) {
-            console_line('E', "the token input is empty!");
-            return false;
-        }
-        for (size_t i = 0; i < input->token_input.n_tokens; i++)
-            if (!vocabulary_has(m->script->vocabulary, input->token_input.input_ids[i])) {
-                console_line('E', "token id %d at position %zu is outside the vocabulary of %zu!",
-                             input->token_input.input_ids[i], i, vocabulary_size(m->script->vocabulary));
-                return false;
-            }
-        return true;
-    case RKLLM_INPUT_EMBED:
-        if (!input->embed_input.embed || !input->embed_input.n_tokens)
-            console_line('E', "the embedding input is empty!");
-        else
-            console_line('E', "embedding input is not supported by this emulated model!");
-        return false;
-    case RKLLM_INPUT_MULTIMODAL: return refuse_multimodal(&input->multimodal_input);
-    }
-    console_line('E', "input type %d is not known!", (int)input->input_type);
-    return false;
-}
-
-/* Appends the ids of an input. A PROMPT is put into the template first; its text is kept in text. */
-static void read_tokens(struct model *m, const RKLLMInput *input, bool continues, struct buf *text, struct ids *out) {
-    if (input->input_type == RKLLM_INPUT_TOKEN) {
-        ids_append(out, input->token_input.input_ids, input->token_input.n_tokens);
-        return;
-    }
-    chat_render(m, input, continues, text);
-    vocabulary_encode(m->script->vocabulary, buf_text(text), text->len, NULL, out);
+/* Checks every input of the batch. */
+static bool check_inputs(const struct model *m, const RKLLMInput *inputs) {
+    if (!inputs) console_line('E', "the input is NULL!");
+    bool good = inputs != NULL;
+    for (int i = 0; i < m->batch_size && good; i++) good = input_check(m, &inputs[i]);
+    return good;
 }
 
 /* Refuses a run that does not fit, in the way the faults ask for. Always false. */
@@ -112,11 +79,11 @@ static bool refuse_length(struct model *m) {
 }
 
 /* Makes room for count new tokens behind the history, dropping old entries when they do not fit. */
-static bool make_room(struct model *m, size_t count) {
-    struct kv_cache *kv = &m->kv;
-    size_t history = kv->ids.len + (m->history.pending >= 0 ? 1 : 0);
+static bool make_room(struct model *m, struct sequence *entry, size_t count) {
+    struct kv_cache *kv = &entry->kv;
+    size_t history = kv->ids.len + (entry->history.pending >= 0 ? 1 : 0);
     if (history + count <= kv->capacity) return true;
-    size_t keep = m->settings.n_keep >= 0 ? (size_t)m->settings.n_keep : m->system_tokens;
+    size_t keep = m->settings.n_keep >= 0 ? (size_t)m->settings.n_keep : entry->system_tokens;
     size_t room = keep < kv->ids.len ? (kv->ids.len - keep) / 2 : 0;
     if (history - room + count > kv->capacity) {
         console_line('E', "the context is not enough! history_s: %zu, cur_input_s: %zu, discard_s: %zu, "
@@ -131,58 +98,84 @@ static bool make_room(struct model *m, size_t count) {
     return true;
 }
 
+/* True when the run goes on behind what the entry's cache holds, whatever the input is. */
+static bool goes_on(const struct model *m, const struct sequence *entry) {
+    bool stale = m->faults.hidden_needs_clear && m->run.mode != RKLLM_INFER_GENERATE && entry->kv.ids.len;
+    return stale || (m->run.keep_history && entry->history.kept);
+}
+
+/* Checks that the new tokens fit, and begins the prompt with what stands before them. */
+static bool begin_prompt(struct model *m, struct sequence *entry, size_t fresh, bool behind_turns) {
+    if (behind_turns) ids_append(&entry->prompt, entry->transcript.data, entry->transcript.len);
+    size_t whole = entry->prompt.len + fresh;
+    if (!fresh) {
+        console_line('E', "the prompt is empty!");
+        return false;
+    }
+    if (whole > entry->kv.capacity) {
+        console_line('E', "the length of prompt is greater than max context (prompt: %zu tokens, max context: %zu)",
+                     whole, entry->kv.capacity);
+        return refuse_length(m);
+    }
+    if (!goes_on(m, entry)) return true;
+    if (!make_room(m, entry, fresh)) return false;
+    ids_append(&entry->prompt, entry->kv.ids.data, entry->kv.ids.len);
+    if (entry->history.pending >= 0) ids_put(&entry->prompt, entry->history.pending);
+    return true;
+}
+
+/* Finds out how much of the prompt need not be evaluated: what the cache or a loaded file begins with, made with the
+ * same adapter. */
+static void find_reused(const struct model *m, struct sequence *entry) {
+    const struct ids *prompt = &entry->prompt;
+    enum full_match full = (enum full_match)m->faults.full_match;
+    size_t in_cache = 0, in_file = 0;
+    if (m->cache_lora == m->run.lora) in_cache = kv_reusable(&entry->kv.ids, prompt->data, prompt->len, full);
+    if (m->run.lora < 0) in_file = kv_reusable(&m->loaded, prompt->data, prompt->len, full);
+    if (m->faults.reuse == REUSE_OFF && entry->history.kept && in_cache > model_system_part(m, entry))
+        in_cache = model_system_part(m, entry);
+    entry->reused = in_cache > in_file ? in_cache : in_file;
+}
+
 /* Puts together what the model sees: the history when it is kept, the turns before a tool result, what is new. */
-static bool assemble(struct model *m, const RKLLMInput *input) {
-    struct run *run = &m->run;
-    bool behind_history = run->keep_history && m->history.kept;
-    bool behind_turns = !behind_history && chat_is_tool_input(input) && m->chat.transcript.len;
+static bool assemble(struct model *m, struct sequence *entry, const RKLLMInput *input) {
+    bool behind_history = goes_on(m, entry);
+    bool behind_turns = !behind_history && chat_is_tool_input(input) && entry->transcript.len;
     struct buf text = {0};
     struct ids fresh = {0};
-    read_tokens(m, input, behind_history || behind_turns, &text, &fresh);
+    bool good = input_read(m, input, behind_history || behind_turns, &text, entry, &fresh);
     if (text.len && m->console_level >= CONSOLE_DETAILS) console_escaped("prompt text", buf_text(&text));
     buf_free(&text);
-    bool fits = fresh.len > 0;
-    if (!fits) console_line('E', "the prompt is empty!");
-    if (behind_turns) ids_append(&run->prompt, m->chat.transcript.data, m->chat.transcript.len);
-    size_t whole = run->prompt.len + fresh.len;
-    if (fits && whole > m->kv.capacity) {
-        console_line('E', "the length of prompt is greater than max context (prompt: %zu tokens, max context: %zu)",
-                     whole, m->kv.capacity);
-        fits = refuse_length(m);
+    good = good && begin_prompt(m, entry, fresh.len, behind_turns);
+    if (good) {
+        ids_append(&entry->prompt, fresh.data, fresh.len);
+        find_reused(m, entry);
     }
-    if (fits && behind_history) fits = make_room(m, fresh.len);
-    if (fits && behind_history) {
-        ids_append(&run->prompt, m->kv.ids.data, m->kv.ids.len);
-        run->reused = run->prompt.len;
-        if (m->history.pending >= 0) ids_put(&run->prompt, m->history.pending);
-    }
-    ids_append(&run->prompt, fresh.data, fresh.len);
-    if (!behind_history) run->reused = kv_reusable(&m->kv, run->prompt.data, run->prompt.len);
     ids_free(&fresh);
-    return fits;
+    return good;
 }
 
 /* Remembers how much of a fresh prompt is the system part of the template. */
-static void measure_system(struct model *m, const RKLLMInput *input) {
+static void measure_system(struct model *m, struct sequence *entry, const RKLLMInput *input) {
     const char *system = chat_system(m);
     struct ids ids = {0};
-    if (m->run.keep_history && m->history.kept) return;
-    if (input->input_type == RKLLM_INPUT_PROMPT)
+    if (goes_on(m, entry)) return;
+    if (input->input_type == RKLLM_INPUT_PROMPT || input->input_type == RKLLM_INPUT_MULTIMODAL)
         vocabulary_encode(m->script->vocabulary, system, strlen(system), NULL, &ids);
-    struct kv_cache prompt = {.ids = m->run.prompt};
-    m->system_tokens = kv_match(&prompt, ids.data, ids.len);
+    entry->system_tokens = kv_match(&entry->prompt, ids.data, ids.len);
     ids_free(&ids);
 }
 
 /* Lets the script answer, and applies the faults of the rule it chose. */
-static void choose_answer(struct model *m) {
+static void choose_answer(struct model *m, struct sequence *entry) {
     struct run *run = &m->run;
     struct prompt_view view;
     struct buf ignored = {0};
-    prompt_view_read(&view, m->script, &run->prompt);
-    run->rule = answer_compose(m->script, &view, &run->answer);
-    for (size_t i = 0; run->rule && i < run->rule->fault_count; i++)
-        faults_apply(&run->faults, FAULTS_OF_RULE, run->rule->faults[i], &ignored);
+    const char *lora = run->lora < 0 ? NULL : m->loras[run->lora];
+    prompt_view_read(&view, m->script, &entry->prompt);
+    entry->rule = answer_compose(m->script, &view, lora, &entry->answer, &entry->values);
+    for (size_t i = 0; entry->rule && i < entry->rule->fault_count; i++)
+        faults_apply(&run->faults, FAULTS_OF_RULE, entry->rule->faults[i], &ignored);
     prompt_view_free(&view);
     buf_free(&ignored);
 }
@@ -190,7 +183,9 @@ static void choose_answer(struct model *m) {
 /* Fills the run's own options from the call. */
 static void read_options(struct model *m, const RKLLMInferParam *infer) {
     struct run *run = &m->run;
+    run->mode = infer->mode;
     run->keep_history = infer->keep_history != 0;
+    run->lora = infer->lora_params ? find_lora(m, infer->lora_params->lora_adapter_name) : -1;
     run->max_new_tokens = m->settings.max_new_tokens;
 #if RKLLM_ABI >= 130
     if (infer->max_new_tokens > 0) run->max_new_tokens = infer->max_new_tokens;
@@ -201,25 +196,40 @@ static void read_options(struct model *m, const RKLLMInferParam *infer) {
         run->save_path = mem_string(cache->prompt_cache_path ? cache->prompt_cache_path : "./prompt_cache.bin");
 }
 
+/* True when a paused run is to go on; else leaves the paused state, if it is in it. */
+static bool resumes(struct model *m) {
+    pthread_mutex_lock(&m->lock);
+    bool resumed = m->paused && m->faults.leave_pause != PAUSE_LEFT_BY_RUN;
+    m->paused = false;
+    pthread_mutex_unlock(&m->lock);
+    return resumed;
+}
+
 /* Makes m->run from the arguments of a call, or takes up a paused run and ignores them. Returns false, with a line
  * printed, when the call has to be refused; the model is claimed by the caller either way. */
-bool run_prepare(struct model *m, const RKLLMInput *input, const RKLLMInferParam *infer, void *userdata) {
+bool run_prepare(struct model *m, const RKLLMInput *inputs, const RKLLMInferParam *infer, void *userdata) {
     struct run *run = &m->run;
     struct call_log *log = run->log;
-    if (!userdata) userdata = m->callback_userdata;
-    if (m->paused) {
-        m->paused = false;
+    if (!userdata) userdata = m->host.userdata;
+    if (resumes(m)) {
         run->resumed = true;
         run->userdata = userdata;
+        run->abort_noticed = -1;
+        run->end = RUN_GOING;
         return true;
     }
-    run_clear(run);
-    *run = (struct run){.callback = m->callback, .userdata = userdata, .faults = m->faults, .log = log};
-    if (!check_input(m, input) || !check_infer(m, infer)) return false;
+    run_clear(m);
+    run->log = log;
+    run->userdata = userdata;
+    run->faults = m->faults;
+    if (!check_inputs(m, inputs) || !check_infer(m, infer)) return false;
     read_options(m, infer);
-    if (!assemble(m, input)) return false;
-    measure_system(m, input);
-    choose_answer(m);
+    for (int i = 0; i < m->batch_size; i++) {
+        struct sequence *entry = &m->batch[i];
+        if (!assemble(m, entry, &inputs[i])) return false;
+        measure_system(m, entry, &inputs[i]);
+        choose_answer(m, entry);
+    }
     report_prompt(m);
     return true;
 }

@@ -1,7 +1,8 @@
 /* prompt_cache.c: files that carry the tokens of a prompt from one process to the next.
  *
  * The vendor's format is private, so this one is text: a line that names it, the fingerprint of the script it
- * belongs to, the number of tokens, and the tokens. */
+ * belongs to, its context length, the number of tokens, their sum, and the tokens. It names the runtime's version as
+ * well, because no release promises to read the files of another. */
 
 #include <errno.h>
 #include <inttypes.h>
@@ -13,16 +14,32 @@
 #include "model.h"
 #include "source_file.h"
 
-#define CACHE_MAGIC "RKLLM-EMULATOR-PROMPT-CACHE 1"
+#define CACHE_MAGIC "RKLLM-EMULATOR-PROMPT-CACHE 2"
+
+/* Returns a number that changes when a file, or the order of its tokens, does. */
+static uint64_t sum_of(const struct ids *ids) {
+    uint64_t sum = 1469598103934665603ULL;
+    for (size_t i = 0; i < ids->len; i++) sum = (sum ^ (uint32_t)ids->data[i]) * 1099511628211ULL;
+    return sum;
+}
+
+/* Prints why there are no such files for this model; false when there are. */
+static bool is_impossible(const struct model *m, const char *verb) {
+    if (m->script->cache_files == CACHE_FILES_WORK) return false;
+    console_line('W', "this model cannot %s a prompt cache!", verb);
+    return true;
+}
 
 /* Writes the prompt to path, replacing what was there. False, with a line printed, when that fails. */
 bool prompt_cache_save(const struct model *m, const char *path, const struct ids *prompt) {
+    if (is_impossible(m, "save")) return false;
     FILE *file = fopen(path, "wbe");
     if (!file) {
         console_line('E', "failed to save prompt cache to %s: %s", path, strerror(errno));
         return false;
     }
-    fprintf(file, "%s\n%016" PRIx64 "\n%zu\n", CACHE_MAGIC, m->script->fingerprint, prompt->len);
+    fprintf(file, "%s\n%s\n%016" PRIx64 "\n%d\n%zu\n%016" PRIx64 "\n", CACHE_MAGIC, EMULATED_VERSION,
+            m->script->fingerprint, m->settings.max_context, prompt->len, sum_of(prompt));
     for (size_t i = 0; i < prompt->len; i++) fprintf(file, "%d\n", prompt->data[i]);
     bool good = !ferror(file);
     good = fclose(file) == 0 && good;
@@ -33,35 +50,38 @@ bool prompt_cache_save(const struct model *m, const char *path, const struct ids
     return good;
 }
 
-/* Reads the tokens behind the head of a cache file; false when their number is not the one announced or one of
- * them is not in the vocabulary. */
+/* Reads the tokens behind the head of a cache file; false when they are not the announced ones. */
 static bool read_tokens(const struct model *m, char *at, struct ids *out) {
     char *end;
     size_t announced = strtoul(at, &end, 10);
+    uint64_t sum = strtoull(end, &end, 16);
     while (end != at) {
         at = end;
         long id = strtol(at, &end, 10);
         if (end == at) break;
-        if (id < 0 || id > INT32_MAX || !vocabulary_has(m->script->vocabulary, (int32_t)id)) return false;
+        /* Negative ids are pieces of pictures, which no vocabulary has. */
+        if (id > INT32_MAX || id < INT32_MIN || (id >= 0 && !vocabulary_has(m->script->vocabulary, (int32_t)id)))
+            return false;
         ids_put(out, (int32_t)id);
     }
-    return announced > 0 && out->len == announced && out->len <= m->kv.capacity;
+    return announced > 0 && out->len == announced && sum == sum_of(out);
 }
 
 /* Takes the content of a cache file apart into tokens; false, with a line printed, when it does not fit. */
 static bool parse(const struct model *m, const char *path, struct buf *text, struct ids *out) {
-    size_t magic_len = strlen(CACHE_MAGIC);
+    static const char head[] = CACHE_MAGIC "\n" EMULATED_VERSION "\n";
     if (!text->len) {
         console_line('E', "prompt cache file '%s' is empty", path);
         return false;
     }
-    if (strncmp(text->data, CACHE_MAGIC "\n", magic_len + 1) != 0) {
+    if (strncmp(text->data, head, sizeof head - 1) != 0) {
         console_line('E', "failed to load prompt cache from %s", path);
         return false;
     }
     char *end;
-    uint64_t fingerprint = strtoull(text->data + magic_len + 1, &end, 16);
-    if (fingerprint != m->script->fingerprint) {
+    uint64_t fingerprint = strtoull(text->data + sizeof head - 1, &end, 16);
+    long context = strtol(end, &end, 10);
+    if (fingerprint != m->script->fingerprint || context != m->settings.max_context) {
         console_line('E', "the prompt dose not match the current model[%s]", m->script->path);
         return false;
     }
@@ -70,11 +90,13 @@ static bool parse(const struct model *m, const char *path, struct buf *text, str
     return false;
 }
 
-/* Replaces the KV cache by the tokens of a file; the next run reuses what its prompt has in common with them.
- * False, with a line printed, when the file cannot be used; the cache is then as before. The lock is held. */
+/* Replaces the KV cache by the tokens of a file and remembers them until the file is released: runs reuse what their
+ * prompt has in common with them. False, with a line printed, when the file cannot be used; the cache is then as
+ * before. The lock is held. */
 bool prompt_cache_load(struct model *m, const char *path) {
     struct buf text = {0};
     struct ids tokens = {0};
+    if (is_impossible(m, "load")) return m->script->cache_files == CACHE_FILES_IGNORED;
     bool good = path && source_file_read(path, &text);
     if (!good)
         console_line('E', "prompt cache file '%s' does not exist", path ? path : "(null)");
@@ -82,8 +104,10 @@ bool prompt_cache_load(struct model *m, const char *path) {
         console_line('I', "load prompt cache from '%s'", path);
     good = good && parse(m, path, &text, &tokens);
     if (good) {
-        model_forget(m, 0);
-        ids_append(&m->kv.ids, tokens.data, tokens.len);
+        model_forget(m, false);
+        m->cache_lora = -1;
+        ids_append(&m->batch[0].kv.ids, tokens.data, tokens.len);
+        ids_append(&m->loaded, tokens.data, tokens.len);
         console_line('I', "loaded a prompt cache with prompt size of %zu tokens", tokens.len);
     }
     ids_free(&tokens);

@@ -52,6 +52,8 @@ static bool read_control(struct reader *r, char *rest) {
     return read_words(r, rest, &r->controls, &r->control_count);
 }
 
+static bool read_piece(struct reader *r, char *rest) { return read_words(r, rest, &r->pieces, &r->piece_count); }
+
 static bool read_eos(struct reader *r, char *rest) { return read_words(r, rest, &r->eos, &r->eos_count); }
 
 static bool read_platform(struct reader *r, char *rest) { return read_word(r, rest, &r->script->platform); }
@@ -76,10 +78,48 @@ static bool read_context(struct reader *r, char *rest) {
 
 static bool read_cores(struct reader *r, char *rest) { return read_count(r, rest, 1, 3, &r->script->npu_cores); }
 
-/* speed flat | speed prefill X decode Y */
+/* speed flat | speed prefill X decode Y [halved-at N] | speed profile NAME */
 static bool read_speed(struct reader *r, char *rest) {
-    return script_read_speed(rest, &r->script->speed) ||
-           reader_fail(r, "speed is written: speed flat | speed prefill TOKENS_PER_S decode TOKENS_PER_S");
+    return speed_read(rest, &r->script->speed) ||
+           reader_fail(r, "speed is written: speed flat | speed prefill TOKENS_PER_S decode TOKENS_PER_S "
+                          "[halved-at TOKENS] | speed profile NAME");
+}
+
+static bool read_hidden(struct reader *r, char *rest) { return read_count(r, rest, 1, 16384, &r->script->hidden); }
+
+static bool read_vocabulary_size(struct reader *r, char *rest) {
+    return read_count(r, rest, 1, 1 << 21, &r->vocabulary_size);
+}
+
+/* Reads the only word of a line as one of count names into *choice. */
+static bool read_choice(struct reader *r, char *rest, const char *const *names, int count, int *choice) {
+    char *word = NULL;
+    int found = -1;
+    if (read_word(r, rest, &word))
+        for (int i = 0; i < count; i++)
+            if (strcmp(word, names[i]) == 0) found = i;
+    free(word);
+    if (found >= 0) *choice = found;
+    return found >= 0;
+}
+
+/* prompt_cache yes | refused | ignored */
+static bool read_prompt_cache(struct reader *r, char *rest) {
+    static const char *const names[] = {"yes", "refused", "ignored"};
+    int choice = 0;
+    bool good = read_choice(r, rest, names, 3, &choice);
+    r->script->cache_files = (enum cache_files)choice;
+    return good || reader_fail(r, "prompt_cache is one of yes, refused, ignored");
+}
+
+/* without tokenizer | without embedding */
+static bool read_without(struct reader *r, char *rest) {
+    static const char *const names[] = {"tokenizer", "embedding"};
+    int choice = -1;
+    bool good = read_choice(r, rest, names, 2, &choice);
+    if (choice == 0) r->script->lacks_tokenizer = true;
+    if (choice == 1) r->script->lacks_embedding = true;
+    return good || reader_fail(r, "without is written: without tokenizer | without embedding");
 }
 
 /* turn user "OPEN" "CLOSE" | turn result "OPEN" "CLOSE" */
@@ -100,15 +140,9 @@ static bool read_turn(struct reader *r, char *rest) {
 
 static bool read_call_syntax(struct reader *r, char *rest) {
     static const char *const names[] = {"hermes", "project_json", "project_xml"};
-    char *word = NULL;
-    bool good = false;
-    if (read_word(r, rest, &word))
-        for (int i = 0; i < 3; i++)
-            if (strcmp(word, names[i]) == 0) {
-                r->script->call_syntax = (enum call_syntax)i;
-                good = true;
-            }
-    free(word);
+    int choice = 0;
+    bool good = read_choice(r, rest, names, 3, &choice);
+    r->script->call_syntax = (enum call_syntax)choice;
     return good || reader_fail(r, "call_syntax is one of hermes, project_json, project_xml");
 }
 
@@ -166,7 +200,8 @@ static const struct {
     {"context", read_context},       {"platform", read_platform}, {"cores", read_cores},
     {"toolkit", read_toolkit},       {"dtype", read_dtype},     {"speed", read_speed},
     {"turn", read_turn},             {"call_syntax", read_call_syntax}, {"template", read_template},
-    {"fault", read_fault},
+    {"fault", read_fault},           {"piece", read_piece},     {"vocabulary_size", read_vocabulary_size},
+    {"hidden", read_hidden},         {"prompt_cache", read_prompt_cache}, {"without", read_without},
 };
 
 /* Reads one line of the script after the first; cuts it up in place. */
@@ -200,19 +235,28 @@ static bool load_vocabulary(struct reader *r) {
     if (!r->vocabulary) return reader_fail(r, "the directive `vocabulary` is missing");
     if (bytes) {
         struct vocabulary *v = r->script->vocabulary = vocabulary_of_bytes();
+        int32_t id = 256;
         for (size_t i = 0; i < r->control_count; i++)
-            vocabulary_add_control(v, 256 + (int32_t)i, r->controls[i], strlen(r->controls[i]), true);
+            vocabulary_add_control(v, id++, r->controls[i], strlen(r->controls[i]), true);
+        for (size_t i = 0; i < r->piece_count; i++)
+            vocabulary_add_piece(v, id++, r->pieces[i], strlen(r->pieces[i]));
     } else {
         struct buf path = {0}, why = {0};
-        if (r->control_count) return reader_fail(r, "`control` goes with `vocabulary bytes` only");
+        if (r->control_count || r->piece_count)
+            return reader_fail(r, "`control` and `piece` go with `vocabulary bytes` only");
         path_beside(r->path, r->vocabulary, &path);
         r->script->vocabulary = vocabulary_load(buf_text(&path), &why);
         if (!r->script->vocabulary) reader_fail(r, "%s", buf_text(&why));
         buf_free(&path);
         buf_free(&why);
     }
-    if (r->script->vocabulary) vocabulary_finish(r->script->vocabulary);
-    return r->script->vocabulary != NULL;
+    struct vocabulary *v = r->script->vocabulary;
+    if (!v) return false;
+    if (r->vocabulary_size && (size_t)r->vocabulary_size < vocabulary_size(v))
+        return reader_fail(r, "`vocabulary_size` is less than the %zu ids of the vocabulary", vocabulary_size(v));
+    if (r->vocabulary_size) vocabulary_pad(v, (size_t)r->vocabulary_size);
+    vocabulary_finish(v);
+    return true;
 }
 
 /* Finds the ids of the words after `eos`, or of the usual names when there was no such line. */
@@ -230,11 +274,19 @@ static bool find_eos(struct reader *r) {
     return r->script->eos.len || reader_fail(r, "the directive `eos` is missing, and no usual name of it is known");
 }
 
+/* Checks what the rules could not know before there was a vocabulary. */
+static bool check_rules(struct reader *r) {
+    bool good = true;
+    for (size_t i = 0; i < r->script->rule_count && good; i++) good = reader_check_rule(r, &r->script->rules[i]);
+    return good;
+}
+
 /* Returns a script with the values that hold when a directive is absent. */
 static struct script *script_defaults(const char *path) {
     struct script *s = mem_alloc(sizeof *s);
     s->path = mem_string(path);
     s->context_limit = 4096;
+    s->hidden = 256;
     s->platform = mem_string("RK3588");
     s->toolkit = mem_string("");
     s->dtype = mem_string("W8A8");
@@ -265,11 +317,12 @@ struct script *script_load(const char *path, struct buf *error) {
     bool good = source_file_read(path, &text) || reader_fail(&r, "%s", strerror(errno));
     if (good) {
         r.script->fingerprint = fingerprint_of(&text);
-        good = read_lines(&r, text.data) && load_vocabulary(&r) && find_eos(&r);
+        good = read_lines(&r, text.data) && load_vocabulary(&r) && find_eos(&r) && check_rules(&r);
     }
     buf_free(&text);
     free(r.vocabulary);
     words_free(r.controls, r.control_count);
+    words_free(r.pieces, r.piece_count);
     words_free(r.eos, r.eos_count);
     if (good) return r.script;
     script_free(r.script);
@@ -295,21 +348,4 @@ void script_free(struct script *s) {
     for (size_t i = 0; i < s->rule_count; i++) rule_free(&s->rules[i]);
     free(s->rules);
     free(s);
-}
-
-/* Reads "flat" or "prefill X decode Y" (a trailing comment is allowed); false leaves *speed as it was. */
-bool script_read_speed(const char *words, struct speed *speed) {
-    char *copy = mem_string(words), *at = copy, **list = NULL;
-    size_t count = 0;
-    struct buf word = {0};
-    struct speed found = {0};
-    while (words_next(&at, &word)) words_push(&list, &count, buf_text(&word));
-    bool good = count == 1 && strcmp(list[0], "flat") == 0;
-    if (count == 4 && !strcmp(list[0], "prefill") && !strcmp(list[2], "decode"))
-        good = words_number(list[1], 1e-3, 1e9, &found.prefill) && words_number(list[3], 1e-3, 1e9, &found.decode);
-    if (good) *speed = found;
-    words_free(list, count);
-    buf_free(&word);
-    free(copy);
-    return good;
 }

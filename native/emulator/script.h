@@ -12,6 +12,7 @@
 
 #include "buffers.h"
 #include "faults.h"
+#include "speeds.h"
 #include "vocabulary.h"
 
 #define SCRIPT_MAGIC "RKLLM-EMULATOR 1"
@@ -28,12 +29,21 @@ struct condition {
     regex_t expression;
 };
 
+/* What becomes of prompt-cache files. */
+enum cache_files { CACHE_FILES_WORK, CACHE_FILES_REFUSED, CACHE_FILES_IGNORED };
+
 enum action_kind { ACTION_THINK, ACTION_SAY, ACTION_CALL };
 
 struct action {
     enum action_kind kind;
     char *text;      /* what to say or think, or the name of the tool; placeholders not yet filled in */
     char *arguments; /* of a call: JSON with placeholders */
+};
+
+/* A token of the script and the value it is to have among the logits. */
+struct logit {
+    char *token;
+    double value;
 };
 
 struct rule {
@@ -48,6 +58,10 @@ struct rule {
     size_t action_count;
     char **faults;
     size_t fault_count;
+    char *lora; /* the adapter it needs; "" for none at all, NULL when that does not matter */
+    char *rank_yes, *rank_no; /* of a reranker; NULL when the rule is none */
+    struct logit *logits;
+    size_t logit_count;
 };
 
 /* The text around something in a prompt. */
@@ -67,16 +81,14 @@ struct chat_template {
     char *system_close;
 };
 
-struct speed {
-    double prefill; /* tokens per second; 0 takes no time */
-    double decode;
-};
-
 struct script {
     char *path;
     uint64_t fingerprint; /* of the text of the script; ties prompt-cache files to it */
     struct vocabulary *vocabulary;
     struct ids eos; /* the first is the one the model emits */
+    int hidden; /* width of hidden states and embeddings */
+    enum cache_files cache_files;
+    bool lacks_tokenizer, lacks_embedding; /* exported without */
     int context_limit;
     int npu_cores;
     char *platform;
@@ -93,7 +105,6 @@ struct script {
 
 struct script *script_load(const char *path, struct buf *error);
 void script_free(struct script *script);
-bool script_read_speed(const char *words, struct speed *speed);
 
 /* Used by the parts of the reader. */
 struct reader {
@@ -103,6 +114,9 @@ struct reader {
     char *vocabulary;      /* the word after `vocabulary` */
     char **controls;       /* the words after `control` */
     size_t control_count;
+    char **pieces;         /* the words after `piece` */
+    size_t piece_count;
+    int vocabulary_size;   /* 0: what the vocabulary has */
     char **eos;            /* the words after `eos` */
     size_t eos_count;
     struct rule *rule;     /* the rule being read; NULL in the header */
@@ -111,6 +125,7 @@ struct reader {
 
 bool reader_fail(struct reader *r, const char *format, ...) PRINTF_LIKE(2, 3);
 bool reader_rule_line(struct reader *r, const char *word, char *rest);
+bool reader_check_rule(struct reader *r, const struct rule *rule);
 bool reader_start_rule(struct reader *r, const char *name);
 void rule_free(struct rule *rule);
 

@@ -30,7 +30,12 @@ void rule_free(struct rule *rule) {
         free(rule->actions[i].text);
         free(rule->actions[i].arguments);
     }
+    for (size_t i = 0; i < rule->logit_count; i++) free(rule->logits[i].token);
     words_free(rule->faults, rule->fault_count);
+    free(rule->logits);
+    free(rule->lora);
+    free(rule->rank_yes);
+    free(rule->rank_no);
     free(rule->conditions);
     free(rule->actions);
     free(rule->name);
@@ -74,7 +79,8 @@ static bool read_results(struct reader *r, char *rest) {
     size_t len = strlen(rest);
     bool open_ended = len && rest[len - 1] == '+';
     if (open_ended) rest[len - 1] = 0;
-    if (!words_number(rest, 0, ANY_NUMBER, &number)) return reader_fail(r, "results is written: results N | results N+");
+    if (!words_number(rest, 0, ANY_NUMBER, &number))
+        return reader_fail(r, "results is written: results N | results N+");
     r->rule->results_at_least = (int)number;
     r->rule->results_at_most = open_ended ? ANY_NUMBER : (int)number;
     return true;
@@ -126,6 +132,61 @@ static bool read_call(struct reader *r, char *rest) {
     return good;
 }
 
+/* Reads exactly two words of a line, which the caller frees whatever comes of it. */
+static bool read_two(char *rest, char **first, char **second) {
+    struct buf word = {0};
+    *first = *second = NULL;
+    if (words_next(&rest, &word)) *first = mem_string(buf_text(&word));
+    if (words_next(&rest, &word)) *second = mem_string(buf_text(&word));
+    bool good = *second && !words_next(&rest, &word) && !*rest;
+    buf_free(&word);
+    return good;
+}
+
+/* lora NAME | lora - */
+static bool read_lora(struct reader *r, char *rest) {
+    words_drop_comment(rest);
+    if (!*rest || strpbrk(rest, " \t")) return reader_fail(r, "lora is written: lora NAME | lora -");
+    free(r->rule->lora);
+    r->rule->lora = mem_string(strcmp(rest, "-") == 0 ? "" : rest);
+    return true;
+}
+
+/* rank YES NO */
+static bool read_rank(struct reader *r, char *rest) {
+    free(r->rule->rank_yes);
+    free(r->rule->rank_no);
+    return read_two(rest, &r->rule->rank_yes, &r->rule->rank_no) || reader_fail(r, "rank is written: rank YES NO");
+}
+
+/* logit TOKEN NUMBER */
+static bool read_logit(struct reader *r, char *rest) {
+    struct rule *rule = r->rule;
+    char *token, *number;
+    double value = 0;
+    bool good = read_two(rest, &token, &number) && words_number(number, -1e6, 1e6, &value);
+    free(number);
+    if (good) {
+        rule->logits = mem_grow(rule->logits, (rule->logit_count + 1) * sizeof *rule->logits);
+        rule->logits[rule->logit_count++] = (struct logit){token, value};
+        return true;
+    }
+    free(token);
+    return reader_fail(r, "logit is written: logit TOKEN NUMBER");
+}
+
+/* Checks that the tokens a rule names exist; called when there is a vocabulary. */
+bool reader_check_rule(struct reader *r, const struct rule *rule) {
+    const struct vocabulary *v = r->script->vocabulary;
+    const char *missing = NULL;
+    if (rule->rank_no && vocabulary_find(v, rule->rank_no) < 0) missing = rule->rank_no;
+    if (rule->rank_yes && vocabulary_find(v, rule->rank_yes) < 0) missing = rule->rank_yes;
+    for (size_t i = 0; i < rule->logit_count; i++)
+        if (vocabulary_find(v, rule->logits[i].token) < 0) missing = rule->logits[i].token;
+    r->line = rule->line;
+    return !missing || reader_fail(r, "the vocabulary has no token '%s', which this rule names", missing);
+}
+
 /* A fault of this rule's runs; checked now, applied when the rule is chosen. */
 static bool read_rule_fault(struct reader *r, char *rest) {
     struct faults scratch;
@@ -144,6 +205,7 @@ static const struct {
     {"user", read_user},       {"result", read_result}, {"prompt", read_prompt}, {"not", read_not},
     {"results", read_results}, {"ignore-case", read_ignore_case},                {"think", read_think},
     {"say", read_say},         {"call", read_call},     {"fault", read_rule_fault},
+    {"lora", read_lora},       {"rank", read_rank},     {"logit", read_logit},
 };
 
 /* Reads one line of the rule the reader is in. */

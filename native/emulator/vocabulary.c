@@ -76,6 +76,12 @@ void vocabulary_add_control(struct vocabulary *v, int32_t id, const char *text, 
     token->special = special;
 }
 
+/* Makes count ids exist, those beyond the last without a text: a model's padding. */
+void vocabulary_pad(struct vocabulary *v, size_t count) {
+    if (count <= v->count) return;
+    set_token(v, (int32_t)count - 1, "", 0)->known = false;
+}
+
 #define HASH_START 1469598103934665603ULL
 
 /* One step of the FNV-1a hash. */
@@ -194,13 +200,18 @@ void vocabulary_encode(const struct vocabulary *v, const char *text, size_t len,
     }
 }
 
-/* Appends the bytes of count ids to text.
+/* Appends the bytes of count ids to text; neighbouring pieces of a picture (negative ids) are one character.
  * Where origin is not NULL it receives one byte per byte of text: 1 from a special token, else 0. */
 void vocabulary_decode(const struct vocabulary *v, const int32_t *ids, size_t count, struct buf *text,
                        struct buf *origin) {
     for (size_t i = 0; i < count; i++) {
         size_t len;
         const char *bytes = vocabulary_text(v, ids[i], &len);
+        if (ids[i] < 0) {
+            if (i && ids[i - 1] < 0) continue;
+            bytes = VOCABULARY_PICTURE;
+            len = sizeof VOCABULARY_PICTURE - 1;
+        }
         buf_put(text, bytes, len);
         if (origin) buf_fill(origin, vocabulary_is_special(v, ids[i]) ? 1 : 0, len);
     }

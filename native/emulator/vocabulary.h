@@ -14,6 +14,9 @@
 
 #include "buffers.h"
 
+/* What a picture in a prompt looks like to expressions: U+FFFC, the object replacement character. */
+#define VOCABULARY_PICTURE "\xef\xbf\xbc"
+
 struct vocabulary;
 
 struct vocabulary *vocabulary_create(void);
@@ -23,6 +26,7 @@ void vocabulary_free(struct vocabulary *v);
 
 void vocabulary_add_piece(struct vocabulary *v, int32_t id, const char *bytes, size_t len);
 void vocabulary_add_control(struct vocabulary *v, int32_t id, const char *text, size_t len, bool special);
+void vocabulary_pad(struct vocabulary *v, size_t count);
 void vocabulary_finish(struct vocabulary *v);
 
 size_t vocabulary_size(const struct vocabulary *v);

@@ -1,7 +1,8 @@
 /* check.h: the few assertions the C tests need.
  *
- * A test is a function; a program lists its tests in a table and calls check_run. A failed check prints where and
- * what and the program ends with 1 after the remaining tests have run. */
+ * A test is a function; a file of tests lists them in a table under its own name, and all files make one program, which
+ * runs the file that is named to it (main.c). A failed check prints where and what, and the program ends with 1 after
+ * the remaining tests have run. */
 
 #ifndef TESTS_CHECK_H
 #define TESTS_CHECK_H
@@ -54,7 +55,9 @@ static inline int check_run(const struct check_test *tests, size_t count) {
     return check_failures ? 1 : 0;
 }
 
-#define CHECK_MAIN(tests)                                                                                             \
-    int main(void) { return check_run(tests, sizeof tests / sizeof *tests); }
+/* Closes a file of tests: its table, run under a name that main.c knows. */
+#define CHECK_FILE(name, tests)                                                                                       \
+    int check_##name(void);                                                                                           \
+    int check_##name(void) { return check_run(tests, sizeof tests / sizeof *tests); }
 
 #endif

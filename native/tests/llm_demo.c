@@ -1,7 +1,9 @@
 /* llm_demo.c: a command-line chat in the style of the programs people write for librkllmrt: one handle, text input,
  * tokens printed from the callback, figures at the end. It knows the interface and nothing of the emulator.
  *
- *   llm_demo MODEL MAX_NEW_TOKENS MAX_CONTEXT_LEN < lines */
+ *   llm_demo MODEL MAX_NEW_TOKENS MAX_CONTEXT_LEN < lines
+ *
+ * The line "clear" empties the cache but for the system prompt, "exit" ends. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,6 +61,14 @@ static int ask(const char *question) {
     return rkllm_run(handle, &input, &infer, NULL);
 }
 
+static int clear(void) {
+#if RKLLM_ABI >= 121
+    return rkllm_clear_kv_cache(handle, 1, NULL, NULL);
+#else
+    return rkllm_clear_kv_cache(handle, 1);
+#endif
+}
+
 int main(int argc, char **argv) {
     char line[1024];
     if (argc < 4) {
@@ -70,13 +80,21 @@ int main(int argc, char **argv) {
     param.max_new_tokens = atoi(argv[2]);
     param.max_context_len = atoi(argv[3]);
     param.skip_special_token = true;
+    param.top_k = 1;
+    param.top_p = 0.95f;
     param.extend_param.base_domain_id = 0;
+    param.extend_param.embed_flash = 1;
     if (open_model(&param) != 0) {
         printf("rkllm init failed\n");
         return 1;
     }
     while (fgets(line, sizeof line, stdin)) {
         line[strcspn(line, "\n")] = 0;
+        if (strcmp(line, "exit") == 0) break;
+        if (strcmp(line, "clear") == 0) {
+            if (clear() != 0) printf("clear failed\n");
+            continue;
+        }
         printf("robot: ");
         if (ask(line) != 0) printf("run failed\n");
     }

@@ -18,6 +18,20 @@ void write_file(const char *path, const char *text) {
     }
 }
 
+/* Keeps a copy of the numbers of a result, if it has any. */
+static void note_rows(struct session *s, const RKLLMResult *result) {
+    const RKLLMResultLogits *logits = &result->logits;
+    const RKLLMResultLastHiddenLayer *hidden = &result->last_hidden_layer;
+    const float *from = logits->logits ? logits->logits : hidden->hidden_states;
+    if (!from) return;
+    s->rows_are_logits = logits->logits != NULL;
+    s->row_count = s->rows_are_logits ? logits->num_tokens : hidden->num_tokens;
+    s->row_width = s->rows_are_logits ? logits->vocab_size : hidden->embd_size;
+    size_t bytes = (size_t)s->row_count * (size_t)s->row_width * sizeof(float);
+    s->rows = mem_grow(s->rows, bytes);
+    memcpy(s->rows, from, bytes);
+}
+
 /* Notes one token and does what the test asked for at it; returns what the callback is to return. */
 static int note_token(struct session *s, RKLLMResult *result, LLMCallState state) {
     int position = (int)s->tokens.len + 1;
@@ -30,9 +44,10 @@ static int note_token(struct session *s, RKLLMResult *result, LLMCallState state
         s->null_texts++;
     else
         buf_puts(&s->text, result->text);
+    note_rows(s, result);
     if (s->on_token) s->on_token(s, result);
     if (position == s->abort_at) rkllm_abort(s->handle);
-    return position == s->pause_at;
+    return position == s->pause_at ? 1 : s->wish;
 }
 
 /* The callback of every session. */
@@ -78,9 +93,22 @@ int session_open_with(struct session *s, const char *script, const struct sessio
     param.n_keep = options->n_keep ? options->n_keep : -1;
     param.skip_special_token = options->skip_special;
     param.is_async = options->is_async;
+#if RKLLM_ABI >= 121
+    if (options->n_batch) param.extend_param.n_batch = (uint8_t)options->n_batch;
+#endif
+#if RKLLM_ABI < 130
+    param.img_start = "<|im_start|>[";
+    param.img_end = "]";
+    param.img_content = "?";
+#endif
 #if RKLLM_ABI >= 130
     param.ignore_eos_token = options->ignore_eos;
-    RKLLMCallback callback = {.result_callback = note, .result_userdata = s};
+    RKLLMCallback callback = {.result_callback = note,
+                              .result_userdata = s,
+                              .tokenizer_callback = options->tokenizer,
+                              .tokenizer_userdata = s,
+                              .embed_callback = options->embed,
+                              .embed_userdata = s};
     return rkllm_init(&s->handle, &param, &callback);
 #elif RKLLM_ABI >= 121
     return rkllm_init(&s->handle, &param, note);
@@ -97,6 +125,7 @@ void session_close(struct session *s) {
     unlink(s->path);
     buf_free(&s->text);
     ids_free(&s->tokens);
+    free(s->rows);
 }
 
 /* Forgets what callbacks said, and what they were asked to do. */
@@ -104,7 +133,8 @@ void session_forget(struct session *s) {
     buf_clear(&s->text);
     ids_truncate(&s->tokens, 0);
     s->normal = s->waiting = s->finish = s->error = s->null_texts = 0;
-    s->pause_at = s->abort_at = 0;
+    s->pause_at = s->abort_at = s->wish = 0;
+    s->row_count = s->row_width = 0;
     s->on_token = NULL;
 }
 
@@ -135,7 +165,7 @@ int session_ask(struct session *s, const char *text, int keep_history) {
 }
 
 /* Appends the ids of text in the vocabulary of BYTES_HEAD. */
-static void encode(const char *text, struct ids *out) {
+void session_encode(const char *text, struct ids *out) {
     static const char *const controls[] = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
     struct vocabulary *v = vocabulary_of_bytes();
     for (int i = 0; i < 3; i++) vocabulary_add_control(v, ENDOFTEXT + i, controls[i], strlen(controls[i]), true);
@@ -151,13 +181,37 @@ int session_tokens(struct session *s, const char *text, int keep_history) {
     RKLLMInferParam infer;
     memset(&input, 0, sizeof input);
     memset(&infer, 0, sizeof infer);
-    encode(text, &ids);
+    session_encode(text, &ids);
     input.input_type = RKLLM_INPUT_TOKEN;
     input.token_input = (RKLLMTokenInput){ids.data, ids.len};
     infer.keep_history = keep_history;
     int result = rkllm_run(s->handle, &input, &infer, s);
     ids_free(&ids);
     return result;
+}
+
+/* Has text, as token ids of BYTES_HEAD, turned into hidden states or logits. */
+int session_rows(struct session *s, const char *text, RKLLMInferMode mode) {
+    struct ids ids = {0};
+    RKLLMInput input;
+    RKLLMInferParam infer;
+    memset(&input, 0, sizeof input);
+    memset(&infer, 0, sizeof infer);
+    session_encode(text, &ids);
+    input.input_type = RKLLM_INPUT_TOKEN;
+    input.token_input = (RKLLMTokenInput){ids.data, ids.len};
+    infer.mode = mode;
+    int result = rkllm_run(s->handle, &input, &infer, s);
+    ids_free(&ids);
+    return result;
+}
+
+/* Runs an input, or as many as the batch has. */
+int session_input(struct session *s, RKLLMInput *input, int keep_history) {
+    RKLLMInferParam infer;
+    memset(&infer, 0, sizeof infer);
+    infer.keep_history = keep_history;
+    return rkllm_run(s->handle, input, &infer, s);
 }
 
 /* Starts a run that does not block. */

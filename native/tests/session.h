@@ -23,10 +23,14 @@ struct session {
 #if RKLLM_ABI >= 121
     RKLLMPerfStat perf;
 #endif
+    float *rows; /* a copy of the hidden states or logits that came last */
+    int row_count, row_width;
+    bool rows_are_logits;
     /* what the callback does */
     int pause_at; /* returns 1 for this token, counted from 1 */
     int abort_at; /* calls rkllm_abort for this token */
     void (*on_token)(struct session *s, RKLLMResult *result);
+    int wish; /* what the callback returns otherwise */
     const char *kept; /* for tests that keep a pointer they must not keep */
 };
 
@@ -38,6 +42,11 @@ struct session_options {
     int n_keep; /* 0 means automatic here */
     bool is_async;
     bool ignore_eos;
+    int n_batch;
+#if RKLLM_ABI >= 130
+    LLMTokenizerCallback tokenizer;
+    LLMGetEmbedCallback embed;
+#endif
 };
 
 /* The head of a script that speaks bytes and ChatML: ids 0 to 255 and the control tokens below. */
@@ -55,6 +64,9 @@ void session_forget(struct session *s);
 int session_ask(struct session *s, const char *text, int keep_history);
 int session_ask_as(struct session *s, const char *role, const char *text, int keep_history, bool thinking);
 int session_tokens(struct session *s, const char *text, int keep_history);
+int session_rows(struct session *s, const char *text, RKLLMInferMode mode);
+int session_input(struct session *s, RKLLMInput *input, int keep_history);
+void session_encode(const char *text, struct ids *out);
 int session_async(struct session *s, const char *text);
 int session_clear(struct session *s);
 long session_cache_size(struct session *s);

@@ -250,10 +250,9 @@ static void one_run_may_have_its_own_limit_and_sampling(void) {
 static void what_cannot_be_run_is_refused(void) {
     struct session s;
     int32_t outside = 259;
-    float numbers[4] = {0};
     char no_tag[] = "no tag", tag[] = "<image>";
     RKLLMInferParam infer = {.mode = RKLLM_INFER_GENERATE};
-    RKLLMInferParam logits = {.mode = RKLLM_INFER_GET_LOGITS};
+    RKLLMInferParam unknown = {.mode = (RKLLMInferMode)7};
     RKLLMLoraParam no_such_lora = {"nobody"};
     RKLLMInferParam adapted = {.lora_params = &no_such_lora};
     RKLLMInput inputs[] = {
@@ -262,7 +261,7 @@ static void what_cannot_be_run_is_refused(void) {
         {.input_type = RKLLM_INPUT_TOKEN},
         {.input_type = RKLLM_INPUT_TOKEN, .token_input = {&outside, 1}},
         {.input_type = RKLLM_INPUT_EMBED},
-        {.input_type = RKLLM_INPUT_EMBED, .embed_input = {numbers, 1}},
+        {.input_type = RKLLM_INPUT_EMBED, .embed_input = {NULL, 1}},
         {.input_type = RKLLM_INPUT_MULTIMODAL, .multimodal_input = {.prompt = no_tag}},
         {.input_type = RKLLM_INPUT_MULTIMODAL, .multimodal_input = {.prompt = tag}},
         {.input_type = (RKLLMInputType)9},
@@ -273,7 +272,7 @@ static void what_cannot_be_run_is_refused(void) {
         CHECK_INT(rkllm_run(s.handle, &inputs[i], &infer, &s), -1);
     CHECK_INT(rkllm_run(s.handle, NULL, &infer, &s), -1);
     CHECK_INT(rkllm_run(s.handle, &good, NULL, &s), -1);
-    CHECK_INT(rkllm_run(s.handle, &good, &logits, &s), -1);
+    CHECK_INT(rkllm_run(s.handle, &good, &unknown, &s), -1);
     CHECK_INT(rkllm_run(s.handle, &good, &adapted, &s), -1);
     CHECK_INT(s.normal + s.finish + s.error, 0);
     CHECK_INT(rkllm_run(s.handle, &good, &infer, &s), 0);
@@ -332,4 +331,4 @@ static const struct check_test tests[] = {
     {"a NULL handle is refused by every function", a_null_handle_is_refused_by_every_function},
 };
 
-CHECK_MAIN(tests)
+CHECK_FILE(runs, tests)

@@ -137,8 +137,8 @@ static void a_file_that_is_no_prompt_cache_is_refused(void) {
     CHECK_INT(session_open(&s, BYTES_HEAD), 0);
     CHECK_INT(rkllm_load_prompt_cache(s.handle, "no-such-file"), -1);
     CHECK_INT(rkllm_load_prompt_cache(s.handle, NULL), -1);
-    const char *wrong[] = {"", "something else\n", "RKLLM-EMULATOR-PROMPT-CACHE 1\n",
-                           "RKLLM-EMULATOR-PROMPT-CACHE 1\n0\n1\n5\n"};
+    const char *wrong[] = {"", "something else\n", "RKLLM-EMULATOR-PROMPT-CACHE 2\n",
+                           "RKLLM-EMULATOR-PROMPT-CACHE 2\n0.0.0\n0\n1\n5\n"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         write_file("wrong.bin", wrong[i]);
         CHECK_INT(rkllm_load_prompt_cache(s.handle, "wrong.bin"), -1);
@@ -162,6 +162,18 @@ static void an_adapter_is_found_by_the_name_it_was_loaded_with(void) {
     CHECK_INT(rkllm_run(s.handle, &input, &infer, &s), 0);
     session_close(&s);
     unlink("lora.bin");
+}
+
+static void a_destroyed_handle_is_refused(void) {
+    struct session s;
+    CHECK_INT(session_open(&s, BYTES_HEAD "rule\n say ok\n"), 0);
+    LLMHandle gone = s.handle;
+    CHECK_INT(rkllm_destroy(gone), 0);
+    CHECK_INT(rkllm_destroy(gone), -1);
+    CHECK_INT(rkllm_abort(gone), -1);
+    CHECK_INT(session_ask(&s, "x", 0), -1);
+    s.handle = NULL;
+    session_close(&s);
 }
 
 /* Stands where a callback is wanted and none will come. */
@@ -219,11 +231,6 @@ static void init_refuses_numbers_that_do_not_go_together(void) {
     param.extend_param.enabled_cpus_num = 2;
     param.extend_param.enabled_cpus_mask = CPU4 | CPU5;
     expect_refusal(param);
-#if RKLLM_ABI >= 121
-    param = good;
-    param.extend_param.n_batch = 2;
-    expect_refusal(param);
-#endif
     unlink("model.rkllm");
 }
 
@@ -275,6 +282,7 @@ static const struct check_test tests[] = {
      a_saved_prompt_is_not_prefilled_again_after_it_was_loaded},
     {"a file that is no prompt cache is refused", a_file_that_is_no_prompt_cache_is_refused},
     {"an adapter is found by the name it was loaded with", an_adapter_is_found_by_the_name_it_was_loaded_with},
+    {"a destroyed handle is refused", a_destroyed_handle_is_refused},
     {"init refuses files it cannot run", init_refuses_files_it_cannot_run},
     {"init refuses numbers that do not go together", init_refuses_numbers_that_do_not_go_together},
     {"the environment can change the board and what goes wrong",
@@ -282,4 +290,4 @@ static const struct check_test tests[] = {
     {"the defaults are the documented ones", the_defaults_are_the_documented_ones},
 };
 
-CHECK_MAIN(tests)
+CHECK_FILE(state, tests)

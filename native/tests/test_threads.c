@@ -206,4 +206,4 @@ static const struct check_test tests[] = {
     {"two models run side by side", two_models_run_side_by_side},
 };
 
-CHECK_MAIN(tests)
+CHECK_FILE(threads, tests)

@@ -1,7 +1,12 @@
 """A chat host in the manner of the ctypes programs people write for librkllmrt: small structs of its own, global state,
 one run per line of input. It knows the interface as those programs do, and nothing of this project.
 
-    python plain_host.py LIBRARY FAMILY MODEL < lines > JSON
+    python plain_host.py LIBRARY FAMILY MODEL... < lines > JSON
+
+Every model is opened in turn and the last one asked. A line is a question, or one of the calls that Rockchip's
+example server makes besides: ``/single`` (from here on no history, and every run on a thread of its own),
+``/lora FILE``, ``/tools JSON``, ``/tool JSON`` (the results), ``/clear``, ``/abort``, ``/close`` (twice, as that server
+does when it is interrupted); and ``/async TEXT``.
 """
 
 from __future__ import annotations
@@ -9,6 +14,7 @@ from __future__ import annotations
 import ctypes as c
 import json
 import sys
+import threading
 from typing import Any
 
 
@@ -48,6 +54,28 @@ NEW_TAIL = [("ignore_eos_token", c.c_bool), ("is_async", c.c_bool)]
 
 class Param(c.Structure):
     _fields_ = [*HEAD, *(NEW_TAIL if NEW else OLD_TAIL), ("extend_param", Extend)]
+
+
+class Adapter(c.Structure):
+    _fields_ = [("path", c.c_char_p), ("name", c.c_char_p), ("scale", c.c_float)]
+
+
+class AdapterName(c.Structure):
+    _fields_ = [("name", c.c_char_p)]
+
+
+class Sampling(c.Structure):
+    _fields_ = [
+        ("top_k", c.c_int32),
+        ("top_p", c.c_float),
+        ("temperature", c.c_float),
+        ("repeat_penalty", c.c_float),
+        ("frequency_penalty", c.c_float),
+        ("presence_penalty", c.c_float),
+        ("mirostat", c.c_int32),
+        ("mirostat_tau", c.c_float),
+        ("mirostat_eta", c.c_float),
+    ]
 
 
 class Union(c.Union):
@@ -118,11 +146,18 @@ class Callbacks(c.Structure):
     _fields_ = [("result", CALLBACK), ("userdata", c.c_void_p), ("others", c.c_void_p * 4)]
 
 
-def main() -> int:
-    library = c.CDLL(sys.argv[1])
-    callback = CALLBACK(on_result)
+library = c.CDLL(sys.argv[1])
+callback = CALLBACK(on_result)
+callbacks = Callbacks(callback)
+handle = c.c_void_p()
+infer = Infer(mode=0, keep_history=1)
+adapter_name = AdapterName(b"test")
+sampling = Sampling(1, 0.9, 0.8, 1.1, 0.0, 0.0, 0, 5.0, 0.1)
+
+
+def open_model(path: str) -> bool:
     param = Param(
-        model_path=sys.argv[3].encode(),
+        model_path=path.encode(),
         max_context_len=2048,
         max_new_tokens=256,
         top_k=1,
@@ -134,29 +169,86 @@ def main() -> int:
         mirostat_eta=0.1,
         skip_special_token=True,
     )
+    param.extend_param.embed_flash = 1
     param.extend_param.enabled_cpus_num = 4
     param.extend_param.enabled_cpus_mask = 0xF0
     if FAMILY != "1.2.0":
         param.extend_param.n_batch = 1
-    handle = c.c_void_p()
-    if library.rkllm_init(c.byref(handle), c.byref(param), c.byref(Callbacks(callback)) if NEW else callback) != 0:
-        print(json.dumps({"init": "failed"}))
+    given = c.byref(callbacks) if NEW else callback
+    if library.rkllm_init(c.byref(handle), c.byref(param), given) != 0:
+        print(json.dumps({"init": "failed"}), flush=True)
+    elif not handle:
+        print(json.dumps({"init": "no handle"}), flush=True)
+    return bool(handle)
+
+
+def input_of(role: bytes, text: str) -> Input:
+    given = Input(input_type=0)
+    given.data.prompt = text.encode()
+    if FAMILY != "1.2.0":
+        given.role = role
+    return given
+
+
+def run(role: bytes, text: str) -> int:
+    given = input_of(role, text)
+    returned: list[int] = []
+    if infer.keep_history:
+        return library.rkllm_run(handle, c.byref(given), c.byref(infer), None)
+    if NEW:
+        infer.sampling = c.addressof(sampling)
+        infer.max_new_tokens = 128
+    worker = threading.Thread(
+        target=lambda: returned.append(library.rkllm_run(handle, c.byref(given), c.byref(infer), None))
+    )
+    worker.start()
+    worker.join()
+    return returned[0]
+
+
+def use_adapter(path: str) -> int:
+    infer.lora = c.addressof(adapter_name)
+    return library.rkllm_load_lora(handle, c.byref(Adapter(path.encode(), b"test", 1.0)))
+
+
+def clear() -> int:
+    return library.rkllm_clear_kv_cache(handle, 1, *(() if FAMILY == "1.2.0" else (None, None)))
+
+
+def close() -> int:
+    library.rkllm_destroy(handle)
+    return library.rkllm_destroy(handle)
+
+
+def obey(line: str) -> int:
+    word, _, rest = line.partition(" ")
+    if word == "/single":
+        infer.keep_history = 0
+        return 0
+    if word == "/lora":
+        return use_adapter(rest)
+    if word == "/tools":
+        return library.rkllm_set_function_tools(handle, b"You help.", rest.encode(), b"tool_response")
+    if word == "/async":
+        return library.rkllm_run_async(handle, c.byref(input_of(b"user", rest)), c.byref(infer), None)
+    plain = {"/clear": clear, "/close": close, "/abort": lambda: library.rkllm_abort(handle)}
+    if word in plain:
+        return plain[word]()
+    return run(b"tool", rest) if word == "/tool" else run(b"user", line)
+
+
+def main() -> int:
+    if not [open_model(path) for path in sys.argv[3:]][-1]:
         return 1
-    if not handle:
-        print(json.dumps({"init": "no handle"}))
-        return 1
-    for line in sys.stdin.read().splitlines():
+    lines = sys.stdin.read().splitlines()
+    for line in lines:
         answer.clear()
         states.clear()
-        given = Input(input_type=0)
-        given.data.prompt = line.encode()
-        if FAMILY != "1.2.0":
-            given.role = b"user"
-        returned = library.rkllm_run(handle, c.byref(given), c.byref(Infer(mode=0, keep_history=1)), None)
+        returned = obey(line)
         text = b"".join(answer).decode()
         told = {"returned": returned, "text": text, "waiting": states.count(1), "last": states[-1] if states else None}
         print("\n" + json.dumps({**told, "figures": list(figures)}), flush=True)
-    return library.rkllm_destroy(handle)
+    return 0 if "/close" in lines else library.rkllm_destroy(handle)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ SANITIZERS = {
     "address": ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
     "thread": ["-fsanitize=thread"],
 }
-PROGRAMS = ["parts", "runs", "state", "threads"]
+FILES = ["parts", "scripts", "runs", "state", "numbers", "inputs", "faults", "threads"]
 TESTS = build.NATIVE / "tests"
 
 # Sizes of the vendor's structs as its headers give them, by family (LP64).
@@ -53,23 +53,17 @@ def sanitizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture(scope="module", params=list(build.FAMILIES.values()))
-def emulator(
-    request: pytest.FixtureRequest, sanitizer: str, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[int, Path]:
-    """The emulator as an object file, compiled for a family and a sanitizer."""
-    output = tmp_path_factory.mktemp("emulator") / "emulator.o"
-    return request.param, build.compile_emulator(output, request.param, SANITIZERS[sanitizer])
+def program(request: pytest.FixtureRequest, sanitizer: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The emulator with all its C tests as one program, compiled for a family and a sanitizer."""
+    files = [TESTS / "main.c", TESTS / "session.c", *(TESTS / f"test_{name}.c" for name in FILES), *build.sources()]
+    output = tmp_path_factory.mktemp("program") / "tests"
+    return build.compile_program(files, output, request.param, SANITIZERS[sanitizer])
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_the_c_tests_pass_without_a_complaint_of_the_sanitizer(
-    program: str, emulator: tuple[int, Path], sanitizer: str, tmp_path: Path
-) -> None:
-    abi, objects = emulator
-    files = [TESTS / f"test_{program}.c", TESTS / "session.c", objects]
-    test = build.compile_program(files, tmp_path / program, abi, SANITIZERS[sanitizer])
+@pytest.mark.parametrize("file", FILES)
+def test_the_c_tests_pass_without_a_complaint_of_the_sanitizer(file: str, program: Path, tmp_path: Path) -> None:
     done = subprocess.run(
-        [test],
+        [program, file],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -80,7 +74,11 @@ def test_the_c_tests_pass_without_a_complaint_of_the_sanitizer(
     )
     assert done.returncode == 0, done.stderr
     assert "FAIL" not in done.stderr
-    assert sorted(path.name for path in tmp_path.iterdir()) == [program], "a test left a file behind"
+    assert list(tmp_path.iterdir()) == [], "a test left a file behind"
+
+
+def test_every_file_of_c_tests_is_run() -> None:
+    assert sorted(path.stem.removeprefix("test_") for path in TESTS.glob("test_*.c")) == sorted(FILES)
 
 
 @pytest.mark.parametrize("abi", list(SIZES))
@@ -103,7 +101,7 @@ def test_a_program_written_for_the_interface_chats_on_every_family(
     demo = build.compile_program([TESTS / "llm_demo.c"], tmp_path / "llm_demo", build.FAMILIES[version], link)
     done = subprocess.run(
         [demo, readme_script, "200", "2048"],
-        input="Hello!\nwhat is the weather in Oslo?\n",
+        input="Hello!\nclear\nwhat is the weather in Oslo?\nexit\nnever asked\n",
         capture_output=True,
         text=True,
         timeout=60,

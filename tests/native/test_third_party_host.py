@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from native import build
-from tests.native.hosts import Played, calls, play
+from tests.native.hosts import Played, calls, play, play_until
 
 HEAD = "RKLLM-EMULATOR 1\nvocabulary bytes\ncontrol <|im_start|> <|im_end|>\ntemplate chatml\n"
 EVERY_FAMILY = pytest.mark.parametrize("version", list(build.FAMILIES))
@@ -105,6 +106,111 @@ def test_faults_of_init_come_from_the_environment(
     assert printed in played.output
 
 
+@pytest.mark.parametrize(
+    ("moment", "inits"), [("second-init", 2), ("init-after-failure", 2), ("second-failure", 2), ("init", 1)]
+)
+def test_a_crash_at_init_can_wait_for_what_happened_before(
+    moment: str, inits: int, libraries: dict[str, Path], tmp_path: Path
+) -> None:
+    good, missing, log = write_model(tmp_path, ""), tmp_path / "missing.rkllm", tmp_path / "calls.jsonl"
+    models = {
+        "second-init": [good, good, good],
+        "init-after-failure": [missing, good, good],
+        "second-failure": [missing, missing, good],
+        "init": [good, good],
+    }[moment]
+    faults = {"RKLLM_EMULATOR_FAULTS": f"crash SIGSEGV at {moment}", "RKLLM_EMULATOR_LOG": str(log)}
+    assert play(libraries["1.3.0"], models, **faults).code == -11
+    assert len(calls(log)) == inits
+    assert calls(log)[-1]["return"] is None
+
+
+@pytest.mark.parametrize("memory", ["init", "second-model"])
+def test_a_board_without_memory_says_so_in_the_words_of_its_layers(
+    memory: str, libraries: dict[str, Path], tmp_path: Path
+) -> None:
+    model = write_model(tmp_path, "")
+    played = play(libraries["1.2.3"], [model, model], RKLLM_EMULATOR_FAULTS=f"out-of-memory at {memory}")
+    assert played.code == 1
+    assert played.output.count(b"E rkllm: rkllm_init failed\n") == (2 if memory == "init" else 1)
+    for words in (
+        rb"failed to allocate handle, ret: -1, errno: 14, errstr: Bad address\n",
+        rb"failed to malloc npu memory, size: \d+, flags: 0x2\n",
+        rb"load model file error!\n",
+    ):
+        assert re.search(rb"E RKNN: \[\d\d:\d\d:\d\d\.\d{3}\] " + words, played.output)
+
+
+def test_an_old_driver_is_warned_of_and_then_computes_nothing(libraries: dict[str, Path], tmp_path: Path) -> None:
+    played = run_with("driver-version 0.8.2; matmul-fails", libraries["1.2.3"], tmp_path)
+    assert b"rknpu driver version: 0.8.2, platform: RK3588\n" in played.output
+    assert b"W rkllm: Warning: Your rknpu driver version is too low, please upgrade to 0.9.7\n" in played.output
+    assert played.output.count(b"E rkllm: matmul(w8a8) run failed\n") == len("hello")
+    assert (played.answers[0]["returned"], played.answers[0]["text"]) == (0, "")
+    assert b"W rkllm" not in run_with("driver-version 0.9.7", libraries["1.2.3"], tmp_path).output
+
+
+@pytest.mark.parametrize(
+    ("faults", "line", "call"),
+    [
+        ("hang after 2 ignoring-abort", "x", "rkllm_run"),
+        ("hang in-prefill ignoring-abort", "x", "rkllm_run"),
+        ("run-async hangs", "/async x", "rkllm_run_async"),
+    ],
+)
+def test_a_call_that_hangs_for_ever_leaves_its_line_first(
+    faults: str, line: str, call: str, libraries: dict[str, Path], tmp_path: Path
+) -> None:
+    model = write_model(tmp_path, "rule\n say hello\n")
+    hanging = play_until(libraries["1.3.0"], model, f"{line}\n", call, faults)
+    assert (hanging["run"]["end"], hanging["run"]["delivered"]) == (None, 2 if "after 2" in faults else 0)
+
+
+TOOLS = '[{"type": "function", "function": {"name": "shop", "parameters": {"type": "object"}}}]'
+SHOP = """rule
+ lora test
+ user buy ([a-z]+)
+ results 0
+ prompt "name":"shop"
+ call shop {"what": "$1"}
+rule
+ user buy ([a-z]+)
+ results 1+
+ result (.*)
+ say $1: %1
+rule
+ say only with the adapter
+"""
+
+
+@pytest.mark.parametrize("version", ["1.2.3", "1.3.0"])
+def test_the_calls_of_rockchips_example_server_work_in_its_order(
+    version: str, libraries: dict[str, Path], tmp_path: Path
+) -> None:
+    (tmp_path / "adapter.rkllm").write_text("adapter")
+    lines = [
+        "/single",
+        f"/lora {tmp_path / 'adapter.rkllm'}",
+        f"/tools {TOOLS}",
+        "buy milk",
+        '/tool [{"price": 2}]',
+        "/clear",
+        "/close",
+    ]
+    played = play(libraries[version], write_model(tmp_path, SHOP), "\n".join(lines))
+    assert played.code == 0
+    assert [(one["returned"], one["text"]) for one in played.answers] == [
+        (0, ""),
+        (0, ""),
+        (0, ""),
+        (0, '<tool_call>\n{"name": "shop", "arguments": {"what": "milk"}}\n</tool_call>'),
+        (0, 'milk: {"price":2}'),
+        (0, ""),
+        (-1, ""),
+    ]
+    assert b"E rkllm: rkllm_destroy was called with a destroyed handle!\n" in played.output
+
+
 def run_with(faults: str, library: Path, folder: Path) -> Played:
     """One question to a model that says hello, with faults from the environment."""
     return play(library, write_model(folder, "rule\n say hello\n"), "x\n", RKLLM_EMULATOR_FAULTS=faults)
@@ -142,3 +248,5 @@ def test_a_slow_script_takes_its_time_unless_told_to_be_flat(libraries: dict[str
     assert played.answers[0]["text"] == "hello"
     wrong = play(libraries["1.3.0"], model, RKLLM_EMULATOR_SPEED="fast")
     assert b"E rkllm: RKLLM_EMULATOR_SPEED is 'fast'" in wrong.output
+    board = play(libraries["1.3.0"], model, RKLLM_EMULATOR_SPEED="qwen3-0.6b")
+    assert board.code == 0
