@@ -9,15 +9,20 @@
     │   ├── AbiMismatchError         the marker, the symbols and the defaults disagree
     │   ├── ModelNotFoundError       no model of that name, or an incomplete model folder
     │   ├── ModelLoadError           the runtime refused or did not survive loading the model
+    │   │   └── MemoryShortError         it needs more memory than is available
     │   ├── ModelFileError           a file that is no .rkllm file, not a whole one, or not one for this board
     │   └── ModelDownloadError       a model's files could not be fetched
     ├── GenerationError          one answer failed; the next may work                   exit code 1
     │   ├── PromptTooLongError       the prompt does not fit the context window
+    │   ├── InputRefusedError        an input or an option that cannot work
+    │   ├── UnsupportedError         the runtime at hand is too old for what was asked
     │   ├── RunRejectedError         the runtime refused or failed the run
     │   └── WorkerDiedError          the process that owns the NPU died
+    ├── StoreError               what is remembered between runs cannot be read or kept
     └── ToolboxError             a server cannot be reached or a tool does not exist
         ├── ServerUnavailableError   also a ConnectionError
         │   └── ServerStartTimeoutError  also a TimeoutError
+        ├── ServerRefusedError       a server answered a request with an error; the session goes on
         └── ToolTimeoutError         also a TimeoutError
 
 Errors carry fields and build their sentence from them; the sentence ends with what the reader can do. A failing tool or
@@ -101,6 +106,10 @@ class ModelLoadError(RuntimeUnusableError):
     """The runtime refused the model or did not survive loading it."""
 
 
+class MemoryShortError(ModelLoadError):
+    """The model needs more memory than is available; the message names both figures."""
+
+
 class ModelFileError(RuntimeUnusableError):
     """A file that is no .rkllm file, not a whole one, or not one for this board."""
 
@@ -130,10 +139,45 @@ class PromptTooLongError(GenerationError):
 
 
 @dataclass(eq=False)
+class InputRefusedError(GenerationError):
+    """An input or an option that cannot work, refused before the runtime sees it; ``message`` says what to change."""
+
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclass(eq=False)
+class UnsupportedError(GenerationError):
+    """The runtime at hand cannot do what was asked.
+
+    Args:
+        feature: what was asked, as a noun.
+        version: the runtime's release.
+        since: the first release that can; empty when none is known.
+    """
+
+    feature: str
+    version: str
+    since: str = ""
+
+    def __str__(self) -> str:
+        remedy = f"it takes {self.since} or newer" if self.since else "do without it"
+        return f"RKLLM {self.version} has no {self.feature}; {remedy}"
+
+
+@dataclass(eq=False)
 class RunRejectedError(GenerationError):
-    """The runtime refused a run or reported an error in the middle of it."""
+    """The runtime refused a run or reported an error in the middle of it.
+
+    Args:
+        reason: what it said.
+        tokens_delivered: tokens of this answer that came before; with 0 it can be asked for again unseen.
+    """
 
     reason: str
+    tokens_delivered: int = 0
 
     def __str__(self) -> str:
         return f"the runtime failed this answer: {self.reason}; ask again, and run 'rkllm-mcp doctor' if it repeats"
@@ -147,11 +191,17 @@ class WorkerDiedError(GenerationError):
         exit_code_or_signal: as subprocess reports it: negative is the signal that killed it.
         doing: what it was doing.
         last_lines: the last lines the runtime printed.
+        cause: why it was ended, where this program ended it.
+        advice: what to do about it, where waiting for the restart is not enough.
+        tokens_delivered: tokens of this answer that came before; with 0 it can be asked for again unseen.
     """
 
     exit_code_or_signal: int
     doing: str
     last_lines: tuple[str, ...] = field(default=())
+    cause: str = ""
+    advice: str = ""
+    tokens_delivered: int = 0
 
     @property
     def signal_name(self) -> str | None:
@@ -170,7 +220,27 @@ class WorkerDiedError(GenerationError):
         # What the runtime tells in passing ("I rkllm: …") explains no death.
         words = next((line for line in reversed(self.last_lines) if not line.startswith("I ")), None)
         said = f" (last words: {words})" if words else ""
-        return f"the runtime's process {how} while {self.doing}{said}; it is restarted for the next question"
+        why = f" because {self.cause}" if self.cause else ""
+        remedy = f"{self.advice}; it" if self.advice else "it"
+        return f"the runtime's process {how} while {self.doing}{why}{said}; {remedy} is restarted for the next question"
+
+
+@dataclass(eq=False)
+class StoreError(RkllmMcpError):
+    """What is remembered between runs cannot be read or kept.
+
+    Args:
+        path: the file.
+        found: what is wrong with it.
+        remedy: what to do.
+    """
+
+    path: str
+    found: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.path} cannot be used ({self.found}); {self.remedy}"
 
 
 @dataclass(eq=False)
@@ -189,6 +259,10 @@ class ServerUnavailableError(ToolboxError, ConnectionError):
 
 class ServerStartTimeoutError(ServerUnavailableError, TimeoutError):
     """A server was not ready in time."""
+
+
+class ServerRefusedError(ToolboxError):
+    """A server answered a request with an error, or with what cannot be read; its session goes on."""
 
 
 class ToolTimeoutError(ToolboxError, TimeoutError):

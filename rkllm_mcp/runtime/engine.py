@@ -1,54 +1,61 @@
-"""Engine: the asynchronous client of the worker that owns the NPU. Token ids go in, tokens come out as they are made.
+"""Engine: the asynchronous client of the worker that owns the NPU. Inputs go in, tokens come out as they are made.
 
     async with open_engine(EngineSettings(model_path="model.rkllm")) as engine:
         async with aclosing(engine.generate(ids, GenerationOptions(max_new_tokens=64))) as run:
             async for item in run: ...          # Token, Token, …, then one RunStats
 
-One generation at a time, in the order in which they were asked for; the others wait. Whoever leaves early has the run
-aborted, and the next one starts when the runtime has really returned. The model loads in the background: ``ready``
-waits for it, and so does every generation. When the worker dies, the generation under way fails with an error that
-names the signal, and a new worker loads the model for the next one.
+    generate(prompt, options)                   a sequence of token ids, TextInput, EmbeddingInput or ImageInput
+    evaluate(prompt, "hidden" | "logits")       Rows; above it ``embed``, ``logits`` and ``rerank`` (evaluations.py)
+    clear_cache, kv_cache_size, save_prompt_cache, load_prompt_cache, release_prompt_cache
+    load_lora, set_chat_template, set_function_tools                                        (adjustments.py)
 
-Everything here happens in reaction to something: a frame, a death, a deadline. Consumers own nothing, so a consumer
-that is cancelled leaves nothing undone. It knows no text, no tools and no prompts.
+One run at a time; of those that wait, the one that reuses most of the KV cache goes next, and nobody waits for long
+(waiting.py). Whoever leaves early has the run aborted, and the next one starts when the runtime has really returned.
+The model loads in the background: ``ready`` waits for it, and so does every run. When the worker dies, the generation
+under way fails with an error that names the signal and says how many tokens had come (``tokens_delivered``), and a new
+worker loads the model for the next one. A runtime that shows no sign of life is aborted, then killed (watchdog.py).
+
+Several models: one engine each, with domains of their own (``domains.with_domains``).
+
+Consumers own nothing, so a consumer that is cancelled leaves nothing undone. It knows no conversations, no tools and no
+prompts.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import asynccontextmanager
-from copy import copy
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from itertools import count
+from os import PathLike
+from typing import Any
 
 import anyio
 
-from rkllm_mcp.errors import PromptTooLongError, RkllmMcpError, RunRejectedError, WorkerDiedError
-from rkllm_mcp.generation import GenerationOptions, RunStats, Token
-from rkllm_mcp.runtime import frames
+from rkllm_mcp.errors import InputRefusedError, RunRejectedError
+from rkllm_mcp.generation import GenerationOptions, Input, Rows, RunStats, Token
+from rkllm_mcp.runtime.abi.common import require
+from rkllm_mcp.runtime.adjustments import Adjustments
+from rkllm_mcp.runtime.commands import CallCommand, RowsWanted, RunCommand, WhichRows
+from rkllm_mcp.runtime.evaluations import Evaluations, Output
+from rkllm_mcp.runtime.inputs import as_input, check_input
+from rkllm_mcp.runtime.lane import Lane
+from rkllm_mcp.runtime.requests import evaluation_command, generation_command
 from rkllm_mcp.runtime.run import Run
 from rkllm_mcp.runtime.settings import EngineSettings
-from rkllm_mcp.runtime.supervision import EMULATOR, Supervisor, complaint
+from rkllm_mcp.runtime.supervision import EMULATOR
 
 __all__ = ["EMULATOR", "Engine", "EngineSettings", "open_engine"]
 
 
-class Engine:
+class Engine(Evaluations, Adjustments):
     """The owner of the NPU; ``open_engine`` makes one."""
 
     def __init__(self, settings: EngineSettings) -> None:
         self._settings = settings
-        self._supervisor = Supervisor(
-            settings, on_frames=self._on_frames, on_service=self._on_service, on_loss=self._on_loss
-        )
+        self._lane = Lane(settings)
+        self._supervisor = self._lane.supervisor
         self._numbers = count(1)
-        self._queue: deque[Run] = deque()
-        self._current: Run | None = None
-        self._abort_deadline: asyncio.TimerHandle | None = None
-        self._answers: deque[asyncio.Future[int]] = deque()
-        self._is_cold = True
-        self._log_mark = 0
 
     # What a consumer sees
 
@@ -78,6 +85,11 @@ class Engine:
         return self._supervisor.loaded is not None and self._supervisor.loaded.emulated
 
     @property
+    def is_paused(self) -> bool:
+        """Whether a generation is paused, so that one with ``resume`` goes on with it."""
+        return self._lane.cache.is_paused
+
+    @property
     def restarts(self) -> int:
         """How often a worker has been started again."""
         return self._supervisor.restarts
@@ -101,23 +113,27 @@ class Engine:
         await self._supervisor.ready()
 
     async def generate(
-        self, tokens: Sequence[int], options: GenerationOptions | None = None
+        self, prompt: Input | Sequence[int], options: GenerationOptions | None = None
     ) -> AsyncGenerator[Token | RunStats, None]:
         """Run the model: every token as it comes, then one RunStats. Consume it under ``aclosing``.
 
         Args:
-            tokens: the whole prompt; what of it is in the KV cache already is not evaluated again.
-            options: limits and sampling. The token that ends the answer is the last one yielded.
+            prompt: token ids, the whole prompt of which what is in the KV cache already is not evaluated again; or
+                another input.
+            options: limits, sampling and switches. The token that ends the answer is the last one yielded.
 
         Raises:
+            InputRefusedError: an input or an option that cannot work.
             PromptTooLongError: the prompt leaves no room for a single token.
-            RunRejectedError: the runtime refused the run or failed in the middle of it.
+            UnsupportedError: the runtime at hand cannot do what was asked.
+            RunRejectedError: the runtime refused the run, failed in the middle of it, or showed no sign of life.
             WorkerDiedError: the worker died; it is started again for the next generation.
             RuntimeUnusableError: the model cannot be loaded.
         """
-        run = self._new_run(tokens, options or GenerationOptions())
-        self._queue.append(run)
-        self._start_next()
+        options = options or GenerationOptions()
+        value = self._checked(prompt, options.lora)
+        run = self._new_run(generation_command(next(self._numbers), value, options), options)
+        self._lane.submit(run)
         try:
             while (token := await run.next()) is not None:
                 yield token
@@ -125,150 +141,134 @@ class Engine:
         finally:
             await self._leave(run)
 
-    async def clear_cache(self) -> None:
-        """Make the runtime forget all that was prefilled, after the generation under way.
+    async def evaluate(
+        self,
+        prompt: Input | Sequence[int],
+        output: Output,
+        *,
+        rows: WhichRows = "last",
+        columns: Sequence[int] = (),
+        lora: str | None = None,
+    ) -> Rows:
+        """See ``Evaluations.evaluate``."""
+        value = self._checked(prompt, lora)
+        wanted = RowsWanted(rows, tuple(columns))
+        run = self._new_run(evaluation_command(next(self._numbers), value, output, wanted, lora), GenerationOptions())
+        self._lane.submit(run)
+        try:
+            await run.next()
+            if run.rows is None:
+                raise RunRejectedError(f"it gave no {output}")
+            return Rows(run.rows.values, run.rows.width, run.rows.given, run.stats())
+        finally:
+            await self._leave(run)
+
+    async def clear_cache(self, *, keep_system: bool = False, span: tuple[int, int] | None = None) -> None:
+        """Make the runtime forget what was prefilled, after the run under way.
+
+        Args:
+            keep_system: all but the system prompt of text inputs, if there is one.
+            span: only the tokens [start, end), which the runtime allows while a generation is paused (1.2.1 on).
 
         Raises:
+            InputRefusedError: a range, and no generation is paused.
+            UnsupportedError: the runtime cannot clear a range.
             RunRejectedError: the runtime refused.
             WorkerDiedError: the worker died before it answered.
         """
+        if span is None:
+            cold = None if keep_system else True
+            await self._call("clear_kv_cache", {"keep_system": keep_system}, cold=cold)
+            return
         await self.ready()
-        self._is_cold = True  # for the next generation: the worker does as it is told in order
-        if await self._ask(frames.CLEAR_CACHE) != 0:
-            raise RunRejectedError("it did not clear its KV cache")
+        if not self.is_paused:
+            raise InputRefusedError("a part of the KV cache can be cleared only during a pause; clear all of it")
+        arguments = {"keep_system": keep_system, "span": list(span)}
+        await self._call("clear_kv_cache", arguments, needs="has_cache_ranges")
 
     async def kv_cache_size(self) -> int | None:
-        """Tokens in the KV cache, after the generation under way; None where the runtime cannot tell (1.2.0).
+        """Tokens in the KV cache, after the run under way; None where the runtime cannot tell (1.2.0).
 
         Raises:
             WorkerDiedError: the worker died before it answered.
         """
-        await self.ready()
-        if self._supervisor.loaded is None or not self._supervisor.loaded.has_kv_cache_size:
+        try:
+            return await self._call("kv_cache_size", {})
+        except RunRejectedError:
             return None
-        size = await self._ask(frames.CACHE_SIZE)
-        return size if size >= 0 else None
+
+    async def save_prompt_cache(self, tokens: Sequence[int], path: str | PathLike[str]) -> RunStats:
+        """Evaluate a prefix and have the runtime save it to a file, for ``load_prompt_cache`` in another process.
+
+        A runtime that has no limit per run (before 1.3.0) generates up to the limit that it was loaded with.
+
+        Args:
+            tokens: what prompts begin with.
+            path: the file, in a folder that exists; it is replaced.
+
+        Raises:
+            GenerationError: as for ``generate``; RunRejectedError also when no file was written.
+        """
+        file = await anyio.Path(path).expanduser()
+        options = GenerationOptions(max_new_tokens=1, save_prompt_cache=str(file))
+        stats: RunStats | None = None
+        async with aclosing(self.generate(tokens, options)) as run:
+            async for item in run:
+                stats = item if isinstance(item, RunStats) else None
+        if stats is None or not await file.is_file():
+            raise RunRejectedError(f"it wrote no prompt cache to {path}")
+        return stats
 
     async def run(self) -> None:
         """Keep the worker running until cancelled; ``open_engine`` does this."""
         await self._supervisor.run()
 
-    # Generations
+    # What is behind it
 
-    def _new_run(self, tokens: Sequence[int], options: GenerationOptions) -> Run:
+    def _checked(self, prompt: Input | Sequence[int], lora: str | None) -> Input:
         self._supervisor.check()
-        if not tokens:
-            raise RunRejectedError("the prompt has no tokens")
-        if len(tokens) >= self.context_tokens:
-            # Some runtimes die of a prompt that is too long instead of refusing it.
-            raise PromptTooLongError(len(tokens), self.context_tokens - 1)
-        number = next(self._numbers)
-        command = frames.pack_run(number, tokens, options.max_new_tokens, options.sampling)
-        return Run(number, command, options, timed=self._settings.timed_tokens)
+        value = as_input(prompt)
+        check_input(value, self.context_tokens)
+        if lora is not None and lora not in self.adapters:
+            there = ", ".join(self.adapters) or "none"
+            raise InputRefusedError(f"no LoRA adapter '{lora}' is loaded (there: {there}); load it with load_lora")
+        return value
 
-    def _start_next(self) -> None:
-        """Give the worker the next generation, if both are there."""
-        worker, loaded = self._supervisor.worker, self._supervisor.loaded
-        if worker is None or loaded is None or self._current is not None or not self._queue:
-            return
-        run = self._current = self._queue.popleft()
-        runtime_limit = None if loaded.has_per_run_token_limit else self._settings.max_new_tokens
-        run.start(runtime_limit=runtime_limit, is_cold=self._is_cold)
-        self._is_cold = False
-        self._supervisor.is_used = True
-        self._log_mark = worker.log.total
-        worker.send(run.command)
+    def _new_run(self, command: RunCommand, options: GenerationOptions) -> Run:
+        return Run(command, options, timed=self._settings.timed_tokens)
 
     async def _leave(self, run: Run) -> None:
         """The consumer goes: a waiting run is forgotten, a running one is told to stop and given time to return."""
-        if run.is_over:
+        if run.is_over or not self._lane.withdraw(run):
             return
-        run.leave()
-        if run in self._queue:
-            self._queue.remove(run)
-            return
-        self._tell_to_stop(run)
-        # The queue goes on when the run has returned, however long that takes; this is so that it usually has.
+        # The next run starts when this one has returned, however long that takes; this is so that it usually has.
         with anyio.move_on_after(self._settings.leave_timeout_s, shield=True):
             await run.over()
 
-    def _tell_to_stop(self, run: Run) -> None:
-        """Abort the run under way; when it does not return in time, the worker hangs and is killed."""
-        worker = self._supervisor.worker
-        if worker is None:
-            return
-        worker.send(frames.pack_abort(run.number))
-        if self._abort_deadline is None:
-            limits = self._settings
-            limit_s = limits.decode_abort_timeout_s if run.has_tokens else limits.prefill_abort_timeout_s
-            self._abort_deadline = asyncio.get_running_loop().call_later(limit_s, worker.kill)
-
-    def _forget_current(self) -> Run | None:
-        run, self._current = self._current, None
-        if self._abort_deadline is not None:
-            self._abort_deadline.cancel()
-            self._abort_deadline = None
-        return run
-
-    # What the worker says
-
-    def _on_frames(self, received: Iterator[tuple[int, bytes]]) -> None:
-        for kind, body in received:
-            if kind == frames.TOKEN:
-                number, token_id, entered_ns, text = frames.unpack_token(body)
-                if self._current is not None and self._current.number == number:
-                    self._current.take(token_id, entered_ns, text)
-            else:
-                self._on_report(kind, body)
-        if self._current is not None:
-            if self._current.must_stop:
-                self._tell_to_stop(self._current)
-            self._current.wake()
-
-    def _on_report(self, kind: int, body: bytes) -> None:
-        if kind == frames.RUN_ENDED:
-            self._on_run_ended(frames.unpack_run_ended(body))
-        elif kind == frames.ANSWER:
-            answer = self._answers.popleft()
-            if not answer.done():
-                answer.set_result(frames.unpack_answer(body))
-        else:
-            self._supervisor.on_load_report(kind, body)
-
-    def _on_run_ended(self, ended: frames.RunEnded) -> None:
-        run, worker = self._forget_current(), self._supervisor.worker
-        if run is not None:
-            run.end(ended, complaint(worker.log.since(self._log_mark)) if ended.failure and worker else "")
-        self._start_next()
-
-    async def _ask(self, kind: int) -> int:
-        worker = self._supervisor.worker
-        if worker is None:
+    async def _call(
+        self, name: str, arguments: Mapping[str, Any], *, needs: str = "", keep: str = "", cold: bool | None = None
+    ) -> int | None:
+        await self.ready()
+        worker, abi, lane = self._supervisor.worker, self._lane.abi, self._lane
+        if worker is None or abi is None:
             raise RunRejectedError("its process is not running")
-        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._answers.append(answer)
-        worker.send(frames.frame(kind))
-        return await answer
+        if needs:
+            require(abi, self.version, needs)
+        # For the next run: the worker does as it is told in order.
+        if cold:
+            lane.cache.emptied()
+        elif cold is False:
+            lane.cache.filled()
+        answer = lane.calls.ask(worker.send, CallCommand(name, arguments), keep=keep)
+        lane.asked()
+        return await asyncio.shield(answer)
 
-    # What the supervisor says
+    def _drop(self, keep: str) -> None:
+        self._lane.calls.drop(keep)
 
-    def _on_service(self) -> None:
-        self._is_cold = True
-        self._start_next()
-
-    def _on_loss(self, error: RkllmMcpError) -> None:
-        """What was under way fails; what waits fails only when there will never be another worker."""
-        current = self._forget_current()
-        lost = [current] if current is not None else []
-        if not isinstance(error, WorkerDiedError):
-            lost.extend(self._queue)
-            self._queue.clear()
-        for run in lost:
-            run.fail(copy(error))
-        for answer in self._answers:
-            if not answer.done():
-                answer.set_exception(copy(error))
-        self._answers.clear()
+    @property
+    def _kept(self) -> tuple[str, ...]:
+        return self._lane.calls.standing
 
 
 @asynccontextmanager

@@ -82,6 +82,13 @@ def find_library(where: str = AUTOMATIC) -> Path:
     )
 
 
+def visible_libraries() -> list[Path]:
+    """Every librkllmrt.so that ``auto`` could mean here, in the order in which they are looked for, links resolved."""
+    named = os.environ.get("RKLLM_LIBRARY", "")
+    candidates = [*([Path(named).expanduser()] if named else []), *_candidates()]
+    return list(dict.fromkeys(path.resolve() for path in candidates if path.is_file()))
+
+
 def accepted_abi(file: LibraryFile, override: str = AUTOMATIC) -> Abi:
     """The interface to use for a file, before it is loaded.
 

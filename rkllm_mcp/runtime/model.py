@@ -1,172 +1,33 @@
-"""NativeModel: the synchronous owner of one loaded model. Token ids go in, tokens come out through a callback.
+"""NativeModel: the synchronous owner of one loaded model. Inputs go in, tokens come out through a callback.
 
-Rules: the return of rkllm_run is the only end of a run that is believed; FINISH only brings figures. The callback,
-which may be called on any thread, copies, hands over and returns 0; it never raises and keeps nothing that belongs to
-the library. Every object the library may still look at lives as long as the library may look. rkllm_is_running and
-rkllm_run_async are not used: their meaning and health differ between releases (rknn-llm #208, #320).
+Rules: every object the library may still look at lives as long as the library may look. rkllm_is_running and
+rkllm_run_async are not used: their meaning and health differ between releases (rknn-llm #208, #320). A method that the
+family has no function for raises; it never does half of what was asked.
 
-It knows nothing of processes, sockets or asyncio.
+It knows nothing of processes, sockets or asyncio. How a run goes is told in ``native_run.py``.
 """
 
 from __future__ import annotations
 
-import threading
 import time
-from array import array
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from ctypes import byref, c_int, c_int32, c_void_p, pythonapi
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from contextlib import contextmanager
+from ctypes import byref, c_int, c_void_p
+from typing import TYPE_CHECKING, Any
 
 from rkllm_mcp.errors import ModelLoadError, RunRejectedError
-from rkllm_mcp.generation import Sampling
-from rkllm_mcp.runtime.abi.common import (
-    RKLLM_RUN_FINISH,
-    RKLLM_RUN_NORMAL,
-    RKLLM_RUN_WAITING,
-    CallFailedError,
-    LoadParameters,
-    Perf,
-)
+from rkllm_mcp.generation import Input
+from rkllm_mcp.runtime.abi.common import CallFailedError, InferParameters, LoadParameters, require
+from rkllm_mcp.runtime.commands import RowsWanted
+from rkllm_mcp.runtime.host_callbacks import callback_argument
+from rkllm_mcp.runtime.inputs import as_input, check_support, native_input
 from rkllm_mcp.runtime.library import Library
+from rkllm_mcp.runtime.native_run import CallbackThreads, NativeRun, OnToken, PausingRun, RowsRun, RunReport
 
-# (token id, the bytes of text it completed, CLOCK_MONOTONIC in ns when the callback was entered)
-OnToken = Callable[[int, bytes, int], None]
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
-
-class RunReport(NamedTuple):
-    """How a run went.
-
-    Args:
-        first_ns: CLOCK_MONOTONIC when the first callback was entered; 0 when there was none.
-        last_ns: the same of the last callback.
-        perf: the runtime's figures; None from a family without them, and where no FINISH came.
-    """
-
-    first_ns: int
-    last_ns: int
-    perf: Perf | None
-
-
-class CallbackThreads:
-    """Keeps the interpreter's state of the runtime's thread from one callback of a run to the next.
-
-    Python makes such a state whenever a thread it does not know calls in and frees it when the call returns, which is
-    most of what a callback costs (measured on x86-64: 7 µs of 8). It is kept from a run's first callback to its FINISH.
-    A run that ends without one leaves its thread's state behind; the runtime may use a new thread for every run, so
-    only so many are kept.
-    """
-
-    _KEPT_AT_MOST = 32
-    _PYGILSTATE_LOCKED = 0
-
-    def __init__(self) -> None:
-        # Belongs to the state itself, so it is gone when the state is, whatever becomes of the thread's number.
-        self._here = threading.local()
-        self._kept = 0
-
-    def keep(self) -> None:
-        """Keep the state of the thread that calls."""
-        if self._kept < self._KEPT_AT_MOST and not getattr(self._here, "is_kept", False):
-            pythonapi.PyGILState_Ensure()
-            self._here.is_kept = True
-            self._kept += 1
-
-    def let_go(self) -> None:
-        """Let the state of the thread that calls be freed when its call returns."""
-        if getattr(self._here, "is_kept", False):
-            self._here.is_kept = False
-            self._kept -= 1
-            pythonapi.PyGILState_Release(self._PYGILSTATE_LOCKED)
-
-
-class NativeRun:
-    """One run of a model: ``execute`` blocks until it is over, ``abort`` ends it from any thread at any time."""
-
-    def __init__(
-        self, model: NativeModel, tokens: Sequence[int], limit: int, sampling: Sampling | None, on_token: OnToken
-    ) -> None:
-        ids = tokens if isinstance(tokens, array) else array("i", tokens)
-        self._model = model
-        self._ids = (c_int32 * len(ids)).from_buffer(ids)
-        self._input = model.abi.new_input(self._ids)
-        self._infer_param = model.abi.new_infer_param(limit, sampling)
-        self._on_token = on_token
-        self._lock = threading.Lock()
-        self._running = False
-        self._abort_wanted = False
-        self._error = False
-        self._failure: BaseException | None = None
-        self._first_ns = 0
-        self._last_ns = 0
-        self._perf: Perf | None = None
-
-    def execute(self) -> RunReport:
-        """Run to the end.
-
-        Raises:
-            RunRejectedError: the runtime refused the run or reported an error, or ``on_token`` raised.
-        """
-        with self._lock:
-            if self._abort_wanted:
-                return RunReport(0, 0, None)
-            self._running = True
-        refusal = self._call()
-        if self._failure is not None:
-            raise RunRejectedError(f"a token could not be handed over ({self._failure!r})") from self._failure
-        if not self._abort_wanted and (refusal is not None or self._error):
-            raise RunRejectedError(str(refusal) if refusal else "it reported an error in the middle of the answer")
-        return RunReport(self._first_ns, self._last_ns, self._perf)
-
-    def abort(self) -> None:
-        """End the run after its current step, or before its first. Returns at once; ``execute`` returns when it ended.
-
-        The runtime forgets an abort that reaches it before the run does, so callers repeat it while tokens still come.
-        """
-        with self._lock:
-            self._abort_wanted = True
-            if self._running:
-                self._model.abort_native()
-
-    def take(self, result: Any, state: int, entered_ns: int) -> None:
-        """One callback: hand over a token, or note what else it says."""
-        if not self._first_ns:
-            self._first_ns = entered_ns
-            self._model.callback_threads.keep()
-        self._last_ns = entered_ns
-        if state <= RKLLM_RUN_WAITING:  # NORMAL or WAITING, one token either way
-            if result and self._failure is None:
-                value = result.contents
-                # WAITING holds back the bytes of an unfinished character; they come with the NORMAL that completes it.
-                text = value.text if state == RKLLM_RUN_NORMAL else None
-                self._on_token(value.token_id, text or b"", entered_ns)
-        elif state == RKLLM_RUN_FINISH:
-            self._model.callback_threads.let_go()
-            if result:
-                self._perf = self._model.abi.perf_of(result.contents)
-        else:
-            self._model.callback_threads.let_go()
-            self._error = True
-
-    def fail(self, failure: BaseException) -> None:
-        """Note why tokens cannot be handed over, and end the run from another thread.
-
-        Whether rkllm_abort may be called inside the callback is not documented.
-        """
-        if self._failure is None:
-            self._failure = failure
-            with suppress(RuntimeError):  # no more threads: the run goes to its end unheard
-                threading.Thread(target=self.abort, daemon=True).start()
-
-    def _call(self) -> CallFailedError | None:
-        try:
-            self._model.run_native(self, self._input, self._infer_param)
-        except CallFailedError as error:
-            return error
-        finally:
-            with self._lock:
-                self._running = False
-        return None
+__all__ = ["NativeModel", "NativeRun", "OnToken", "RowsRun", "RunReport"]
 
 
 class NativeModel:
@@ -182,12 +43,14 @@ class NativeModel:
 
     def __init__(self, library: Library, load: LoadParameters) -> None:
         self.abi = library.abi
+        self.version = library.version
         self.callback_threads = CallbackThreads()
         self._functions = library.functions
         self._active: NativeRun | None = None
+        self._kept: list[Any] = []
         self._param = self.abi.new_param(library.default_param, load)
         self._callback = self.abi.callback_type(self._on_result)
-        self._callback_argument = self.abi.new_callback(self._callback)
+        self._callback_argument = callback_argument(self.abi, self._callback, load)
         self._handle = c_void_p()
         try:
             self._functions.rkllm_init(byref(self._handle), byref(self._param), self._callback_argument)
@@ -197,22 +60,59 @@ class NativeModel:
             # Seen in the field: a success status although loading had failed (rknn-llm #129).
             raise _load_error(load.model_path, "rkllm_init reported success but gave no model")
 
-    def new_run(
-        self, tokens: Sequence[int], on_token: OnToken, *, max_new_tokens: int, sampling: Sampling | None = None
-    ) -> NativeRun:
-        """Prepare a run on token ids; ``max_new_tokens`` and ``sampling`` count where the family has them per run."""
-        return NativeRun(self, tokens, max_new_tokens, sampling, on_token)
+    # Runs
 
-    def clear_kv_cache(self) -> None:
-        """Forget all that was prefilled.
+    def new_run(
+        self,
+        prompt: Input | Sequence[int],
+        on_token: OnToken,
+        infer: InferParameters,
+        *,
+        rows: RowsWanted | None = None,
+        pause_after: int = 0,
+    ) -> NativeRun:
+        """Prepare a run.
+
+        Args:
+            prompt: the input; a plain sequence is one of token ids.
+            on_token: is given every token of a generation, on any thread.
+            infer: the run's parameters; sampling and limit count where the family has them per run.
+            rows: what is wanted of an evaluation, which is then a ``RowsRun``.
+            pause_after: pause after this many tokens, where the family can; 0 for never.
+
+        Raises:
+            UnsupportedError: the family lacks something that the run needs.
+            InputRefusedError: the prompt is no sequence of token ids.
+        """
+        value = as_input(prompt)
+        check_support(value, self.abi, self.version)
+        native = native_input(value, self.abi)
+        if rows is not None:
+            arguments = (self, native, infer, on_token)
+            return RowsRun(*arguments, infer=infer, wanted=rows)
+        if pause_after:
+            require(self.abi, self.version, "callback_returns_int")
+            return PausingRun(self, native, infer, on_token, pause_after=pause_after)
+        return NativeRun(self, native, infer, on_token)
+
+    # The KV cache
+
+    def clear_kv_cache(self, *, keep_system: bool = False, span: Sequence[int] | None = None) -> None:
+        """Forget what was prefilled.
+
+        Args:
+            keep_system: all but the system prompt's part, if there is one.
+            span: only this range [start, end), tokens; the runtime allows it while a run is paused (1.2.1 on).
 
         Raises:
             RunRejectedError: the runtime refused.
+            UnsupportedError: the family cannot clear a range.
         """
-        try:
-            self._functions.rkllm_clear_kv_cache(self._handle, *self.abi.clear_all)
-        except CallFailedError as error:
-            raise RunRejectedError(str(error)) from None
+        if span is not None:
+            require(self.abi, self.version, "has_cache_ranges")
+        arguments = self.abi.clear_arguments(keep_system, (span[0], span[1]) if span is not None else None)
+        with _rejections():
+            self._functions.rkllm_clear_kv_cache(self._handle, *arguments)
 
     def kv_cache_size(self) -> int | None:
         """Tokens in the KV cache, or None where the family cannot tell.
@@ -223,11 +123,62 @@ class NativeModel:
         if not self.abi.has_kv_cache_size:
             return None
         sizes = (c_int * 1)()  # one per batch, and there is one batch
-        try:
+        with _rejections():
             self._functions.rkllm_get_kv_cache_size(self._handle, sizes)
-        except CallFailedError as error:
-            raise RunRejectedError(str(error)) from None
         return sizes[0]
+
+    def load_prompt_cache(self, path: str) -> None:
+        """Take the KV cache from a file that a run saved.
+
+        Raises:
+            RunRejectedError: it does not exist, or belongs to another model or release.
+        """
+        with _rejections():
+            self._functions.rkllm_load_prompt_cache(self._handle, path.encode())
+
+    def release_prompt_cache(self) -> None:
+        """Give up the loaded prompt cache, as the runtime wants before another one is loaded.
+
+        Raises:
+            RunRejectedError: the runtime refused.
+        """
+        with _rejections():
+            self._functions.rkllm_release_prompt_cache(self._handle)
+
+    # What else can be set on a model
+
+    def load_lora(self, path: str, name: str, scale: float = 1.0) -> None:
+        """Load an adapter, which runs then select by its name.
+
+        Raises:
+            RunRejectedError: the runtime refused it.
+        """
+        adapter = self.abi.structs["RKLLMLoraAdapter"]
+        self._kept.append(adapter(lora_adapter_path=path.encode(), lora_adapter_name=name.encode(), scale=scale))
+        with _rejections():
+            self._functions.rkllm_load_lora(self._handle, byref(self._kept[-1]))
+
+    def set_chat_template(self, system: str, prefix: str, postfix: str) -> None:
+        """Put text inputs between these instead of the model's own template; it empties the KV cache.
+
+        Raises:
+            RunRejectedError: the runtime refused.
+        """
+        with _rejections():
+            self._functions.rkllm_set_chat_template(self._handle, system.encode(), prefix.encode(), postfix.encode())
+
+    def set_function_tools(self, system: str, tools: str, response_tag: str) -> None:
+        """Describe tools (a JSON array) in the runtime's own prompt for text inputs.
+
+        Raises:
+            RunRejectedError: the runtime refused; it needs the model's own chat template.
+            UnsupportedError: the family has no tools.
+        """
+        require(self.abi, self.version, "has_function_tools")
+        with _rejections():
+            self._functions.rkllm_set_function_tools(
+                self._handle, system.encode(), tools.encode(), response_tag.encode()
+            )
 
     def destroy(self) -> None:
         """Free the model; harmless when repeated."""
@@ -237,6 +188,8 @@ class NativeModel:
                 self._functions.rkllm_destroy(handle)
             except CallFailedError:
                 return  # there is nothing more to do about it: the process that owns the model ends next
+
+    # For the runs
 
     def run_native(self, run: NativeRun, value: Any, infer_param: Any) -> None:
         """Call rkllm_run with ``run`` receiving the callbacks; one at a time.
@@ -262,10 +215,21 @@ class NativeModel:
         run = self._active
         if run is not None:
             try:
-                run.take(result, state, entered_ns)
+                status = run.take(result, state, entered_ns)
+                run.callback_ns += time.monotonic_ns() - entered_ns
+                return status
             except BaseException as failure:  # noqa: BLE001  an exception must not reach C, whatever it is
                 run.fail(failure)
-        return 0  # go on; 1 would pause the run instead of ending it
+        return 0  # go on
+
+
+@contextmanager
+def _rejections() -> Generator[None, None, None]:
+    """A status other than success becomes the error of a request."""
+    try:
+        yield
+    except CallFailedError as error:
+        raise RunRejectedError(str(error)) from None
 
 
 def _load_error(model_path: str, reason: str) -> ModelLoadError:

@@ -1,7 +1,7 @@
 """One generation in flight: the worker's reports go in, what a consumer awaits comes out.
 
-A run counts its tokens, holds the answer to its limits, joins UTF-8 across tokens, notices the end and keeps the
-figures. It says when the runtime has to be told to stop; telling it is the engine's business.
+A run counts its tokens, holds the answer to its limits, joins UTF-8 across tokens, notices the end, also by a stop
+string, and keeps the figures. It says when the runtime has to be told to stop; telling it is the engine's business.
 """
 
 from __future__ import annotations
@@ -9,12 +9,16 @@ from __future__ import annotations
 import asyncio
 import codecs
 import time
+from array import array
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rkllm_mcp.errors import RkllmMcpError, RunRejectedError
-from rkllm_mcp.generation import FinishReason, GenerationOptions, RunStats, Token
-from rkllm_mcp.runtime.frames import RunEnded
+from rkllm_mcp.errors import RkllmMcpError, RunRejectedError, WorkerDiedError
+from rkllm_mcp.generation import FinishReason, GenerationOptions, RunStats, Token, TokenInput
+from rkllm_mcp.runtime.commands import RunCommand
+from rkllm_mcp.runtime.frames import RowsReport, RunEnded
+from rkllm_mcp.runtime.stops import StopStrings
 
 _NS_PER_MS = 1e6
 
@@ -30,26 +34,34 @@ class Run:
     """One generation.
 
     Args:
-        number: its name between engine and worker.
-        command: the frame that starts it.
+        command: what the worker is told.
         options: its limits.
         timed: yield TimedToken.
 
     Attributes:
+        number: its name between engine and worker.
+        ids: the tokens that came, also those nobody was given.
+        rows: what an evaluation gave.
         is_over: it has returned, or never will.
         is_left: nobody consumes it any more.
         must_stop: the runtime has to be told to stop.
+        silence: why it is aborted, where the runtime showed no sign of life.
     """
 
-    def __init__(self, number: int, command: bytes, options: GenerationOptions, *, timed: bool = False) -> None:
-        self.number = number
+    def __init__(self, command: RunCommand, options: GenerationOptions, *, timed: bool = False) -> None:
+        self.number = command.run
         self.command = command
+        self.options = options
+        self.ids: array[int] = array("i")
+        self.rows: RowsReport | None = None
         self.is_over = False
         self.is_left = False
         self.must_stop = False
         self._stop_ids = options.stop_ids
+        self._stops = StopStrings(options.stop_strings) if options.stop_strings else None
         self._limit = options.max_new_tokens
         self._ends_at_limit = True
+        self._runs_on = False
         self._is_cold = False
         self._timed = timed
         self._tokens: deque[Token] = deque()
@@ -59,6 +71,7 @@ class Run:
         self._count = 0
         self._is_complete = False
         self._finish: FinishReason = "stop"
+        self.silence = ""
         self._error: RkllmMcpError | None = None
         self._ended: RunEnded | None = None
         self._requested_ns = time.monotonic_ns()
@@ -68,9 +81,19 @@ class Run:
         self._over_ns = 0
 
     @property
+    def tokens(self) -> Sequence[int]:
+        """Its prompt; empty when it is none of token ids."""
+        return self.command.prompt.tokens if isinstance(self.command.prompt, TokenInput) else ()
+
+    @property
     def has_tokens(self) -> bool:
         """Whether its prefill is over, as far as anybody can see."""
-        return self._count > 0
+        return bool(self.ids)
+
+    @property
+    def is_paused(self) -> bool:
+        """It returned because it was told to pause."""
+        return self._ended is not None and self._ended.is_paused
 
     # The engine's side
 
@@ -85,6 +108,8 @@ class Run:
         self._is_cold = is_cold
         if runtime_limit is not None:
             self._ends_at_limit = runtime_limit <= self._limit
+            # What an aborted run leaves in the file, nobody knows.
+            self._runs_on = self.options.save_prompt_cache is not None
             self._limit = min(self._limit, runtime_limit)
 
     def take(self, token_id: int, entered_ns: int, text: bytes) -> None:
@@ -94,20 +119,28 @@ class Run:
         be told. When another token comes all the same, it does not know its stop token (1.3.0 with models of toolkit
         1.2.2, rknn-llm #534).
         """
+        self.ids.append(token_id)
         if self._is_complete or self.is_left:
-            self.must_stop = True
+            self.must_stop = self.is_left or not self._runs_on
             return
         self._first_ns = self._first_ns or entered_ns
         self._last_ns = entered_ns
         self._count += 1
         decoded = self._decoder.decode(text)
-        self._tokens.append(TimedToken(token_id, decoded, entered_ns) if self._timed else Token(token_id, decoded))
+        token = TimedToken(token_id, decoded, entered_ns) if self._timed else Token(token_id, decoded)
+        if self._stops is None:
+            self._tokens.append(token)
+        else:
+            self._tokens.extend(self._stops.feed(token))
+            if self._stops.found is not None:
+                # The runtime knows nothing of it.
+                self._is_complete = self.must_stop = True
+                return
         if token_id in self._stop_ids:
-            self._is_complete = True
+            self._complete("stop")
         elif self._count >= self._limit:
-            self._is_complete = True
-            self._finish = "length"
-            self.must_stop = not self._ends_at_limit
+            self._complete("length")
+            self.must_stop = not self._ends_at_limit and not self._runs_on
 
     def wake(self) -> None:
         """Let the consumer see what arrived."""
@@ -117,14 +150,24 @@ class Run:
     def end(self, ended: RunEnded, said: str = "") -> None:
         """The run returned; ``said`` is what the runtime printed about its failure."""
         self._ended = ended
-        if ended.failure and not self._is_complete:
-            self._error = RunRejectedError(f"{ended.failure} ({said})" if said else ended.failure)
+        if ended.is_paused and not self._is_complete:
+            self._finish = "paused"
+        failure = f"{self.silence}, and it was aborted" if self.silence else ended.failure
+        if failure and not self._is_complete:
+            self._error = RunRejectedError(f"{failure} ({said})" if said else failure, self._count)
         self._close()
 
     def fail(self, error: RkllmMcpError) -> None:
-        """The run will never return."""
-        self._error = error
+        """The run will never return. When its answer was complete, nobody has to know."""
+        if not self._is_complete:
+            if isinstance(error, (RunRejectedError, WorkerDiedError)):
+                error.tokens_delivered = self._count
+            self._error = error
         self._close()
+
+    def fall_silent(self, silence: str) -> None:
+        """The runtime showed no sign of life for too long; the run is about to be aborted for it."""
+        self.silence = silence
 
     def leave(self) -> None:
         """Nobody consumes it any more."""
@@ -167,9 +210,21 @@ class Run:
             queued_ms=_ms(self._started_ns - self._requested_ns),
             memory_mb=perf.memory_mb if perf else None,
             cold=self._is_cold,
+            stop_string=self._stops.found if self._stops else None,
+            callback_ms=_ms(self._ended.callback_ns if self._ended else 0),
         )
 
+    def _complete(self, finish: FinishReason) -> None:
+        self._is_complete = True
+        self._finish = finish
+        self._let_go_of_text()
+
+    def _let_go_of_text(self) -> None:
+        if self._stops is not None and not self.is_left:
+            self._tokens.extend(self._stops.finish())
+
     def _close(self) -> None:
+        self._let_go_of_text()
         self.is_over = True
         self._over_ns = time.monotonic_ns()
         self._over.set()

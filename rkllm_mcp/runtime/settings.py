@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 
-from rkllm_mcp.generation import Sampling
-from rkllm_mcp.runtime.abi.common import LoadParameters
+from rkllm_mcp.generation import ImageTags, Sampling
+from rkllm_mcp.runtime.abi.common import N_KEEP_AUTOMATIC, LoadParameters
 from rkllm_mcp.runtime.hosting import WorkerKind
 from rkllm_mcp.runtime.library import AUTOMATIC
+from rkllm_mcp.runtime.profile import RuntimeProfile
+from rkllm_mcp.runtime.watchdog import SilenceLimits
 
 
 @dataclass(frozen=True)
@@ -31,12 +33,20 @@ class EngineSettings:
         reload_pauses_s: a worker that dies while it loads is tried again after these pauses, seconds; then the engine
             gives up.
         leave_timeout_s: the longest that leaving a generation waits for the runtime to return, seconds.
-        prefill_abort_timeout_s: how long an abort may take during prefill, which the runtime does not interrupt (8192
-            tokens took 226 s on a board, rkllama #169); then the worker is killed.
-        decode_abort_timeout_s: the same once tokens came.
+        silence: how long the runtime may show no sign of life before a run is aborted. An abort during prefill, which
+            the runtime does not interrupt, may take as long as that prefill may.
+        decode_abort_timeout_s: how long an abort may take once tokens came; then the worker is killed.
         stop_timeout_s: how long the worker may take to end before it is killed, seconds.
-        base_domain_id: the IOMMU domain to begin with; two models on one board need different ones.
+        base_domain_id: the IOMMU domain to begin with; two models on one board need different ones
+            (``domains.with_domains``).
         embed_flash: read the embedding table from storage instead of memory.
+        keep_tokens: leading tokens that survive in a full context; -1 leaves it to the runtime.
+        ignore_eos: answers never end by themselves, where the runtime can (1.3.0 on); for measurements.
+        image_tags: what stands around images in the prompt, for runtimes before 1.3.0.
+        embedding_table: a file with one row per token id, for a model exported without its own (1.3.0 on).
+        lacks_tokenizer: the model was exported without one (1.3.0 on); its tokens then come without text.
+        check_memory: refuse a model that needs more memory than is available.
+        profile: what was measured of this runtime with this model; None when nothing was.
         worker: ``process``, or ``inline`` for threads of this process, where a crash is everybody's.
         timed_tokens: yield ``run.TimedToken``, for measurements.
     """
@@ -53,18 +63,25 @@ class EngineSettings:
     start_timeout_s: float = 120.0
     reload_pauses_s: Sequence[float] = (0.0, 0.5, 2.0)
     leave_timeout_s: float = 2.0
-    prefill_abort_timeout_s: float = 300.0
+    silence: SilenceLimits = field(default_factory=SilenceLimits)
     decode_abort_timeout_s: float = 15.0
     stop_timeout_s: float = 5.0
     base_domain_id: int = 0
     embed_flash: bool = True
+    keep_tokens: int = N_KEEP_AUTOMATIC
+    ignore_eos: bool = False
+    image_tags: ImageTags | None = None
+    embedding_table: str | PathLike[str] | None = None
+    lacks_tokenizer: bool = False
+    check_memory: bool = True
+    profile: RuntimeProfile | None = None
     worker: WorkerKind = "process"
     timed_tokens: bool = False
 
     def load_parameters(self) -> LoadParameters:
         """What of this goes to rkllm_init."""
         return LoadParameters(
-            model_path=str(Path(self.model_path).expanduser().absolute()),
+            model_path=_absolute(self.model_path),
             context_tokens=self.context_tokens,
             max_new_tokens=self.max_new_tokens,
             sampling=self.sampling,
@@ -72,4 +89,13 @@ class EngineSettings:
             base_domain_id=self.base_domain_id,
             embed_flash=self.embed_flash,
             cpu_mask=sum(1 << cpu for cpu in set(self.cpus)) or None,
+            keep_tokens=self.keep_tokens,
+            ignore_eos=self.ignore_eos,
+            image_tags=self.image_tags,
+            embedding_table=None if self.embedding_table is None else _absolute(self.embedding_table),
+            lacks_tokenizer=self.lacks_tokenizer,
         )
+
+
+def _absolute(path: str | PathLike[str]) -> str:
+    return str(Path(path).expanduser().absolute())

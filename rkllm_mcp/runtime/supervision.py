@@ -1,8 +1,9 @@
 """The supervisor: a worker with a loaded model, for as long as it is wanted.
 
-It starts the worker, loads the model, notices the worker's death, and starts over: at once when the worker had been of
-use, after growing pauses when it died before that, and not at all when the runtime or the model was refused. It knows
-nothing of generations; it tells when a worker is in service and when it is gone.
+It starts the worker, loads the model, notices the worker's death, and starts over: at once when the worker had proven
+itself, after growing pauses when it died of its first run, and only so often when it died before it was asked anything;
+not at all when the runtime or the model was refused. It knows nothing of generations; it tells when a worker is in
+service and when it is gone.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ import anyio.to_thread
 
 from rkllm_mcp.errors import ModelLoadError, RkllmMcpError, RunRejectedError, RuntimeUnusableError, WorkerDiedError
 from rkllm_mcp.runtime import frames
+from rkllm_mcp.runtime.abi import choose_abi
+from rkllm_mcp.runtime.commands import LoadCommand, pack_load
 from rkllm_mcp.runtime.emulator import emulator_library
 from rkllm_mcp.runtime.hosting import HostedWorker, open_worker
+from rkllm_mcp.runtime.library import AUTOMATIC
 from rkllm_mcp.runtime.settings import EngineSettings
 
 EMULATOR = "emulator"
@@ -37,7 +41,9 @@ class Supervisor:
     Attributes:
         worker: the worker that runs, loaded or loading; None between two.
         loaded: what it has loaded; None while it has not.
-        is_used: a generation was given to the worker since its model was loaded; the engine says so.
+        opened: the library that the worker has loaded; None while it has not.
+        is_used: a run was given to the worker since its model was loaded; the engine says so.
+        is_proven: a run has returned well since then; the engine says so.
         restarts: how often a worker has been started again.
     """
 
@@ -59,7 +65,9 @@ class Supervisor:
         self._last_log: tuple[str, ...] = ()
         self.worker: HostedWorker | None = None
         self.loaded: frames.Loaded | None = None
+        self.opened: frames.Opened | None = None
         self.is_used = False
+        self.is_proven = False
         self.restarts = 0
 
     @property
@@ -82,10 +90,29 @@ class Supervisor:
         self.check()
 
     def on_load_report(self, kind: int, body: bytes) -> None:
-        """The outcome of loading arrived."""
+        """News of loading arrived."""
+        if kind == frames.OPENED:
+            self.opened = frames.unpack_opened(body)
+            return
         report = frames.unpack_loaded(body) if kind == frames.LOADED else frames.unpack_load_failed(body)
         if self._loading is not None and not self._loading.done():
             self._loading.set_result(report)
+
+    def suspicion(self) -> str:
+        """What to do, where the interface was chosen by hand and is not that of the release that the library names.
+
+        A wrong interface passes rkllm_init as often as not and dies in the first run (rknn-llm #509).
+        """
+        opened, chosen = self.opened, self._settings.abi
+        if chosen == AUTOMATIC or opened is None:
+            return ""
+        known = choose_abi(opened.version)
+        if known is not None and known.name == opened.abi:
+            return ""
+        return (
+            f"[runtime] abi = {chosen!r} overrides what the library says of itself ({opened.version}), and a wrong "
+            "interface fails like this: remove abi, or install that runtime"
+        )
 
     async def run(self) -> None:
         """Keep a worker in service until cancelled, or until there is no use in it."""
@@ -111,17 +138,20 @@ class Supervisor:
         while True:
             try:
                 death = await self._live_through_one_worker(library)
-                failure: ModelLoadError = _died_unused(death)
+                failure: ModelLoadError = self._died_unused(death)
             except ModelLoadError as error:
                 # A model that was refused will be refused again; one that had been loaded before may only need a
                 # moment, until the driver has taken back the memory of the worker that died.
                 if not isinstance(error, _DiedWhileLoadingError) and self.restarts == 0:
                     raise
                 failure = error
-            if self.is_used:
+            if self.is_proven:
                 pauses = iter(self._settings.reload_pauses_s)
             elif (pause_s := next(pauses, None)) is not None:
                 await anyio.sleep(pause_s)
+            elif self.is_used:
+                # It is questions that kill it, not loading: each one may, but none comes sooner than this.
+                await anyio.sleep(max(self._settings.reload_pauses_s, default=0.0))
             else:
                 raise failure
             self.restarts += 1
@@ -137,7 +167,7 @@ class Supervisor:
         async with open_worker(
             settings.worker, self._on_frames, environment=environment, stop_timeout_s=settings.stop_timeout_s
         ) as worker:
-            self.worker, self.is_used = worker, False
+            self.worker, self.opened, self.is_used, self.is_proven = worker, None, False, False
             try:
                 self.loaded = await self._load(worker, library)
                 self._settled.set()
@@ -150,13 +180,15 @@ class Supervisor:
                 raise RuntimeUnusableError(
                     "The runtime hung in this process.", 'Use worker = "process" and start again.'
                 )
-            death = WorkerDiedError(exit_code, "answering", self._last_log)
+            death = WorkerDiedError(exit_code, "answering", self._last_log, advice=self.suspicion())
             self._on_loss(death)
         return death
 
     async def _load(self, worker: HostedWorker, library: str) -> frames.Loaded:
         loading = self._loading = asyncio.get_running_loop().create_future()
-        worker.send(frames.pack_load(frames.LoadCommand(library, self._settings.abi, self._settings.load_parameters())))
+        settings = self._settings
+        command = LoadCommand(library, settings.abi, settings.load_parameters(), check_memory=settings.check_memory)
+        worker.send(pack_load(command))
         gone = asyncio.ensure_future(worker.gone())
         limit_s = self._settings.start_timeout_s
         try:
@@ -166,10 +198,10 @@ class Supervisor:
         if loading.done():
             report = loading.result()
             if isinstance(report, frames.LoadFailed):
-                raise _load_error(report, worker.log.last())
+                raise self._refused(report, worker.log.last())
             return report
         if gone.done():
-            raise _died_while_loading(WorkerDiedError(gone.result(), "loading the model", worker.log.last()))
+            raise self._died_while_loading(WorkerDiedError(gone.result(), "loading the model", worker.log.last()))
         worker.kill()
         raise ModelLoadError(
             f"The model did not finish loading within {limit_s:g} s.", "Raise [runtime] start_timeout_s, or see doctor."
@@ -180,17 +212,25 @@ class Supervisor:
         self._settled.set()
         self._on_loss(error)
 
+    def _refused(self, report: frames.LoadFailed, log: Sequence[str]) -> RuntimeUnusableError:
+        error = _load_error(report, log)
+        if type(error) is ModelLoadError:
+            error.remedy = self._remedy(error.remedy)
+        return error
+
+    def _died_while_loading(self, death: WorkerDiedError) -> ModelLoadError:
+        return _DiedWhileLoadingError(_obituary(death, "while loading the model"), self._remedy())
+
+    def _died_unused(self, death: WorkerDiedError) -> ModelLoadError:
+        return ModelLoadError(_obituary(death, "again and again before it was asked anything"), self._remedy())
+
+    def _remedy(self, otherwise: str = _MISFIT) -> str:
+        suspicion = self.suspicion()
+        return f"{suspicion}." if suspicion else otherwise
+
 
 class _DiedWhileLoadingError(ModelLoadError):
     """The worker died before the model was loaded."""
-
-
-def _died_while_loading(death: WorkerDiedError) -> ModelLoadError:
-    return _DiedWhileLoadingError(_obituary(death, "while loading the model"), _MISFIT)
-
-
-def _died_unused(death: WorkerDiedError) -> ModelLoadError:
-    return ModelLoadError(_obituary(death, "again and again before it was asked anything"), _MISFIT)
 
 
 def _obituary(death: WorkerDiedError, when: str) -> str:
@@ -204,7 +244,10 @@ def complaint(lines: Sequence[str]) -> str:
     return next((line for line in lines if line.startswith("E ")), "")
 
 
-_LOAD_ERRORS = {error.__name__: error for error in (RuntimeUnusableError, *RuntimeUnusableError.__subclasses__())}
+_LOAD_ERRORS = {
+    error.__name__: error
+    for error in (RuntimeUnusableError, *RuntimeUnusableError.__subclasses__(), *ModelLoadError.__subclasses__())
+}
 
 
 def _load_error(failure: frames.LoadFailed, log: Sequence[str]) -> RuntimeUnusableError:

@@ -22,10 +22,11 @@ from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
 
-from rkllm_mcp.errors import RunRejectedError, RuntimeUnusableError
-from rkllm_mcp.runtime import frames
+from rkllm_mcp.errors import GenerationError, RunRejectedError, RuntimeUnusableError
+from rkllm_mcp.runtime import commands, frames
 from rkllm_mcp.runtime.library import find_library, open_library
-from rkllm_mcp.runtime.model import NativeModel, NativeRun, RunReport
+from rkllm_mcp.runtime.memory import require_memory
+from rkllm_mcp.runtime.model import NativeModel, NativeRun, RowsRun, RunReport
 from rkllm_mcp.runtime.outbox import Outbox
 
 # How long the model may take to abort and to be destroyed when the engine is gone; then the process ends without it.
@@ -37,6 +38,20 @@ _OPEN_FILES = 102_400
 _RECEIVE_BYTES = 65_536
 _PR_SET_PDEATHSIG = 1
 _IOLBF = 1
+
+# What a request can get wrong that only the library's types notice, such as a number where a text belongs.
+_MISTAKES = (GenerationError, ctypes.ArgumentError, TypeError, ValueError)
+
+# What a CALL may name
+_CALLS: dict[str, Callable[..., int | None]] = {
+    "clear_kv_cache": NativeModel.clear_kv_cache,
+    "kv_cache_size": NativeModel.kv_cache_size,
+    "load_lora": NativeModel.load_lora,
+    "load_prompt_cache": NativeModel.load_prompt_cache,
+    "release_prompt_cache": NativeModel.release_prompt_cache,
+    "set_chat_template": NativeModel.set_chat_template,
+    "set_function_tools": NativeModel.set_function_tools,
+}
 
 
 class Worker:
@@ -90,26 +105,29 @@ class Worker:
             if self._run is not None and self._run[0] == frames.unpack_abort(body):
                 self._run[1].abort()
         elif kind == frames.LOAD:
-            self._jobs.put(partial(self._load, frames.unpack_load(body)))
+            self._jobs.put(partial(self._load, commands.unpack_load(body)))
         elif kind == frames.RUN:
-            self._prepare(frames.unpack_run(body))
-        elif kind == frames.CLEAR_CACHE:
-            self._jobs.put(self._clear_cache)
-        elif kind == frames.CACHE_SIZE:
-            self._jobs.put(self._tell_cache_size)
+            self._prepare(commands.unpack_run(body))
+        elif kind == frames.CALL:
+            self._jobs.put(partial(self._answer, commands.unpack_call(body)))
 
-    def _prepare(self, command: frames.RunCommand) -> None:
+    def _prepare(self, command: commands.RunCommand) -> None:
         """Make the run at once, so that an abort that is right behind it finds it."""
         send, pack, number = self._outbox.send, frames.pack_token, command.run
 
         def on_token(token_id: int, text: bytes, entered_ns: int) -> None:
             send(pack(number, token_id, entered_ns, text))
 
-        run = self._loaded_model().new_run(
-            command.tokens, on_token, max_new_tokens=command.max_new_tokens, sampling=command.sampling
-        )
+        model = self._loaded_model()
+        try:
+            run = model.new_run(
+                command.prompt, on_token, command.infer, rows=command.rows, pause_after=command.pause_after
+            )
+        except _MISTAKES as error:
+            self._jobs.put(partial(send, frames.pack_run_ended(frames.RunEnded(number, str(error), 0, 0, None))))
+            return
         self._run = (number, run)
-        self._jobs.put(partial(self._execute, number, run))
+        self._jobs.put(partial(self._execute, command, run))
 
     # Below: on the thread that owns the model
 
@@ -123,45 +141,52 @@ class Worker:
         finally:
             self.stop()  # when a job broke, there is no use in reading on
 
-    def _load(self, command: frames.LoadCommand) -> None:
+    def _load(self, command: commands.LoadCommand) -> None:
         try:
             library = open_library(find_library(command.library), command.abi)
+            # Before anything of it is used: should it die of a wrong interface, this tells why.
+            self._outbox.send(frames.pack_opened(frames.Opened(library.version, library.abi.name)))
+            if command.check_memory:
+                require_memory(command.parameters)
             self._model = NativeModel(library, command.parameters)
         except RuntimeUnusableError as error:
             failure = frames.LoadFailed(type(error).__name__, error.message, error.remedy)
             self._outbox.send(frames.pack_load_failed(failure))
             return
-        abi = library.abi
-        loaded = frames.Loaded(
-            version=library.version,
-            abi=abi.name,
-            has_kv_cache_size=abi.has_kv_cache_size,
-            has_per_run_token_limit=abi.has_per_run_token_limit,
-            emulated=library.file.is_emulator,
-        )
+        loaded = frames.Loaded(library.version, library.abi.name, library.file.is_emulator)
         self._outbox.send(frames.pack_loaded(loaded))
 
-    def _execute(self, number: int, run: NativeRun) -> None:
+    def _execute(self, command: commands.RunCommand, run: NativeRun) -> None:
         report, failure = RunReport(0, 0, None), ""
         try:
+            if command.clears_before:
+                self._loaded_model().clear_kv_cache()
             report = run.execute()
+            if isinstance(run, RowsRun) and (rows := run.rows()) is not None:
+                self._outbox.send(frames.pack_rows(command.run, *rows))
         except RunRejectedError as error:
             failure = error.reason
-        self._outbox.send(frames.pack_run_ended(frames.RunEnded(number, failure, *report)))
+        if command.clears_after:
+            failure = self._cleared() or failure
+        self._outbox.send(frames.pack_run_ended(frames.RunEnded(command.run, failure, *report)))
 
-    def _clear_cache(self) -> None:
-        status = 0
+    def _cleared(self) -> str:
+        """Empty the KV cache; why that failed, or nothing."""
         try:
             self._loaded_model().clear_kv_cache()
-        except RunRejectedError:
-            status = -1
-        self._outbox.send(frames.pack_answer(status))
+        except RunRejectedError as error:
+            return error.reason
+        return ""
 
-    def _tell_cache_size(self) -> None:
-        size: int | None = None
-        with suppress(RunRejectedError):
-            size = self._loaded_model().kv_cache_size()
-        self._outbox.send(frames.pack_answer(-1 if size is None else size))
+    def _answer(self, command: commands.CallCommand) -> None:
+        call = _CALLS[command.name]
+        try:
+            answer = frames.Answer(call(self._loaded_model(), **command.arguments))
+        except RunRejectedError as error:
+            answer = frames.Answer(failure=error.reason)
+        except _MISTAKES as error:
+            answer = frames.Answer(failure=str(error))
+        self._outbox.send(frames.pack_answer(answer))
 
     def _loaded_model(self) -> NativeModel:
         if self._model is None:

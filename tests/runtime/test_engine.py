@@ -10,7 +10,7 @@ from contextlib import aclosing
 import anyio
 import pytest
 
-from rkllm_mcp.errors import ModelLoadError, PromptTooLongError, RunRejectedError
+from rkllm_mcp.errors import InputRefusedError, ModelLoadError, PromptTooLongError, RunRejectedError
 from rkllm_mcp.generation import GenerationOptions, RunStats, Sampling, Token
 from rkllm_mcp.runtime.engine import Engine, open_engine
 from rkllm_mcp.runtime.run import TimedToken
@@ -270,7 +270,7 @@ async def test_prompts_that_cannot_run_are_refused_before_the_npu_sees_them(newe
         with pytest.raises(PromptTooLongError) as refusal:
             await answer(engine, "x" * 64)
         assert refusal.value.limit_tokens == 63
-        with pytest.raises(RunRejectedError, match="no tokens"):
+        with pytest.raises(InputRefusedError, match="no tokens"):
             await anext(engine.generate([], STOP))
 
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -14,6 +15,7 @@ import pytest
 from rkllm_mcp.errors import (
     LibraryNotFoundError,
     ModelLoadError,
+    RkllmMcpError,
     RunRejectedError,
     RuntimeUnusableError,
     UnknownRuntimeError,
@@ -21,7 +23,7 @@ from rkllm_mcp.errors import (
 )
 from rkllm_mcp.generation import GenerationOptions, RunStats, Token
 from rkllm_mcp.runtime.engine import Engine, EngineSettings, open_engine
-from tests.support.emulator import IM_END, Emulator, prompt_of
+from tests.support.emulator import IM_END, Emulator, libraries, prompt_of
 
 pytestmark = pytest.mark.anyio
 
@@ -301,4 +303,73 @@ async def test_an_emulator_that_does_not_exist_is_an_error_of_ready(
     monkeypatch.setenv("RKLLM_EMULATOR_ABI", "0.0.1")
     async with open_engine(EngineSettings(model_path=newest.model("rule"), library="emulator")) as engine:
         with anyio.fail_after(20), pytest.raises(RuntimeUnusableError, match=r"no emulated runtime '0\.0\.1'"):
+            await engine.ready()
+
+
+@pytest.mark.parametrize(
+    ("version", "abi", "how"),
+    [
+        ("1.2.3", "1.3.0", "was killed by SIGSEGV while loading the model"),
+        ("1.3.0", "1.2.3", "rkllm_init returned -1"),
+        ("1.2.3", "1.2.0", "rkllm_run returned -1"),
+        ("1.3.0", "1.3.0", ""),
+        ("1.3.0", "auto", ""),
+    ],
+)
+async def test_an_interface_chosen_against_the_librarys_own_word_is_blamed_for_what_fails(
+    version: str, abi: str, how: str, tmp_path: Path
+) -> None:
+    emulated = Emulator(version, libraries()[version], tmp_path)
+    settings = emulated.settings(BAD.format("error after 1"), abi=abi, reload_pauses_s=())
+    async with open_engine(settings) as engine:
+        _, error = await failing(engine, "bad", RkllmMcpError)
+    assert how in str(error)
+    blame = f"abi = '{abi}' overrides what the library says of itself ({version})"
+    assert (blame in str(error), "remove abi" in str(error)) == (bool(how), bool(how))
+
+
+async def test_a_crash_in_a_run_with_a_release_that_is_not_verified_names_the_choice(newest: Emulator) -> None:
+    unverified = newest.folder / "librkllmrt.so"
+    unverified.write_bytes(newest.library.read_bytes().replace(b"(version: 1.3.0 |", b"(version: 1.3.1 |"))
+    settings = replace(newest.settings(BAD.format("crash SIGSEGV after 1")), library=unverified, abi="1.3.0")
+    async with open_engine(settings) as engine:
+        _, error = await failing(engine, "bad", WorkerDiedError)
+    assert "was killed by SIGSEGV while answering" in str(error)
+    assert "abi = '1.3.0' overrides what the library says of itself (1.3.1)" in str(error)
+
+
+async def test_questions_that_kill_every_worker_slow_the_restarts_and_never_end_the_engine(newest: Emulator) -> None:
+    settings = newest.settings(BAD.format("crash SIGSEGV after 1"), reload_pauses_s=(0.0, 0.01))
+    async with open_engine(settings) as engine:
+        for _ in range(5):
+            _, error = await failing(engine, "bad", WorkerDiedError)
+            assert isinstance(error, WorkerDiedError)
+            assert error.tokens_delivered == 1
+        assert (await answer(engine, "good"))[0] == "good<|im_end|>"
+        assert engine.restarts == 5
+
+
+async def test_a_failure_before_the_first_token_says_that_nothing_was_delivered(emulator: Emulator) -> None:
+    for fault, kind in (("crash SIGSEGV after 0", WorkerDiedError), ("error after 0", RunRejectedError)):
+        async with open_engine(emulator.settings(BAD.format(fault))) as engine:
+            said, error = await failing(engine, "bad", kind)
+        assert isinstance(error, (WorkerDiedError, RunRejectedError))
+        assert (said, error.tokens_delivered) == ("", 0)
+
+
+@pytest.mark.parametrize("fault", ["crash SIGSEGV at second-init", "crash SIGSEGV at init-after-failure"])
+async def test_a_runtime_that_survives_one_init_per_process_only_is_never_asked_for_two(
+    newest: Emulator, fault: str
+) -> None:
+    rules = BAD.format("crash SIGSEGV after 1")
+    async with open_engine(newest.settings(rules, f"speed flat\nfault {fault}")) as engine:
+        for _ in range(2):
+            await failing(engine, "bad", WorkerDiedError)
+            assert (await answer(engine, "good"))[0] == "good<|im_end|>"
+
+
+@pytest.mark.parametrize("fault", ["out-of-memory at init", "init-null-handle"])
+async def test_a_runtime_that_cannot_load_says_why(newest: Emulator, fault: str) -> None:
+    async with open_engine(newest.settings("rule", f"speed flat\nfault {fault}")) as engine:
+        with anyio.fail_after(20), pytest.raises(ModelLoadError, match="did not load"):
             await engine.ready()

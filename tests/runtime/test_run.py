@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import anyio
 import pytest
 
 from rkllm_mcp.errors import RunRejectedError, WorkerDiedError
-from rkllm_mcp.generation import GenerationOptions, Token
-from rkllm_mcp.runtime.abi.common import Perf
+from rkllm_mcp.generation import GenerationOptions, Token, TokenInput
+from rkllm_mcp.runtime.abi.common import InferParameters, Perf
+from rkllm_mcp.runtime.commands import RunCommand
 from rkllm_mcp.runtime.frames import RunEnded
 from rkllm_mcp.runtime.run import Run, TimedToken
 
 pytestmark = pytest.mark.anyio
 
 
+COMMAND = RunCommand(1, TokenInput([7, 8]), InferParameters(100))
+
+
 def started(
-    limit: int = 100, stop: tuple[int, ...] = (), *, runtime_limit: int | None = None, timed: bool = False
+    limit: int = 100,
+    stop: tuple[int, ...] = (),
+    *,
+    runtime_limit: int | None = None,
+    timed: bool = False,
+    **options: Any,
 ) -> Run:
-    run = Run(1, b"", GenerationOptions(max_new_tokens=limit, stop_ids=frozenset(stop)), timed=timed)
+    run = Run(COMMAND, GenerationOptions(max_new_tokens=limit, stop_ids=frozenset(stop), **options), timed=timed)
     run.start(runtime_limit=runtime_limit, is_cold=True)
     return run
 
@@ -101,7 +112,7 @@ async def test_the_runtimes_figures_are_used_where_it_has_them() -> None:
 
 
 async def test_figures_are_measured_where_the_runtime_has_none() -> None:
-    run = Run(1, b"", GenerationOptions())
+    run = Run(COMMAND, GenerationOptions())
     run.start(runtime_limit=None, is_cold=False)
     # as if both callbacks had come long after the start
     far = 10**19
@@ -157,3 +168,59 @@ async def test_timed_tokens_carry_the_time_of_their_callback() -> None:
     run.take(1, 123, b"a")
     run.end(ended())
     assert await delivered(run) == [TimedToken(1, "a", 123)]
+
+
+async def test_a_stop_string_completes_the_answer_and_the_runtime_is_told_at_once() -> None:
+    run = started(stop_strings=("<end>",))
+    for token_id, text in enumerate((b"a", b"<e", b"nd>b"), start=1):
+        assert not run.must_stop
+        run.take(token_id, token_id, text)
+    assert run.must_stop
+    run.take(4, 4, b"more")
+    run.end(ended())
+    assert await delivered(run) == [Token(1, "a"), Token(2, ""), Token(3, "")]
+    stats = run.stats()
+    assert (stats.finish, stats.stop_string, stats.generated_tokens) == ("stop", "<end>", 3)
+    assert list(run.ids) == [1, 2, 3, 4]  # what the cache holds, wanted or not
+
+
+@pytest.mark.parametrize("how", ["limit", "stop token", "end", "failure", "death"])
+async def test_text_kept_back_for_a_stop_string_comes_out_when_the_answer_ends(how: str) -> None:
+    run = started(2 if how == "limit" else 100, (2,) if how == "stop token" else (), stop_strings=("<end>",))
+    run.take(1, 1, b"a<")
+    run.take(2, 2, b"e")
+    if how in ("limit", "stop token"):
+        with anyio.fail_after(5):  # before the runtime has returned
+            assert await run.next() == Token(1, "a<")
+            assert await run.next() == Token(2, "e")
+        return
+    if how == "death":
+        run.fail(WorkerDiedError(-9, "answering"))
+    else:
+        run.end(ended(failure="no" if how == "failure" else ""))
+    assert [(await run.next()) for _ in range(2)] == [Token(1, "a<"), Token(2, "e")]
+
+
+async def test_an_error_says_how_many_tokens_had_come() -> None:
+    for fails in (True, False):
+        run = started()
+        run.take(1, 1, b"a")
+        if fails:
+            run.fail(WorkerDiedError(-9, "answering"))
+        else:
+            run.end(ended(failure="no"))
+        await run.next()
+        with pytest.raises((WorkerDiedError, RunRejectedError)) as raised:
+            await run.next()
+        assert isinstance(raised.value, (WorkerDiedError, RunRejectedError))
+        assert raised.value.tokens_delivered == 1
+
+
+async def test_a_run_that_writes_a_prompt_cache_is_not_aborted_at_its_own_limit() -> None:
+    run = started(1, runtime_limit=5, save_prompt_cache="/tmp/x")
+    run.take(1, 1, b"a")
+    run.take(2, 2, b"b")
+    assert not run.must_stop
+    run.leave()
+    run.take(3, 3, b"c")
+    assert run.must_stop

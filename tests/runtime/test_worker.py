@@ -15,9 +15,9 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from rkllm_mcp.generation import Sampling
-from rkllm_mcp.runtime import frames
-from rkllm_mcp.runtime.abi.common import LoadParameters
+from rkllm_mcp.generation import Sampling, TokenInput
+from rkllm_mcp.runtime import commands, frames
+from rkllm_mcp.runtime.abi.common import InferParameters, LoadParameters
 from rkllm_mcp.runtime.hosting import HostedWorker, open_worker
 from tests.support.emulator import Emulator, prompt_of
 from tests.support.shared import REPOSITORY
@@ -39,6 +39,9 @@ HEAVY = {
 }
 SLOW_RULE = f"rule\nsay {'x' * 400}"
 SLOW = "speed prefill 100000 decode 100\ncontext 4096"
+
+# Fails, and imports what one that succeeds does.
+NO_LOAD = commands.pack_load(commands.LoadCommand("/none.so", "auto", LoadParameters("/m", 1, 1, Sampling())))
 
 # Opens an engine, says that a token came, and waits to be killed.
 PARENT = """
@@ -86,7 +89,12 @@ async def working() -> AsyncGenerator[tuple[HostedWorker, Reports], None]:
 
 def load_of(emulator: Emulator, model: Path) -> bytes:
     load = LoadParameters(str(model), 512, 400, Sampling())
-    return frames.pack_load(frames.LoadCommand(str(emulator.library), "auto", load))
+    return commands.pack_load(commands.LoadCommand(str(emulator.library), "auto", load))
+
+
+def run_of(number: int, limit: int) -> bytes:
+    prompt = TokenInput(prompt_of("hello"))
+    return commands.pack_run(commands.RunCommand(number, prompt, InferParameters(limit)))
 
 
 def status_of(pid: int, name: str) -> int:
@@ -110,7 +118,7 @@ async def test_without_a_model_the_worker_needs_less_than_25_mb() -> None:
     async with working() as (worker, reports):
         # A load that fails has imported everything that one which succeeds needs.
         nowhere = LoadParameters("/none.rkllm", 512, 400, Sampling())
-        worker.send(frames.pack_load(frames.LoadCommand("/none.so", "auto", nowhere)))
+        worker.send(commands.pack_load(commands.LoadCommand("/none.so", "auto", nowhere)))
         failure = frames.unpack_load_failed(await reports.first(frames.LOAD_FAILED))
         assert failure.error == "LibraryNotFoundError"
         assert status_of(worker.pid, "VmRSS") < 25 * 1024
@@ -137,13 +145,17 @@ async def test_modules_in_the_working_directory_cannot_shadow_the_workers(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("PYTHONSTARTUP", str(tmp_path / "json.py"))
     async with working() as (worker, reports):
-        worker.send(frames.pack_load(frames.LoadCommand("/none.so", "auto", LoadParameters("/m", 1, 1, Sampling()))))
+        worker.send(
+            commands.pack_load(commands.LoadCommand("/none.so", "auto", LoadParameters("/m", 1, 1, Sampling())))
+        )
         await reports.first(frames.LOAD_FAILED)
 
 
 async def test_the_worker_has_a_session_of_its_own_and_may_open_many_files() -> None:
     async with working() as (worker, reports):
-        worker.send(frames.pack_load(frames.LoadCommand("/none.so", "auto", LoadParameters("/m", 1, 1, Sampling()))))
+        worker.send(
+            commands.pack_load(commands.LoadCommand("/none.so", "auto", LoadParameters("/m", 1, 1, Sampling())))
+        )
         await reports.first(frames.LOAD_FAILED)
         assert os.getsid(worker.pid) == worker.pid != os.getsid(0)
         soft, hard = open_files_of(worker.pid)
@@ -167,7 +179,7 @@ async def test_a_worker_that_is_stopped_in_the_middle_of_a_run_destroys_the_mode
     async with working() as (worker, reports):
         worker.send(load_of(newest, newest.model(SLOW_RULE, SLOW)))
         await reports.first(frames.LOADED)
-        worker.send(frames.pack_run(1, prompt_of("hello"), 400, None))
+        worker.send(run_of(1, 400))
         await reports.first(frames.TOKEN)
         if ending == "shutdown":
             worker.send(frames.frame(frames.SHUTDOWN))
@@ -181,20 +193,20 @@ async def test_a_worker_that_is_stopped_in_the_middle_of_a_run_destroys_the_mode
 async def test_an_abort_right_behind_its_run_finds_it_and_one_for_another_run_does_not(newest: Emulator) -> None:
     async with working() as (worker, reports):
         worker.send(load_of(newest, newest.model(SLOW_RULE, SLOW)))
-        worker.send(frames.frame(frames.CACHE_SIZE))
+        worker.send(commands.pack_call(commands.CallCommand("kv_cache_size")))
         await reports.first(frames.ANSWER)  # behind the load, so the model is there
-        worker.send(frames.pack_run(1, prompt_of("hello"), 400, None) + frames.pack_abort(1))
+        worker.send(run_of(1, 400) + frames.pack_abort(1))
         ended = frames.unpack_run_ended(await reports.first(frames.RUN_ENDED))
         assert (ended.run, ended.failure) == (1, "")
         reports.received.clear()
-        worker.send(frames.pack_run(2, prompt_of("hello"), 5, None) + frames.pack_abort(1))
+        worker.send(run_of(2, 5) + frames.pack_abort(1))
         ended = frames.unpack_run_ended(await reports.first(frames.RUN_ENDED))
         assert (ended.run, sum(kind == frames.TOKEN for kind, _ in reports.received)) == (2, 5)
 
 
 async def test_a_mistake_of_the_engine_ends_the_worker_with_a_traceback() -> None:
     async with working() as (worker, _):
-        worker.send(frames.frame(frames.CLEAR_CACHE))
+        worker.send(commands.pack_call(commands.CallCommand("clear_kv_cache")))
         with anyio.fail_after(20):
             assert await worker.gone() == 70
         assert worker.log.last()[-1] == "RuntimeError: the engine sent a run before it loaded a model"

@@ -12,12 +12,12 @@ Every function has a status check, ``None`` where its result says nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from ctypes import Array, Structure, Union, c_int32, c_ubyte, c_void_p
+from ctypes import Array, Structure, Union, c_float, c_int32, c_ubyte, c_void_p
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from rkllm_mcp.errors import RkllmMcpError
-from rkllm_mcp.generation import Sampling
+from rkllm_mcp.errors import RkllmMcpError, UnsupportedError
+from rkllm_mcp.generation import ImageInput, ImageTags, Sampling, TextInput
 
 # LLMCallState, since 1.2.0
 RKLLM_RUN_NORMAL = 0
@@ -28,12 +28,16 @@ RKLLM_RUN_ERROR = 3
 # RKLLMInputType and RKLLMInferMode; enums are 4-byte ints
 RKLLM_INPUT_PROMPT = 0
 RKLLM_INPUT_TOKEN = 1
+RKLLM_INPUT_EMBED = 2
+RKLLM_INPUT_MULTIMODAL = 3
 RKLLM_INFER_GENERATE = 0
+RKLLM_INFER_GET_LAST_HIDDEN_LAYER = 1
+RKLLM_INFER_GET_LOGITS = 2
 
-# The runtime's defaults for what this project never changes (SDK guide 1.3.0, tables 3-11 and 3-12)
-MIROSTAT_OFF = 0
-MIROSTAT_TAU = 5.0
-MIROSTAT_ETA = 0.1
+# What the callback returns where its result is acted on (1.2.1 on; DROP since 1.3.0)
+CALLBACK_GO_ON = 0
+CALLBACK_PAUSE = 1
+CALLBACK_DROP_BUFFER = 2
 
 # -1 leaves it to the runtime how many leading cache entries survive a full context, as Rockchip's own demos do.
 N_KEEP_AUTOMATIC = -1
@@ -92,6 +96,11 @@ class LoadParameters:
         base_domain_id: the IOMMU domain to begin with; two models on one board need different ones.
         embed_flash: read the embedding table from storage instead of memory.
         cpu_mask: the CPUs that may be used, bit n for CPU n; None keeps the library's choice.
+        keep_tokens: leading cache entries that survive a full context; -1 leaves it to the runtime.
+        ignore_eos: never end by itself, where the family can (for measurements).
+        image_tags: what stands around images, for the families that are told so when the model is loaded.
+        embedding_table: a file with one row per token id, for a model exported without its own.
+        lacks_tokenizer: the model was exported without one; only token ids and embeddings can be its input.
     """
 
     model_path: str
@@ -102,6 +111,32 @@ class LoadParameters:
     base_domain_id: int = 0
     embed_flash: bool = True
     cpu_mask: int | None = None
+    keep_tokens: int = N_KEEP_AUTOMATIC
+    ignore_eos: bool = False
+    image_tags: ImageTags | None = None
+    embedding_table: str | None = None
+    lacks_tokenizer: bool = False
+
+
+@dataclass(frozen=True)
+class InferParameters:
+    """Every parameter of one run.
+
+    Args:
+        max_new_tokens: the run's limit, tokens, where the family has one per run.
+        sampling: how the next token is chosen, where the family lets a run say; None for the model's own.
+        mode: what is computed, an RKLLMInferMode.
+        lora: the name of the adapter to use.
+        save_prompt_cache: the file to write the evaluated prompt to.
+        keep_history: append to the runs before.
+    """
+
+    max_new_tokens: int
+    sampling: Sampling | None = None
+    mode: int = RKLLM_INFER_GENERATE
+    lora: str | None = None
+    save_prompt_cache: str | None = None
+    keep_history: bool = False
 
 
 class Perf(NamedTuple):
@@ -115,6 +150,7 @@ class Perf(NamedTuple):
 
 
 TokenArray = Array[c_int32]
+FloatArray = Array[c_float]
 
 
 @dataclass(frozen=True)
@@ -132,12 +168,26 @@ class Abi:
         has_kv_cache_size: the size of the KV cache can be asked for.
         has_per_run_sampling: a run may set its own sampling.
         has_per_run_token_limit: a run may set its own limit of new tokens.
-        callback_returns_int: the callback's result is acted on; before, it was void.
+        has_roles: an input says whose turn it is and whether to think.
+        has_image_sizes: an image input may hold several images and says their size.
+        has_function_tools: the runtime's own tool prompt can be set.
+        has_cache_ranges: a part of the KV cache can be cleared while a run is paused.
+        has_ignore_eos: the end token can be ignored.
+        callback_returns_int: the callback's result is acted on, so that it can pause a run; before, it was void.
+        can_drop_buffers: the callback may have the library free the rows it has just read.
+        leaks_images: memory is lost with every image of a run without history (rknn-llm #529).
         new_param: (library defaults, parameters) -> RKLLMParam, every field set that this project relies on.
-        new_callback: a ``callback_type`` instance -> the third argument of rkllm_init.
-        new_input: token ids -> RKLLMInput.
-        new_infer_param: (limit of new tokens, sampling or None) -> RKLLMInferParam.
-        clear_all: the arguments, after the handle, of an rkllm_clear_kv_cache that clears everything.
+        host_callback_types: the C types of what the library may ask of the host, tokenizer and embeddings; None where
+            it asks nothing.
+        new_callback: a ``callback_type`` instance, and one of each host callback where the family has them -> the third
+            argument of rkllm_init.
+        new_input: token ids -> RKLLMInput; like all inputs it does not keep what it points to.
+        new_text_input: text -> RKLLMInput.
+        new_embedding_input: (rows, how many) -> RKLLMInput.
+        new_image_input: (text and counts, rows) -> RKLLMInput.
+        new_infer_param: parameters of a run -> RKLLMInferParam.
+        clear_arguments: (keep the system prompt, range or None for all) -> what rkllm_clear_kv_cache is told after
+            the handle.
         defaults_fit: whether the bytes of rkllm_createDefaultParam look like this family's defaults.
         perf_of: RKLLMResult -> its figures, None when the family has none.
     """
@@ -152,14 +202,46 @@ class Abi:
     has_kv_cache_size: bool
     has_per_run_sampling: bool
     has_per_run_token_limit: bool
+    has_roles: bool
+    has_image_sizes: bool
+    has_function_tools: bool
+    has_cache_ranges: bool
+    has_ignore_eos: bool
     callback_returns_int: bool
+    can_drop_buffers: bool
+    leaks_images: bool
     new_param: Callable[[bytes, LoadParameters], Any]
-    new_callback: Callable[[Any], Any]
+    host_callback_types: tuple[type[Any], type[Any]] | None
+    new_callback: Callable[..., Any]
     new_input: Callable[[TokenArray], Any]
-    new_infer_param: Callable[[int, Sampling | None], Any]
-    clear_all: tuple[Any, ...]
+    new_text_input: Callable[[TextInput], Any]
+    new_embedding_input: Callable[[FloatArray, int], Any]
+    new_image_input: Callable[[ImageInput, FloatArray], Any]
+    new_infer_param: Callable[[InferParameters], Any]
+    clear_arguments: Callable[[bool, tuple[int, int] | None], tuple[Any, ...]]
     defaults_fit: Callable[[bytes], bool]
     perf_of: Callable[[Any], Perf | None]
+
+
+# A capability of some families: what it is called, and the release that brought it
+_FEATURES = {
+    "has_roles": ("roles and no switch for thinking", "1.2.1"),
+    "has_image_sizes": ("inputs of several images", "1.2.1"),
+    "has_function_tools": ("function tools", "1.2.1"),
+    "has_cache_ranges": ("way to clear a part of the KV cache", "1.2.1"),
+    "callback_returns_int": ("way to pause a generation", "1.2.1"),
+}
+
+
+def require(abi: Abi, version: str, capability: str) -> None:
+    """Refuse what a family cannot do.
+
+    Raises:
+        UnsupportedError: with the release that can.
+    """
+    if not getattr(abi, capability):
+        feature, since = _FEATURES[capability]
+        raise UnsupportedError(feature, version, since)
 
 
 def struct(name: str, /, **fields: Any) -> type[Any]:
@@ -193,9 +275,9 @@ def fill_sampling(target: Any, sampling: Sampling) -> Any:
     target.repeat_penalty = sampling.repeat_penalty
     target.frequency_penalty = sampling.frequency_penalty
     target.presence_penalty = sampling.presence_penalty
-    target.mirostat = MIROSTAT_OFF
-    target.mirostat_tau = MIROSTAT_TAU
-    target.mirostat_eta = MIROSTAT_ETA
+    target.mirostat = sampling.mirostat
+    target.mirostat_tau = sampling.mirostat_tau
+    target.mirostat_eta = sampling.mirostat_eta
     return target
 
 

@@ -23,12 +23,15 @@ from ctypes import (
 )
 from typing import Any
 
-from rkllm_mcp.generation import Sampling
+from rkllm_mcp.generation import ImageInput, TextInput
 from rkllm_mcp.runtime.abi.common import (
-    N_KEEP_AUTOMATIC,
-    RKLLM_INFER_GENERATE,
+    RKLLM_INPUT_EMBED,
+    RKLLM_INPUT_MULTIMODAL,
+    RKLLM_INPUT_PROMPT,
     RKLLM_INPUT_TOKEN,
     Abi,
+    FloatArray,
+    InferParameters,
     LLMHandle,
     LoadParameters,
     Perf,
@@ -109,10 +112,7 @@ RKLLMMultiModalVideo = struct(
 )
 
 RKLLMMultiModalInput = struct(
-    "RKLLMMultiModalInput",
-    prompt=c_char_p,
-    image=RKLLMMultiModalImage,
-    video=RKLLMMultiModalVideo,
+    "RKLLMMultiModalInput", prompt=c_char_p, image=RKLLMMultiModalImage, video=RKLLMMultiModalVideo
 )
 
 RKLLMInputValue = union(
@@ -153,10 +153,7 @@ RKLLMInferParam = struct(
 )
 
 RKLLMResultLastHiddenLayer = struct(
-    "RKLLMResultLastHiddenLayer",
-    hidden_states=POINTER(c_float),
-    embd_size=c_int,
-    num_tokens=c_int,
+    "RKLLMResultLastHiddenLayer", hidden_states=POINTER(c_float), embd_size=c_int, num_tokens=c_int
 )
 
 RKLLMResultLogits = struct("RKLLMResultLogits", logits=POINTER(c_float), vocab_size=c_int, num_tokens=c_int)
@@ -246,10 +243,10 @@ def new_param(defaults: bytes, load: LoadParameters) -> Any:
     param.model_path = load.model_path.encode()
     param.max_context_len = load.context_tokens
     param.max_new_tokens = load.max_new_tokens
-    param.n_keep = N_KEEP_AUTOMATIC
+    param.n_keep = load.keep_tokens
     fill_sampling(param, load.sampling)
     param.skip_special_token = load.skip_special_tokens
-    param.ignore_eos_token = False
+    param.ignore_eos_token = load.ignore_eos
     param.is_async = False
     param.extend_param.base_domain_id = load.base_domain_id
     param.extend_param.embed_flash = int(load.embed_flash)
@@ -261,9 +258,10 @@ def new_param(defaults: bytes, load: LoadParameters) -> Any:
     return param
 
 
-def new_callback(result_callback: Any) -> Any:
-    """A pointer to the struct of callbacks; the tokenizer and the embeddings stay the model's own (NULL)."""
-    return pointer(RKLLMCallback(result_callback=result_callback))
+def new_callback(result: Any, tokenize: Any = None, embed: Any = None) -> Any:
+    """A pointer to the struct of callbacks; NULL leaves the tokenizer and the embeddings to the model."""
+    tokenize, embed = tokenize or LLMTokenizerCallback(), embed or LLMGetEmbedCallback()
+    return pointer(RKLLMCallback(result_callback=result, tokenizer_callback=tokenize, embed_callback=embed))
 
 
 def new_input(ids: TokenArray) -> Any:
@@ -276,12 +274,62 @@ def new_input(ids: TokenArray) -> Any:
     return value
 
 
-def new_infer_param(max_new_tokens: int, sampling: Sampling | None) -> Any:
-    """Plain generation that keeps no history: the ids are the whole conversation and the cache matches their prefix."""
-    infer = RKLLMInferParam(mode=RKLLM_INFER_GENERATE, keep_history=0, max_new_tokens=max_new_tokens)
-    if sampling is not None:
-        infer.sampling_params = pointer(fill_sampling(RKLLMSamplingParam(), sampling))
+def new_text_input(text: TextInput) -> Any:
+    """Text, to which the runtime applies its template."""
+    value = RKLLMInput(input_type=RKLLM_INPUT_PROMPT)
+    value.role = text.role.encode()
+    value.enable_thinking = bool(text.thinking)
+    value.prompt_input = text.text.encode()
+    return value
+
+
+def new_embedding_input(rows: FloatArray, tokens: int) -> Any:
+    """Embeddings in place of tokens. ``rows`` must live as long as the run."""
+    value = RKLLMInput(input_type=RKLLM_INPUT_EMBED)
+    value.role = b"user"  # whether NULL is safe here is not documented
+    value.enable_thinking = False
+    value.embed_input.embed = rows
+    value.embed_input.n_tokens = tokens
+    return value
+
+
+def new_image_input(image: ImageInput, rows: FloatArray) -> Any:
+    """Text with images, and what stands around them; no video. ``rows`` must live as long as the run."""
+    value = RKLLMInput(input_type=RKLLM_INPUT_MULTIMODAL)
+    value.role = image.role.encode()
+    value.enable_thinking = bool(image.thinking)
+    value.multimodal_input.prompt = image.text.encode()
+    images = value.multimodal_input.image
+    images.image_embed = rows
+    images.n_image_tokens = image.tokens_per_image
+    images.n_image = image.images
+    if image.tags is not None:
+        images.image_start = image.tags.start.encode()
+        images.image_end = image.tags.end.encode()
+        images.image_content = image.tags.content.encode()
+    images.image_width = image.width
+    images.image_height = image.height
+    return value
+
+
+def new_infer_param(run: InferParameters) -> Any:
+    """One run's parameters."""
+    infer = RKLLMInferParam(mode=run.mode, keep_history=int(run.keep_history), max_new_tokens=run.max_new_tokens)
+    if run.lora is not None:
+        infer.lora_params = pointer(RKLLMLoraParam(lora_adapter_name=run.lora.encode()))
+    if run.save_prompt_cache is not None:
+        cache = RKLLMPromptCacheParam(save_prompt_cache=1, prompt_cache_path=run.save_prompt_cache.encode())
+        infer.prompt_cache_params = pointer(cache)
+    if run.sampling is not None:
+        infer.sampling_params = pointer(fill_sampling(RKLLMSamplingParam(), run.sampling))
     return infer
+
+
+def clear_arguments(keep_system: bool, span: tuple[int, int] | None) -> tuple[Any, ...]:
+    """What rkllm_clear_kv_cache is told after the handle; a range is one start and one end per batch."""
+    if span is None:
+        return (int(keep_system), None, None)
+    return (int(keep_system), (c_int * 1)(span[0]), (c_int * 1)(span[1]))
 
 
 def defaults_fit(raw: bytes) -> bool:
@@ -293,13 +341,8 @@ def defaults_fit(raw: bytes) -> bool:
 def perf_of(result: Any) -> Perf | None:
     """The figures at the end of a run."""
     perf = result.perf
-    return Perf(
-        prefill_ms=perf.prefill_time_ms,
-        prefill_tokens=perf.prefill_tokens,
-        generate_ms=perf.generate_time_ms,
-        generate_tokens=perf.generate_tokens,
-        memory_mb=perf.memory_usage_mb,
-    )
+    prefill, generate = perf.prefill_time_ms, perf.generate_time_ms
+    return Perf(prefill, perf.prefill_tokens, generate, perf.generate_tokens, perf.memory_usage_mb)
 
 
 ABI = Abi(
@@ -331,12 +374,23 @@ ABI = Abi(
     has_kv_cache_size=True,
     has_per_run_sampling=True,
     has_per_run_token_limit=True,
+    has_roles=True,
+    has_image_sizes=True,
+    has_function_tools=True,
+    has_cache_ranges=True,
+    has_ignore_eos=True,
     callback_returns_int=True,
+    can_drop_buffers=True,
+    leaks_images=True,
     new_param=new_param,
+    host_callback_types=(LLMTokenizerCallback, LLMGetEmbedCallback),
     new_callback=new_callback,
     new_input=new_input,
+    new_text_input=new_text_input,
+    new_embedding_input=new_embedding_input,
+    new_image_input=new_image_input,
     new_infer_param=new_infer_param,
-    clear_all=(0, None, None),
+    clear_arguments=clear_arguments,
     defaults_fit=defaults_fit,
     perf_of=perf_of,
 )

@@ -1,0 +1,120 @@
+"""An input becomes the struct that rkllm_run is given, after everything that is known to break it was refused.
+
+Two halves: ``check_input`` runs where the request is made and raises; ``native_input`` runs where the library is.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from ctypes import c_float, c_int32
+from typing import Any, NamedTuple
+
+from rkllm_mcp.errors import InputRefusedError, PromptTooLongError
+from rkllm_mcp.generation import EmbeddingInput, ImageInput, Input, TextInput, TokenInput
+from rkllm_mcp.runtime.abi.common import Abi, require
+
+# What the runtime looks for in the text of an image input (its own message names it)
+IMAGE_MARK = "<image>"
+
+
+class NativeInput(NamedTuple):
+    """An RKLLMInput, and the memory that it points to, which has to live as long as the run."""
+
+    struct: Any
+    memory: Any
+
+
+def as_input(prompt: Input | Sequence[int]) -> Input:
+    """The input that is meant; a plain sequence is one of token ids.
+
+    Raises:
+        InputRefusedError: a token id is no 32-bit integer.
+    """
+    if isinstance(prompt, (TextInput, EmbeddingInput, ImageInput)):
+        return prompt
+    tokens = prompt.tokens if isinstance(prompt, TokenInput) else prompt
+    try:
+        return TokenInput(array("i", tokens))
+    except (OverflowError, TypeError) as error:
+        raise InputRefusedError(f"the prompt is no sequence of token ids: {error}; encode the text first") from None
+
+
+def token_count(prompt: Input) -> int:
+    """How many tokens of the context an input takes, as far as that can be known before the run; 0 for text."""
+    if isinstance(prompt, TokenInput):
+        return len(prompt.tokens)
+    if isinstance(prompt, EmbeddingInput):
+        return prompt.tokens
+    return prompt.images * prompt.tokens_per_image if isinstance(prompt, ImageInput) else 0
+
+
+def check_input(prompt: Input, context_tokens: int) -> None:
+    """Refuse what cannot run, whatever the runtime.
+
+    Raises:
+        InputRefusedError: it is empty, or its parts do not fit each other.
+        PromptTooLongError: it leaves no room for a single token. Some runtimes die of that instead of refusing it.
+    """
+    if isinstance(prompt, TokenInput):
+        _require(bool(prompt.tokens), "the prompt has no tokens")
+    if isinstance(prompt, (TextInput, ImageInput)):
+        _require(bool(prompt.text), "the prompt has no text")
+        require_c_text(prompt.text)
+    if isinstance(prompt, (EmbeddingInput, ImageInput)):
+        _require(prompt.values.typecode == "f", "embeddings have to be float32; use array('f', values)")
+        rows = token_count(prompt)
+        fits = rows > 0 and bool(prompt.values) and len(prompt.values) % rows == 0
+        _require(fits, f"{len(prompt.values)} floats are not {rows} rows of one width; check the counts")
+    if isinstance(prompt, ImageInput):
+        marks = prompt.text.count(IMAGE_MARK)
+        fits = marks == prompt.images
+        _require(fits, f"the text has {marks} {IMAGE_MARK} for {prompt.images} images; write one for each")
+    tokens = token_count(prompt)
+    if tokens >= context_tokens:
+        raise PromptTooLongError(tokens, context_tokens - 1)
+
+
+def require_c_text(*texts: str) -> None:
+    """Refuse text that C cannot be given.
+
+    Raises:
+        InputRefusedError: with what to leave out.
+    """
+    for text in texts:
+        _require("\0" not in text, "the text holds a NUL character, where C would end it; leave it out")
+        # Half of a pair: an undecodable byte of a file or a terminal
+        whole = text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+        _require(whole, "the text holds half a character (a surrogate), which is no UTF-8; leave it out")
+
+
+def check_support(prompt: Input, abi: Abi, version: str) -> None:
+    """Refuse what the runtime at hand has no field for: it would be ignored in silence.
+
+    Raises:
+        UnsupportedError: with the release that has it.
+    """
+    if isinstance(prompt, (TextInput, ImageInput)) and (prompt.role != "user" or prompt.thinking is not None):
+        require(abi, version, "has_roles")
+    if isinstance(prompt, ImageInput) and prompt.images > 1:
+        require(abi, version, "has_image_sizes")
+
+
+def native_input(prompt: Input, abi: Abi) -> NativeInput:
+    """The struct of an input."""
+    if isinstance(prompt, TokenInput):
+        given = prompt.tokens
+        ids = given if isinstance(given, array) else array("i", given)
+        memory = (c_int32 * len(ids)).from_buffer(ids)
+        return NativeInput(abi.new_input(memory), memory)
+    if isinstance(prompt, TextInput):
+        return NativeInput(abi.new_text_input(prompt), None)
+    rows = (c_float * len(prompt.values)).from_buffer(prompt.values)
+    if isinstance(prompt, EmbeddingInput):
+        return NativeInput(abi.new_embedding_input(rows, prompt.tokens), rows)
+    return NativeInput(abi.new_image_input(prompt, rows), rows)
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise InputRefusedError(otherwise)

@@ -1,0 +1,270 @@
+"""Lane: the one way to the NPU. Runs go through it one at a time, calls go between them.
+
+It gives the worker the next run when the last has returned, tells it to stop, waits for that only so long, and hears
+what the worker and the supervisor report. All of it happens in reaction to a frame, a death or a deadline; nothing here
+waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from copy import copy
+
+from rkllm_mcp.errors import GenerationError, InputRefusedError, RkllmMcpError, WorkerDiedError
+from rkllm_mcp.runtime import frames
+from rkllm_mcp.runtime.abi import FAMILIES
+from rkllm_mcp.runtime.abi.common import Abi
+from rkllm_mcp.runtime.cache_state import CacheState
+from rkllm_mcp.runtime.calls import Calls
+from rkllm_mcp.runtime.commands import RunCommand, pack_run
+from rkllm_mcp.runtime.inputs import token_count
+from rkllm_mcp.runtime.requests import fitted
+from rkllm_mcp.runtime.run import Run
+from rkllm_mcp.runtime.settings import EngineSettings
+from rkllm_mcp.runtime.supervision import Supervisor, complaint
+from rkllm_mcp.runtime.waiting import WaitingRuns
+from rkllm_mcp.runtime.watchdog import PrefillPace, Watchdog
+
+
+class Lane:
+    """The lane of one engine.
+
+    Args:
+        settings: what the worker loads, and every limit.
+
+    Attributes:
+        supervisor: keeps the worker.
+        calls: what is asked of the model between runs.
+        cache: what is known of the KV cache.
+    """
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self._settings = settings
+        self.supervisor = Supervisor(
+            settings, on_frames=self._on_frames, on_service=self._on_service, on_loss=self._on_loss
+        )
+        self.calls = Calls()
+        self.cache = CacheState()
+        self._waiting: WaitingRuns[Run] = WaitingRuns()
+        self._deferred: Run | None = None
+        self._current: Run | None = None
+        self._command: RunCommand | None = None
+        self._abort_deadline: asyncio.TimerHandle | None = None
+        self._watchdog = Watchdog(self._on_silence)
+        self._pace = PrefillPace(settings.silence, settings.profile.prefill_s if settings.profile else None)
+        self._is_decoding = False
+        self._is_doomed = False
+        self._cause = ""
+        self._log_mark = 0
+
+    @property
+    def abi(self) -> Abi | None:
+        """The interface in use; None until the model is loaded."""
+        loaded = self.supervisor.loaded
+        return next((abi for abi in FAMILIES if loaded and abi.name == loaded.abi), None)
+
+    def submit(self, run: Run) -> None:
+        """Let a run wait for its turn."""
+        self._waiting.append(run)
+        self._start_next()
+
+    def withdraw(self, run: Run) -> bool:
+        """Nobody wants this run: forget it, or tell it to stop; True when it is under way."""
+        run.leave()
+        if run is self._deferred:
+            self._deferred = None
+            return False
+        if self._waiting.remove(run):
+            return False
+        self._tell_to_stop(run)
+        return True
+
+    def asked(self) -> None:
+        """A call was sent; when nothing else is awaited, its answer is."""
+        if self._current is None:
+            self._expect_answer()
+
+    # Runs
+
+    def _start_next(self) -> None:
+        """Give the worker the next run, if both are there."""
+        worker, loaded, abi = self.supervisor.worker, self.supervisor.loaded, self.abi
+        if worker is None or loaded is None or abi is None or self._is_doomed or self.calls.is_repeating:
+            return
+        while self._current is None and (run := self._next()) is not None:
+            try:
+                command = self._prepared(run, abi, loaded.version)
+                frame = pack_run(command)
+            except GenerationError as error:
+                run.fail(error)
+                continue
+            except (TypeError, ValueError) as error:
+                run.fail(InputRefusedError(f"an option is of a wrong type: {error}; use plain numbers and texts"))
+                continue
+            if self._must_replace_worker(run):
+                self._deferred = run
+                self._kill("a generation was paused and something else was asked")
+                return
+            self._current, self._command = run, command
+            is_cold = self.cache.is_cold or command.clears_before
+            run.start(
+                runtime_limit=None if abi.has_per_run_token_limit else self._settings.max_new_tokens, is_cold=is_cold
+            )
+            self.cache.started()
+            self.supervisor.is_used = True
+            self._log_mark = worker.log.total
+            self._expect_first(run)
+            worker.send(frame)
+
+    def _next(self) -> Run | None:
+        run, self._deferred = self._deferred, None
+        if run is None and len(self._waiting):
+            run = self._waiting.take(self.cache.ids)
+        return run
+
+    def _prepared(self, run: Run, abi: Abi, version: str) -> RunCommand:
+        self.calls.check()
+        if run.options.resume and not self.cache.is_paused:
+            raise InputRefusedError("no generation is paused, so none can be resumed; ask without resume")
+        command = fitted(run.command, abi, version)
+        return command if run.options.resume else self.cache.before(command)
+
+    def _must_replace_worker(self, run: Run) -> bool:
+        """Whether a paused generation would answer in this run's place.
+
+        Whether clearing the KV cache ends a pause is not documented, so only a profile that saw it is believed.
+        """
+        if not self.cache.is_paused or run.options.resume:
+            return False
+        profile = self._settings.profile
+        return profile is None or "clear" not in (profile.facts.get("pause_left_by") or ())
+
+    def _tell_to_stop(self, run: Run) -> None:
+        """Abort the run under way; when it does not return in time, the worker hangs and is killed."""
+        worker = self.supervisor.worker
+        if worker is None:
+            return
+        worker.send(frames.pack_abort(run.number))
+        if self._abort_deadline is None:
+            limit_s = self._settings.decode_abort_timeout_s
+            if not run.has_tokens and not run.silence:
+                limit_s += self._prefill_limit_s(run)
+            cause = f"{run.silence or 'it was told to stop'} and it did not stop within {limit_s:.3g} s"
+            self._abort_deadline = asyncio.get_running_loop().call_later(limit_s, self._kill, cause)
+
+    def _kill(self, cause: str) -> None:
+        if self.supervisor.worker is not None:
+            self._is_doomed, self._cause = True, cause
+            self.supervisor.worker.kill()
+
+    def _forget_current(self) -> Run | None:
+        run, self._current = self._current, None
+        self._is_decoding = False
+        self._watchdog.rest()
+        if self._abort_deadline is not None:
+            self._abort_deadline.cancel()
+            self._abort_deadline = None
+        return run
+
+    # Signs of life
+
+    def _prefill_limit_s(self, run: Run) -> float:
+        # The length of a text is not known here; it has room in the context at most.
+        return self._pace.limit_s(token_count(run.command.prompt) or self._settings.context_tokens)
+
+    def _expect_first(self, run: Run) -> None:
+        limit_s = self._prefill_limit_s(run) + (self._settings.silence.call_s if self.calls else 0.0)
+        self._watchdog.expect("the first token" if run.command.rows is None else "its result", limit_s)
+
+    def _expect_answer(self) -> None:
+        if self.calls:
+            self._watchdog.expect("an answer", self._settings.silence.call_s)
+        else:
+            self._watchdog.rest()
+
+    def _on_silence(self, silence: str) -> None:
+        run = self._current
+        if run is None:
+            self._kill(silence)
+        elif self._abort_deadline is None:
+            run.fall_silent(silence)
+            self._tell_to_stop(run)
+
+    # What the worker says
+
+    def _on_frames(self, received: Iterator[tuple[int, bytes]]) -> None:
+        for kind, body in received:
+            if kind == frames.TOKEN:
+                number, token_id, entered_ns, text = frames.unpack_token(body)
+                if self._current is not None and self._current.number == number:
+                    self._current.take(token_id, entered_ns, text)
+            else:
+                self._on_report(kind, body)
+        run = self._current
+        if run is not None:
+            if self._is_decoding:
+                self._watchdog.heard()
+            elif run.has_tokens:
+                self._is_decoding = True
+                self._watchdog.expect("the next token", self._settings.silence.decode_s)
+            if run.must_stop:
+                self._tell_to_stop(run)
+            run.wake()
+
+    def _on_report(self, kind: int, body: bytes) -> None:
+        if kind == frames.RUN_ENDED:
+            self._on_run_ended(frames.unpack_run_ended(body))
+        elif kind == frames.ROWS:
+            rows = frames.unpack_rows(body)
+            if self._current is not None and self._current.number == rows.run:
+                self._current.rows = rows
+        elif kind == frames.ANSWER:
+            self.calls.answered(frames.unpack_answer(body))
+            if self._current is None:
+                self._expect_answer()
+                self._start_next()
+        else:
+            self.supervisor.on_load_report(kind, body)
+
+    def _on_run_ended(self, ended: frames.RunEnded) -> None:
+        run, command = self._forget_current(), self._command
+        if run is not None and command is not None:
+            run.end(ended, self._explanation() if ended.failure else "")
+            self.cache.after(run, command)
+            if ended.perf is not None:
+                self._pace.measured(ended.perf.prefill_tokens, ended.perf.prefill_ms)
+            if not ended.failure:
+                self.supervisor.is_proven = True
+        self._expect_answer()
+        self._start_next()
+
+    def _explanation(self) -> str:
+        worker = self.supervisor.worker
+        said = complaint(worker.log.since(self._log_mark)) if worker else ""
+        return "; ".join(filter(None, (said, self.supervisor.suspicion())))
+
+    # What the supervisor says
+
+    def _on_service(self) -> None:
+        self._is_doomed, self._cause = False, ""
+        self.cache.renewed()
+        worker = self.supervisor.worker
+        if worker is not None:
+            self.calls.repeat(worker.send)
+        self._expect_answer()
+        self._start_next()
+
+    def _on_loss(self, error: RkllmMcpError) -> None:
+        """What was under way fails; what waits fails only when there will never be another worker."""
+        if isinstance(error, WorkerDiedError):
+            error.cause = self._cause
+        current = self._forget_current()
+        lost = [current] if current is not None else []
+        if not isinstance(error, WorkerDiedError):
+            lost.extend([self._deferred] if self._deferred is not None else [])
+            lost.extend(self._waiting.clear())
+            self._deferred = None
+        for run in lost:
+            run.fail(copy(error))
+        self.calls.fail(error)

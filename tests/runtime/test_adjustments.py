@@ -1,0 +1,223 @@
+"""What is set on a loaded model holds for the runs after it, outlives the worker, or is refused with a reason."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from rkllm_mcp.errors import InputRefusedError, RunRejectedError, UnsupportedError, WorkerDiedError
+from rkllm_mcp.generation import GenerationOptions, Input, RunStats, TextInput, Token, TokenInput
+from rkllm_mcp.runtime.engine import Engine, open_engine
+from tests.support.emulator import IM_END, Emulator, prompt_of
+
+pytestmark = pytest.mark.anyio
+
+HEAD = "speed flat\ncontext 4096\ntemplate chatml"
+RULES = """rule
+lora legal
+say Objection!
+rule
+user die
+say x
+fault crash SIGSEGV after 1
+rule
+prompt get_weather
+say tools
+rule
+prompt ^<<(.*)>>$
+say bare
+rule
+user (.+)
+say $1"""
+TOOL: dict[str, Any] = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}
+
+
+def text(words: str) -> TokenInput:
+    return TokenInput(prompt_of(words))
+
+
+async def answer(engine: Engine, prompt: Input, **options: Any) -> tuple[str, RunStats]:
+    pieces: list[str] = []
+    stops = frozenset({IM_END})
+    with anyio.fail_after(20):
+        async with aclosing(engine.generate(prompt, GenerationOptions(stop_ids=stops, **options))) as run:
+            async for item in run:
+                if isinstance(item, RunStats):
+                    return "".join(pieces).removesuffix("<|im_end|>"), item
+                pieces.append(item.text)
+    raise AssertionError("a generation ended without its figures")
+
+
+async def crash(engine: Engine) -> None:
+    with pytest.raises(WorkerDiedError):
+        await answer(engine, text("die"))
+
+
+def adapter(emulator: Emulator) -> Path:
+    path = emulator.folder / "legal_lora.rkllm"
+    path.write_text("an adapter")
+    return path
+
+
+async def test_a_run_selects_its_adapter_and_a_new_worker_has_it_too(emulator: Emulator) -> None:
+    async with open_engine(emulator.settings(RULES, HEAD)) as engine:
+        await engine.load_lora(adapter(emulator), "legal", scale=0.5)
+        assert engine.adapters == ("legal",)
+        with pytest.raises(InputRefusedError, match="'legal' is loaded already"):
+            await engine.load_lora(adapter(emulator), "legal")
+        for _ in range(2):
+            assert (await answer(engine, text("x"), lora="legal"))[0] == "Objection!"
+            assert (await answer(engine, text("x")))[0] == "x"
+            await crash(engine)
+        assert engine.restarts == 2
+
+
+async def test_a_cache_made_with_one_adapter_is_not_used_with_another(newest: Emulator) -> None:
+    async with open_engine(newest.settings(RULES, HEAD)) as engine:
+        await engine.load_lora(adapter(newest), "legal")
+        cold = [(await answer(engine, text("x"), lora=lora))[1].cold for lora in (None, None, "legal", "legal", None)]
+    assert cold == [True, False, True, False, True]
+
+
+async def test_an_adapter_that_a_new_worker_refuses_is_an_error_of_the_runs_after_it(newest: Emulator) -> None:
+    async with open_engine(newest.settings(RULES, HEAD)) as engine:
+        path = adapter(newest)
+        await engine.load_lora(path, "legal")
+        path.unlink()
+        await crash(engine)
+        with pytest.raises(
+            RunRejectedError, match="after its restart it refused the LoRA adapter legal: rkllm_load_lora"
+        ):
+            await answer(engine, text("x"))
+
+
+async def test_files_that_are_not_there_are_refused_before_the_runtime_sees_them(newest: Emulator) -> None:
+    async with open_engine(newest.settings(RULES, HEAD)) as engine:
+        for setting in (engine.load_lora("none.rkllm", "a"), engine.load_prompt_cache(newest.folder / "none.bin")):
+            with pytest.raises(InputRefusedError, match=r"there is no file .*/none\."):
+                await setting
+
+
+async def test_a_chat_template_replaces_the_models_and_empties_the_cache(emulator: Emulator) -> None:
+    async with open_engine(emulator.settings(RULES, HEAD)) as engine:
+        assert (await answer(engine, TextInput("x")))[0] == "x"
+        await engine.set_chat_template("", "<<", ">>")
+        assert await engine.kv_cache_size() in (None, 0)
+        for _ in range(2):
+            said, stats = await answer(engine, TextInput("x"))
+            assert (said, stats.cold) == ("bare", True)
+            await crash(engine)
+        with pytest.raises(InputRefusedError, match="NUL"):
+            await engine.set_chat_template("", "\0", "")
+
+
+async def test_tools_are_described_to_the_model_where_the_runtime_can(emulator: Emulator) -> None:
+    async with open_engine(emulator.settings(RULES, HEAD)) as engine:
+        if emulator.version == "1.2.0":
+            with pytest.raises(UnsupportedError, match=r"RKLLM 1\.2\.0 has no function tools; it takes 1\.2\.1"):
+                await engine.set_function_tools([TOOL])
+            return
+        with pytest.raises(InputRefusedError, match="no tools to set"):
+            await engine.set_function_tools([])
+        await engine.set_function_tools([TOOL], system="Be brief.")
+        for _ in range(2):
+            assert (await answer(engine, TextInput("x")))[0] == "tools"
+            await crash(engine)
+
+
+async def test_tools_without_a_template_of_the_model_are_refused_by_the_runtime(newest: Emulator) -> None:
+    async with open_engine(newest.settings(RULES)) as engine:
+        with pytest.raises(RunRejectedError, match="rkllm_set_function_tools returned -1"):
+            await engine.set_function_tools([TOOL])
+        assert (await answer(engine, text("x")))[0] == "x"
+
+
+async def test_a_saved_prefix_is_not_prefilled_again_in_another_process(emulator: Emulator) -> None:
+    path = emulator.folder / "prefix.bin"
+    prefix, prompt = prompt_of("x" * 100)[:60], prompt_of("x" * 100)
+    async with open_engine(emulator.settings(RULES, HEAD, max_new_tokens=30)) as engine:
+        with anyio.fail_after(20):
+            stats = await engine.save_prompt_cache(prefix, path)
+    assert (path.is_file(), stats.generated_tokens) == (True, 1)
+    async with open_engine(emulator.settings(RULES, HEAD, max_new_tokens=200)) as engine:
+        with anyio.fail_after(20):
+            await engine.load_prompt_cache(path)
+        said, stats = await answer(engine, TokenInput(prompt), max_new_tokens=200)
+        assert (said, stats.cold) == ("x" * 100, False)
+        if emulator.version != "1.2.0":
+            assert stats.prefilled_tokens == len(prompt) - len(prefix)
+        with anyio.fail_after(20):
+            await engine.load_prompt_cache(path)  # the last one is released first
+            await engine.release_prompt_cache()
+            await engine.release_prompt_cache()
+
+
+async def test_a_file_that_is_no_prompt_cache_is_refused_by_the_runtime(newest: Emulator) -> None:
+    path = newest.folder / "other.bin"
+    path.write_text("something else")
+    async with open_engine(newest.settings(RULES, HEAD)) as engine:
+        with pytest.raises(RunRejectedError, match="rkllm_load_prompt_cache returned -1"):
+            await engine.load_prompt_cache(path)
+        await engine.release_prompt_cache()  # there is none, so nothing is asked
+        assert (await answer(engine, text("x")))[0] == "x"
+
+
+async def test_a_prompt_cache_that_was_not_written_is_an_error(newest: Emulator) -> None:
+    folder = newest.folder / "folder"
+    folder.mkdir()
+    async with open_engine(newest.settings(RULES, HEAD)) as engine:
+        with anyio.fail_after(20), pytest.raises(RunRejectedError, match="it wrote no prompt cache"):
+            await engine.save_prompt_cache(prompt_of("x"), folder)
+
+
+async def test_history_is_kept_on_request_and_forgotten_by_the_next_run_without(emulator: Emulator) -> None:
+    async with open_engine(emulator.settings(RULES, HEAD)) as engine:
+        await answer(engine, text("one"), keep_history=True)
+        await answer(engine, text("two"), keep_history=True)
+        both = await engine.kv_cache_size()
+        _, stats = await answer(engine, text("two"))
+        assert stats.cold
+        if emulator.version != "1.2.0":
+            assert stats.prefilled_tokens == len(prompt_of("two"))
+            assert both == len(prompt_of("one")) + 3 + len(prompt_of("two")) + 4
+
+
+async def test_whoever_leaves_a_call_does_not_undo_it(newest: Emulator) -> None:
+    async with open_engine(newest.settings(RULES, HEAD)) as engine:
+        await engine.ready()
+        with anyio.move_on_after(0):
+            await engine.load_lora(adapter(newest), "legal")
+        await engine.kv_cache_size()  # answered after it
+        assert engine.adapters == ("legal",)
+
+
+async def test_a_stop_string_ends_the_answer_and_the_runtime(emulator: Emulator) -> None:
+    async with open_engine(emulator.settings(RULES, HEAD)) as engine:
+        said, stats = await answer(engine, text("one two three four"), stop_strings=("two", "thr"))
+        after, again = await answer(engine, text("next"))
+    assert (said, stats.finish, stats.stop_string, stats.generated_tokens) == ("one ", "stop", "two", 7)
+    assert (after, again.stop_string) == ("next", None)
+
+
+async def test_text_that_only_began_like_a_stop_string_is_all_there_at_the_end(emulator: Emulator) -> None:
+    options = GenerationOptions(stop_strings=("two", "<|x"))
+    async with open_engine(emulator.settings(RULES, HEAD)) as engine:
+        with anyio.fail_after(20):
+            said = [item async for item in engine.generate(prompt_of("one tw"), options) if isinstance(item, Token)]
+    assert "".join(token.text for token in said) == "one tw<|im_end|>"
+
+
+async def test_a_prompt_cache_that_is_gone_when_the_worker_died_costs_time_and_nothing_else(newest: Emulator) -> None:
+    path = newest.folder / "prefix.bin"
+    async with open_engine(newest.settings(RULES, HEAD)) as engine:
+        with anyio.fail_after(20):
+            await engine.save_prompt_cache(prompt_of("x")[:4], path)
+            await engine.load_prompt_cache(path)
+        path.unlink()
+        await crash(engine)
+        assert (await answer(engine, text("x")))[0] == "x"
+        await engine.release_prompt_cache()  # it stands no more

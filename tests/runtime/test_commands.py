@@ -1,0 +1,85 @@
+"""Commands come out of their frames as they went in."""
+
+from __future__ import annotations
+
+from array import array
+
+import pytest
+
+from rkllm_mcp.generation import EmbeddingInput, ImageInput, ImageTags, Input, Sampling, TextInput, TokenInput
+from rkllm_mcp.runtime.abi.common import RKLLM_INFER_GET_LOGITS, InferParameters, LoadParameters
+from rkllm_mcp.runtime.commands import (
+    CallCommand,
+    LoadCommand,
+    RowsWanted,
+    RunCommand,
+    pack_call,
+    pack_load,
+    pack_run,
+    unpack_call,
+    unpack_load,
+    unpack_run,
+)
+from rkllm_mcp.runtime.frames import FrameReader
+
+VALUES = array("f", [0.5, -0.25, 2.0, 8.0])
+PROMPTS: list[Input] = [
+    TokenInput(array("i", [0, 1, 2**31 - 1])),
+    TextInput("こんにちは", role="tool", thinking=False),
+    EmbeddingInput(VALUES, 2),
+    ImageInput("<image>何?", VALUES, 2, images=1, width=392, height=448, tags=ImageTags("<s>", "</s>", "<p>")),
+    ImageInput("<image><image>", VALUES, 1, images=2, thinking=True),
+]
+
+
+def body_of(frame: bytes) -> bytes:
+    ((_, body),) = FrameReader().feed(frame)
+    return body
+
+
+@pytest.mark.parametrize("tags", [None, ImageTags("<s>", "</s>", "<p>")])
+def test_a_load_carries_every_parameter(tags: ImageTags | None) -> None:
+    parameters = LoadParameters(
+        "/モデル.rkllm", 4096, 512, Sampling(0.7, 1, mirostat=2), cpu_mask=240, keep_tokens=9, image_tags=tags
+    )
+    command = LoadCommand("/usr/lib/librkllmrt.so", "auto", parameters, check_memory=True)
+    assert unpack_load(body_of(pack_load(command))) == command
+
+
+@pytest.mark.parametrize("prompt", PROMPTS, ids=lambda prompt: type(prompt).__name__)
+def test_a_run_carries_its_input(prompt: Input) -> None:
+    command = RunCommand(9, prompt, InferParameters(64))
+    assert unpack_run(body_of(pack_run(command))) == command
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        RunCommand(
+            1,
+            PROMPTS[0],
+            InferParameters(8, Sampling(0.5, 3, 0.25, 1.5, 0.125, -0.5), 0, "legal", "/tmp/前置き", True),
+            pause_after=3,
+        ),
+        RunCommand(
+            2,
+            PROMPTS[0],
+            InferParameters(0, mode=RKLLM_INFER_GET_LOGITS),
+            rows=RowsWanted("all", (3, 7)),
+            clears_before=True,
+            clears_after=True,
+        ),
+    ],
+)
+def test_a_run_carries_its_switches(command: RunCommand) -> None:
+    assert unpack_run(body_of(pack_run(command))) == command
+
+
+def test_a_token_that_is_no_32_bit_number_is_refused() -> None:
+    with pytest.raises(OverflowError):
+        pack_run(RunCommand(1, TokenInput([2**31]), InferParameters(1)))
+
+
+def test_a_call_carries_its_arguments() -> None:
+    command = CallCommand("load_lora", {"path": "/法.rkllm", "name": "legal", "scale": 0.5})
+    assert unpack_call(body_of(pack_call(command))) == command

@@ -1,0 +1,115 @@
+"""A model that cannot fit is refused with both figures before the runtime sees it, and models share a board."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import anyio
+import pytest
+
+from rkllm_mcp.errors import MemoryShortError, ModelLoadError
+from rkllm_mcp.generation import GenerationOptions, Sampling, Token
+from rkllm_mcp.runtime.abi.common import LoadParameters
+from rkllm_mcp.runtime.domains import DOMAIN_BYTES, assign_domains, with_domains
+from rkllm_mcp.runtime.engine import EngineSettings, open_engine
+from rkllm_mcp.runtime.memory import available_bytes, needed_bytes, require_memory
+from tests.support.emulator import IM_END, Emulator, prompt_of
+
+GB = 1_000_000_000
+
+
+def table(folder: Path, available_kb: int) -> Path:
+    path = folder / "meminfo"
+    path.write_text(f"MemTotal:       16000000 kB\nMemFree:  1 kB\nMemAvailable:   {available_kb} kB\nBuffers: 2 kB\n")
+    return path
+
+
+def model(folder: Path, size: int) -> Path:
+    path = folder / "model.rkllm"
+    with path.open("wb") as file:
+        file.truncate(size)
+    return path
+
+
+def test_a_model_takes_its_weights_and_a_cache_that_grows_with_the_context() -> None:
+    assert needed_bytes(2 * GB, 4096) == 2 * GB + 4096 * 28672
+    assert needed_bytes(1000, 4096) == 2000  # no cache is larger than what it caches for
+
+
+def test_available_memory_is_what_the_kernel_says(tmp_path: Path) -> None:
+    assert available_bytes(table(tmp_path, 8_000_000)) == 8_000_000 * 1024
+    (tmp_path / "old").write_text("MemTotal: 1 kB\nMemAvailable: soon\n")
+    assert available_bytes(tmp_path / "old") is None
+    assert available_bytes(tmp_path / "none") is None
+    assert available_bytes()
+
+
+def test_a_model_that_cannot_fit_is_refused_with_both_figures_and_what_to_do(tmp_path: Path) -> None:
+    load = LoadParameters(str(model(tmp_path, 4 * GB)), 16384, 512, Sampling())
+    require_memory(load, table(tmp_path, 5_000_000))
+    with pytest.raises(MemoryShortError) as refusal:
+        require_memory(load, table(tmp_path, 3_000_000))
+    said = str(refusal.value)
+    assert "needs at least 4469 MB with a context of 16384 tokens, and 3072 MB of memory are available" in said
+    assert "check_memory = false" in said
+
+
+def test_a_model_that_is_not_there_and_a_kernel_that_does_not_say_refuse_nothing(tmp_path: Path) -> None:
+    require_memory(LoadParameters(str(tmp_path / "none"), 1, 1, Sampling()), table(tmp_path, 0))
+    require_memory(LoadParameters(str(model(tmp_path, GB)), 1, 1, Sampling()), tmp_path / "none")
+
+
+@pytest.mark.anyio
+async def test_the_check_comes_before_the_runtime_sees_the_model_and_can_be_switched_off(newest: Emulator) -> None:
+    huge = model(newest.folder, 10**13)
+    for check, kind, said in (
+        (True, MemoryShortError, "at least 10000117 MB"),
+        (False, ModelLoadError, "did not load .* rkllm_init returned"),
+    ):
+        async with open_engine(EngineSettings(huge, newest.library, check_memory=check)) as engine:
+            with anyio.fail_after(20), pytest.raises(kind, match=said):
+                await engine.ready()
+            assert engine.restarts == 0
+
+
+@pytest.mark.parametrize(
+    ("sizes", "bases"),
+    [([], []), ([GB], [0]), ([GB, GB, GB], [0, 1, 2]), ([9 * GB, GB, DOMAIN_BYTES, 0, 1], [0, 3, 4, 5, 6])],
+)
+def test_each_model_begins_in_a_domain_that_no_other_fills(sizes: list[int], bases: list[int]) -> None:
+    assert assign_domains(sizes) == bases
+
+
+def test_more_models_than_domains_are_refused() -> None:
+    assert len(assign_domains([GB] * 16)) == 16
+    with pytest.raises(ModelLoadError, match="17 models of 17000 MB need 17 IOMMU domains, and the driver has 16"):
+        assign_domains([GB] * 17)
+
+
+@pytest.mark.anyio
+async def test_several_models_run_side_by_side_each_with_a_worker_and_a_domain_of_its_own(
+    emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RKLLM_EMULATOR_LOG", str(emulator.log))
+    names = ("one", "two", "three")
+    rules = {name: emulator.model(f"rule\nsay {name} speaking", name=f"{name}.rkllm") for name in names}
+    missing = EngineSettings(emulator.folder / "none.rkllm", emulator.library)
+    settings = with_domains([*(EngineSettings(path, emulator.library) for path in rules.values()), missing])
+    said: dict[str, str] = {}
+    async with AsyncExitStack() as stack:
+        engines = [await stack.enter_async_context(open_engine(each)) for each in settings[:3]]
+
+        async def ask(name: str, index: int) -> None:
+            run = engines[index].generate(prompt_of("x"), GenerationOptions(stop_ids=frozenset({IM_END})))
+            said[name] = "".join([item.text async for item in run if isinstance(item, Token)])
+
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                for index, name in enumerate(names):
+                    tasks.start_soon(ask, name, index)
+        assert len({engine.worker_pid for engine in engines}) == 3
+    assert said == {name: f"{name} speaking<|im_end|>" for name in names}
+    params = [call["args"]["param"] for call in emulator.calls() if call["call"] == "rkllm_init"]
+    assert sorted(param["extend_param"]["base_domain_id"] for param in params) == [0, 1, 2]
+    assert settings[3].base_domain_id == 3
