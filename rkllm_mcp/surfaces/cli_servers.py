@@ -1,4 +1,4 @@
-"""``rkllm-mcp servers``: list, test, import, add, remove."""
+"""``rkllm-mcp servers``: list, test, import, add, new, remove."""
 
 from __future__ import annotations
 
@@ -62,6 +62,19 @@ def add(
 
     server = NewServer(name, tuple(command or ()), url, transport, tuple(env or ()), tuple(header or ()))
     raise typer.Exit(action(context.obj, server))
+
+
+@app.command()
+def new(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="The name of the new server.")],
+    folder: Annotated[str | None, typer.Option(metavar="FOLDER", help="Where to write it; ./NAME otherwise.")] = None,
+    is_added: Annotated[bool, typer.Option("--add", metavar="", help="Put it into the configuration as well.")] = False,
+) -> None:
+    """Write a small MCP server to begin with: it runs, and its tests pass."""
+    from rkllm_mcp.surfaces.new_server import create
+
+    raise typer.Exit(create(context.obj, name, folder, is_added=is_added))
 
 
 @app.command()

@@ -1,0 +1,56 @@
+"""``servers new``: what it writes runs, passes its own tests, and answers through the host."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rkllm_mcp.errors import UsageError
+from rkllm_mcp.surfaces.new_server import create
+from rkllm_mcp.surfaces.session import Session
+from tests.support.demo_app import make_demo
+
+
+def test_a_new_server_passes_its_own_tests_and_is_called_through_the_host(tmp_path: Path) -> None:
+    demo = make_demo(tmp_path / "home", ())
+    target = tmp_path / "my notes"
+    made = demo.run("servers", "new", "word-counter", "--folder", str(target), "--add")
+    assert made.returncode == 0, made.stderr
+    assert sorted(path.name for path in target.iterdir()) == [
+        "README.md",
+        "pyproject.toml",
+        "server.py",
+        "test_server.py",
+    ]
+    assert not any("@" in path.read_text("utf-8").replace("@server", "") for path in target.iterdir())
+
+    own = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=target,
+        env=dict(demo.environment),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "4 passed" in own.stdout, own.stdout + own.stderr
+
+    called = demo.run("tools", "call", "count_words", '{"text": "one two three"}')
+    assert (called.returncode, called.stdout.strip()) == (0, "3"), called.stderr
+
+
+@pytest.mark.parametrize("name", ["", "9lives", "a/b", "-x", "ほげ"])
+def test_a_name_that_cannot_be_one_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="letters, digits"):
+        create(Session(quiet=True), name, str(tmp_path / "new"), is_added=False)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "server.py").write_text("mine", encoding="utf-8")
+    with pytest.raises(UsageError, match="not empty"):
+        create(Session(quiet=True), "x", str(tmp_path), is_added=False)
+    assert (tmp_path / "server.py").read_text("utf-8") == "mine"
