@@ -6,23 +6,26 @@ Like ``app`` it knows every layer below and no surface; unlike ``app`` it never 
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from rkllm_mcp.availability import ineffective, refuse_unprotected, unavailable_transport
+from rkllm_mcp.availability import ineffective, unavailable_transport
 from rkllm_mcp.board.doctor import examine, worst
 from rkllm_mcp.board.finding import Finding, LibraryReport, ModelReport, ServerReport, Subjects
 from rkllm_mcp.board.machine import Machine
+from rkllm_mcp.board.rkllm_file import read_rkllm_file
 from rkllm_mcp.config import Config, ServerConfig, StdioServer
 from rkllm_mcp.config.models import ModelFolder, choose_model
 from rkllm_mcp.config.redaction import redacted_arguments, redacted_text
-from rkllm_mcp.errors import ConfigError, RuntimeUnusableError
+from rkllm_mcp.errors import ConfigError, ModelFileError, RuntimeUnusableError
 
 if TYPE_CHECKING:
-    from rkllm_mcp.messages import ToolSpec
+    from rkllm_mcp.equipment import Equipment
     from rkllm_mcp.prompt.conversation import PromptPart
+    from rkllm_mcp.store.memory import Memory
     from rkllm_mcp.tools.toolbox import Toolbox
 
 __all__ = ["Finding", "diagnose", "open_tools", "prompt_parts", "review", "worst"]
@@ -32,50 +35,108 @@ AUTOMATIC = "auto"
 
 
 @asynccontextmanager
-async def open_tools(config: Config, status: Callable[[str], None] | None = None) -> AsyncGenerator[Toolbox, None]:
+async def open_tools(
+    config: Config,
+    status: Callable[[str], None] | None = None,
+    log_in: Callable[[str, str], Awaitable[None]] | None = None,
+) -> AsyncGenerator[Toolbox, None]:
     """Connect the servers that ``config`` names, without a model; on leaving all of them are gone.
 
     Args:
         config: the configuration.
         status: is told, one line each, which server is connected and which is not.
+        log_in: shows somebody the address where to log in to a server, by its name; nobody can be shown when None.
+    """
+    async with open_tools_and_memory(config, status, log_in=log_in) as equipment:
+        yield equipment.toolbox
+
+
+@asynccontextmanager
+async def open_tools_and_memory(
+    config: Config,
+    status: Callable[[str], None] | None = None,
+    *,
+    required: bool = False,
+    log_in: Callable[[str, str], Awaitable[None]] | None = None,
+) -> AsyncGenerator[Equipment, None]:
+    """``open_tools`` with what is remembered about the tools.
+
+    Args:
+        config: the configuration.
+        status: see ``open_tools``.
+        required: not being able to remember is an error.
+        log_in: see ``open_tools``.
 
     Raises:
-        ConfigError: the configuration wants a protection that this version does not have.
+        StoreError: remembering is required and cannot be done.
     """
-    from rkllm_mcp.assembly import server_specs
-    from rkllm_mcp.tools.toolbox import open_toolbox
+    from rkllm_mcp.equipment import open_equipment
 
-    refuse_unprotected(config)
-    limit = config.agent.tool_result_chars
-    async with open_toolbox(server_specs(config), result_chars=limit, on_status=status) as toolbox:
-        yield toolbox
+    async with open_equipment(config, status=status, required=required, log_in=log_in) as equipment:
+        yield equipment
 
 
-def prompt_parts(config: Config, text: str, tools: Sequence[ToolSpec], system: str | None = None) -> list[PromptPart]:
-    """The prompt that ``text`` would get as a first question, part by part.
+@asynccontextmanager
+async def open_remembered(config: Config) -> AsyncGenerator[Memory, None]:
+    """What is remembered between runs; no server is started.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    from rkllm_mcp.store.history import Retention
+    from rkllm_mcp.store.memory import open_memory
+
+    retention = Retention(config.security.history_days, config.security.history_calls)
+    async with open_memory(retention=retention, required=True) as memory:
+        yield memory
+
+
+async def prompt_parts(config: Config, text: str, equipment: Equipment, system: str | None = None) -> list[PromptPart]:
+    """The prompt that ``text`` would get as a first question, part by part; every ``auto_context_tool`` is called.
 
     Raises:
         ModelNotFoundError: there is no such model, or it lacks a file.
     """
+    from rkllm_mcp.agent.asking import Asked
+    from rkllm_mcp.agent.briefing import Assignment
     from rkllm_mcp.agent.instructions import system_text
-    from rkllm_mcp.assembly import chosen_model, model_form
-    from rkllm_mcp.messages import Message
+    from rkllm_mcp.assembly import briefing, chosen_model, model_form
+    from rkllm_mcp.messages import Conversation, Message
     from rkllm_mcp.prompt.conversation import ConversationPrompt
 
-    form = model_form(config, chosen_model(config))
+    model = chosen_model(config)
+    form = model_form(config, model)
     head = system_text(config.agent.system_prompt, config.agent.language) if system is None else system
-    messages = [*([Message("system", head)] if head else []), Message("user", text)]
-    return ConversationPrompt(form.vocabulary, form.template, thinking=form.think).parts(messages, tools)
+    conversation = Conversation(messages=[Message("system", head)] if head else [])
+    prepares = briefing(config, model, form, equipment.toolbox, equipment.memory.calls)
+    brief = await prepares.prepare(conversation, Assignment(Asked(text), equipment.toolbox.tools()))
+    conversation.add(Message("user", text, context=brief.context))
+    prompt = ConversationPrompt(form.vocabulary, form.template, thinking=form.think)
+    return prompt.parts(conversation.messages, brief.offer.listed)
+
+
+def asking_language(config: Config) -> Literal["en", "ja"]:
+    """The language in which a person is asked."""
+    from rkllm_mcp.tools.reasons import language_of
+
+    return language_of(config.agent.language)
 
 
 def review(config: Config) -> list[str]:
-    """One line for every wish of the configuration that this version does not fulfil.
+    """One line for every wish of the configuration that this version, or the configuration itself, does not fulfil."""
+    return [*ineffective(config), *(f"Server '{name}': {refusal}" for name, refusal in _refused(config).items())]
 
-    Raises:
-        ConfigError: it wants a protection that this version does not have.
-    """
-    refuse_unprotected(config)
-    return ineffective(config)
+
+def _refused(config: Config) -> dict[str, str]:
+    """The servers that will not be started, because of ``allowed_commands`` or for want of a sandbox, and why."""
+    from rkllm_mcp.assembly import server_specs
+    from rkllm_mcp.tools.launching import refusal_here
+    from rkllm_mcp.tools.sandbox import unusable
+
+    specs = [spec for spec in server_specs(config) if spec.transport == "stdio"]
+    problem = unusable() if any(spec.sandbox for spec in specs) else ""
+    refusals = {spec.name: refusal_here(spec) or (problem if spec.sandbox else "") for spec in specs}
+    return {name: refusal for name, refusal in refusals.items() if refusal}
 
 
 def diagnose(config: Config, machine: Machine | None = None) -> list[Finding]:
@@ -90,10 +151,8 @@ def diagnose(config: Config, machine: Machine | None = None) -> list[Finding]:
     source = str(config.source) if config.source else "none, the defaults hold; write one with 'rkllm-mcp config init'"
     servers = tuple(_server(server) for server in config.servers) if config.mcp_enabled else None
     findings = examine(machine or Machine(), Subjects(source, library, report, servers))
-    try:
-        return [*findings, *(Finding("configuration", "warn", note) for note in review(config))]
-    except ConfigError as error:
-        return [*findings, Finding("configuration", "fail", str(error))]
+    findings += _profile(config, model)
+    return [*findings, *(Finding("configuration", "warn", note) for note in review(config))]
 
 
 def _model(config: Config) -> tuple[ModelFolder | None, ModelReport]:
@@ -105,13 +164,19 @@ def _model(config: Config) -> tuple[ModelFolder | None, ModelReport]:
         return None, ModelReport("", str(error))
     context_tokens = config.model.context_tokens or model.card.context_tokens
     size = model.file.stat().st_size if model.file.is_file() else 0
-    return model, ModelReport(model.name, file_bytes=size, context_tokens=context_tokens, emulated=model.card.emulated)
+    report = ModelReport(model.name, file_bytes=size, context_tokens=context_tokens, emulated=model.card.emulated)
+    if not model.card.emulated:
+        try:
+            report = replace(report, file=read_rkllm_file(model.file))
+        except ModelFileError as error:
+            report = replace(report, file_problem=error.message, file_remedy=error.remedy)
+    return model, report
 
 
 def _library(config: Config, *, emulated: bool) -> LibraryReport:
     """What is known of the library; nothing of it is executed."""
     from rkllm_mcp.runtime.library import accepted_abi, find_library
-    from rkllm_mcp.runtime.library_file import read_library_file
+    from rkllm_mcp.runtime.library_file import fingerprint, read_library_file
 
     where = config.runtime.library
     if where == EMULATOR or (where == AUTOMATIC and emulated):
@@ -119,11 +184,55 @@ def _library(config: Config, *, emulated: bool) -> LibraryReport:
     try:
         path = find_library(where)
         file = read_library_file(path)
-        abi = accepted_abi(file, config.runtime.abi)
+        mark = fingerprint(path)
     except RuntimeUnusableError as error:
         return LibraryReport(error.message, "fail", error.remedy)
-    found = f"{path}, version {file.version or 'unknown'}, interface {abi.name}"
-    return LibraryReport(found, "ok", emulated=file.is_emulator)
+    report = LibraryReport(
+        f"{path}, version {file.version or 'unknown'}",
+        "ok",
+        emulated=file.is_emulator,
+        version=file.version or "",
+        git_blob=mark.git_blob,
+        official_release=mark.official_release,
+        others=_other_libraries(path),
+    )
+    try:
+        abi = accepted_abi(file, config.runtime.abi)
+    except RuntimeUnusableError as error:
+        return replace(report, found=error.message, status="fail", remedy=error.remedy)
+    return replace(report, found=f"{report.found}, interface {abi.name}")
+
+
+def _profile(config: Config, model: ModelFolder | None) -> list[Finding]:
+    """Whether this runtime was probed with this model; nothing where one of them cannot be used."""
+    from rkllm_mcp.runtime.library import find_library
+    from rkllm_mcp.runtime.profile import kept_profile
+
+    where = config.runtime.library
+    if model is None or where == EMULATOR or (where == AUTOMATIC and model.card.emulated):
+        return []
+    try:
+        find_library(where)
+    except RuntimeUnusableError:
+        return []
+    profile = kept_profile(where, model.file)
+    if profile is None:
+        found = "none; what no document says of this runtime is not known here"
+        return [Finding("runtime profile", "info", found, "Measure it once.", "rkllm-mcp doctor --probe")]
+    return [Finding("runtime profile", "ok", f"measured {profile.measured_at}, {len(profile.facts)} facts")]
+
+
+def _other_libraries(chosen: Path) -> tuple[tuple[str, str], ...]:
+    """Further libraries that ``auto`` could mean, with the release each names; what cannot be read is left out."""
+    from rkllm_mcp.runtime.library import visible_libraries
+    from rkllm_mcp.runtime.library_file import read_library_file
+
+    others: list[tuple[str, str]] = []
+    for path in visible_libraries():
+        if path != chosen:
+            with suppress(RuntimeUnusableError):
+                others.append((str(path), read_library_file(path).version or "unknown"))
+    return tuple(others)
 
 
 def _server(server: ServerConfig) -> ServerReport:

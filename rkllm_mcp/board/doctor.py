@@ -7,12 +7,21 @@ no fault.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from rkllm_mcp.board.finding import Finding, FindingStatus, ModelReport, ServerReport, Subjects
+from rkllm_mcp.board.finding import Finding, FindingStatus, Subjects
 from rkllm_mcp.board.machine import Machine
-from rkllm_mcp.board.npu import check_clock, check_device, check_driver, check_load, check_soc, soc_of
+from rkllm_mcp.board.npu import (
+    check_clock,
+    check_device,
+    check_domains,
+    check_driver,
+    check_load,
+    check_soc,
+    soc_of,
+)
+from rkllm_mcp.board.software import check_library, check_model, check_model_file, check_servers
 from rkllm_mcp.board.system import (
     check_gomp,
     check_governors,
@@ -20,20 +29,11 @@ from rkllm_mcp.board.system import (
     check_memory,
     check_memory_clock,
     check_open_files,
+    check_reserve,
     check_temperature,
 )
 
 _Check = tuple[str, Callable[[], Iterable[Finding]]]
-
-# How to get the programs that servers are usually started with.
-_PROGRAMS = {
-    "npx": "Install Node.js 20 or newer.",
-    "node": "Install Node.js 20 or newer.",
-    "uvx": "Install uv: pip install uv",
-    "uv": "Install uv: pip install uv",
-    "docker": "Install Docker.",
-    "python": 'Write command = "${PYTHON}" for the Python that runs rkllm-mcp.',
-}
 
 
 def examine(machine: Machine, subjects: Subjects) -> list[Finding]:
@@ -45,7 +45,7 @@ def examine(machine: Machine, subjects: Subjects) -> list[Finding]:
     """
     findings: list[Finding] = []
     emulated = subjects.library.emulated
-    for name, check in _npu_checks(machine, on_board=soc_of(machine) is not None):
+    for name, check in _npu_checks(machine, subjects, on_board=soc_of(machine) is not None):
         found = _run(name, check)
         findings += [_excused(finding) for finding in found] if emulated else found
     for name, check in _host_checks(machine, subjects):
@@ -59,11 +59,11 @@ def worst(findings: Iterable[Finding]) -> FindingStatus:
     return "fail" if "fail" in statuses else "warn" if "warn" in statuses else "ok"
 
 
-def _npu_checks(machine: Machine, *, on_board: bool) -> list[_Check]:
+def _npu_checks(machine: Machine, subjects: Subjects, *, on_board: bool) -> list[_Check]:
     """What only a run on the NPU needs; the clocks matter, and can be judged, on a board alone."""
     checks: list[_Check] = [
         ("soc", lambda: check_soc(machine)),
-        ("kernel", lambda: check_kernel(machine)),
+        ("kernel", lambda: check_kernel(machine, on_board=on_board)),
         ("npu driver", lambda: check_driver(machine)),
         ("npu device", lambda: check_device(machine)),
         ("npu load", lambda: check_load(machine)),
@@ -74,6 +74,8 @@ def _npu_checks(machine: Machine, *, on_board: bool) -> list[_Check]:
             ("cpu governor", lambda: check_governors(machine)),
             ("memory clock", lambda: check_memory_clock(machine)),
             ("temperature", lambda: check_temperature(machine)),
+            ("npu memory", lambda: check_domains(machine, subjects.model.file_bytes)),
+            ("cma", lambda: check_reserve(machine)),
         ]
     return [*checks, ("libgomp", lambda: check_gomp(machine)), ("open files", lambda: check_open_files(machine))]
 
@@ -82,9 +84,10 @@ def _host_checks(machine: Machine, subjects: Subjects) -> list[_Check]:
     return [
         ("memory", lambda: check_memory(machine, subjects.model.file_bytes)),
         ("configuration", lambda: [Finding("configuration", "info", subjects.configuration)]),
-        ("runtime library", lambda: _check_library(subjects)),
-        ("model", lambda: _check_model(subjects.model)),
-        ("servers", lambda: _check_servers(subjects.servers)),
+        ("runtime library", lambda: check_library(subjects.library)),
+        ("model", lambda: check_model(subjects.model)),
+        ("model file", lambda: check_model_file(machine, subjects)),
+        ("servers", lambda: check_servers(subjects.servers)),
     ]
 
 
@@ -99,42 +102,4 @@ def _excused(finding: Finding) -> Finding:
     """The same finding where no NPU is needed: told, and no fault."""
     if finding.status not in {"fail", "warn"}:
         return finding
-    return replace(finding, status="info", remedy="Not needed by the emulated runtime.")
-
-
-def _check_library(subjects: Subjects) -> Iterator[Finding]:
-    library = subjects.library
-    yield Finding("runtime library", library.status, library.found, library.remedy)
-
-
-def _check_model(model: ModelReport) -> Iterator[Finding]:
-    if model.problem:
-        yield Finding("model", "fail", model.problem, model.remedy)
-        return
-    kind = "emulated, a script and no real model" if model.emulated else f"{model.file_bytes / 2**30:.2f} GiB"
-    yield Finding("model", "ok", f"{model.name} ({kind}), {model.context_tokens} tokens of context")
-
-
-def _check_servers(servers: tuple[ServerReport, ...] | None) -> Iterator[Finding]:
-    if servers is None:
-        yield Finding("servers", "info", "switched off by MCP_ENABLED=false or --no-mcp")
-        return
-    if not servers:
-        yield Finding("servers", "info", "none configured", "Add one: rkllm-mcp servers add NAME -- COMMAND ARGS")
-    for server in servers:
-        name = f"server {server.name}"
-        if not server.enabled:
-            yield Finding(name, "info", f"switched off: {server.how}")
-        elif server.problem:
-            yield Finding(name, "warn", f"{server.problem}, so the server is skipped", "Set enabled = false.")
-        elif server.command and server.program is None:
-            yield Finding(name, "warn", f"{server.command} is not installed, so the server is skipped", _cure(server))
-        else:
-            yield Finding(name, "ok", server.how)
-
-
-def _cure(server: ServerReport) -> str:
-    """How to get the program that a server needs."""
-    if " " in server.command:
-        return "Write the program alone in 'command' and each of its arguments in 'args'."
-    return _PROGRAMS.get(server.command, f"Install {server.command}, or correct 'command'.")
+    return replace(finding, status="info", remedy="Not needed by the emulated runtime.", command="")

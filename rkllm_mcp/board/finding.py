@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from rkllm_mcp.board.rkllm_file import RkllmFile
+
 # unknown: it could not be looked at, most often for lack of rights; info: neither right nor wrong.
 FindingStatus: TypeAlias = Literal["ok", "warn", "fail", "unknown", "info"]
 
@@ -17,13 +19,15 @@ class Finding:
         name: what, in a word or two: ``npu driver``.
         status: ``fail`` keeps answers from being made, ``warn`` makes them slow or likely to fail.
         found: what is there.
-        remedy: what to do about it; empty when there is nothing to do.
+        remedy: what to do about it, in words; empty when there is nothing to do.
+        command: a line for the shell that does it, or shows more; empty where no line can.
     """
 
     name: str
     status: FindingStatus
     found: str
     remedy: str = ""
+    command: str = ""
 
 
 @dataclass(frozen=True)
@@ -35,12 +39,20 @@ class LibraryReport:
         status: whether it can be used here.
         remedy: what to do when it cannot.
         emulated: it is the emulated runtime, which needs no NPU.
+        version: the release that its marker names; empty without one.
+        git_blob: the id that git gives the file; empty when there is none.
+        official_release: the release whose published library it is, byte for byte; None when it is none of them.
+        others: further libraries of that name that the loader could find, as path and version.
     """
 
     found: str
     status: FindingStatus
     remedy: str = ""
     emulated: bool = False
+    version: str = ""
+    git_blob: str = ""
+    official_release: str | None = None
+    others: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -54,6 +66,9 @@ class ModelReport:
         file_bytes: the size of the .rkllm file.
         context_tokens: its context window.
         emulated: it is a script for the emulated runtime.
+        file: what the .rkllm file says about itself; None when that was not read.
+        file_problem: why the file is not a good one, as a sentence; empty when it is.
+        file_remedy: what to do about that.
     """
 
     name: str
@@ -62,6 +77,9 @@ class ModelReport:
     file_bytes: int = 0
     context_tokens: int = 0
     emulated: bool = False
+    file: RkllmFile | None = None
+    file_problem: str = ""
+    file_remedy: str = ""
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,15 @@ class Machine:
         """The contents as a device tree writes lists: strings that each end in NUL."""
         return tuple(part.strip() for part in (self.text(name) or "").split("\0") if part.strip())
 
+    def group_of(self, name: str) -> str | None:
+        """The name of the group that owns a path; None when the path, or the list of groups, cannot be read."""
+        try:
+            number = str(self.path(name).stat().st_gid)
+        except OSError:
+            return None
+        groups = (line.split(":") for line in (self.text("etc/group") or "").splitlines())
+        return next((group[0] for group in groups if len(group) > 2 and group[2] == number), None)
+
     def glob(self, pattern: str) -> tuple[Path, ...]:
         """The paths that match, sorted; none when a folder cannot be read."""
         try:

@@ -39,6 +39,10 @@ SOCS = {
     "rockchip,rv1126b": Soc("RV1126B", 1, 950_000_000),
 }
 RECOMMENDED_DRIVER = (0, 9, 8)
+# 0.8.2 loads a model and then fails every token's matmul (rknn-llm #413, #449); 0.9.2 ran small models.
+OLDEST_DRIVER = (0, 9, 0)
+# One IOMMU domain; a larger model needs a driver that has several.
+DOMAIN_BYTES = 4 * 2**30
 
 # debugfs wants root and a mounted /sys/kernel/debug; procfs and a module's version are there only in some builds.
 _DRIVER_VERSIONS = ("sys/kernel/debug/rknpu/version", "proc/rknpu/version", "sys/module/rknpu/version")
@@ -49,6 +53,12 @@ _CORE_LOAD = re.compile(r"Core(\d+):\s*(\d*)\s*%")
 _ONE_LOAD = re.compile(r"NPU load:\s*(\d*)\s*%")
 _GOVERNORS_AT_FULL_SPEED = frozenset({"performance", "userspace"})
 _VENDOR_KERNEL = "Use the board maker's image with Rockchip's kernel 5.10 or 6.1, which has the rknpu driver."
+_UPDATE = "The driver is part of the kernel; update it, or take the board maker's newest image."
+_APT = "sudo apt update && sudo apt full-upgrade"
+_FULL_SPEED = "Set it to full speed; that lasts until the next start."
+_READ_VERSION = "sudo cat /sys/kernel/debug/rknpu/version"
+# Owned by nobody's group, a node is opened to one by a rule that lasts.
+_UDEV_RULE = 'SUBSYSTEM=="{subsystem}", KERNEL=="{kernel}", GROUP="render", MODE="0660"'
 
 
 def soc_of(machine: Machine) -> Soc | None:
@@ -78,26 +88,48 @@ def _of(model: str) -> str:
 
 def check_driver(machine: Machine) -> Iterator[Finding]:
     """The kernel's driver for the NPU."""
-    version = next((found for name in _DRIVER_VERSIONS if (found := _VERSION.search(machine.text(name) or ""))), None)
-    rocket = machine.exists("sys/module/rocket") or bool(machine.glob("dev/accel/accel*"))
+    version = driver_version(machine)
     if version is not None:
-        numbers = tuple(int(part) for part in version.groups())
-        found = f"rknpu {version.group(0)}"
-        if numbers >= RECOMMENDED_DRIVER:
+        found = f"rknpu {'.'.join(map(str, version))}"
+        if version >= RECOMMENDED_DRIVER:
             yield Finding("npu driver", "ok", found)
-        else:
+        elif version >= OLDEST_DRIVER:
             yield Finding(
-                "npu driver", "warn", found, "Update the kernel: 0.9.8 or newer is what the runtime is made for."
+                "npu driver", "warn", found, f"0.9.8 or newer is what the runtime is made for. {_UPDATE}", _APT
             )
+        else:
+            found += ", with which models load and every token fails"
+            yield Finding("npu driver", "fail", found, f"0.9.8 or newer is needed. {_UPDATE}", _APT)
     elif npu_node(machine) is not None or machine.exists("sys/module/rknpu"):
-        yield Finding("npu driver", "unknown", "rknpu, version not readable", "Read it with: sudo dmesg | grep rknpu")
-    elif rocket:
+        yield Finding("npu driver", "unknown", "rknpu, version not readable", "Only root can read it.", _READ_VERSION)
+    elif machine.exists("sys/module/rocket") or machine.glob("dev/accel/accel*"):
         found = "rocket, the mainline kernel's driver, which librkllmrt.so cannot use"
-        yield Finding("npu driver", "fail", found, _VENDOR_KERNEL)
+        yield Finding("npu driver", "fail", found, _VENDOR_KERNEL, "uname -r; lsmod | grep -E 'rocket|rknpu'")
     elif machine.is_forbidden("sys/kernel/debug"):
-        yield Finding("npu driver", "fail", "no sign of rknpu", f"{_VENDOR_KERNEL} Look again with sudo.")
+        yield Finding("npu driver", "fail", "no sign of rknpu", f"{_VENDOR_KERNEL} Look again as root.", _READ_VERSION)
     else:
-        yield Finding("npu driver", "fail", "none", _VENDOR_KERNEL)
+        yield Finding("npu driver", "fail", "none", _VENDOR_KERNEL, "sudo dmesg | grep -i rknpu")
+
+
+def driver_version(machine: Machine) -> tuple[int, ...] | None:
+    """The version of the rknpu driver; None where there is none or it may not be read."""
+    found = next((found for name in _DRIVER_VERSIONS if (found := _VERSION.search(machine.text(name) or ""))), None)
+    return tuple(int(part) for part in found.groups()) if found else None
+
+
+def check_domains(machine: Machine, model_bytes: int) -> Iterator[Finding]:
+    """Whether the driver can map a model that is larger than one IOMMU domain."""
+    if model_bytes <= DOMAIN_BYTES:
+        return
+    found = f"the model is larger than one domain of {DOMAIN_BYTES // 2**30} GiB"
+    version = driver_version(machine)
+    if version is None:
+        yield Finding("npu memory", "unknown", f"{found}, and the driver's version is not readable", "", _READ_VERSION)
+    elif version < RECOMMENDED_DRIVER:
+        remedy = f"Take a smaller model, or a driver from 0.9.8 on. {_UPDATE}"
+        yield Finding("npu memory", "warn", f"{found}, which older drivers fail to map", remedy, _APT)
+    else:
+        yield Finding("npu memory", "ok", found)
 
 
 def npu_node(machine: Machine) -> Path | None:
@@ -117,16 +149,41 @@ def check_device(machine: Machine) -> Iterator[Finding]:
         return
     name = machine.name_of(node)
     if not machine.exists(machine.inside(node)):
-        yield Finding("npu device", "fail", f"{name} is not there", "In a container, pass it in: --device " + name)
+        yield Finding("npu device", "fail", f"{name} is not there", "In a container, pass it in.", f"--device {name}")
     elif not machine.can_use(node):
-        remedy = "Join the groups that own it and log in again: sudo usermod -aG render,video $USER"
-        yield Finding("npu device", "fail", f"{name}, which this user may not read and write", remedy)
+        yield _forbidden(machine, "npu device", node)
     else:
         yield Finding("npu device", "ok", name)
-    if node.name == "rknpu" and not machine.glob("dev/dma_heap/*"):
-        yield Finding(
-            "dma heap", "warn", "no /dev/dma_heap", "This kind of driver takes memory from it; " + _VENDOR_KERNEL
-        )
+    if node.name == "rknpu":
+        yield from _check_heap(machine)
+
+
+def _check_heap(machine: Machine) -> Iterator[Finding]:
+    """The memory that the driver's other build takes: a heap, which has rights of its own."""
+    heaps = machine.glob("dev/dma_heap/*")
+    if not heaps:
+        remedy = f"This kind of driver takes memory from it. {_VENDOR_KERNEL}"
+        yield Finding("dma heap", "warn", "no /dev/dma_heap", remedy)
+    elif not any(machine.can_use(heap) for heap in heaps):
+        yield _forbidden(machine, "dma heap", heaps[0])
+    else:
+        yield Finding("dma heap", "ok", ", ".join(machine.name_of(heap) for heap in heaps if machine.can_use(heap)))
+
+
+def _forbidden(machine: Machine, what: str, node: Path) -> Finding:
+    """A node that this user may not use: the group to join, or the rule that gives it one."""
+    found = f"{machine.name_of(node)}, which this user may not read and write"
+    group = machine.group_of(machine.inside(node))
+    if group not in {None, "root"}:
+        return Finding(what, "fail", found, f"Join {group} and log in again.", f"sudo usermod -aG {group} $USER")
+    kernel = node.name.rstrip("0123456789") + "*" if node.name.startswith("renderD") else node.name
+    subsystem = {"renderD*": "drm", "rknpu": "misc"}.get(kernel, "dma_heap")
+    rule = _UDEV_RULE.format(subsystem=subsystem, kernel=kernel)
+    command = (
+        f"echo '{rule}' | sudo tee -a /etc/udev/rules.d/99-rknpu.rules && sudo udevadm control --reload && "
+        "sudo udevadm trigger && sudo usermod -aG render $USER"
+    )
+    return Finding(what, "fail", found, "Give it to the group render, join it and log in again.", command)
 
 
 def check_load(machine: Machine) -> Iterator[Finding]:
@@ -134,7 +191,8 @@ def check_load(machine: Machine) -> Iterator[Finding]:
     text = next((text for name in _LOADS if (text := machine.text(name))), None)
     if text is None:
         if npu_node(machine) is not None:
-            yield Finding("npu load", "unknown", "not readable", "Read it with: sudo cat /sys/kernel/debug/rknpu/load")
+            command = "sudo cat /sys/kernel/debug/rknpu/load"
+            yield Finding("npu load", "unknown", "not readable", "Only root can read it.", command)
         return
     cores = [f"core {core} {percent or 0} %" for core, percent in _CORE_LOAD.findall(text)]
     if not cores:
@@ -145,11 +203,17 @@ def check_load(machine: Machine) -> Iterator[Finding]:
 def check_clock(machine: Machine) -> Iterator[Finding]:
     """The NPU's clock and who sets it."""
     soc = soc_of(machine)
-    for folder in machine.glob("sys/class/devfreq/*npu*"):
+    folders = machine.glob("sys/class/devfreq/*npu*")
+    for folder in folders:
         name = machine.inside(folder)
         hertz = machine.number(f"{name}/cur_freq")
         governor = machine.text(f"{name}/governor")
         found = f"{hertz / 1e6:.0f} MHz, governor {governor}" if hertz is not None else f"governor {governor}"
         slow = governor not in _GOVERNORS_AT_FULL_SPEED or (soc and hertz is not None and hertz < soc.npu_hz)
-        remedy = f"For full speed: echo performance | sudo tee /{name}/governor"
-        yield Finding("npu clock", "warn", found, remedy) if slow else Finding("npu clock", "ok", found)
+        command = f"echo performance | sudo tee /{name}/governor"
+        yield Finding("npu clock", "warn", found, _FULL_SPEED, command) if slow else Finding("npu clock", "ok", found)
+    if not folders and (hertz := machine.number("sys/kernel/debug/rknpu/freq")) is not None:
+        slow = soc is not None and hertz < soc.npu_hz
+        command = f"echo {soc.npu_hz if soc else 0} | sudo tee /sys/kernel/debug/rknpu/freq"
+        found = f"{hertz / 1e6:.0f} MHz"
+        yield Finding("npu clock", "warn", found, _FULL_SPEED, command) if slow else Finding("npu clock", "ok", found)

@@ -18,34 +18,44 @@ OPEN_FILES_WANTED = 16384
 HOT_MILLIDEGREES = 85_000
 # KV cache, runtime and the host beside the weights; a fifth of the weights on the published models of 1 to 4 GB.
 MEMORY_MARGIN = 1.2
+# The kernels of Rockchip's SDK (guide 1.3.0, 2.4: 5.10.209 or 6.1.84).
+VENDOR_KERNELS = ("5.10.", "6.1.")
+# A reserve made larger than the board's image has it broke the NPU's memory domains (rknn-llm #437).
+CMA_BYTES = 2**30
 
 _GOMP = "libgomp.so.1"
 _LIBRARY_FOLDERS = ("lib", "lib64", "usr/lib", "usr/lib64", "usr/local/lib")
 
 
-def check_kernel(machine: Machine) -> Iterator[Finding]:
-    """Which kernel runs."""
+def check_kernel(machine: Machine, *, on_board: bool) -> Iterator[Finding]:
+    """Which kernel runs; the vendor's lines are those that the driver is made for."""
     release = machine.text("proc/sys/kernel/osrelease")
-    if release:
-        yield Finding("kernel", "info", release)
+    if not release:
+        return
+    if release.startswith(VENDOR_KERNELS):
+        yield Finding("kernel", "ok" if on_board else "info", release)
+    else:
+        remedy = "Rockchip recommends 5.10.209 or 6.1.84; others need a driver of their own." if on_board else ""
+        yield Finding("kernel", "info", release, remedy)
 
 
 def check_governors(machine: Machine) -> Iterator[Finding]:
     """Whether the processor's cores run at full speed; tokens are chosen on them."""
-    policies = machine.glob("sys/devices/system/cpu/cpufreq/policy*")
-    found = [
-        f"{policy.name} {machine.text(f'{machine.inside(policy)}/scaling_governor') or 'unknown'}"
-        for policy in policies
-    ]
+    found: list[str] = []
+    is_slow = False
+    for policy in machine.glob("sys/devices/system/cpu/cpufreq/policy*"):
+        governor = machine.text(f"{machine.inside(policy)}/scaling_governor") or "unknown"
+        kilohertz = machine.number(f"{machine.inside(policy)}/scaling_cur_freq")
+        found.append(f"{policy.name} {governor}" + (f" {kilohertz // 1000} MHz" if kilohertz is not None else ""))
+        is_slow = is_slow or governor not in {"performance", "userspace"}
     if not found:
         return
-    slow = [entry for entry in found if entry.split()[-1] not in {"performance", "userspace"}]
-    remedy = (
-        "For full speed: echo performance | sudo tee /sys/devices/system/cpu/cpufreq/policy*/scaling_governor"
-        if slow
-        else ""
-    )
-    yield Finding("cpu governor", "warn" if slow else "ok", ", ".join(found), remedy)
+    command = "echo performance | sudo tee /sys/devices/system/cpu/cpufreq/policy*/scaling_governor"
+    if is_slow:
+        remedy = "Set them to full speed; that lasts until the next start."
+        yield Finding("cpu governor", "warn", ", ".join(found), remedy, command)
+    else:
+        yield Finding("cpu governor", "ok", ", ".join(found))
 
 
 def check_memory_clock(machine: Machine) -> Iterator[Finding]:
@@ -60,8 +70,9 @@ def check_memory_clock(machine: Machine) -> Iterator[Finding]:
     hertz = machine.number("sys/class/devfreq/dmc/cur_freq")
     found = f"{hertz / 1e6:.0f} MHz, governor {governor}" if hertz is not None else f"governor {governor}"
     slow = governor not in {"performance", "userspace"}
-    remedy = "For full speed: echo performance | sudo tee /sys/class/devfreq/dmc/governor" if slow else ""
-    yield Finding("memory clock", "warn" if slow else "ok", found, remedy)
+    command = "echo performance | sudo tee /sys/class/devfreq/dmc/governor"
+    remedy = "Set it to full speed; that lasts until the next start."
+    yield Finding("memory clock", "warn", found, remedy, command) if slow else Finding("memory clock", "ok", found)
 
 
 def check_temperature(machine: Machine) -> Iterator[Finding]:
@@ -76,7 +87,8 @@ def check_temperature(machine: Machine) -> Iterator[Finding]:
     millidegrees, name = max(zones)
     found = f"{millidegrees / 1000:.0f} °C ({name})"
     if millidegrees >= HOT_MILLIDEGREES:
-        yield Finding("temperature", "warn", found, "The chip slows down when it is hot; cool it.")
+        command = "watch cat /sys/class/thermal/thermal_zone*/temp"
+        yield Finding("temperature", "warn", found, "The chip slows down when it is hot; cool it.", command)
     else:
         yield Finding("temperature", "ok", found)
 
@@ -93,8 +105,9 @@ def check_open_files(machine: Machine) -> Iterator[Finding]:
     if hard == "unlimited" or int(hard) >= OPEN_FILES_WANTED:
         yield Finding("open files", "ok", found)
     else:
-        remedy = "Raise it: 'LimitNOFILE=102400' in the service, or nofile in /etc/security/limits.conf."
-        yield Finding("open files", "warn", found, remedy)
+        remedy = "Raise it and log in again; a service has LimitNOFILE=102400 in its unit."
+        command = "echo '* hard nofile 102400' | sudo tee -a /etc/security/limits.conf"
+        yield Finding("open files", "warn", found, remedy, command)
 
 
 def check_memory(machine: Machine, model_bytes: int) -> Iterator[Finding]:
@@ -108,12 +121,23 @@ def check_memory(machine: Machine, model_bytes: int) -> Iterator[Finding]:
         yield Finding("memory", "info", found)
         return
     found = f"{found}, the model is {gib(model_bytes)}"
+    total = memory_bytes(machine, "MemTotal") or available
     if available >= model_bytes * MEMORY_MARGIN:
         yield Finding("memory", "ok", found)
-    elif available >= model_bytes:
-        yield Finding("memory", "warn", found, "It is tight; end other programs.")
+    elif total < model_bytes * MEMORY_MARGIN:
+        remedy = f"This machine has {gib(total)} in all; take a smaller model."
+        yield Finding("memory", "fail", found, remedy, "rkllm-mcp models list")
     else:
-        yield Finding("memory", "fail", found, "End other programs, or take a smaller model.")
+        status = "warn" if available >= model_bytes else "fail"
+        yield Finding("memory", status, found, "End the programs that need most.", "ps -eo rss,comm --sort=-rss | head")
+
+
+def check_reserve(machine: Machine) -> Iterator[Finding]:
+    """Memory that is set aside for devices; only an unusual size is told."""
+    reserve = memory_bytes(machine, "CmaTotal")
+    if reserve is not None and reserve > CMA_BYTES:
+        remedy = "So large a reserve has broken the loading of models; take cma= out of the kernel's command line."
+        yield Finding("cma", "warn", f"{gib(reserve)} reserved", remedy, "cat /proc/cmdline")
 
 
 def memory_bytes(machine: Machine, field: str) -> int | None:
@@ -131,7 +155,7 @@ def check_gomp(machine: Machine) -> Iterator[Finding]:
     if places:
         yield Finding("libgomp", "ok", machine.name_of(places[0]))
     else:
-        yield Finding("libgomp", "fail", f"no {_GOMP}", "Install it: sudo apt install libgomp1")
+        yield Finding("libgomp", "fail", f"no {_GOMP}", "Install it.", "sudo apt install libgomp1")
 
 
 def gib(count: int) -> str:

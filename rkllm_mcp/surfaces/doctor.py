@@ -6,13 +6,18 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from rkllm_mcp.errors import RuntimeUnusableError
 from rkllm_mcp.surfaces.session import EXIT_DONE, EXIT_UNUSABLE, Session
 from rkllm_mcp.surfaces.terminal import DIM, RED, YELLOW, printable, wants_color
 
 if TYPE_CHECKING:
+    from rkllm_mcp.config import Config
     from rkllm_mcp.inspection import Finding
+
+# The number of the shape that ``--json`` prints; fields may be added to it, and none leaves or changes its meaning.
+JSON_FORMAT = 1
 
 # status -> the mark, and its colour.
 _MARKS: Mapping[str, tuple[str, str]] = {
@@ -24,14 +29,26 @@ _MARKS: Mapping[str, tuple[str, str]] = {
 }
 
 
-def examine(session: Session, *, as_json: bool) -> int:
-    """Print what was found; the exit code is 3 when something keeps answers from being made."""
+def examine(session: Session, *, as_json: bool, probe: bool = False) -> int:
+    """Print what was found; the exit code is 3 when something keeps answers from being made.
+
+    Args:
+        session: the global options.
+        as_json: print one JSON object.
+        probe: run the model through experiments, too, and keep what they settle.
+    """
     from rkllm_mcp.inspection import diagnose, worst
 
-    findings = diagnose(session.config())
+    config = session.config()
+    findings = diagnose(config)
+    profile: dict[str, Any] | None = None
+    if probe:
+        found, profile = _probed(session, config)
+        findings = [finding for finding in findings if finding.name != "runtime profile"] + found
     status = worst(findings)
     if as_json:
-        result = {"status": status, "findings": [asdict(finding) for finding in findings]}
+        result: dict[str, Any] = {"format": JSON_FORMAT, "status": status}
+        result |= {"findings": [asdict(finding) for finding in findings], "profile": profile}
         sys.stdout.write(f"{json.dumps(result, ensure_ascii=False, indent=2)}\n")
     else:
         sys.stdout.write(report(findings, color=wants_color(sys.stdout)))
@@ -39,8 +56,21 @@ def examine(session: Session, *, as_json: bool) -> int:
     return EXIT_UNUSABLE if status == "fail" else EXIT_DONE
 
 
+def _probed(session: Session, config: Config) -> tuple[list[Finding], dict[str, Any] | None]:
+    """The probe's findings and its profile; a runtime that cannot be probed is a finding, too."""
+    from rkllm_mcp.inspection import Finding
+    from rkllm_mcp.measurement.probing import probe_runtime, profile_findings
+
+    try:
+        profile, path = probe_runtime(config, lambda name: session.status(f"[probe: {name}]"))
+    except RuntimeUnusableError as error:
+        return [Finding("runtime profile", "fail", error.message, error.remedy)], None
+    kept = Finding("runtime profile", "ok", f"kept in {path}")
+    return [*profile_findings(profile), kept], asdict(profile)
+
+
 def report(findings: Sequence[Finding], *, color: bool) -> str:
-    """The findings as lines: a mark, a name, what was found; what to do about it below."""
+    """The findings as lines: a mark, a name, what was found; what to do about it, and the command for it, below."""
     width = max((len(finding.name) for finding in findings), default=0)
     lines: list[str] = []
     for finding in findings:
@@ -49,6 +79,8 @@ def report(findings: Sequence[Finding], *, color: bool) -> str:
         lines.append(f"{shown} {finding.name:<{width}}  {printable(finding.found)}")
         if finding.remedy:
             lines.append(f"  {'':<{width}}  {printable(finding.remedy)}")
+        if finding.command:
+            lines.append(f"  {'':<{width}}  $ {printable(finding.command)}")
     counts = {status: sum(finding.status == status for finding in findings) for status in ("fail", "warn")}
     if counts["fail"]:
         lines.append(f"{_times(counts['fail'], 'thing keeps', 'things keep')} the assistant from answering here.")

@@ -1,16 +1,22 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rkllm_mcp.board.doctor import examine, worst
 from rkllm_mcp.board.finding import Finding, LibraryReport, ModelReport, ServerReport, Subjects
 from rkllm_mcp.board.machine import Machine
-from tests.board.trees import LAPTOP, RK3588, plant
+from rkllm_mcp.board.rkllm_file import RkllmFile
+from tests.board.trees import LAPTOP, MAINLINE_ROCK_5B, ORANGE_PI_5, RK3562, RK3576, RK3588, ROCK_5B_OLD, plant
 
 VENDOR_KERNEL = "Use the board maker's image with Rockchip's kernel 5.10 or 6.1, which has the rknpu driver."
+UPDATE = "The driver is part of the kernel; update it, or take the board maker's newest image."
+UPGRADE = "sudo apt update && sudo apt full-upgrade"
 REAL = Subjects(
     "/home/u/mcp_config.toml",
     LibraryReport("/usr/lib/librkllmrt.so, version 1.2.3, interface 1.2.3", "ok"),
@@ -35,7 +41,7 @@ def test_a_board_in_order_is_all_right(tmp_path: Path) -> None:
     found = found_on(tmp_path, RK3588)
     assert [(f.name, f.status, f.found) for f in found.values()] == [
         ("soc", "ok", "RK3588, 3 NPU cores (Radxa ROCK 5B)"),
-        ("kernel", "info", "6.1.84-rockchip"),
+        ("kernel", "ok", "6.1.84-rockchip"),
         ("npu driver", "ok", "rknpu 0.9.8"),
         ("npu device", "ok", "/dev/dri/renderD129"),
         ("npu load", "info", "core 0 12 %, core 1 0 %, core 2 0 %"),
@@ -80,12 +86,19 @@ def test_on_a_laptop_the_emulated_npu_works_and_a_real_one_is_missing(tmp_path: 
                 "npu driver",
                 "warn",
                 "rknpu 0.9.6",
-                "Update the kernel: 0.9.8 or newer is what the runtime is made for.",
+                f"0.9.8 or newer is what the runtime is made for. {UPDATE}",
+                UPGRADE,
             ),
         ),
         (
             {"sys/kernel/debug/rknpu/version": None},
-            Finding("npu driver", "unknown", "rknpu, version not readable", "Read it with: sudo dmesg | grep rknpu"),
+            Finding(
+                "npu driver",
+                "unknown",
+                "rknpu, version not readable",
+                "Only root can read it.",
+                "sudo cat /sys/kernel/debug/rknpu/version",
+            ),
         ),
         (
             {
@@ -98,6 +111,7 @@ def test_on_a_laptop_the_emulated_npu_works_and_a_real_one_is_missing(tmp_path: 
                 "fail",
                 "rocket, the mainline kernel's driver, which librkllmrt.so cannot use",
                 VENDOR_KERNEL,
+                "uname -r; lsmod | grep -E 'rocket|rknpu'",
             ),
         ),
         (
@@ -106,7 +120,8 @@ def test_on_a_laptop_the_emulated_npu_works_and_a_real_one_is_missing(tmp_path: 
                 "npu device",
                 "fail",
                 "/dev/dri/renderD129 is not there",
-                "In a container, pass it in: --device /dev/dri/renderD129",
+                "In a container, pass it in.",
+                "--device /dev/dri/renderD129",
             ),
         ),
         (
@@ -116,7 +131,7 @@ def test_on_a_laptop_the_emulated_npu_works_and_a_real_one_is_missing(tmp_path: 
         (
             {"sys/class/drm/renderD129/device/uevent": None, "dev/rknpu": ""},
             Finding(
-                "dma heap", "warn", "no /dev/dma_heap", f"This kind of driver takes memory from it; {VENDOR_KERNEL}"
+                "dma heap", "warn", "no /dev/dma_heap", f"This kind of driver takes memory from it. {VENDOR_KERNEL}"
             ),
         ),
         (
@@ -129,7 +144,8 @@ def test_on_a_laptop_the_emulated_npu_works_and_a_real_one_is_missing(tmp_path: 
                 "npu clock",
                 "warn",
                 "1000 MHz, governor rknpu_ondemand",
-                "For full speed: echo performance | sudo tee /sys/class/devfreq/fdab0000.npu/governor",
+                "Set it to full speed; that lasts until the next start.",
+                "echo performance | sudo tee /sys/class/devfreq/fdab0000.npu/governor",
             ),
         ),
         (
@@ -144,7 +160,13 @@ def test_on_a_laptop_the_emulated_npu_works_and_a_real_one_is_missing(tmp_path: 
         ),
         (
             {"sys/class/thermal/thermal_zone1/temp": "91000\n"},
-            Finding("temperature", "warn", "91 °C (npu-thermal)", "The chip slows down when it is hot; cool it."),
+            Finding(
+                "temperature",
+                "warn",
+                "91 °C (npu-thermal)",
+                "The chip slows down when it is hot; cool it.",
+                "watch cat /sys/class/thermal/thermal_zone*/temp",
+            ),
         ),
         (
             {"proc/self/limits": "Max open files            1024                 4096                 files\n"},
@@ -152,21 +174,33 @@ def test_on_a_laptop_the_emulated_npu_works_and_a_real_one_is_missing(tmp_path: 
                 "open files",
                 "warn",
                 "at most 1024, up to 4096 on request",
-                "Raise it: 'LimitNOFILE=102400' in the service, or nofile in /etc/security/limits.conf.",
+                "Raise it and log in again; a service has LimitNOFILE=102400 in its unit.",
+                "echo '* hard nofile 102400' | sudo tee -a /etc/security/limits.conf",
             ),
         ),
         (
-            {"proc/meminfo": "MemAvailable:    1048576 kB\n"},
+            {"proc/meminfo": "MemTotal:    4194304 kB\nMemAvailable:    1048576 kB\n"},
             Finding(
                 "memory",
                 "fail",
                 "1.0 GiB available, the model is 2.0 GiB",
-                "End other programs, or take a smaller model.",
+                "End the programs that need most.",
+                "ps -eo rss,comm --sort=-rss | head",
+            ),
+        ),
+        (
+            {"proc/meminfo": "MemTotal:    2097152 kB\nMemAvailable:    1048576 kB\n"},
+            Finding(
+                "memory",
+                "fail",
+                "1.0 GiB available, the model is 2.0 GiB",
+                "This machine has 2.0 GiB in all; take a smaller model.",
+                "rkllm-mcp models list",
             ),
         ),
         (
             {"usr/lib/aarch64-linux-gnu/libgomp.so.1": None},
-            Finding("libgomp", "fail", "no libgomp.so.1", "Install it: sudo apt install libgomp1"),
+            Finding("libgomp", "fail", "no libgomp.so.1", "Install it.", "sudo apt install libgomp1"),
         ),
     ],
 )
@@ -176,13 +210,206 @@ def test_what_is_wrong_with_a_board_is_found(
     assert found_on(tmp_path, {**RK3588, **changes})[expected.name] == expected
 
 
-def test_a_device_that_may_not_be_used_says_how_to_get_the_right(tmp_path: Path) -> None:
-    assert found_on(tmp_path, RK3588, usable=False)["npu device"] == Finding(
-        "npu device",
-        "fail",
-        "/dev/dri/renderD129, which this user may not read and write",
-        "Join the groups that own it and log in again: sudo usermod -aG render,video $USER",
+def test_a_device_that_may_not_be_used_names_the_group_that_owns_it(tmp_path: Path) -> None:
+    owned = {**RK3588, "etc/group": f"npu-users:x:{os.getgid()}:ada\n"}
+    found = "/dev/dri/renderD129, which this user may not read and write"
+    assert found_on(tmp_path, owned, usable=False)["npu device"] == Finding(
+        "npu device", "fail", found, "Join npu-users and log in again.", "sudo usermod -aG npu-users $USER"
     )
+
+
+@pytest.mark.parametrize(
+    ("tree", "names", "rule"),
+    [
+        (RK3588, ["npu device"], 'SUBSYSTEM=="drm", KERNEL=="renderD*", GROUP="render", MODE="0660"'),
+        (RK3562, ["npu device"], 'SUBSYSTEM=="misc", KERNEL=="rknpu", GROUP="render", MODE="0660"'),
+        (RK3562, ["dma heap"], 'SUBSYSTEM=="dma_heap", KERNEL=="system", GROUP="render", MODE="0660"'),
+    ],
+)
+def test_a_device_of_nobodys_group_is_given_to_one_for_good(
+    tmp_path: Path, tree: Mapping[str, str], names: list[str], rule: str
+) -> None:
+    found = found_on(tmp_path, {**tree, "etc/group": f"root:x:{os.getgid()}:\n"}, usable=False)
+    for name in names:
+        assert (found[name].status, found[name].remedy) == (
+            "fail",
+            "Give it to the group render, join it and log in again.",
+        )
+        assert f"echo '{rule}' | sudo tee -a /etc/udev/rules.d/99-rknpu.rules" in found[name].command
+
+
+def verdicts(found: Mapping[str, Finding]) -> dict[str, str]:
+    """What is not right, by name."""
+    return {name: finding.status for name, finding in found.items() if finding.status in {"warn", "fail", "unknown"}}
+
+
+@pytest.mark.parametrize(
+    ("tree", "platform", "expected"),
+    [
+        (ORANGE_PI_5, "RK3588", {"npu clock": "warn", "cpu governor": "warn", "memory clock": "warn"}),
+        (ROCK_5B_OLD, "RK3588", {"npu driver": "fail", "npu load": "unknown", "memory clock": "warn"}),
+        (
+            MAINLINE_ROCK_5B,
+            "RK3588",
+            {"npu driver": "fail", "npu device": "fail", "cpu governor": "warn", "memory clock": "warn"},
+        ),
+        (RK3576, "RK3576", {}),
+        (RK3562, "RK3562", {"npu driver": "warn", "npu clock": "warn", "cma": "warn", "memory": "fail"}),
+        (LAPTOP, "RK3588", {"soc": "fail", "npu driver": "fail", "npu device": "fail"}),
+    ],
+    ids=["Orange Pi 5", "Rock 5B, driver 0.8.2", "Rock 5B, mainline", "RK3576", "RK3562", "a PC"],
+)
+def test_a_recorded_machine_is_judged_as_it_is(
+    tmp_path: Path, tree: Mapping[str, str], platform: str, expected: Mapping[str, str]
+) -> None:
+    file = RkllmFile(Path("m.rkllm"), 2 * 2**30, platform, toolkit="1.2.3", context_tokens=4096)
+    subjects = replace(REAL, model=replace(REAL.model, file=file))
+    assert verdicts(found_on(tmp_path, tree, subjects)) == expected
+
+
+def test_clocks_below_the_fastest_are_told_with_what_they_are(tmp_path: Path) -> None:
+    found = found_on(tmp_path, ORANGE_PI_5)
+    assert found["npu clock"].found == "300 MHz, governor rknpu_ondemand"
+    assert found["cpu governor"].found == (
+        "policy0 ondemand 408 MHz, policy4 ondemand 408 MHz, policy6 ondemand 2400 MHz"
+    )
+    assert found_on(tmp_path / "other", RK3562)["npu clock"] == Finding(
+        "npu clock",
+        "warn",
+        "600 MHz",
+        "Set it to full speed; that lasts until the next start.",
+        "echo 1000000000 | sudo tee /sys/kernel/debug/rknpu/freq",
+    )
+
+
+def test_a_driver_with_which_every_token_fails_is_no_mere_warning(tmp_path: Path) -> None:
+    assert found_on(tmp_path, ROCK_5B_OLD)["npu driver"] == Finding(
+        "npu driver",
+        "fail",
+        "rknpu 0.8.2, with which models load and every token fails",
+        f"0.9.8 or newer is needed. {UPDATE}",
+        UPGRADE,
+    )
+
+
+@pytest.mark.parametrize(
+    ("driver", "status", "found"),
+    [
+        ("RKNPU driver: v0.9.8\n", "ok", "the model is larger than one domain of 4 GiB"),
+        (
+            "RKNPU driver: v0.9.2\n",
+            "warn",
+            "the model is larger than one domain of 4 GiB, which older drivers fail to map",
+        ),
+        (None, "unknown", "the model is larger than one domain of 4 GiB, and the driver's version is not readable"),
+    ],
+)
+def test_a_model_larger_than_a_domain_needs_a_driver_that_has_several(
+    tmp_path: Path, driver: str | None, status: str, found: str
+) -> None:
+    tree = {**RK3588, "sys/kernel/debug/rknpu/version": driver}
+    large = replace(REAL, model=replace(REAL.model, file_bytes=5 * 2**30))
+    finding = found_on(tmp_path, tree, large)["npu memory"]
+    assert (finding.status, finding.found) == (status, found)
+
+
+FILE = RkllmFile(
+    Path("m.rkllm"), 2 * 2**30, "RK3588", npu_cores=3, toolkit="1.2.3", context_tokens=4096, architecture="qwen2"
+)
+SAID = "RK3588, toolkit 1.2.3, 3 NPU cores, context up to 4096, qwen2"
+
+
+@pytest.mark.parametrize(
+    ("changes", "runtime", "context_tokens", "expected"),
+    [
+        ({}, "1.2.3", 4096, Finding("model file", "ok", SAID)),
+        ({"platform": None, "toolkit": None}, "1.2.0", 4096, None),
+        (
+            {"platform": "RK3576"},
+            "1.2.3",
+            4096,
+            Finding(
+                "model file",
+                "fail",
+                SAID.replace("RK3588", "RK3576") + "; this board is an RK3588",
+                "Take a file made for this board: rkllm-mcp models list shows them.",
+                "rkllm-mcp models list",
+            ),
+        ),
+        (
+            {},
+            "1.2.0",
+            4096,
+            Finding(
+                "model file",
+                "fail",
+                f"{SAID}; the runtime is 1.2.0",
+                "The runtime refuses models of a newer toolkit; install RKLLM 1.2.3 or newer.",
+            ),
+        ),
+        (
+            {},
+            "1.3.0",
+            8192,
+            Finding(
+                "model file",
+                "fail",
+                f"{SAID}; 8192 are asked for",
+                "Set context_tokens under [model] to 4096 or less.",
+            ),
+        ),
+    ],
+)
+def test_a_model_file_is_held_against_board_runtime_and_configuration(
+    tmp_path: Path, changes: Mapping[str, Any], runtime: str, context_tokens: int, expected: Finding | None
+) -> None:
+    model = replace(REAL.model, file=replace(FILE, **changes), context_tokens=context_tokens)
+    found = found_on(tmp_path, RK3588, replace(REAL, library=replace(REAL.library, version=runtime), model=model))
+    if expected is None:
+        assert (found["model file"].status, found["model file"].found[:35]) == (
+            "ok",
+            "platform not said, toolkit not said",
+        )
+    else:
+        assert found["model file"] == expected
+    assert ("model end" in found) == (runtime == "1.3.0")
+
+
+def test_a_file_that_is_no_model_is_told_and_not_fatal(tmp_path: Path) -> None:
+    model = replace(REAL.model, file_problem="m.rkllm is a ZIP archive.", file_remedy="Unpack it.")
+    found = found_on(tmp_path, RK3588, replace(REAL, model=model))
+    assert found["model file"] == Finding("model file", "warn", "m.rkllm is a ZIP archive.", "Unpack it.")
+
+
+@pytest.mark.parametrize(
+    ("version", "official", "status", "beginning"),
+    [
+        ("1.2.3", "1.2.3", "ok", "the published 1.2.3, byte for byte (git blob 0084abc34ab4…)"),
+        ("1.3.1", None, "info", "git blob 0084abc34ab4… is none of the published libraries"),
+        ("1.3.0", "1.2.3", "warn", "git blob 0084abc34ab4… is the published 1.2.3, and its own text says 1.3.0"),
+    ],
+)
+def test_a_runtime_is_recognised_by_its_bytes(
+    tmp_path: Path, version: str, official: str | None, status: str, beginning: str
+) -> None:
+    blob = "0084abc34ab43359cfa9fd5d4c92ece34127dbd0"
+    library = replace(REAL.library, version=version, git_blob=blob, official_release=official)
+    finding = found_on(tmp_path, RK3588, replace(REAL, library=library))["runtime release"]
+    assert (finding.status, finding.found[: len(beginning)]) == (status, beginning)
+
+
+def test_another_release_in_the_loaders_way_is_told(tmp_path: Path) -> None:
+    others = (("/usr/lib/librkllmrt.so", "1.1.4"), ("/opt/librkllmrt.so", "1.2.3"))
+    library = replace(REAL.library, version="1.2.3", others=others)
+    assert found_on(tmp_path, RK3588, replace(REAL, library=library))["other libraries"] == Finding(
+        "other libraries",
+        "warn",
+        "/usr/lib/librkllmrt.so (1.1.4)",
+        "Remove those you do not mean, or name the one you do as 'library' under [runtime].",
+        "ldconfig -p | grep rkllmrt",
+    )
+    same = replace(library, others=others[1:])
+    assert "other libraries" not in found_on(tmp_path, RK3588, replace(REAL, library=same))
 
 
 def test_models_and_servers_that_are_not_right_are_told(tmp_path: Path) -> None:
@@ -206,7 +433,11 @@ def test_models_and_servers_that_are_not_right_are_told(tmp_path: Path) -> None:
     ]
     assert [finding for name, finding in found.items() if name.startswith("server ")] == [
         Finding(
-            "server files", "warn", "npx is not installed, so the server is skipped", "Install Node.js 20 or newer."
+            "server files",
+            "warn",
+            "npx is not installed, so the server is skipped",
+            "Install Node.js 20 or newer.",
+            "sudo apt install nodejs npm",
         ),
         Finding("server old", "info", "switched off: gone"),
         Finding(

@@ -47,6 +47,96 @@ LAPTOP: Mapping[str, str] = {
 }
 
 
+def _cpus(**policies: tuple[str, int]) -> dict[str, str]:
+    """Governor and kHz of each policy."""
+    base = "sys/devices/system/cpu/cpufreq"
+    return {
+        f"{base}/{policy}/{name}": f"{text}\n"
+        for policy, (governor, kilohertz) in policies.items()
+        for name, text in (("scaling_governor", governor), ("scaling_cur_freq", kilohertz))
+    }
+
+
+def _devfreq(name: str, hertz: int, governor: str) -> dict[str, str]:
+    base = f"sys/class/devfreq/{name}"
+    return {f"{base}/cur_freq": f"{hertz}\n", f"{base}/governor": f"{governor}\n"}
+
+
+# The boards below follow what their kernels and drivers are documented to show; none was at hand.
+_BOARD: Mapping[str, str] = {
+    "proc/self/limits": LIMITS,
+    "usr/lib/aarch64-linux-gnu/libgomp.so.1": "",
+    "sys/class/thermal/thermal_zone0/type": "soc-thermal\n",
+    "sys/class/thermal/thermal_zone0/temp": "38846\n",
+}
+_RENDER: Mapping[str, str] = {
+    "sys/class/drm/renderD129/device/uevent": "DRIVER=RKNPU\nOF_FULLNAME=/npu@fdab0000\n",
+    "dev/dri/renderD129": "",
+}
+ORANGE_PI_5: Mapping[str, str] = {
+    **_BOARD,
+    **_RENDER,
+    **_cpus(policy0=("ondemand", 408000), policy4=("ondemand", 408000), policy6=("ondemand", 2400000)),
+    **_devfreq("fdab0000.npu", 300000000, "rknpu_ondemand"),
+    **_devfreq("dmc", 534000000, "dmc_ondemand"),
+    "proc/device-tree/compatible": "rockchip,rk3588s-orangepi-5\0rockchip,rk3588\0",
+    "proc/device-tree/model": "Orange Pi 5\0",
+    "proc/sys/kernel/osrelease": "6.1.43-rockchip-rk3588\n",
+    "proc/meminfo": "MemTotal:        8128852 kB\nMemAvailable:    6893120 kB\nCmaTotal:          65536 kB\n",
+    "sys/kernel/debug/rknpu/version": "RKNPU driver: v0.9.8\n",
+    "sys/kernel/debug/rknpu/load": "NPU load:  Core0:   %, Core1:   %, Core2:   %,\n",
+}
+ROCK_5B_OLD: Mapping[str, str] = {
+    **_BOARD,
+    **_RENDER,
+    **_cpus(policy0=("performance", 1800000), policy4=("performance", 2256000), policy6=("performance", 2304000)),
+    **_devfreq("fdab0000.npu", 1000000000, "userspace"),
+    "proc/device-tree/compatible": "radxa,rock-5b\0rockchip,rk3588\0",
+    "proc/device-tree/model": "Radxa ROCK 5B\0",
+    "proc/sys/kernel/osrelease": "5.10.110-34-rockchip\n",
+    "proc/meminfo": MEMINFO,
+    "sys/kernel/debug/rknpu/version": "RKNPU driver: v0.8.2\n",
+}
+MAINLINE_ROCK_5B: Mapping[str, str] = {
+    **_BOARD,
+    **_cpus(policy0=("schedutil", 1800000), policy4=("schedutil", 2256000), policy6=("schedutil", 2304000)),
+    "proc/device-tree/compatible": "radxa,rock-5b\0rockchip,rk3588\0",
+    "proc/sys/kernel/osrelease": "6.18.2\n",
+    "proc/meminfo": MEMINFO,
+    "sys/module/rocket/initstate": "live\n",
+    "sys/class/drm/renderD128/device/uevent": "DRIVER=panthor\nOF_FULLNAME=/gpu@fb000000\n",
+    "dev/dri/renderD128": "",
+    "dev/accel/accel0": "",
+}
+RK3576: Mapping[str, str] = {
+    **_BOARD,
+    **_cpus(policy0=("userspace", 2208000), policy4=("userspace", 2304000)),
+    **_devfreq("27700000.npu", 1000000000, "userspace"),
+    **_devfreq("dmc", 2112000000, "userspace"),
+    "proc/device-tree/compatible": "armsom,sige5\0rockchip,rk3576\0",
+    "proc/sys/kernel/osrelease": "6.1.84\n",
+    "proc/meminfo": MEMINFO,
+    "sys/kernel/debug/rknpu/version": "RKNPU driver: v0.9.8\n",
+    "sys/kernel/debug/rknpu/load": "NPU load:  Core0:  7%, Core1:   %,\n",
+    "sys/class/drm/renderD129/device/uevent": "OF_FULLNAME=/npu@27700000\nOF_COMPATIBLE_0=rockchip,rk3576-rknpu\n",
+    "dev/dri/renderD129": "",
+}
+# The build of the driver without DRM: a node of its own, memory from a heap, its state in debugfs alone.
+RK3562: Mapping[str, str] = {
+    **_BOARD,
+    **_cpus(policy0=("userspace", 2016000)),
+    **_devfreq("dmc", 2112000000, "userspace"),
+    "proc/device-tree/compatible": "rockchip,rk3562-evb2-ddr4-v10\0rockchip,rk3562\0",
+    "proc/sys/kernel/osrelease": "5.10.209\n",
+    "proc/meminfo": "MemTotal:        2020000 kB\nMemAvailable:    1600000 kB\nCmaTotal:        2097152 kB\n",
+    "sys/kernel/debug/rknpu/version": "RKNPU driver: v0.9.7\n",
+    "sys/kernel/debug/rknpu/load": "NPU load:   %\n",
+    "sys/kernel/debug/rknpu/freq": "600000000\n",
+    "dev/rknpu": "",
+    "dev/dma_heap/system": "",
+}
+
+
 def plant(root: Path, files: Mapping[str, str | None]) -> Path:
     """Write the files under ``root``; what is None is not there."""
     for name, text in files.items():

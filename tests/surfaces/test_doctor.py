@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rkllm_mcp.runtime.profile import FACTS, profile_folder
+from rkllm_mcp.surfaces.cli import main
+from tests.support.emulator import libraries
+from tests.support.rkllm_files import container
+
+Doctor = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Doctor:
+    """``rkllm-mcp doctor`` in an empty folder, on the emulated runtime flat out."""
+    for name in [name for name in os.environ if name.startswith(("RKLLM_", "MCP_", "XDG_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("RKLLM_EMULATOR_SPEED", "flat")
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as left:
+            main(["doctor", *words])
+        captured = capsys.readouterr()
+        assert isinstance(left.value.code, int)
+        return left.value.code, captured.out, captured.err
+
+    return run
+
+
+def named(out: str) -> dict[str, dict[str, Any]]:
+    return {finding["name"]: finding for finding in json.loads(out)["findings"]}
+
+
+def test_the_probe_tells_what_it_settled_and_keeps_it(doctor: Doctor, tmp_path: Path) -> None:
+    library = str(libraries()["1.2.3"])
+    words = ("--runtime", library, "--model", "demo")
+    before = named(doctor("--json", *words)[1])["runtime profile"]
+    assert (before["status"], before["command"]) == ("info", "rkllm-mcp doctor --probe")
+    code, out, err = doctor("--json", "--probe", *words)
+    result = json.loads(out)
+    assert (code, list(result)) == (0, ["format", "status", "findings", "profile"])
+    assert result["format"] == 1
+    assert all(set(finding) == {"name", "status", "found", "remedy", "command"} for finding in result["findings"])
+    facts = result["profile"]["facts"]
+    assert (result["profile"]["version"], facts["callback_thread"], facts["reuses_prefix"]) == (
+        "1.2.3",
+        "library",
+        True,
+    )
+    told = [finding["found"] for finding in result["findings"] if finding["name"] == "probe"]
+    assert "who calls back: library" in told
+    assert "a run without history leaves its tokens for the next: yes" in told
+    assert len(told) == len(facts) + len(result["profile"]["unsettled"])
+    assert err.startswith("[probe: callback thread]\n")
+    (kept,) = profile_folder({"HOME": str(tmp_path)}).iterdir()
+    assert named(out)["runtime profile"]["found"] == f"kept in {kept}"
+    after = named(doctor("--json", *words)[1])["runtime profile"]
+    assert (after["status"], after["found"].endswith(f", {len(facts)} facts")) == ("ok", True)
+
+
+def test_every_fact_can_be_shown(doctor: Doctor) -> None:
+    out = doctor("--probe", "--runtime", "emulator", "-q")[1]
+    shown = [line.partition("probe")[2].strip() for line in out.splitlines() if " probe " in line]
+    labels = {label.partition(" {")[0] for label in FACTS.values()}
+    # Flat out no prefill is long enough to be aborted, and no cache quicker than another.
+    assert labels - {line.partition(": ")[0] for line in shown} <= {
+        "an abort during prefill",
+        "until the run returned, and the whole prefill, ms",
+        "prefill without a prompt cache, times as long",
+        "n_keep tokens stay when a run leaves nothing else",
+    }
+    assert not [line for line in shown if line.endswith(": ") or "{" in line]
+
+
+def test_a_runtime_that_cannot_be_probed_is_a_finding(doctor: Doctor) -> None:
+    code, out, _ = doctor("--probe", "--json", "--runtime", "none.so")
+    finding = named(out)["runtime profile"]
+    assert (code, finding["status"], json.loads(out)["profile"]) == (3, "fail", None)
+    assert finding["found"].startswith("There is no runtime library at")
+
+
+def test_a_real_models_header_is_read(doctor: Doctor, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "model.rkllm").write_bytes(container())
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / "model.toml").write_text('name = "mine"\ncontext_tokens = 8192\n')
+    finding = named(doctor("--json", "--model", str(folder), "--runtime", str(libraries()["1.2.3"]))[1])["model file"]
+    assert finding["status"] == "fail"
+    assert finding["found"].startswith(
+        "RK3588, toolkit 1.2.3, 3 NPU cores, context up to 4096, qwen2; 8192 are asked for"
+    )
+    (folder / "model.rkllm").write_bytes(b"PK\x03\x04")
+    finding = named(doctor("--json", "--model", str(folder), "--runtime", "emulator")[1])["model file"]
+    assert (finding["status"], finding["remedy"]) == ("warn", "Unpack it and name the .rkllm file in it.")
+
+
+def test_libraries_that_stand_in_each_others_way_are_told(
+    doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [str(libraries()[version].parent) for version in ("1.3.0", "1.2.3")]
+    monkeypatch.setenv("LD_LIBRARY_PATH", ":".join(folders))
+    found = named(doctor("--json", "--model", "demo", "--runtime", str(libraries()["1.3.0"]))[1])
+    assert found["other libraries"]["found"] == f"{libraries()['1.2.3']} (1.2.3)"
+
+
+def test_a_remedy_and_its_command_stand_below_the_finding(doctor: Doctor) -> None:
+    lines = doctor("--runtime", "emulator", "-q")[1].splitlines()
+    at = next(index for index, line in enumerate(lines) if "servers" in line and "none configured" in line)
+    assert [line.strip() for line in lines[at + 1 : at + 3]] == [
+        "Add one.",
+        "$ rkllm-mcp servers add NAME -- COMMAND ARGS",
+    ]
