@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from rkllm_mcp.records import Ruling
+
 Role = Literal["system", "user", "assistant", "tool"]
 
 
@@ -30,6 +32,7 @@ class ToolSpec:
         wire_name: the name the server knows it by; the same as ``name`` when empty.
         read_only: the server says that it changes nothing; None when it does not say.
         destructive: the server says that it may destroy something; None when it does not say.
+        as_task: the server runs it as a task only, which is asked after until it has a result.
     """
 
     name: str
@@ -39,6 +42,7 @@ class ToolSpec:
     wire_name: str = ""
     read_only: bool | None = None
     destructive: bool | None = None
+    as_task: bool = False
 
     @property
     def qualified_name(self) -> str:
@@ -76,6 +80,7 @@ class ToolResult:
         is_error: the tool, or the call of it, failed.
         seconds: how long the call took.
         truncated: ``text`` was cut to the configured size.
+        ruling: how the call came to be allowed or refused (``records.Ruling``); empty where nobody decided.
     """
 
     call_id: str
@@ -84,6 +89,7 @@ class ToolResult:
     is_error: bool = False
     seconds: float = 0.0
     truncated: bool = False
+    ruling: Ruling | Literal[""] = ""
 
 
 @dataclass(frozen=True)
@@ -97,6 +103,8 @@ class Message:
         results: the results a tool turn brings.
         thinking: what an assistant turn thought; kept for display, rendered again only where the model's template does.
         cut: an assistant turn ended at a token limit, not by itself.
+        context: what the host puts before a user's words for the model to read with them: resources they name, results
+            of tools that run with every question, instructions, news about tools. Not to be shown as the user's words.
     """
 
     role: Role
@@ -105,6 +113,7 @@ class Message:
     results: tuple[ToolResult, ...] = ()
     thinking: str = ""
     cut: bool = False
+    context: str = ""
 
 
 def _new_id() -> str:
@@ -116,11 +125,21 @@ class Conversation:
     """A growing list of messages with an id.
 
     ``id`` names the conversation in stores and caches. The system prompt is its first message when there is one.
+
+    Args:
+        id: its name.
+        messages: what was said.
+        calls_made: how many calls have an id.
+        listed_tools: the tools that stand at its front, before everything that was said; None before its first
+            question. They stay while it lasts, because all that stands behind them would have to be read again.
+        told_tools: the tools whose parameters the model was told later, in a turn, by name.
     """
 
     id: str = field(default_factory=_new_id)
     messages: list[Message] = field(default_factory=list[Message])
     calls_made: int = 0
+    listed_tools: tuple[ToolSpec, ...] | None = None
+    told_tools: dict[str, ToolSpec] = field(default_factory=dict[str, ToolSpec])
 
     def add(self, message: Message) -> None:
         """Append a turn."""

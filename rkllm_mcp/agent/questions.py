@@ -34,6 +34,7 @@ class Questions:
         self.patience_s = patience_s
         self._numbers = count(1)
         self._open: dict[str, tuple[Question, asyncio.Future[Decision | ElicitationAnswer]]] = {}
+        self._settled: dict[str, anyio.Event] = {}
 
     def open(self) -> tuple[Question, ...]:
         """The questions that wait, oldest first."""
@@ -46,6 +47,11 @@ class Questions:
     def fill(self, question_id: str, answer: ElicitationAnswer) -> bool:
         """Answer a server's question; False when no such question waits."""
         return self._answer(question_id, Elicitation, answer)
+
+    async def settled(self, question_id: str) -> None:
+        """Wait until a question does not wait any more: answered, too late, or its answer was stopped."""
+        if question_id in self._open:
+            await self._settled.setdefault(question_id, anyio.Event()).wait()
 
     async def ask(self, emit: Emit, question: Question) -> Decision | ElicitationAnswer | None:
         """Put a question on a stream and wait for its answer; None when there was none in time.
@@ -62,6 +68,7 @@ class Questions:
             return None
         finally:
             del self._open[question.id]
+            self._settled.pop(question.id, anyio.Event()).set()
 
     def _answer(self, question_id: str, kind: type[Question], value: Decision | ElicitationAnswer) -> bool:
         question, answer = self._open.get(question_id, (None, None))

@@ -3,8 +3,8 @@
 The head (system text and tool list) and the current exchange (the last thing the user said and all that followed)
 always stay. The oldest exchanges go first, whole, and down to a fraction of the window at once: every compaction
 costs a new prefill, so it must not happen on each turn. Only if the current exchange alone is too long are its tool
-results shortened. What still does not fit is refused with numbers, before the NPU sees it. The conversation itself is
-never touched: a ``Compaction`` is a view of it.
+results, and what the host put before the user's words, shortened. What still does not fit is refused with numbers,
+before the NPU sees it. The conversation itself is never touched: a ``Compaction`` is a view of it.
 """
 
 from __future__ import annotations
@@ -111,28 +111,29 @@ def _exchanges_to_drop(messages: Sequence[Message], costs: Sequence[int], room_t
 def _short_enough(
     body: Sequence[Message], dropped: int, cost: Callable[[Message], int], room_tokens: int
 ) -> dict[int, Message]:
-    """The tool turns behind ``dropped``, by index, with their results as short as needed.
+    """The turns with tools' words behind ``dropped``, by index, with those as short as needed.
 
     Raises:
         PromptTooLongError: they cannot be short enough.
     """
-    turns = {index: body[index] for index in range(dropped, len(body)) if body[index].results}
+    turns = {index: body[index] for index in range(dropped, len(body)) if body[index].results or body[index].context}
     fixed = sum(cost(body[index]) for index in range(dropped, len(body)) if index not in turns)
-    limit = max((len(result.text) for turn in turns.values() for result in turn.results), default=0)
+    lengths = (len(text) for turn in turns.values() for text in (turn.context, *(one.text for one in turn.results)))
+    limit = max(lengths, default=0)
     # Less than all the room, so that the next round's results do not shorten these, and cost their prefill, once more.
     target = fixed + (room_tokens - fixed) * COMPACTED_SHARE
     total = fixed + sum(map(cost, turns.values()))
     shortened = turns
     while total > target and limit > SHORTEST_RESULT_CHARS:
         limit = max(limit // 2, SHORTEST_RESULT_CHARS)
-        shortened = {index: _with_short_results(turn, limit) for index, turn in turns.items()}
+        shortened = {index: _with_short_texts(turn, limit) for index, turn in turns.items()}
         total = fixed + sum(map(cost, shortened.values()))
     if total > room_tokens:
         raise PromptTooLongError(total, room_tokens)
     return shortened
 
 
-def _with_short_results(message: Message, limit_chars: int) -> Message:
+def _with_short_texts(message: Message, limit_chars: int) -> Message:
     results = tuple(
         replace(
             result, text=f"{result.text[:limit_chars]}\n[shortened from {len(result.text)} characters]", truncated=True
@@ -141,4 +142,12 @@ def _with_short_results(message: Message, limit_chars: int) -> Message:
         else result
         for result in message.results
     )
-    return replace(message, results=results)
+    return replace(message, results=results, context=_without_its_middle(message.context, limit_chars))
+
+
+def _without_its_middle(text: str, limit_chars: int) -> str:
+    """What stands before a user's words, shorter: its end, where instructions stand, stays."""
+    if len(text) <= limit_chars:
+        return text
+    half = limit_chars // 2
+    return f"{text[:half]}\n[shortened from {len(text)} characters]\n{text[-half:]}"

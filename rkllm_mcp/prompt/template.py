@@ -101,7 +101,9 @@ class ChatTemplate:
         """
         if message.role == "user":
             opening = "" if before == "open_user_turn" else self._closed(before) + self.user_opening
-            return self._cleaned([Trusted(opening), Foreign(message.text), Trusted(self.user_closing)])
+            context = self.tool_form.without_markers(message.context)
+            words = f"{context}\n\n{message.text}" if context else message.text
+            return self._cleaned([Trusted(opening), Foreign(words), Trusted(self.user_closing)])
         if message.role == "tool":
             results = self.tool_form.results(message.results, message.text)
             opening = ("" if before == "calls" else self._closed(before)) + self.results_opening

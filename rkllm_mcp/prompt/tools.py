@@ -62,7 +62,9 @@ def tool_json(tool: ToolSpec) -> str:
 
 
 def _function(tool: ToolSpec) -> dict[str, Any]:
-    return {"name": tool.name, "description": tool.description, "parameters": compact_schema(tool.input_schema)}
+    described = {"name": tool.name, "description": tool.description}
+    # A tool without any schema is one whose parameters are told later (two steps).
+    return {**described, "parameters": compact_schema(tool.input_schema)} if tool.input_schema else described
 
 
 def _unended(text: str) -> str:
@@ -138,9 +140,12 @@ class ToolForm:
             return []
         segments: list[Segment] = [Trusted(self.introduction)]
         for index, tool in enumerate(tools):
-            separator = self.tool_separator if index else ""
-            segments += [Trusted(separator + self.tool_opening), *self.tool(tool), Trusted(self.tool_closing)]
+            segments += self.listed(tool, self.tool_separator if index else "")
         return [*segments, Trusted(self.conclusion)]
+
+    def listed(self, tool: ToolSpec, separator: str = "") -> list[Segment]:
+        """One tool as it stands in the list."""
+        return [Trusted(separator + self.tool_opening), *self.tool(tool), Trusted(self.tool_closing)]
 
     def call(self, call: ToolCall) -> list[Segment]:
         """A call as the model would have written it, for turns whose own tokens are not at hand."""
@@ -170,15 +175,15 @@ class ToolForm:
                 # The name may be one that a model made up.
                 Foreign(_UNNAMELY.sub("_", name) if named else ""),
                 Trusted(after),
-                Foreign(self.result_text(self._without_markers(text))),
+                Foreign(self.result_text(self.without_markers(text))),
                 Trusted(self.result_closing),
             ]
         if note and not self.note_is_result:
             segments.append(Foreign(f"\n{note}" if results else note))
         return segments
 
-    def _without_markers(self, text: str) -> str:
-        """``text`` with a blank behind the first character of every marker that would end a result or begin one."""
+    def without_markers(self, text: str) -> str:
+        """Foreign ``text`` with a blank inside every marker that would end a result or begin one."""
         markers = [self.result_closing.strip(), self.result_opening.partition("{name}")[0].strip()]
         named = "|".join(rf"(?<={re.escape(marker[0])})(?={re.escape(marker[1:])})" for marker in markers if marker)
         return re.sub(named, " ", text, flags=re.IGNORECASE) if named else text

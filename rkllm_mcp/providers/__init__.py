@@ -20,10 +20,12 @@ class ResponseOptions:
     Args:
         max_new_tokens: the longest answer; None for the model's own limit.
         forced_tool: the response is to begin with a call of this tool.
+        others: tools that may be called though they are not among the listed ones: the model heard of them in a turn.
     """
 
     max_new_tokens: int | None = None
     forced_tool: str | None = None
+    others: tuple[ToolSpec, ...] = ()
 
 
 class ChatModel(Protocol):

@@ -23,6 +23,7 @@ from rkllm_mcp.prompt.ledger import CacheExpectation
 from rkllm_mcp.prompt.template import ChatTemplate
 from rkllm_mcp.prompt.vocabulary import Trusted, Vocabulary
 from rkllm_mcp.providers import ResponseOptions
+from rkllm_mcp.providers.reading import Readings
 from rkllm_mcp.toolcalls.detector import Detector, ThinkingMode
 from rkllm_mcp.toolcalls.syntax import marker_texts
 
@@ -111,15 +112,22 @@ class RkllmModel:
     Args:
         engine: what runs token ids.
         form: how the model is spoken to and read.
+        readings: is told which prompts are being read.
     """
 
-    def __init__(self, engine: Generator, form: ModelForm) -> None:
+    def __init__(self, engine: Generator, form: ModelForm, readings: Readings | None = None) -> None:
         self._engine = engine
         self._form = form
         self._stops = stop_ids(form.vocabulary, form.template)
         self._markers = _special_markers(form)
         self._prompts: OrderedDict[str, ConversationPrompt] = OrderedDict()
         self._cache = CacheExpectation()
+        self._readings = readings or Readings()
+
+    @property
+    def form(self) -> ModelForm:
+        """How the model is spoken to and read."""
+        return self._form
 
     async def respond(
         self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions | None = None
@@ -129,7 +137,7 @@ class RkllmModel:
         conversation_prompt = self._prompt_of(conversation)
         budget = Budget(self._engine.context_tokens, options.max_new_tokens or self._form.max_new_tokens)
         prompt = conversation_prompt.prepare(conversation.messages, tools, budget, forced_tool=options.forced_tool)
-        answer = _Answer(conversation, self._detector(tools, options.forced_tool))
+        answer = _Answer(conversation, self._detector([*tools, *options.others], options.forced_tool))
         try:
             if prompt.notice:
                 yield Status(f"[Context: {prompt.notice} to fit {self._engine.context_tokens} tokens]")
@@ -165,19 +173,23 @@ class RkllmModel:
         options = GenerationOptions(prompt.max_new_tokens, self._stops, self._form.sampling)
         expected = self._cache.begin(prompt.ids, answer.ids)
         accounts: list[ModelEvent] = []
+        self._readings.begin(answer.conversation.id, expected)
         try:
             async with aclosing(self._engine.generate(prompt.ids, options)) as run:
                 async for item in run:
                     if isinstance(item, RunStats):
                         answer.is_cut = item.finish == "length"
                         accounts = _accounts(len(prompt.ids), expected.prefill_tokens(), item)
+                        self._readings.measured(item, item.prefilled_tokens or 0)
                         continue
+                    self._readings.over(answer.conversation.id)
                     for event in answer.take(item.id, self._visible(item)):
                         yield event
         except Exception:
             expected.ended(failed=True)
             raise
         finally:
+            self._readings.over(answer.conversation.id)
             expected.ended()
         for event in (*answer.finish(), *accounts):
             yield event

@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from rkllm_mcp.agent.loop import CALLS_OVER, NO_ANSWER, REPAIR_LIMIT_NOTE, ROUND_LIMIT_NOTE, SILENCE, Loop, LoopSettings
+from rkllm_mcp.agent.offer import Offer
 from rkllm_mcp.errors import PromptTooLongError, RunRejectedError
 from rkllm_mcp.events import (
     End,
@@ -51,7 +52,7 @@ async def answer(
     async def emit(event: Event) -> None:
         events.append(event)
 
-    loop = Loop(model, tools, [WEATHER, TIME], settings or LoopSettings(), emit)
+    loop = Loop(model, tools, Offer([WEATHER, TIME]), settings or LoopSettings(), emit)
     with anyio.fail_after(5):
         await loop.run(conversation, "Weather?", options or ResponseOptions())
     return events, model, tools, conversation

@@ -194,6 +194,17 @@ def test_long_tool_results_of_the_current_exchange_are_shortened_when_nothing_el
     assert messages[-1].results[0].text == "word " * 3000
 
 
+def test_what_the_host_says_with_a_question_is_shortened_in_its_middle_when_nothing_else_is_left() -> None:
+    context = f"[From the notes]\n{'word ' * 3000}\nName the note."
+    budget = Budget(context_tokens=1024, max_new_tokens=128)
+    prompt = prompt_of().prepare([Message("user", "And now?", context=context)], [TOOL], budget)
+    text = demo_vocabulary().decode(prompt.ids)
+    assert len(prompt.ids) <= budget.prompt_limit_tokens
+    assert "user\n[From the notes]\nword" in text
+    assert f"[shortened from {len(context)} characters]" in text
+    assert "word \nName the note.\n\nAnd now?<|im_end|>" in text
+
+
 def test_a_question_that_cannot_fit_is_refused_with_numbers() -> None:
     budget = Budget(context_tokens=512, max_new_tokens=128)
     with pytest.raises(PromptTooLongError) as caught:

@@ -1,0 +1,150 @@
+"""``@server:uri`` in the user's words."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from rkllm_mcp.agent.asking import ask_by_prompt, ask_in_words
+from rkllm_mcp.agent.attachments import LEFT_OUT, Attached, attach, block_of
+from rkllm_mcp.calling import NO_CONTEXT, CallContext
+from rkllm_mcp.errors import ToolboxError
+from rkllm_mcp.events import Event, ResourceRead, Status
+from rkllm_mcp.messages import Message
+from rkllm_mcp.offers import FilledPrompt, PromptTemplate, Resource, ResourceContent
+
+pytestmark = pytest.mark.anyio
+
+
+@dataclass
+class Shelf:
+    """Resources and prompts in memory."""
+
+    held: Mapping[str, str]
+    read: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
+    turns: tuple[Message, ...] = ()
+
+    def server_names(self) -> tuple[str, ...]:
+        return ("notes", "notes2", "my docs")
+
+    async def resources(self, server: str | None = None) -> tuple[Resource, ...]:
+        references = (reference.partition(":") for reference in self.held)
+        return tuple(Resource(name, uri) for name, _, uri in references if server in (None, name))
+
+    async def read_resource(
+        self, reference: str, limit_chars: int = sys.maxsize, context: CallContext = NO_CONTEXT
+    ) -> ResourceContent:
+        if reference not in self.held:
+            raise ToolboxError(f"resource '{reference}' could not be read")
+        self.read.append((reference, limit_chars))
+        server, _, uri = reference.partition(":")
+        return ResourceContent(server, uri, self.held[reference][:limit_chars])
+
+    async def fill_prompt(
+        self, reference: str, arguments: Mapping[str, str], context: CallContext = NO_CONTEXT
+    ) -> FilledPrompt:
+        return FilledPrompt(PromptTemplate("development", reference), self.turns)
+
+
+MONDAY, TUESDAY, LIST = "notes:memo://monday", "notes:memo://tuesday", "notes:memo://買い物"
+SPACED = "my docs:file:///a b.txt"
+SHELF = {MONDAY: "Milk.", TUESDAY: "Bread.", LIST: "牛乳", SPACED: "A b.", "notes2:x": "X"}
+
+
+async def attached(text: str, limit_chars: int = 1000, shelf: Shelf | None = None) -> tuple[Attached, list[Event]]:
+    events: list[Event] = []
+
+    async def emit(event: Event) -> None:
+        events.append(event)
+
+    return await attach(text, shelf or Shelf(SHELF), limit_chars, emit), events
+
+
+async def test_a_mention_becomes_the_heading_of_its_resource_and_is_announced() -> None:
+    result, events = await attached("What is in @notes:memo://monday?")
+    assert result == Attached(f"What is in [resource {MONDAY}]?", block_of(MONDAY, "Milk."), (MONDAY,))
+    assert events == [ResourceRead("memo://monday"), Status("[MCP: Fetched resource: memo://monday]")]
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "references"),
+    [
+        ("(see @notes:memo://monday)", f"(see [resource {MONDAY}])", [MONDAY]),
+        (
+            "@notes:memo://monday, @notes:memo://tuesday.",
+            f"[resource {MONDAY}], [resource {TUESDAY}].",
+            [MONDAY, TUESDAY],
+        ),
+        ("@notes:memo://mondayを要約して", f"[resource {MONDAY}]を要約して", [MONDAY]),
+        ("@notes:memo://買い物を読んで", f"[resource {LIST}]を読んで", [LIST]),
+        ("買うものは@notes:memo://買い物。", f"買うものは[resource {LIST}]。", [LIST]),
+        (
+            "read @my docs:<file:///a b.txt> now",
+            "read [resource my docs:file:///a b.txt] now",
+            ["my docs:file:///a b.txt"],
+        ),
+        ("@notes2:x", "[resource notes2:x]", ["notes2:x"]),
+    ],
+)
+async def test_an_address_ends_where_the_sentence_goes_on(text: str, words: str, references: list[str]) -> None:
+    result, _ = await attached(text)
+    assert (result.text, list(result.references)) == (words, references)
+
+
+@pytest.mark.parametrize(
+    "text", ["me@notes:x", "@other:memo://monday", "@notes", "@notes: x", "notes:memo://monday", ""]
+)
+async def test_what_is_no_mention_stays_as_it_is(text: str) -> None:
+    assert await attached(text) == (Attached(text), [])
+
+
+async def test_a_resource_that_is_named_twice_is_read_once() -> None:
+    shelf = Shelf(SHELF)
+    result, _ = await attached("@notes:memo://monday @notes:memo://monday", shelf=shelf)
+    assert result.context == block_of(MONDAY, "Milk.")
+    assert len(shelf.read) == 1
+
+
+async def test_all_resources_of_a_message_share_one_size() -> None:
+    shelf = Shelf(SHELF)
+    result, _ = await attached("@notes:memo://monday @notes:memo://tuesday @notes2:x", 8, shelf)
+    assert result.context == "\n".join(
+        (block_of(MONDAY, "Milk."), block_of(TUESDAY, "Bre"), block_of("notes2:x", LEFT_OUT))
+    )
+    assert shelf.read == [(MONDAY, 8), (TUESDAY, 3), ("notes2:x", 1)]
+
+
+async def test_what_cannot_be_read_stops_the_question() -> None:
+    with pytest.raises(ToolboxError, match="resource 'notes:memo://friday' could not be read"):
+        await attached("What is in @notes:memo://friday?")
+
+
+async def heard(events: list[Event], turns: tuple[Message, ...]) -> tuple[str, tuple[Message, ...]]:
+    async def emit(event: Event) -> None:
+        events.append(event)
+
+    asked = await ask_by_prompt("code_review", {}, Shelf({}, turns=turns), emit, NO_CONTEXT)
+    return asked.text, asked.preceding
+
+
+async def test_a_prompt_is_announced_and_its_last_turn_is_the_question() -> None:
+    events: list[Event] = []
+    first, second, third = Message("user", "a"), Message("assistant", "b"), Message("user", "c")
+    assert await heard(events, (first, second, third)) == ("c", (first, second))
+    assert events == [Status("[MCP: Using prompt template 'code_review' from server 'development']")]
+    assert await heard(events, (first, second)) == ("Go on.", (first, second))
+
+
+async def test_words_and_their_resources_become_one_turn() -> None:
+    async def ignore(event: Event) -> None:
+        del event
+
+    asked = await ask_in_words("@notes:memo://monday?", Shelf(SHELF), 100, ignore, NO_CONTEXT)
+    assert (asked.text, asked.told_with_it, asked.preceding) == (
+        f"[resource {MONDAY}]?",
+        block_of(MONDAY, "Milk."),
+        (),
+    )
