@@ -1,0 +1,161 @@
+"""A tool that is a Python function: what it is called with, where it runs, and what its result says.
+
+A function that is not ``async`` runs in a thread of its own, which ends with it or with the process: one that never
+returns costs its caller a timeout, and keeps nobody from leaving. Any error it raises is a result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import anyio
+
+from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.tools.arguments import ArgumentError, checked
+from rkllm_mcp.tools.content import compact_json
+
+Function = Callable[..., Any]
+_MAX_ERROR_CHARS = 400
+
+
+class LocalToolError(ValueError):
+    """What a tool says when it cannot do what it was asked; the message is for the model, as it is."""
+
+
+class Threads:
+    """Threads that neither a cancelled caller nor the end of the process waits for.
+
+    Args:
+        most: how many may be at work; what hangs stays counted.
+    """
+
+    def __init__(self, most: int = 8) -> None:
+        self._free = threading.BoundedSemaphore(most)
+
+    async def run(self, work: Callable[[], Any]) -> Any:
+        """What ``work`` returns or raises.
+
+        Raises:
+            LocalToolError: all threads are at work.
+        """
+        if not self._free.acquire(blocking=False):
+            raise LocalToolError("It is still busy with former calls; answer without it.")
+        done = anyio.Event()
+        outcome: list[Any] = []
+        loop = asyncio.get_running_loop()
+
+        def run() -> None:
+            try:
+                outcome.append(work())
+            except BaseException as error:  # noqa: BLE001  (an exit in foreign code must not end a thread in silence)
+                outcome.append(_Raised(error))
+            finally:
+                self._free.release()
+            with suppress(RuntimeError):  # the loop has ended; nobody waits any more
+                loop.call_soon_threadsafe(done.set)
+
+        threading.Thread(target=run, name="local tool", daemon=True).start()
+        await done.wait()
+        if isinstance(outcome[0], _Raised):
+            error = outcome[0].error
+            raise (
+                error if isinstance(error, Exception) else RuntimeError(f"it tried to leave by {type(error).__name__}")
+            )
+        return outcome[0]
+
+
+@dataclass(frozen=True)
+class LocalFunction:
+    """A tool and what it runs.
+
+    Args:
+        tool: what a model is shown.
+        function: takes the arguments by name; returns text, JSON values, or None.
+        threads: where it runs.
+    """
+
+    tool: ToolSpec
+    function: Function
+    threads: Threads = field(default_factory=Threads)
+
+    async def call(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Check the arguments and run it; the JSON of a ``tools/call`` result."""
+        try:
+            given = checked(arguments, self.tool.input_schema)
+            _validate(given, self.tool.input_schema)
+            value = await _run(self.function, given, self.threads)
+            return _result(value if isinstance(value, str) else _as_text(value))
+        except (ArgumentError, LocalToolError) as error:
+            return _result(str(error), is_error=True)
+        except Exception as error:  # noqa: BLE001  (foreign code: whatever it raises is its answer)
+            what = str(error).strip()[:_MAX_ERROR_CHARS]
+            sentence = f"Tool '{self.tool.name}' failed: {type(error).__name__}{f': {what}' if what else ''}"
+            return _result(sentence, is_error=True)
+
+
+def validated(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A configured schema, made one of an object.
+
+    Raises:
+        ValueError: it is no JSON Schema, or not one of an object.
+    """
+    from jsonschema import Draft202012Validator, SchemaError
+
+    whole: dict[str, Any] = {"type": "object", "properties": {}, **schema}
+    if whole["type"] != "object":
+        raise ValueError(f"its input_schema has the type {whole['type']!r}; arguments are an object")
+    try:
+        Draft202012Validator.check_schema(whole)
+    except SchemaError as error:
+        where = ".".join(str(step) for step in error.path)
+        raise ValueError(f"its input_schema is no JSON Schema: {where or 'it'}: {error.message[:200]}") from None
+    return whole
+
+
+def _validate(arguments: dict[str, Any], schema: Mapping[str, Any]) -> None:
+    from jsonschema import Draft202012Validator, exceptions
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+
+    # With a registry of its own a validator fetches nothing from the network.
+    registry: Any = cast("Any", Registry)()
+    validator: Any = cast("Any", Draft202012Validator)(schema, registry=registry)
+    try:
+        error: Any = cast("Any", exceptions).best_match(validator.iter_errors(arguments))
+    except Unresolvable:
+        return  # a schema that refers to what is not there forbids nothing
+    if error is not None:
+        where = ".".join(str(step) for step in error.path)
+        what = f"The argument '{where}'" if where else "The arguments"
+        raise ArgumentError(f"{what} cannot be used: {error.message[:200]}.")
+
+
+async def _run(function: Function, arguments: Mapping[str, Any], threads: Threads) -> Any:
+    if inspect.iscoroutinefunction(function):
+        return await function(**arguments)
+    value = await threads.run(lambda: function(**arguments))
+    return await value if inspect.isawaitable(value) else value
+
+
+@dataclass(frozen=True)
+class _Raised:
+    error: BaseException
+
+
+def _as_text(value: Any) -> str:
+    if value is None:
+        return ""
+    try:
+        return compact_json(value)
+    except (TypeError, ValueError, RecursionError):
+        return str(value)
+
+
+def _result(text: str, *, is_error: bool = False) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": text}], "isError": is_error}

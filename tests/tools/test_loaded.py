@@ -1,0 +1,109 @@
+"""A server without a process is loaded once, again after a failure, and closed at the end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+
+from rkllm_mcp.calling import CallContext
+from rkllm_mcp.errors import ServerUnavailableError
+from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.tools.connection import Connection
+from rkllm_mcp.tools.lines import LastLines
+from rkllm_mcp.tools.loaded import LoadedSource, Opener
+from rkllm_mcp.tools.servers import ServerSpec
+from rkllm_mcp.tools.sources import source_of
+
+pytestmark = pytest.mark.anyio
+
+PATIENCE_S = 20
+BUILTIN = ServerSpec("b", "builtin", restart_pause_s=3600)
+
+
+class Told:
+    """Tools that say what they were called with."""
+
+    tools: Sequence[ToolSpec] = (ToolSpec("say"), ToolSpec("hide"))
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
+        return {"content": [{"type": "text", "text": f"{tool} {dict(arguments)}"}], "isError": False}
+
+
+def opener(log: list[str], failures: int = 0) -> Opener:
+    """Opens ``Told``, after so many failures."""
+
+    @asynccontextmanager
+    async def open_told(spec: ServerSpec, notes: LastLines) -> AsyncGenerator[Told]:
+        log.append("opened")
+        if log.count("opened") <= failures:
+            raise ValueError("the disk is full")
+        try:
+            yield Told()
+        finally:
+            log.append("closed")
+
+    return open_told
+
+
+async def test_it_is_loaded_called_and_closed() -> None:
+    log: list[str] = []
+    states: list[str] = []
+    spec = ServerSpec("b", "builtin", excluded_tools=("hide",))
+    source = LoadedSource(spec, opener(log), on_change=lambda changed: states.append(changed.state))
+    with anyio.fail_after(PATIENCE_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(source.run)
+            assert (await source.call("say", {"a": 1}))["content"][0]["text"] == "say {'a': 1}"
+            assert [(tool.server, tool.wire_name) for tool in source.tools] == [("b", "say")]
+            assert source.describe().tool_count == 1
+            source.stop()
+            source.stop()
+    assert log == ["opened", "closed"]
+    assert states == ["connecting", "ready", "stopped"]
+    with pytest.raises(ServerUnavailableError, match="is not available: it was stopped"):
+        await source.call("say", {})
+
+
+async def test_one_that_failed_is_loaded_at_its_next_use_then_only_after_a_pause() -> None:
+    log: list[str] = []
+    states: list[str] = []
+    source = LoadedSource(BUILTIN, opener(log, failures=2), on_change=lambda changed: states.append(changed.state))
+    with anyio.fail_after(PATIENCE_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(source.run)
+            await source.settled()
+            assert (source.state, source.explanation()) == ("failed", "the disk is full")
+            with pytest.raises(ServerUnavailableError, match="'b' is not available: the disk is full"):
+                await source.available()
+            with pytest.raises(ServerUnavailableError, match=r"can be tried again in \d+ s: the disk is full"):
+                await source.available()
+            source.stop()
+    # The second failure is the first once more, and is told once.
+    assert states == ["connecting", "failed", "connecting", "stopped"]
+
+
+async def test_stopping_ends_a_load_that_does_not_end() -> None:
+    @asynccontextmanager
+    async def never(spec: ServerSpec, notes: LastLines) -> AsyncGenerator[Told]:
+        await anyio.sleep_forever()
+        yield Told()
+
+    source = LoadedSource(BUILTIN, never)
+    with anyio.fail_after(PATIENCE_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(source.run)
+            tasks.start_soon(source.settled)
+            await anyio.wait_all_tasks_blocked()
+            source.stop()
+    assert source.state == "stopped"
+
+
+@pytest.mark.parametrize(
+    ("transport", "kind"), [("stdio", Connection), ("builtin", LoadedSource), ("openapi", LoadedSource)]
+)
+async def test_every_type_of_server_has_its_source(transport: Any, kind: type) -> None:
+    assert isinstance(source_of(ServerSpec("s", transport)), kind)
