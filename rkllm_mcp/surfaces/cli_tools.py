@@ -1,4 +1,4 @@
-"""``rkllm-mcp tools``: list, show, call."""
+"""``rkllm-mcp tools``: list, show, call, enable, disable, history, approvals."""
 
 from __future__ import annotations
 
@@ -40,8 +40,61 @@ def call(
         typer.Argument(metavar="[JSON | KEY=VALUE]...", help="Its arguments; - reads JSON from standard input."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="The result as an event.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", metavar="", help="Run it also when it changes something.")
+    ] = False,
 ) -> None:
     """Call a tool and print its result; exit code 1 when it fails."""
-    from rkllm_mcp.surfaces.tools import call as command
+    from rkllm_mcp.surfaces.tool_call import call as command
 
-    raise typer.Exit(command(context.obj, name, arguments or [], as_json=as_json))
+    raise typer.Exit(command(context.obj, name, arguments or [], as_json=as_json, yes=yes))
+
+
+_Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Tools, by short or long name, or servers.")]
+
+
+@app.command()
+def enable(context: typer.Context, names: _Names) -> None:
+    """Switch tools or servers on again, for this and every later run."""
+    from rkllm_mcp.surfaces.remembered import switch
+
+    raise typer.Exit(switch(context.obj, names, is_on=True))
+
+
+@app.command()
+def disable(context: typer.Context, names: _Names) -> None:
+    """Switch tools or servers off, for this and every later run."""
+    from rkllm_mcp.surfaces.remembered import switch
+
+    raise typer.Exit(switch(context.obj, names, is_on=False))
+
+
+@app.command()
+def history(
+    context: typer.Context,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="The latest N calls.")] = 20,
+    server: Annotated[str | None, typer.Option(metavar="NAME", help="Of this server alone.")] = None,
+    errors: Annotated[
+        bool, typer.Option("--errors", metavar="", help="Those alone that failed or were refused.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")] = False,
+) -> None:
+    """Show which tools were called, with what, and how it was decided."""
+    from rkllm_mcp.surfaces.remembered import HistoryWish
+    from rkllm_mcp.surfaces.remembered import history as command
+
+    raise typer.Exit(command(context.obj, HistoryWish(limit, server, errors), as_json=as_json))
+
+
+@app.command()
+def approvals(
+    context: typer.Context,
+    forget: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Ask again about this tool, or server; may be repeated.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")] = False,
+) -> None:
+    """Show which tools were allowed or refused for good, or take that back."""
+    from rkllm_mcp.surfaces.remembered import approvals as command
+
+    raise typer.Exit(command(context.obj, forget or [], as_json=as_json))

@@ -7,13 +7,11 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from rkllm_mcp.encode import event_to_json
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.events import ToolFinished
-from rkllm_mcp.messages import ToolCall, ToolSpec
+from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.surfaces.run import unknown_tool
 from rkllm_mcp.surfaces.servers import require_mcp
-from rkllm_mcp.surfaces.session import EXIT_ANSWER_FAILED, EXIT_DONE, Session, run_async
+from rkllm_mcp.surfaces.session import EXIT_DONE, Session, run_async
 from rkllm_mcp.surfaces.table import table
 from rkllm_mcp.surfaces.terminal import printable
 
@@ -27,52 +25,31 @@ def list_all(session: Session, *, as_json: bool) -> int:
     async def work(toolbox: Toolbox) -> int:
         tools = toolbox.tools()
         if as_json:
-            _write_json([tool_dict(tool) for tool in tools])
+            write_json([tool_dict(tool) for tool in tools])
         else:
             sys.stdout.write(tool_table(tools))
-            if not tools:
+            off = [tool.name for tool in toolbox.tools(disabled=True)]
+            if off:
+                session.status(f"Switched off: {', '.join(off)}; 'rkllm-mcp tools enable NAME' switches one on.")
+            elif not tools:
                 session.status("No tools; 'rkllm-mcp servers test' says why.")
         return EXIT_DONE
 
-    return _with_tools(session, work)
+    return with_tools(session, work)
 
 
 def show(session: Session, name: str, *, as_json: bool) -> int:
     """Print one tool."""
 
     async def work(toolbox: Toolbox) -> int:
-        tool = _found(toolbox, name)
+        tool = found_tool(toolbox, name)
         if as_json:
-            _write_json(tool_dict(tool))
+            write_json(tool_dict(tool))
         else:
             sys.stdout.write(tool_text(tool))
         return EXIT_DONE
 
-    return _with_tools(session, work)
-
-
-def call(session: Session, name: str, words: Sequence[str], *, as_json: bool) -> int:
-    """Call one tool and print what it answers."""
-    given = None if words == ["-"] else words
-    if given is None:
-        given = [sys.stdin.buffer.read().decode("utf-8", "replace")]
-
-    async def work(toolbox: Toolbox) -> int:
-        tool = _found(toolbox, name)
-        arguments = read_arguments(given, tool.input_schema)
-        result = await toolbox.call(ToolCall("call_1", tool.name, arguments))
-        if as_json:
-            seconds = round(result.seconds, 3)
-            event = ToolFinished(result.call_id, result.name, result.is_error, result.text, seconds, result.truncated)
-            sys.stdout.write(f"{event_to_json(event)}\n")
-        elif result.is_error:
-            session.terminal.error(f"Error: {result.text}")
-        else:
-            sys.stdout.write(f"{printable(result.text)}\n")
-        sys.stdout.flush()
-        return EXIT_ANSWER_FAILED if result.is_error else EXIT_DONE
-
-    return _with_tools(session, work)
+    return with_tools(session, work)
 
 
 def read_arguments(words: Sequence[str], schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -151,14 +128,20 @@ def tool_dict(tool: ToolSpec) -> dict[str, Any]:
     }
 
 
-def _found(toolbox: Toolbox, name: str) -> ToolSpec:
+def found_tool(toolbox: Toolbox, name: str) -> ToolSpec:
+    """The tool of that name.
+
+    Raises:
+        UsageError: there is none.
+    """
     tool = toolbox.resolve(name)
     if tool is None:
         raise unknown_tool(name, toolbox.suggest(name))
     return tool
 
 
-def _with_tools(session: Session, work: Callable[[Toolbox], Awaitable[int]]) -> int:
+def with_tools(session: Session, work: Callable[[Toolbox], Awaitable[int]]) -> int:
+    """Connect the servers, wait until each is there or has failed, and do ``work``; returns its exit code."""
     from rkllm_mcp.inspection import open_tools
 
     config = session.config()
@@ -172,5 +155,6 @@ def _with_tools(session: Session, work: Callable[[Toolbox], Awaitable[int]]) -> 
     return run_async(connected)
 
 
-def _write_json(value: Any) -> None:
+def write_json(value: Any) -> None:
+    """Print a value for a program."""
     sys.stdout.write(f"{json.dumps(value, ensure_ascii=False, indent=2)}\n")

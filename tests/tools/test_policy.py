@@ -14,6 +14,7 @@ from rkllm_mcp.tools.servers import ServerSpec
 
 TOOL = ToolSpec("t")
 CALL = ToolCall("call_1", "t", {})
+HOW = "; call it again for a smaller part to see them"
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ async def test_a_call_that_takes_too_long_becomes_a_result_that_says_so() -> Non
 async def test_a_long_result_is_cut_and_marked() -> None:
     limited = SizeLimited(Says("0123456789"), 4)
     assert await limited.call(TOOL, CALL, NO_CONTEXT) == ToolResult(
-        "call_1", "t", "0123\n… truncated, 6 more characters", truncated=True
+        "call_1", "t", f"0123\n… truncated, 6 more characters{HOW}", truncated=True
     )
     assert (await SizeLimited(Says("0123"), 4).call(TOOL, CALL, NO_CONTEXT)).truncated is False
 

@@ -1,0 +1,112 @@
+"""What the owner has decided for good: which tools may run unasked, and which are switched off."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Sequence
+from functools import partial
+
+from rkllm_mcp.errors import StoreError
+from rkllm_mcp.records import Grant, Switch
+from rkllm_mcp.store.database import Database
+
+_GRANT_ROW = "(server, tool, kind, fingerprint, at) VALUES (?, ?, ?, ?, ?)"
+_SWITCH_ROW = "(server, tool, is_on, at) VALUES (?, ?, ?, ?)"
+
+
+class KeptGrants:
+    """The approvals and refusals that hold from now on; a ``Grants``.
+
+    Args:
+        database: where.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def find(self, server: str, tool: str) -> Grant | None:
+        """What was said about a tool; None when nothing was, or when it cannot be read: then it is asked again."""
+        try:
+            return await self._database.ask(partial(_find_grant, server, tool))
+        except StoreError:
+            return None
+
+    def keep(self, server: str, tool: str, grant: Grant) -> None:
+        """Keep it in place of what was said before."""
+        self._database.tell(partial(_keep_grant, server, tool, grant))
+
+    async def all(self) -> list[tuple[str, str, Grant]]:
+        """Server, tool and what was said about it, of every tool.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        return await self._database.ask(_all_grants)
+
+    async def forget(self, server: str, tool: str) -> bool:
+        """Take back what was said about a tool; False when nothing was.
+
+        Raises:
+            StoreError: the file cannot be written.
+        """
+        return await self._database.ask(partial(_forget_grant, server, tool))
+
+
+class KeptSwitches:
+    """The tools and servers that were switched on or off at run time.
+
+    Args:
+        database: where.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def all(self) -> list[Switch]:
+        """All of them; empty when they cannot be read."""
+        try:
+            return await self._database.ask(_all_switches)
+        except StoreError:
+            return []
+
+    def keep(self, changes: Sequence[Switch]) -> None:
+        """Keep these in place of what was there, without waiting."""
+        self._database.tell(partial(_keep_switches, tuple(changes)))
+
+
+def _find_grant(server: str, tool: str, connection: sqlite3.Connection) -> Grant | None:
+    found = connection.execute(
+        "SELECT kind, fingerprint FROM grants WHERE server = ? AND tool = ?", (server, tool)
+    ).fetchone()
+    return Grant(*found) if found else None
+
+
+def _keep_grant(server: str, tool: str, grant: Grant, connection: sqlite3.Connection) -> None:
+    row = (server, tool, grant.kind, grant.fingerprint, time.time())
+    connection.execute(
+        "INSERT OR REPLACE INTO grants (server, tool, kind, fingerprint, at) VALUES (?, ?, ?, ?, ?)", row
+    )
+
+
+def _all_grants(connection: sqlite3.Connection) -> list[tuple[str, str, Grant]]:
+    rows = connection.execute("SELECT server, tool, kind, fingerprint FROM grants ORDER BY server, tool").fetchall()
+    return [(server, tool, Grant(kind, fingerprint)) for server, tool, kind, fingerprint in rows]
+
+
+def _forget_grant(server: str, tool: str, connection: sqlite3.Connection) -> bool:
+    return connection.execute("DELETE FROM grants WHERE server = ? AND tool = ?", (server, tool)).rowcount > 0
+
+
+def _all_switches(connection: sqlite3.Connection) -> list[Switch]:
+    rows = connection.execute("SELECT server, tool, is_on FROM switches ORDER BY server, tool").fetchall()
+    return [Switch(server, tool, bool(is_on)) for server, tool, is_on in rows]
+
+
+def _keep_switches(changes: tuple[Switch, ...], connection: sqlite3.Connection) -> None:
+    for change in changes:
+        if change.is_on is None:
+            connection.execute("DELETE FROM switches WHERE server = ? AND tool = ?", (change.server, change.tool))
+        else:
+            row = (change.server, change.tool, change.is_on, time.time())
+            connection.execute(f"INSERT OR REPLACE INTO switches {_SWITCH_ROW}", row)

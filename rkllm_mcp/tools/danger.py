@@ -1,0 +1,142 @@
+"""What a call of a tool may do, as far as its name, its hints and its arguments tell: delete, execute, send, change.
+
+Rules:
+* A hint of a server that is not trusted can only add caution: "read-only" of a stranger is worth nothing, while
+"destructive" is believed of everybody.
+* A name is read word by word (``delete_file``, ``deleteFile``, ``ファイル削除``). One that begins with a word of
+looking (``get``, ``list``) only looks, unless a later word deletes: ``list_commands`` runs none, ``find_and_replace``
+writes.
+* Descriptions are not read: they are the server's own words about itself.
+* What is not recognised counts as harmless here; ``approve = "always"`` is for those who want to see every call.
+
+The words are our choice, after the names of the tools of some forty public servers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Set
+from typing import Any, Literal, TypeAlias
+
+from rkllm_mcp.messages import ToolSpec
+
+Danger: TypeAlias = Literal["delete", "execute", "send", "change"]
+
+_ORDER: tuple[Danger, ...] = ("delete", "execute", "send", "change")
+"""From the worst on."""
+
+_VERBS: Mapping[Danger, str] = {
+    "delete": """
+        delete del remove rm rmdir unlink drop destroy erase purge wipe truncate clear reset uninstall discard revoke
+        prune kill terminate overwrite clean trash forget rollback
+    """,
+    "execute": """
+        exec execute run eval evaluate shell bash sh zsh cmd command commands spawn invoke script sudo powershell
+        terminal deploy launch compile trigger ssh
+    """,
+    "send": """
+        send post publish reply forward tweet upload share notify invite pay buy purchase transfer order book reserve
+        subscribe donate dial
+    """,
+    "change": """
+        write edit update set put patch create make add insert append prepend move mv rename copy cp save store modify
+        change replace commit push pull merge rebase checkout install enable disable start stop restart reboot
+        shutdown poweroff lock unlock grant assign cancel submit import sync apply approve toggle turn switch mkdir
+        touch chmod chown register unregister archive restore schedule upsert stage unstage fork configure control
+        press click type fill drag upgrade download reject
+    """,
+}
+_WORDS: Mapping[str, Danger] = {word: danger for danger, words in _VERBS.items() for word in words.split()}
+# A Japanese name is not divided into words.
+_JAPANESE: Mapping[Danger, str] = {
+    "delete": "削除 消去 破棄 初期化 上書き 抹消 取り消 クリア リセット",
+    "execute": "実行 起動 コマンド",
+    "send": "送信 送る 投稿 公開 購入 注文 支払 予約 振込 送金 共有",
+    "change": "書き込 書込 編集 更新 変更 作成 追加 登録 移動 保存 設定 停止 開始 挿入 置換 切替 切り替え",
+}
+_LOOKS = """
+    get list read search find show describe fetch query lookup look count check view is has can head tail tree stat
+    info status diff log browse watch monitor preview validate verify explain summarize analyze compare convert
+    calculate compute select retrieve load inspect examine
+"""
+_LOOKING = frozenset(_LOOKS.split())
+_JAPANESE_LOOKING = ("取得", "検索", "一覧", "確認", "表示", "参照", "閲覧", "照会")
+_JOINTS = frozenset({"and", "or", "then"})
+# A lone "add" is arithmetic.
+_HARMLESS_ALONE = frozenset({"add"})
+
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_WORD = re.compile(r"[A-Za-z]+")
+
+# The statements of SQL that change a database, wherever they stand: behind a WITH, a comment, another statement.
+_SQL_DELETES = re.compile(
+    r"\b(?:delete\s+from|drop\s+(?:table|database|schema|view|index|trigger|user)|truncate\s+table)\b", re.IGNORECASE
+)
+_SQL_CHANGES = re.compile(
+    r"\b(?:insert\s+(?:or\s+\w+\s+)?into|replace\s+into|update\s+\S+\s+set|alter\s+(?:table|user|database)"
+    r"|create\s+(?:table|database|schema|view|index|trigger|user)|attach\s+database)\b",
+    re.IGNORECASE,
+)
+_SQL_ARGUMENTS = frozenset({"sql", "query", "statement", "q"})
+
+
+def danger_of(tool: ToolSpec, arguments: Mapping[str, Any], *, trusted: bool) -> Danger | None:
+    """The worst that a call may do; None when nothing says that it changes anything.
+
+    Args:
+        tool: the tool, with the server's hints.
+        arguments: of the call; a tool that takes SQL is judged by its statements.
+        trusted: the server's hints are believed also where they say that there is no danger.
+    """
+    by_arguments = _danger_of_statements(arguments)
+    if tool.destructive:
+        return "delete"
+    if trusted and tool.read_only:
+        return by_arguments
+    found = {danger_of_name(tool.wire_name or tool.name), by_arguments, "change" if tool.read_only is False else None}
+    return _worst(found)
+
+
+def danger_of_name(name: str) -> Danger | None:
+    """The worst that a tool of this name may do."""
+    words = [word.lower() for word in _WORD.findall(_CAMEL.sub(" ", name))]
+    found = {_danger_of_words(part) for part in _parts(words)}
+    found.add(_danger_of_japanese(name))
+    return _worst(found)
+
+
+def _worst(found: Set[object]) -> Danger | None:
+    return next((danger for danger in _ORDER if danger in found), None)
+
+
+def _parts(words: list[str]) -> list[list[str]]:
+    """The words between ``and``, ``or`` and ``then``."""
+    parts: list[list[str]] = [[]]
+    for word in words:
+        if word in _JOINTS:
+            parts.append([])
+        else:
+            parts[-1].append(word)
+    return parts
+
+
+def _danger_of_words(words: list[str]) -> Danger | None:
+    if len(words) == 1 and words[0] in _HARMLESS_ALONE:
+        return None
+    found = {_WORDS.get(word) for word in words}
+    if words and words[0] in _LOOKING:
+        found &= {"delete"}
+    return _worst(found)
+
+
+def _danger_of_japanese(name: str) -> Danger | None:
+    if name.endswith(_JAPANESE_LOOKING):
+        return None
+    return _worst({danger for danger, words in _JAPANESE.items() if any(word in name for word in words.split())})
+
+
+def _danger_of_statements(arguments: Mapping[str, Any]) -> Danger | None:
+    texts = [value for name, value in arguments.items() if name.lower() in _SQL_ARGUMENTS and isinstance(value, str)]
+    if any(_SQL_DELETES.search(text) for text in texts):
+        return "delete"
+    return "change" if any(_SQL_CHANGES.search(text) for text in texts) else None

@@ -1,0 +1,74 @@
+"""Every call leaves a record: who was called with what, how it was decided, how long it took and what came of it.
+
+Secrets are replaced before anything leaves this module: arguments whose name says so, what looks like a key, and the
+tokens of the request. Of results only the size is kept, of errors the first line.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rkllm_mcp.calling import CallContext
+from rkllm_mcp.config import redaction
+from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
+from rkllm_mcp.records import CallRecord, Recorder
+from rkllm_mcp.tools.policy import Caller
+from rkllm_mcp.tools.tokens import redacted
+
+# Enough to see what was asked; whole files that were written do not belong into a history.
+_ARGUMENT_CHARS = 2000
+_ERROR_CHARS = 300
+_REQUEST_CHARS = 500
+_STOPPED = "it was stopped before it was over"
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Writes every call down.
+
+    Args:
+        inner: the way to the tool.
+        recorder: who keeps it.
+        clock: the time, seconds since 1970.
+    """
+
+    inner: Caller
+    recorder: Recorder
+    clock: Callable[[], float] = time.time
+
+    async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
+        """The inner result."""
+        # A call that is cancelled may have had its effect all the same.
+        result = ToolResult(call.id, call.name, _STOPPED, is_error=True, ruling="stopped")
+        try:
+            result = await self.inner.call(tool, call, context)
+        finally:
+            self.recorder.record(self._record(tool, call, context, result))
+        return result
+
+    def _record(self, tool: ToolSpec, call: ToolCall, context: CallContext, result: ToolResult) -> CallRecord:
+        tokens = tuple(context.tokens.values())
+        first_line = result.text.strip().split("\n", 1)[0] if result.is_error else ""
+        return CallRecord(
+            at=self.clock(),
+            server=tool.server,
+            tool=tool.wire_name or tool.name,
+            arguments=redacted(arguments_text(call), tokens)[:_ARGUMENT_CHARS],
+            ruling=result.ruling or "free",
+            is_error=result.is_error,
+            error=redacted(redaction.redacted_text(first_line), tokens)[:_ERROR_CHARS],
+            result_chars=len(result.text),
+            seconds=round(result.seconds, 3),
+            conversation=context.conversation_id,
+            request=redacted(redaction.redacted_text(context.request), tokens)[:_REQUEST_CHARS],
+        )
+
+
+def arguments_text(call: ToolCall) -> str:
+    """A call's arguments as compact JSON, what looks like a secret replaced."""
+    shown = redaction.redacted(dict(call.arguments))
+    text = json.dumps(shown, ensure_ascii=False, separators=(",", ":"), default=str)
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,0 +1,232 @@
+"""The file that remembers: who may read it, what harms it, and that nothing harms the assistant."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from rkllm_mcp.errors import StoreError
+from rkllm_mcp.store.database import Database, open_database
+from rkllm_mcp.store.location import state_file
+from rkllm_mcp.store.schema import MIGRATIONS
+from tests.support.demo_app import open_descriptors
+
+pytestmark = pytest.mark.anyio
+PATIENCE_S = 60.0
+
+WRITER = """
+import sys, anyio
+from pathlib import Path
+from rkllm_mcp.records import CallRecord
+from rkllm_mcp.store.memory import open_memory
+
+async def main():
+    async with open_memory(path=Path(sys.argv[1]), required=True) as memory:
+        for number in range(50):
+            memory.calls.record(CallRecord(float(2**40 + number), "s", sys.argv[2], "{}", "free"))
+        await memory.settled()
+
+anyio.run(main)
+"""
+
+
+def count(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("SELECT COUNT(*) FROM texts").fetchone()[0])
+
+
+def put(connection: sqlite3.Connection) -> None:
+    connection.execute("INSERT INTO texts (kind, key, text, at) VALUES ('k', hex(randomblob(8)), 'x', 0)")
+
+
+def break_in_the_middle(connection: sqlite3.Connection) -> None:
+    put(connection)
+    raise KeyError("mine")
+
+
+def tables(connection: sqlite3.Connection) -> set[str]:
+    return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+
+@pytest.mark.parametrize(
+    ("env", "folder"),
+    [
+        ({"RKLLM_MCP_STATE": "/a", "XDG_STATE_HOME": "/b"}, "/a"),
+        ({"XDG_STATE_HOME": "/b"}, "/b/rkllm-mcp"),
+        ({"XDG_STATE_HOME": "not/absolute"}, "~/.local/state/rkllm-mcp"),
+        ({}, "~/.local/state/rkllm-mcp"),
+    ],
+)
+def test_the_file_is_where_such_files_are(env: dict[str, str], folder: str) -> None:
+    assert state_file(env) == Path(folder).expanduser() / "state.db"
+
+
+async def test_the_file_and_its_folder_are_for_their_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "state" / "state.db"
+    async with open_database(path, on_problem=pytest.fail, required=True) as database:
+        database.tell(put)
+        await database.settled()
+        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
+        assert modes == {"state.db": 0o600, "state.db-wal": 0o600, "state.db-shm": 0o600}
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert [file.name for file in path.parent.iterdir()] == ["state.db"]
+
+
+async def test_what_was_told_is_seen_by_who_asks_later_and_by_the_next_run(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    async with open_database(path, on_problem=pytest.fail) as database:
+        database.tell(put)
+        assert await database.ask(count) == 1
+        database.tell(put)
+    async with open_database(path, on_problem=pytest.fail) as database:
+        assert await database.ask(count) == 2
+
+
+async def test_work_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with open_database(tmp_path / "state.db", on_problem=pytest.fail) as database:
+        with pytest.raises(KeyError, match="mine"):
+            await database.ask(break_in_the_middle)
+        assert await database.ask(count) == 0
+
+
+def damaged(path: Path) -> None:
+    path.write_bytes(b"this is no database" * 100)
+
+
+def newer(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+    connection.close()
+
+
+def folder_instead(path: Path) -> None:
+    path.mkdir()
+
+
+def file_above(path: Path) -> None:
+    path.parent.rmdir()
+    path.parent.write_text("a file")
+
+
+UNUSABLE: dict[Callable[[Path], None], str] = {
+    damaged: "file is not a database); move it away; a new one is made",
+    newer: "written by a newer version of rkllm-mcp); update rkllm-mcp, or name another folder in RKLLM_MCP_STATE",
+    folder_instead: "Is a directory); name another folder in RKLLM_MCP_STATE",
+    file_above: "name another folder in RKLLM_MCP_STATE",
+}
+
+
+@pytest.mark.parametrize("harm", UNUSABLE)
+async def test_a_file_that_cannot_be_used_costs_the_memory_and_not_the_assistant(
+    tmp_path: Path, harm: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "folder" / "state.db"
+    path.parent.mkdir()
+    harm(path)
+    before = path.read_bytes() if path.is_file() else b""
+    problems: list[str] = []
+    async with open_database(path, on_problem=problems.append) as database:
+        database.tell(put)
+        assert await database.ask(count) == 1
+        await anyio.lowlevel.checkpoint()
+    (problem,) = problems
+    assert problem.startswith(f"[State: {path} cannot be used (")
+    assert f"{UNUSABLE[harm]}. It goes on without remembering.]" in problem
+    assert (path.read_bytes() if path.is_file() else b"") == before
+    with pytest.raises(StoreError, match="cannot be used"):
+        async with open_database(path, on_problem=pytest.fail, required=True):
+            raise AssertionError("it must not open")
+
+
+async def test_a_disk_that_fills_up_is_told_once_and_nothing_stops(tmp_path: Path) -> None:
+    def fill(connection: sqlite3.Connection) -> None:
+        pages = int(connection.execute("PRAGMA page_count").fetchone()[0])
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+
+    def put_much(connection: sqlite3.Connection) -> None:
+        connection.execute("INSERT INTO texts (kind, key, text, at) VALUES ('k', 'k', zeroblob(1000000), 0)")
+
+    problems: list[str] = []
+    async with open_database(tmp_path / "state.db", on_problem=problems.append) as database:
+        await database.ask(fill)
+        for _ in range(3):
+            database.tell(put_much)
+        with pytest.raises(StoreError, match="is full"):
+            await database.settled()
+        assert await database.ask(count) == 0
+    assert [problem.partition(" (")[2] for problem in problems] == [
+        "database or disk is full); make room on that disk. It goes on without remembering.]"
+    ]
+
+
+async def test_a_writer_that_another_process_holds_up_for_too_long_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+
+    def be_impatient(connection: sqlite3.Connection) -> None:
+        connection.execute("PRAGMA busy_timeout = 1")
+
+    async with open_database(path, on_problem=pytest.fail) as database:
+        await database.ask(be_impatient)
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match="another rkllm-mcp holds it; end that one"):
+            await database.ask(count)
+        other.execute("ROLLBACK")
+        other.close()
+        assert await database.ask(count) == 0
+
+
+async def test_an_older_file_is_brought_up_to_date_and_keeps_what_it_has(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE mine (x)")
+    connection.close()
+    async with open_database(path, on_problem=pytest.fail, required=True) as database:
+        assert await database.ask(tables) >= {"mine", "calls", "grants", "switches", "texts"}
+
+
+async def test_several_processes_write_at_once_and_nothing_is_lost(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    names = ["a", "b", "c"]
+    with anyio.fail_after(PATIENCE_S):
+        async with anyio.create_task_group() as writers:
+            for name in names:
+                writers.start_soon(anyio.run_process, [sys.executable, "-c", WRITER, str(path), name])
+    connection = sqlite3.connect(path)
+    found = connection.execute("SELECT tool, COUNT(*) FROM calls GROUP BY tool ORDER BY tool").fetchall()
+    connection.close()
+    assert found == [("a", 50), ("b", 50), ("c", 50)]
+
+
+async def test_whoever_stops_waiting_harms_nobody(tmp_path: Path) -> None:
+    async with open_database(tmp_path / "state.db", on_problem=pytest.fail) as database:
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await database.ask(count)
+        assert scope.cancelled_caught
+        assert await database.ask(count) == 0
+
+
+async def test_what_comes_after_the_end_is_told_and_not_raised(tmp_path: Path) -> None:
+    problems: list[str] = []
+    database = Database(tmp_path / "state.db", problems.append)
+    await database.open(required=True)
+    await database.aclose()
+    database.tell(put)
+    await anyio.lowlevel.checkpoint()
+    assert len(problems) == 1
+
+
+async def test_no_descriptor_and_no_thread_is_left_behind(tmp_path: Path) -> None:
+    before = open_descriptors(), threading.active_count()
+    for _ in range(3):
+        async with open_database(tmp_path / "state.db", on_problem=pytest.fail) as database:
+            await database.ask(count)
+            assert threading.active_count() == before[1] + 1
+    assert (open_descriptors(), threading.active_count()) == before

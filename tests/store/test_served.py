@@ -1,0 +1,66 @@
+"""What served earlier requests, for the choice of tools."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from rkllm_mcp.calling import CallContext
+from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
+from rkllm_mcp.records import CallRecord
+from rkllm_mcp.store.memory import open_memory
+from rkllm_mcp.tools.recording import Recorded
+
+pytestmark = pytest.mark.anyio
+
+
+def call(tool: str, request: str, *, is_error: bool = False) -> CallRecord:
+    return CallRecord(1.0, "s", tool, "{}", "free", is_error, request=request)
+
+
+async def test_what_worked_for_a_request_is_told_newest_first_and_once(tmp_path: Path) -> None:
+    calls = [
+        call("a", "Weather?"),
+        call("b", "Time?"),
+        call("c", "Broken?", is_error=True),
+        call("d", ""),
+        call("a", "Weather?"),
+    ]
+    async with open_memory(path=tmp_path / "state.db") as memory:
+        for one in calls:
+            memory.calls.record(one)
+        assert await memory.calls.served(10) == [("Weather?", "mcp__s__a"), ("Time?", "mcp__s__b")]
+        assert await memory.calls.served(1) == [("Weather?", "mcp__s__a")]
+
+
+async def test_what_cannot_be_read_is_nothing(tmp_path: Path) -> None:
+    (tmp_path / "state.db").write_bytes(b"not a database" * 100)
+    async with open_memory(path=tmp_path / "state.db") as memory:
+        assert await memory.calls.served(10) == []
+
+
+@dataclass
+class Kept:
+    """A recorder that keeps its records."""
+
+    calls: list[CallRecord] = field(default_factory=list[CallRecord])
+
+    def record(self, call: CallRecord) -> None:
+        self.calls.append(call)
+
+
+class Fine:
+    """A tool that works."""
+
+    async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
+        del tool, context
+        return ToolResult(call.id, call.name, "fine")
+
+
+async def test_a_record_says_which_words_it_served_without_their_secrets() -> None:
+    kept = Kept()
+    context = CallContext(tokens={"desk": "tok-very-secret-1"}, request="Use tok-very-secret-1 and call it")
+    await Recorded(Fine(), kept).call(ToolSpec("t", server="s"), ToolCall("1", "t", {}), context)
+    assert [record.request for record in kept.calls] == ["Use [REDACTED] and call it"]
