@@ -9,11 +9,15 @@ The data path, left to right, is the table of contents of this package:
 5. ``agent``      the loop: rounds of the model and its tools until there is an answer
 6. ``surfaces``   events become a terminal, JSON lines, a service
 
-Beside the path: ``errors``, ``messages``, ``events``, ``generation`` and ``calling`` are its values, ``encode``
-writes events as JSON, ``config`` reads what a user wrote, ``providers`` joins prompt, runtime and toolcalls into one
-model, ``board`` looks at the machine, ``shelf`` keeps the user's models and fetches their files, ``acquisition`` puts
-models on it and takes them off, ``availability`` says what this version does not do, ``assembly`` turns the
-configuration into the settings of each part, ``app`` runs them all, and ``inspection`` looks at them without a model.
+Beside the path: ``errors``, ``messages``, ``events``, ``generation``, ``calling``, ``records``, ``forms`` and
+``offers`` are its values, ``encode`` writes events as JSON, ``config`` reads what a user wrote, ``providers`` joins
+prompt, runtime and toolcalls into one model, ``board`` looks at the machine, ``shelf`` keeps the user's models and
+fetches their files, ``acquisition`` puts models on it and takes them off, ``availability`` says what this version does
+not do, ``assembly`` turns the configuration into the settings of each part, ``store`` remembers from one run to the
+next, ``equipment`` opens the tools with their memory and safeguards, ``head_start`` fills the KV cache before the first
+question, ``app`` runs them all,
+``abilities`` offers what they can do to others, ``inspection`` looks at them without a model, and ``measurement`` measures and probes
+them.
 
 The names below are imported on first use, so that importing one of them does not load the others' libraries.
 """

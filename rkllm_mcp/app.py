@@ -9,35 +9,46 @@ surface.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectSendStream
 
+from rkllm_mcp.agent.answer import answer
+from rkllm_mcp.agent.asking import Asked, ask_by_prompt, ask_in_words
+from rkllm_mcp.agent.briefing import Assignment
 from rkllm_mcp.agent.instructions import system_text
-from rkllm_mcp.agent.loop import Emit, Loop, LoopSettings
-from rkllm_mcp.agent.questions import OnStream, Question, Questions
-from rkllm_mcp.assembly import chosen_model, engine_settings, model_form, server_specs
-from rkllm_mcp.availability import ineffective, refuse_unprotected
+from rkllm_mcp.agent.loop import LoopSettings
+from rkllm_mcp.agent.questions import Emit, OnStream, Question, Questions
+from rkllm_mcp.agent.sampling import ModelSampler
+from rkllm_mcp.assembly import briefing, chosen_model, engine_settings, model_form
+from rkllm_mcp.availability import ineffective
 from rkllm_mcp.calling import Asker, CallContext, Decision, ElicitationAnswer, Standing
 from rkllm_mcp.config import Config
 from rkllm_mcp.config.models import ModelFolder
+from rkllm_mcp.equipment import Equipment, open_equipment
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.events import End, Event, Status
+from rkllm_mcp.head_start import HeadStart
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.prompt.conversation import PromptPart
-from rkllm_mcp.providers import ResponseOptions
+from rkllm_mcp.providers.reading import Reading, Readings
 from rkllm_mcp.providers.rkllm import RkllmModel
 from rkllm_mcp.runtime.engine import Engine, open_engine
-from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
+from rkllm_mcp.tools.latecomers import tell_latecomers
 
 logger = logging.getLogger(__name__)
 
 StatusSink = Callable[[str], None]
+# For the model to pass on when nobody could be asked.
+HOW_TO_ALLOW = "It can be allowed with 'rkllm-mcp run --yes', or for good with always_allow in the configuration."
+
+# What is asked, made ready for the loop once everything is there.
+Prepare: TypeAlias = Callable[[Emit, CallContext], Awaitable[Asked]]
 
 # Events that an answer may be ahead of its reader; a full buffer slows the answer, it never drops anything.
 EVENTS_AHEAD = 256
@@ -77,8 +88,10 @@ class App:
     Attributes:
         config: what it was started with.
         model: the model's folder and card.
+        form: how the model is spoken to.
         engine: the owner of the NPU.
         toolbox: every server's tools.
+        memory: what is remembered between runs, the calls of tools among it.
     """
 
     def __init__(
@@ -87,17 +100,25 @@ class App:
         model: ModelFolder,
         chat_model: RkllmModel,
         engine: Engine,
-        toolbox: Toolbox,
+        equipment: Equipment,
         tasks: TaskGroup,
+        readings: Readings,
+        head_start: HeadStart,
     ) -> None:
         self.config = config
         self.model = model
         self.engine = engine
-        self.toolbox = toolbox
+        self.toolbox = equipment.toolbox
+        self.memory = equipment.memory
+        self._equipment = equipment
         self._tasks = tasks
+        self._readings = readings
+        self._head_start = head_start
         self._chat_model = chat_model
+        self.form = chat_model.form
         self._jobs: dict[str, _Job] = {}
         self._questions = Questions()
+        self._briefing = briefing(config, model, chat_model.form, self.toolbox, self.memory.calls)
         self._has_announced = False
         self._is_closed = False
 
@@ -115,23 +136,51 @@ class App:
             conversation.add(Message("system", text))
         return conversation
 
-    async def reply(
+    def reply(
         self, conversation: Conversation, text: str, options: ReplyOptions | None = None
     ) -> AsyncGenerator[Event, None]:
         """Answer ``text``; the last event is always an ``End``.
 
-        Consume it under ``aclosing``: leaving early stops the answer.
+        A resource that the text names as ``@server:uri`` is read first; when it cannot be, the answer ends as
+        ``failed`` before the model runs. Consume it under ``aclosing``: leaving early stops the answer.
 
         Raises:
             UsageError: the conversation has an answer under way, or the assistant is closed.
         """
+        limit_chars = self.config.agent.resource_chars
+
+        async def prepare(emit: Emit, context: CallContext) -> Asked:
+            return await ask_in_words(text, self.toolbox.offerings, limit_chars, emit, context)
+
+        return self._stream(conversation, prepare, options or ReplyOptions())
+
+    def reply_prompt(
+        self,
+        conversation: Conversation,
+        prompt: str,
+        arguments: Mapping[str, str],
+        options: ReplyOptions | None = None,
+    ) -> AsyncGenerator[Event, None]:
+        """Answer a server's prompt, ``server:name`` or a unique name, with its arguments; else like ``reply``.
+
+        A prompt that there is not, or an argument that is missing or unknown, ends the answer as ``failed``.
+        """
+
+        async def prepare(emit: Emit, context: CallContext) -> Asked:
+            return await ask_by_prompt(prompt, arguments, self.toolbox.offerings, emit, context)
+
+        return self._stream(conversation, prepare, options or ReplyOptions())
+
+    async def _stream(
+        self, conversation: Conversation, prepare: Prepare, options: ReplyOptions
+    ) -> AsyncGenerator[Event, None]:
         if conversation.id in self._jobs:
             raise UsageError("this conversation has an answer under way; wait for it or cancel it")
         if self._is_closed:
             raise UsageError("this assistant is closed; ask while its 'async with open_app(...)' block runs")
         send, receive = anyio.create_memory_object_stream[Event](EVENTS_AHEAD)
         job = self._jobs[conversation.id] = _Job()
-        self._tasks.start_soon(self._answer, conversation, text, options or ReplyOptions(), send, job)
+        self._tasks.start_soon(self._answer, conversation, prepare, options, send, job)
         try:
             with receive:
                 async for event in receive:
@@ -154,9 +203,20 @@ class App:
         job.scope.cancel()
         return True
 
+    def reading(self, conversation_id: str) -> Reading | None:
+        """The prompt that the NPU is reading for an answer under way; None when it reads none."""
+        tokens = self._head_start.reading_tokens
+        if tokens and conversation_id in self._jobs:
+            return self._readings.estimate(tokens)
+        return self._readings.of(conversation_id)
+
     def questions(self) -> tuple[Question, ...]:
         """What waits for a person: calls for approval and servers' questions, oldest first."""
         return self._questions.open()
+
+    async def settled(self, question_id: str) -> None:
+        """Wait until a question does not wait any more; whoever shows it can take it away then."""
+        await self._questions.settled(question_id)
 
     def decide(self, question_id: str, decision: Decision) -> bool:
         """Answer an ``Approval``; False when it does not wait (any more)."""
@@ -190,16 +250,22 @@ class App:
         """The tools that an answer is shown."""
         return self.toolbox.tools() if options is None or options.tools else ()
 
-    def preview(self, text: str, options: ReplyOptions | None = None) -> list[PromptPart]:
-        """The prompt that ``text`` would get as a first question, part by part."""
+    def head(self) -> list[int]:
+        """The ids that every prompt begins with: system text and tools, as they are now."""
         conversation = self.new_conversation()
-        conversation.add(Message("user", text))
-        return self._chat_model.preview(conversation, self.tools(options))
+        return self._chat_model.head(conversation, self._briefing.beginnings(conversation, self.tools()))
+
+    async def preview(self, text: str, options: ReplyOptions | None = None) -> list[PromptPart]:
+        """The prompt that ``text`` would get as a first question, part by part; an ``auto_context_tool`` is called."""
+        conversation = self.new_conversation()
+        brief = await self._briefing.prepare(conversation, Assignment(Asked(text), self.tools(options)))
+        conversation.add(Message("user", text, context=brief.context))
+        return self._chat_model.preview(conversation, brief.offer.listed)
 
     async def _answer(
         self,
         conversation: Conversation,
-        text: str,
+        prepare: Prepare,
         options: ReplyOptions,
         send: MemoryObjectSendStream[Event],
         job: _Job,
@@ -209,7 +275,7 @@ class App:
 
         try:
             with job.scope:
-                await self._answer_to(emit, conversation, text, options)
+                await self._answer_to(emit, conversation, prepare, options)
         except anyio.BrokenResourceError:
             pass  # the reader has left; there is nobody to tell
         finally:
@@ -217,17 +283,13 @@ class App:
             del self._jobs[conversation.id]
             job.done.set()
 
-    async def _answer_to(self, emit: Emit, conversation: Conversation, text: str, options: ReplyOptions) -> None:
+    async def _answer_to(self, emit: Emit, conversation: Conversation, prepare: Prepare, options: ReplyOptions) -> None:
         try:
             await self._wait_until_ready(emit)
-            forced = self._forced_tool(options)
-            agent = self.config.agent
-            limits = LoopSettings(agent.max_rounds, agent.repair_rounds, agent.parallel_tools)
-            context = CallContext(
-                asker=self._asker(options, emit), tokens=options.tokens, conversation_id=conversation.id
-            )
-            loop = Loop(self._chat_model, self.toolbox, self.tools(options), limits, emit, context)
-            await loop.run(conversation, text, ResponseOptions(options.max_new_tokens, forced))
+            await self._equipment.refresh()
+            # A server that wants a token of the one who asks is there, and its tools are known, for this answer.
+            async with self.toolbox.attending(options.tokens):
+                await self._answer_with_tools(emit, conversation, prepare, options)
         except RkllmMcpError as error:
             await emit(End("failed", str(error)))
         except anyio.BrokenResourceError:
@@ -237,16 +299,29 @@ class App:
             logger.exception("an answer failed")
             await emit(End("failed", f"internal error: {error!r}; please report it with the output of --debug"))
 
+    async def _answer_with_tools(
+        self, emit: Emit, conversation: Conversation, prepare: Prepare, options: ReplyOptions
+    ) -> None:
+        forced = self._forced_tool(options)
+        agent = self.config.agent
+        limits = LoopSettings(agent.max_rounds, agent.repair_rounds, agent.parallel_tools)
+        context = CallContext(asker=self._asker(options, emit), tokens=options.tokens, conversation_id=conversation.id)
+        asked = await prepare(emit, context)
+        assignment = Assignment(asked, self.tools(options), forced)
+        model, wish = self._chat_model, options.max_new_tokens
+        await answer(model, self._briefing, conversation, assignment, limits, emit, context, wish)
+
     def _asker(self, options: ReplyOptions, emit: Emit) -> Asker:
         if options.approvals == "ask":
             return OnStream(self._questions, emit)
-        return Standing("once" if options.approvals == "grant" else "deny")
+        return Standing("once") if options.approvals == "grant" else Standing("deny", HOW_TO_ALLOW)
 
     async def _wait_until_ready(self, emit: Emit) -> None:
         if not self.engine.is_ready:
             for status in self.starting():
                 await emit(status)
         await self.ready()
+        await self._head_start.over()
 
     def _forced_tool(self, options: ReplyOptions) -> str | None:
         if options.force_tool is None:
@@ -262,7 +337,9 @@ class App:
 
 
 @asynccontextmanager
-async def open_app(config: Config, *, status: StatusSink | None = None) -> AsyncGenerator[App, None]:
+async def open_app(
+    config: Config, *, status: StatusSink | None = None, one_shot: bool = False
+) -> AsyncGenerator[App, None]:
     """Start everything that ``config`` names, and stop it at the end.
 
     The model loads and the servers connect in the background: entering returns at once, ``App.ready`` waits. A server
@@ -271,26 +348,30 @@ async def open_app(config: Config, *, status: StatusSink | None = None) -> Async
     Args:
         config: the configuration.
         status: is told, one line each, what is connected and what is not.
+        one_shot: there will be one question, which comes at once, so nothing is prefilled in advance.
 
     Raises:
         ModelNotFoundError: there is no such model, or it lacks a file.
-        ConfigError: the configuration wants a protection that this version does not have.
     """
-    refuse_unprotected(config)
     for line in ineffective(config):
         if status is not None:
             status(line)
     model = chosen_model(config)
     settings = engine_settings(config, model)
     # The engine comes first: its process loads the model while this one imports what servers need.
-    async with (
-        open_engine(settings) as engine,
-        open_toolbox(server_specs(config), result_chars=config.agent.tool_result_chars, on_status=status) as toolbox,
-    ):
-        chat_model = RkllmModel(engine, model_form(config, model))
+    async with open_engine(settings) as engine:
+        form = model_form(config, model)
+        readings = Readings(settings.profile.prefill_s if settings.profile else None)
+        chat_model = RkllmModel(engine, form, readings)
+        sampler = ModelSampler(chat_model, model.name, config.agent.sampling_tokens, chat_model.forget)
+        tools = open_equipment(config, status=status, sampler=sampler, syntaxes=form.syntaxes)
         failure: Exception | None = None
-        async with anyio.create_task_group() as tasks:
-            app = App(config, model, chat_model, engine, toolbox, tasks)
+        async with tools as equipment, anyio.create_task_group() as tasks:
+            head_start = HeadStart(config, model, engine, status, one_shot=one_shot)
+            app = App(config, model, chat_model, engine, equipment, tasks, readings, head_start)
+            if status is not None:
+                tasks.start_soon(tell_latecomers, app.toolbox.connections, status)
+            tasks.start_soon(head_start.run, app.ready, app.head)
             try:
                 yield app
             except Exception as error:  # noqa: BLE001  (raised again below: the task group would wrap it in a group)

@@ -6,26 +6,42 @@ configuration, and the configuration does not know them; they meet here.
 
 from __future__ import annotations
 
+import os
 import re
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
 
+from rkllm_mcp.agent.briefing import Briefing, Tools
+from rkllm_mcp.agent.selection import Selection, SelectionSettings
+from rkllm_mcp.board.machine import Machine
+from rkllm_mcp.board.npu import check_clock, check_load
+from rkllm_mcp.board.system import check_memory, check_temperature
 from rkllm_mcp.config import Config
 from rkllm_mcp.config.models import CARD_NAME, ModelFolder, choose_model
-from rkllm_mcp.config.servers import RemoteServer, ServerConfig, StdioServer
+from rkllm_mcp.config.servers import BuiltinTool, OpenAPIServer, RemoteServer, ServerConfig, StdioServer
 from rkllm_mcp.errors import ModelNotFoundError
 from rkllm_mcp.generation import Sampling
+from rkllm_mcp.prompt.costs import ToolCosts
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.prompt.template import ChatTemplate
 from rkllm_mcp.prompt.vocabulary import Vocabulary
 from rkllm_mcp.providers.rkllm import ModelForm
+from rkllm_mcp.records import PastCalls
 from rkllm_mcp.runtime.engine import EngineSettings
+from rkllm_mcp.runtime.profile import kept_profile
 from rkllm_mcp.toolcalls.detector import ThinkingMode
-from rkllm_mcp.tools.servers import ServerSpec
+from rkllm_mcp.tools.retrieval.search import ToolSearch
+from rkllm_mcp.tools.servers import LocalTool, OAuth, Sandbox, ServerSpec
 
 EMULATOR = "emulator"
+# The list of tools may take this part of the context window; question, results and answer need the rest.
+TOOL_SHARE = 3
 # Without their token these would be spelled out letter by letter, and the model would not see a turn begin.
 _CONTROL = re.compile(r"<[^<>\s]+>")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 _PLACEHOLDER = re.compile(r"\$\{[^}]*\}")
 _Value = TypeVar("_Value")
 
@@ -59,6 +75,8 @@ def engine_settings(config: Config, model: ModelFolder) -> EngineSettings:
         log_level=section.log_level,
         start_timeout_s=section.start_timeout_s,
         worker=section.worker,
+        check_memory=section.check_memory,
+        profile=kept_profile(str(library), model.file),
     )
 
 
@@ -100,9 +118,32 @@ def model_form(config: Config, model: ModelFolder) -> ModelForm:
     )
 
 
+def briefing(
+    config: Config, model: ModelFolder, form: ModelForm, tools: Tools, past: PastCalls | None = None
+) -> Briefing:
+    """What prepares answers: which tools a conversation is shown, and what is told with a question.
+
+    Args:
+        config: the configuration.
+        model: the model that the tools are listed for.
+        form: how it is spoken to.
+        tools: every server's tools.
+        past: what served earlier requests, where that is kept.
+    """
+    agent, card = config.agent, model.card
+    context_tokens = config.model.context_tokens or card.context_tokens
+    settings = SelectionSettings(
+        budget_tokens=agent.tool_budget_tokens or context_tokens // TOOL_SHARE,
+        auto_select=agent.auto_select,
+        two_steps=card.two_step_tools if agent.two_step_tools is None else agent.two_step_tools,
+    )
+    costs = ToolCosts(form.vocabulary, form.template.tool_form)
+    return Briefing(tools, Selection(ToolSearch(past), costs.of, settings))
+
+
 def server_specs(config: Config) -> list[ServerSpec]:
     """The servers to connect, those that are switched off left out."""
-    return [_server_spec(server) for server in config.active_servers]
+    return [_guarded(_server_spec(server), server, config) for server in config.active_servers]
 
 
 def _first(*values: _Value | None) -> _Value:
@@ -138,6 +179,58 @@ def _thinking_mode(setting: str, template: ChatTemplate) -> ThinkingMode:
     return "auto" if can_think or setting != "off" else "off"
 
 
+def _guarded(spec: ServerSpec, server: ServerConfig, config: Config) -> ServerSpec:
+    """The server with what ``[security]`` says about all of them."""
+    return replace(
+        spec,
+        roots=_roots(server, config),
+        allowed_commands=config.security.allowed_commands,
+        sandbox=_sandbox(server, config),
+        trusted=_is_ours(server) if server.trusted is None else server.trusted,
+        approve=server.approve or config.security.approve,
+        always_allow=server.always_allow,
+        always_ask=server.always_ask,
+        problem=_problem(config.unset.get(server.name, ())),
+    )
+
+
+def _problem(unset: Sequence[str]) -> str:
+    """Why a server cannot be started whose variables are not set; empty when all are."""
+    if not unset:
+        return ""
+    names = ", ".join(f"${{{name}}}" for name in unset)
+    which = "is" if len(unset) == 1 else "are"
+    return f"{names} {which} not set in the environment; set {', '.join(unset)}, or write ${{{unset[0]}:-default}}"
+
+
+def _sandbox(server: ServerConfig, config: Config) -> Sandbox | None:
+    if not isinstance(server, StdioServer) or not (
+        config.security.sandbox if server.sandbox is None else server.sandbox
+    ):
+        return None
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    cache = Path(base).expanduser() / "rkllm-mcp" / "sandbox" / _UNSAFE.sub("_", server.name)
+    return Sandbox(
+        read=tuple(str(path.absolute()) for path in server.sandbox_read),
+        write=tuple(str(path.absolute()) for path in server.sandbox_write),
+        network=server.sandbox_network,
+        cache=str(cache),
+    )
+
+
+def _is_ours(server: ServerConfig) -> bool:
+    """Whether a server comes with rkllm-mcp, or is one that we make of the configuration."""
+    if isinstance(server, StdioServer):
+        module = server.args[1] if server.args[:1] == ("-m",) and len(server.args) > 1 else ""
+        return server.command == sys.executable and module.startswith("mcp_servers.")
+    return not isinstance(server, RemoteServer)
+
+
+def _roots(server: ServerConfig, config: Config) -> tuple[str, ...]:
+    folders = config.security.roots if server.roots is None else server.roots
+    return tuple(str(folder.absolute()) for folder in folders)
+
+
 def _server_spec(server: ServerConfig) -> ServerSpec:
     common = ServerSpec(
         name=server.name,
@@ -146,9 +239,17 @@ def _server_spec(server: ServerConfig) -> ServerSpec:
         connect_timeout_s=server.connect_timeout_s,
         allowed_tools=server.allowed_tools,
         excluded_tools=server.excluded_tools,
+        safe_tools=server.safe_tools,
         system_instruction=server.system_instruction or "",
         response_instruction=server.response_instruction or "",
         auto_context_tool=server.auto_context_tool or "",
+        sampling=server.sampling,
+        elicitation=server.elicitation,
+        log_level=server.log_level,
+        task_timeout_s=server.task_timeout_s,
+        lazy=server.lazy,
+        idle_stop_s=server.idle_stop_s,
+        ping_s=server.ping_s,
     )
     if isinstance(server, StdioServer):
         cwd = str(server.cwd) if server.cwd is not None else None
@@ -162,6 +263,54 @@ def _server_spec(server: ServerConfig) -> ServerSpec:
         )
     if isinstance(server, RemoteServer):
         # A header that waits for a request's token is never sent unfilled.
-        fixed = {name: text for name, text in server.headers_template.items() if not _PLACEHOLDER.search(text)}
-        return replace(common, url=server.url, headers=fixed)
-    return common
+        waiting = {name: text for name, text in server.headers_template.items() if _PLACEHOLDER.search(text)}
+        fixed = {name: text for name, text in server.headers_template.items() if name not in waiting}
+        return replace(
+            common,
+            url=server.url,
+            headers=fixed,
+            headers_template=waiting,
+            ca_file=str(server.ca_file) if server.ca_file is not None else None,
+            oauth=_oauth(server),
+        )
+    if isinstance(server, OpenAPIServer):
+        return replace(
+            common,
+            openapi_spec=server.openapi_spec,
+            openapi_base_url=server.openapi_base_url or "",
+            headers_template=server.headers_template,
+            include=server.include,
+            exclude=server.exclude,
+        )
+    return replace(common, local_tools=tuple(map(_local_tool, server.tools)), read_device=device_state)
+
+
+def _oauth(server: RemoteServer) -> OAuth | None:
+    if server.auth == "none":
+        return None
+    return OAuth(
+        client_id=server.client_id or "",
+        client_secret=server.client_secret or "",
+        scopes=server.scopes,
+        redirect_uri=server.redirect_uri or "",
+        without_person=server.auth == "client_credentials",
+        issuer=server.issuer or "",
+    )
+
+
+def _local_tool(tool: BuiltinTool) -> LocalTool:
+    return LocalTool(
+        name=tool.name,
+        description=tool.description,
+        input_schema=tool.input_schema,
+        entry_point=tool.entry_point or "",
+        read_only=tool.read_only,
+        destructive=tool.destructive,
+    )
+
+
+def device_state() -> list[tuple[str, str]]:
+    """How the machine is, for the tool that tells it."""
+    machine = Machine()
+    checks = (check_load(machine), check_clock(machine), check_temperature(machine), check_memory(machine, 0))
+    return [(finding.name, finding.found) for findings in checks for finding in findings]

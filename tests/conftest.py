@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
 
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def own_memory(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the program remembers between runs begins empty in every test, and is never the developer's own."""
+    monkeypatch.setenv("RKLLM_MCP_STATE", str(tmp_path_factory.getbasetemp() / "state" / uuid.uuid4().hex))

@@ -12,7 +12,7 @@ import pytest
 
 from rkllm_mcp.app import App, ReplyOptions, open_app
 from rkllm_mcp.config import load_config
-from rkllm_mcp.errors import ConfigError, ModelNotFoundError, UsageError
+from rkllm_mcp.errors import ModelNotFoundError, UsageError
 from rkllm_mcp.events import End, Event, Status, Text
 from rkllm_mcp.messages import Conversation
 from tests.support.demo_app import PythonServer, descendants, make_demo, open_descriptors
@@ -133,12 +133,6 @@ async def test_a_model_that_is_not_there_is_an_error_before_anything_starts(tmp_
     demo.config.write_text('[model]\nname = "llama-9000"\n', encoding="utf-8")
     with pytest.raises(ModelNotFoundError, match="llama-9000"):
         async with open_app(load_config(demo.config)):
-            raise AssertionError("it must not open")
-
-
-async def test_a_protection_that_is_missing_is_an_error_before_anything_starts(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="sandbox"):
-        async with demo_app(tmp_path, extra="[security]\nsandbox = true\n"):
             raise AssertionError("it must not open")
 
 

@@ -20,7 +20,7 @@ import rkllm_mcp
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
-VALUES = frozenset({"errors", "messages", "events", "generation", "calling"})
+VALUES = frozenset({"errors", "messages", "events", "generation", "calling", "forms", "offers", "records"})
 NO_IO = frozenset({"prompt", "toolcalls", "encode"})
 IO = frozenset({"runtime", "tools", "store", "board", "shelf"})
 BELOW_THE_ROOTS = VALUES | NO_IO | IO | {"config", "providers", "agent"}
@@ -34,10 +34,14 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "agent": VALUES | NO_IO | {"config", "providers"},
     "availability": VALUES | {"config"},
     "assembly": BELOW_THE_ROOTS | {"availability"},
-    "app": BELOW_THE_ROOTS | {"availability", "assembly"},
+    "equipment": BELOW_THE_ROOTS | {"assembly"},
+    "head_start": BELOW_THE_ROOTS,
+    "app": BELOW_THE_ROOTS | {"availability", "assembly", "equipment", "head_start"},
+    "abilities": BELOW_THE_ROOTS | {"assembly", "app"},
     "acquisition": BELOW_THE_ROOTS,
-    "inspection": BELOW_THE_ROOTS | {"availability", "assembly"},
-    "surfaces": VALUES | NO_IO | {"config", "acquisition", "app", "inspection"},
+    "inspection": BELOW_THE_ROOTS | {"availability", "assembly", "equipment"},
+    "measurement": BELOW_THE_ROOTS | {"availability", "assembly"},
+    "surfaces": VALUES | NO_IO | {"config", "abilities", "acquisition", "app", "inspection", "measurement"},
     "__main__": frozenset({"surfaces"}),
 }
 NEVER_IN_NO_IO = frozenset({"anyio", "asyncio", "ctypes", "os", "socket", "subprocess", "threading", "time"})

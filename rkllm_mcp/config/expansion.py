@@ -50,6 +50,21 @@ def expand(value: Any, env: Mapping[str, str], *, source: str, key: str = "") ->
     return value
 
 
+def unset_variables(value: Any, env: Mapping[str, str]) -> list[str]:
+    """The variables that ``expand`` would miss, each once, in the order in which they stand there."""
+    if isinstance(value, str):
+        found = [match.group(2) for match in _VARIABLE.finditer(value) if not match.group(1) and match.group(3) is None]
+        return [name for name in dict.fromkeys(found) if name != "PYTHON" and name not in env]
+    if isinstance(value, list):
+        parts = cast("list[Any]", value)
+    elif isinstance(value, dict):
+        table = cast("dict[str, Any]", value)
+        parts = [item for name, item in table.items() if not _is_untouched(name, item)]
+    else:
+        parts = []
+    return list(dict.fromkeys(name for part in parts for name in unset_variables(part, env)))
+
+
 def expand_known(text: str, env: Mapping[str, str]) -> str:
     """The text with the variables that are set replaced; the others stay, as placeholders for a request's tokens."""
 

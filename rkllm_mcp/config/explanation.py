@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -134,10 +134,18 @@ def _fields_at(location: Sequence[int | str]) -> list[str]:
         elif part == "servers":
             kind = ServerBase
         elif isinstance(part, str):
-            annotation = kind.model_fields[part].annotation
-            if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-                kind = annotation
+            # What only one type of server has stands in no base.
+            owners = (kind, *SERVER_TYPES.values()) if kind is ServerBase else (kind,)
+            annotations = [owner.model_fields[part].annotation for owner in owners if part in owner.model_fields]
+            kind = next((section for one in annotations if (section := _section_in(one))), kind)
     return list(kind.model_fields)
+
+
+def _section_in(annotation: Any) -> type[BaseModel] | None:
+    """The section that a field holds, by itself, perhaps, or in a list."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((section for part in get_args(annotation) if (section := _section_in(part))), None)
 
 
 def _key(location: Sequence[int | str], entries: Sequence[Entry]) -> str:

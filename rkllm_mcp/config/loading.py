@@ -17,7 +17,7 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from rkllm_mcp.config.claude import FOREIGN_TOP_KEYS, Entry, entries_of
-from rkllm_mcp.config.expansion import expand
+from rkllm_mcp.config.expansion import expand, unset_variables
 from rkllm_mcp.config.explanation import explain
 from rkllm_mcp.config.overrides import apply_overrides
 from rkllm_mcp.config.sections import Config
@@ -32,8 +32,8 @@ FILE_NAME = "mcp_config.toml"
 _ON = frozenset({"", "1", "true", "yes", "on"})
 _OFF = frozenset({"0", "false", "no", "off"})
 # Paths are read from the file's folder, so that a configuration means the same from wherever it is used.
-_PATH_KEYS: tuple[tuple[str, str], ...] = (("runtime", "library"), ("model", "path"))
-_SERVER_PATH_KEYS = ("cwd", "openapi_spec")
+_PATH_KEYS: tuple[tuple[str, str], ...] = (("runtime", "library"), ("model", "path"), ("security", "roots"))
+_SERVER_PATH_KEYS = ("ca_file", "cwd", "openapi_spec", "roots", "sandbox_read", "sandbox_write")
 
 
 def search_order(env: Mapping[str, str] = os.environ, cwd: Path | None = None) -> tuple[Path, ...]:
@@ -75,7 +75,7 @@ def build_config(
     if "mcpServers" in raw or isinstance(raw.get("servers"), dict):
         table = {key: value for key, value in table.items() if key not in FOREIGN_TOP_KEYS}
     table = cast("dict[str, Any]", expand(table, env, source=name))
-    entries = entries_of(_expand_servers(raw, env, name, mcp_enabled=mcp_enabled), env, name)
+    entries = entries_of(_expand_servers(raw, env, name), env, name)
     if source is not None:
         _settle_paths(table, entries, source.parent)
     origins = apply_overrides(table, env, name)
@@ -84,7 +84,7 @@ def build_config(
         checked = Config.model_validate(table)
     except ValidationError as error:
         raise explain(error, name, entries, origins) from None
-    return checked.loaded_from(source, mcp_enabled=mcp_enabled)
+    return checked.loaded_from(source, mcp_enabled=mcp_enabled, unset=_unset(raw, env, name))
 
 
 def read_file(path: Path) -> dict[str, Any]:
@@ -147,31 +147,32 @@ def _mcp_enabled(env: Mapping[str, str]) -> bool:
     return value not in _OFF
 
 
-def _expand_servers(
-    raw: Mapping[str, Any], env: Mapping[str, str], source: str, *, mcp_enabled: bool
-) -> dict[str, Any]:
-    """Expand each server by itself: one that is switched off may name variables that are not set."""
+def _expand_servers(raw: Mapping[str, Any], env: Mapping[str, str], source: str) -> dict[str, Any]:
+    """Expand each server by itself: one that names variables that are not set stays as it is, and is left out."""
     servers: dict[str, Any] = {}
     for top in ("servers", "mcpServers"):
         value: Any = raw.get(top)
         if isinstance(value, list):
             items = enumerate(cast("list[Any]", value))
-            servers[top] = [_expand_server(item, env, source, f"{top}[{index}]", mcp_enabled) for index, item in items]
+            servers[top] = [_expand_server(item, env, source, f"{top}[{index}]") for index, item in items]
         elif isinstance(value, dict):
             named = cast("dict[str, Any]", value).items()
-            servers[top] = {key: _expand_server(item, env, source, f"{top}.{key}", mcp_enabled) for key, item in named}
+            servers[top] = {key: _expand_server(item, env, source, f"{top}.{key}") for key, item in named}
         elif value is not None:
             servers[top] = value
     return servers
 
 
-def _expand_server(item: Any, env: Mapping[str, str], source: str, key: str, mcp_enabled: bool) -> Any:
-    try:
-        return expand(item, env, source=source, key=key)
-    except ConfigError:
-        if not mcp_enabled or item.get("enabled") is False or item.get("disabled") is True:
-            return item
-        raise
+def _expand_server(item: Any, env: Mapping[str, str], source: str, key: str) -> Any:
+    return item if unset_variables(item, env) else expand(item, env, source=source, key=key)
+
+
+def _unset(raw: Mapping[str, Any], env: Mapping[str, str], source: str) -> dict[str, tuple[str, ...]]:
+    """The variables that servers lack, by the names of those that lack any."""
+    as_written = {top: raw[top] for top in ("servers", "mcpServers") if top in raw}
+    entries = [(entry.table.get("name"), entry.table) for entry in entries_of(as_written, env, source)]
+    missing = {str(name): tuple(unset_variables(table, env)) for name, table in entries}
+    return {name: variables for name, variables in missing.items() if variables}
 
 
 def _settle_paths(table: Mapping[str, Any], entries: list[Entry], folder: Path) -> None:
@@ -187,6 +188,10 @@ def _settle(section: Any, key: str, folder: Path) -> None:
         return
     table = cast("dict[str, Any]", section)
     value = table.get(key)
+    if isinstance(value, list):
+        listed = cast("list[Any]", value)
+        table[key] = [str(folder / Path(item).expanduser()) if isinstance(item, str) else item for item in listed]
+        return
     if (
         not isinstance(value, str)
         or (key == "library" and value in {"auto", "emulator"})
@@ -194,6 +199,6 @@ def _settle(section: Any, key: str, folder: Path) -> None:
         or not value
     ):
         return
-    if key == "openapi_spec" and value.lstrip().startswith("{"):
+    if key == "openapi_spec" and (value.lstrip().startswith("{") or "\n" in value):
         return
     table[key] = str(folder / Path(value).expanduser())

@@ -66,8 +66,12 @@ class ModelCard(Section):
     """Further tokens that end an answer, beside those of the template."""
     sampling: SamplingCard = SamplingCard()
     """How the next token is chosen."""
+    two_step_tools: bool = False
+    """Tools are listed by name and a tool's parameters told when it is first called; for models below 1B."""
     skip_special_token: bool = False
     """Whether the runtime leaves control tokens out of the text."""
+    prompt_cache: bool | None = None
+    """Whether its prefilled prompts can be kept; recurrent and hybrid models cannot, and are known by template."""
     emulated: bool = False
     """True when the file is a script for the emulated runtime."""
     source: SourceCard | None = None
@@ -76,6 +80,8 @@ class ModelCard(Section):
     """What others measured."""
 
 
+# Templates of families whose state is no list of tokens: they can keep and share no prefix (rknn-llm #517, #520).
+_RECURRENT = frozenset({"qwen3.5", "rwkv7"})
 _TABLES: Mapping[str, type[Section]] = {"sampling": SamplingCard, "source": SourceCard, "published": PublishedCard}
 
 
@@ -99,6 +105,11 @@ class ModelFolder:
     def name(self) -> str:
         """The model's name."""
         return self.card.name
+
+    @property
+    def keeps_prompts(self) -> bool:
+        """Whether the runtime can save and share its prefilled prompts."""
+        return self.card.template not in _RECURRENT if self.card.prompt_cache is None else self.card.prompt_cache
 
     @property
     def missing(self) -> tuple[Path, ...]:

@@ -22,9 +22,11 @@ class Section(BaseModel):
 
 
 FilePath: TypeAlias = Annotated[Path, Field(strict=False)]
+FilePaths: TypeAlias = Annotated[tuple[FilePath, ...], Field(strict=False)]
 Names: TypeAlias = Annotated[tuple[str, ...], Field(strict=False)]
 Numbers: TypeAlias = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(strict=False)]
 Seconds: TypeAlias = Annotated[float, Field(gt=0)]
+NotNegativeSeconds: TypeAlias = Annotated[float, Field(ge=0)]
 Approve: TypeAlias = Literal["dangerous", "always", "never"]
 
 

@@ -6,13 +6,13 @@ decides: the model's card, the runtime, or the section above.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from rkllm_mcp.config.section import Approve, FilePath, Names, Numbers, Seconds, Section, combination
+from rkllm_mcp.config.section import Approve, FilePath, FilePaths, Names, Numbers, Seconds, Section, combination
 from rkllm_mcp.config.servers import ServerConfig
 
 Temperature = Annotated[float, Field(ge=0, le=2)]
@@ -36,6 +36,8 @@ class RuntimeSection(Section):
     """0 quiet, 1 timing and memory, 2 prompts and tokens as well."""
     start_timeout_s: Seconds = 120.0
     """The longest that loading a model may take."""
+    check_memory: bool = True
+    """Refuse a model that needs more memory than is available, before the runtime runs out of it."""
 
 
 class ModelSection(Section):
@@ -61,6 +63,10 @@ class ModelSection(Section):
     """Above 1 makes repetitions less likely."""
     prompt_cache: bool = False
     """Keep the prefilled system and tool part in a file between starts."""
+    prompt_cache_mb: Positive = 2048
+    """What all of these files together may take; the one that was used longest ago goes first."""
+    warm_up: bool = True
+    """Prefill the system and tool part while nobody has asked anything yet."""
 
     @model_validator(mode="after")
     def _check_one_model(self) -> ModelSection:
@@ -78,14 +84,22 @@ class AgentSection(Section):
     """What the model is told first; the project's own words when not given."""
     language: str | None = None
     """The language to answer in, such as ja or en; the question's when not given."""
-    parallel_tools: bool = False
-    """Run the calls of one round side by side instead of one after the other."""
+    parallel_tools: bool | Literal["auto"] = "auto"
+    """Which calls of one round run side by side: auto those of tools that only read, true all, false none."""
     repair_rounds: NotNegative = 2
     """How often in one answer a model may mend a call that cannot be read or run."""
     tool_result_chars: Positive = 4000
     """What is longer is cut before the model reads it."""
-    auto_select: bool = False
-    """Show the model only the tools that fit the question."""
+    resource_chars: Positive = 4000
+    """How much of the resources that a message names goes into the prompt, all of them together."""
+    sampling_tokens: Positive = 512
+    """The longest answer that a server may ask of the model."""
+    auto_select: bool | Literal["auto"] = "auto"
+    """List only tools that fit the first question: auto when all of them cost more than the budget, true always."""
+    tool_budget_tokens: Positive | None = None
+    """The most that the list of tools may cost; a third of the context window when not given."""
+    two_step_tools: bool | None = None
+    """List tools by name, and tell a tool's parameters when it is first called; the model's own when not given."""
     tool_listing: Literal["json", "compact"] = "json"
     """How tools are listed for the model: json as it was trained, or compact in about half the tokens."""
 
@@ -94,13 +108,19 @@ class SecuritySection(Section):
     """What servers and tools may do."""
 
     approve: Approve = "dangerous"
-    """Which calls wait for a person."""
+    """Which calls wait for a person: those that may delete, execute, send or change something, all, or none."""
     allowed_commands: Names | None = None
-    """The only commands that stdio servers may start; any when not given."""
+    """The only programs that stdio servers may start: names or paths, also with arguments; any when not given."""
     sandbox: bool = False
-    """Start stdio servers with limited access to this machine."""
+    """Start stdio servers under bubblewrap: without network, and with the folders alone that are named for them."""
+    history_days: Annotated[float, Field(ge=0)] = 90.0
+    """How long recorded calls of tools are kept; 0 records none."""
+    history_calls: Positive = 10_000
+    """How many of them are kept."""
     log_wire: bool = False
-    """Keep what is said to and by servers in a log."""
+    """Keep every message to and from servers in wire.log in the state folder, secrets replaced."""
+    roots: FilePaths = ()
+    """Folders that servers are told to work in; none are told when empty. Relative to the configuration file."""
 
 
 class ServiceSection(Section):
@@ -198,10 +218,12 @@ class Config(Sections):
     """A checked configuration.
 
     ``source`` is the file it came from, None without one. ``mcp_enabled`` is false when ``MCP_ENABLED`` says so.
+    ``unset`` names the variables that servers need and the environment lacks; those servers cannot be started.
     """
 
     _source: Path | None = PrivateAttr(default=None)
     _mcp_enabled: bool = PrivateAttr(default=True)
+    _unset: Mapping[str, tuple[str, ...]] = PrivateAttr(default_factory=dict[str, tuple[str, ...]])
 
     @property
     def source(self) -> Path | None:
@@ -214,14 +236,23 @@ class Config(Sections):
         return self._mcp_enabled
 
     @property
+    def unset(self) -> Mapping[str, tuple[str, ...]]:
+        """The variables that servers lack, by the servers' names."""
+        return self._unset
+
+    @property
     def active_servers(self) -> tuple[ServerConfig, ...]:
         """The servers to connect: the enabled ones, and none when tools are switched off."""
         return tuple(server for server in self.servers if server.enabled) if self._mcp_enabled else ()
 
-    def loaded_from(self, source: Path | None, *, mcp_enabled: bool) -> Config:
+    def loaded_from(
+        self, source: Path | None, *, mcp_enabled: bool, unset: Mapping[str, tuple[str, ...]] | None = None
+    ) -> Config:
         """The same configuration with what is not in a file."""
         config = self.model_copy()
         config._source, config._mcp_enabled = source, mcp_enabled  # noqa: SLF001  # its own class
+        if unset is not None:
+            config._unset = unset  # noqa: SLF001
         return config
 
     def overridden(self, *, model: str | None = None, library: str | None = None, tools: bool = True) -> Config:

@@ -26,17 +26,18 @@ class MCPClient:
         command: the program to start (stdio); or give ``url``.
         args: its arguments.
         env: environment variables for it, besides HOME, LOGNAME, PATH, SHELL, TERM and USER.
-        url: the address of a server that runs elsewhere (Streamable HTTP; SSE when ``transport`` says so).
+        url: the address of a server that runs elsewhere: Streamable HTTP, or SSE where it is an older one; a WebSocket
+            for ``ws://`` and ``wss://``.
         headers: HTTP headers for it.
+        ca_file: a file with certificates to trust besides the system's.
         cwd: the folder the program starts in.
         timeout_s: the longest a call, and the start with its handshake, may each take, seconds.
         connect_timeout_s: the longest the start may take, where it differs.
-        transport: ``stdio``, ``http`` or ``sse``; taken from ``command`` or ``url`` when not given.
+        transport: ``stdio``, ``http``, ``sse`` or ``websocket``; taken from ``command`` or ``url`` when not given.
 
     Raises:
         ConnectionError: entering fails because the server cannot start or is not ready in time; a method fails because
-            the
-            session is not open or was lost.
+            the session is not open or was lost.
         TimeoutError: a call outlasts ``timeout_s``. A start that does is a ConnectionError and a TimeoutError.
     """
 
@@ -48,6 +49,7 @@ class MCPClient:
         *,
         url: str | None = None,
         headers: Mapping[str, str] | None = None,
+        ca_file: str | None = None,
         cwd: str | None = None,
         timeout_s: float = 30.0,
         connect_timeout_s: float | None = None,
@@ -57,13 +59,14 @@ class MCPClient:
             raise ValueError("MCPClient needs either a command or a url")
         self._spec = ServerSpec(
             name=command or url or "",
-            transport=transport or ("stdio" if url is None else "http"),
+            transport=transport or _transport(url),
             command=command or "",
             args=tuple(args),
             env=dict(env or {}),
             cwd=cwd,
             url=url or "",
             headers=dict(headers or {}),
+            ca_file=ca_file,
             timeout_s=timeout_s,
             connect_timeout_s=timeout_s if connect_timeout_s is None else connect_timeout_s,
         )
@@ -151,3 +154,9 @@ class MCPClient:
         said = "".join(f"\n    {line}" for line in connection.notes.shown()[-5:])
         message = f"{self._spec.name!r} is not available: {connection.reason}{said}"
         raise (ServerStartTimeoutError if connection.timed_out else ServerUnavailableError)(message)
+
+
+def _transport(url: str | None) -> Transport:
+    if url is None:
+        return "stdio"
+    return "websocket" if url.startswith(("ws://", "wss://")) else "http"

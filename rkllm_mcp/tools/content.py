@@ -11,6 +11,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+# What servers call an argument that chooses a part of what there is.
+_PAGING = frozenset(
+    {"offset", "startindex", "start", "page", "cursor", "skip", "line", "startline", "head", "tail", "position", "from"}
+)
 # base64: four characters carry three bytes.
 _BYTES_PER_BASE64_CHAR = 3 / 4
 
@@ -29,11 +33,26 @@ def result_text(result: Mapping[str, Any]) -> str:
     return whole.encode("utf-8", "replace").decode("utf-8")
 
 
-def cut(text: str, limit_chars: int) -> tuple[str, bool]:
-    """``text`` cut to ``limit_chars`` characters with a remark about the rest, and whether it was."""
+def cut(text: str, limit_chars: int, paging: Sequence[str] = ()) -> tuple[str, bool]:
+    """``text`` cut to ``limit_chars`` characters with a remark about the rest, and whether it was.
+
+    Args:
+        text: what a tool said.
+        limit_chars: how much of it stays, characters.
+        paging: arguments of the tool that choose another part of it.
+    """
     if len(text) <= limit_chars:
         return text, False
-    return f"{text[:limit_chars]}\n… truncated, {len(text) - limit_chars} more characters", True
+    how = f"with another {' or '.join(paging)}" if paging else "for a smaller part"
+    rest = f"… truncated, {len(text) - limit_chars} more characters; call it again {how} to see them"
+    return f"{text[:limit_chars]}\n{rest}", True
+
+
+def paging_arguments(schema: Mapping[str, Any]) -> tuple[str, ...]:
+    """The arguments of a tool that choose which part of a long result comes, by what such arguments are called."""
+    properties = schema.get("properties")
+    names = tuple(cast("Mapping[str, Any]", properties)) if isinstance(properties, Mapping) else ()
+    return tuple(name for name in names if name.replace("_", "").replace("-", "").lower() in _PAGING)
 
 
 def compact_json(value: Any) -> str:

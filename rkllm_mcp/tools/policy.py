@@ -11,13 +11,11 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Protocol
 
-import anyio
-
 from rkllm_mcp.calling import CallContext
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.tools.content import cut, paging_arguments
 from rkllm_mcp.tools.hidden import without_hidden
-from rkllm_mcp.tools.limits import time_limit
+from rkllm_mcp.tools.limits import Stopwatch, time_limit
 from rkllm_mcp.tools.servers import ServerSpec
 from rkllm_mcp.tools.switches import Switches
 
@@ -79,15 +77,15 @@ class SizeLimited:
 
 @dataclass(frozen=True)
 class Timed:
-    """Writes into a result how long it took."""
+    """Writes into a result how long it took, without the wait for a person or our own model."""
 
     inner: Caller
 
     async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
         """The inner result with its ``seconds``."""
-        started = anyio.current_time()
-        result = await self.inner.call(tool, call, context)
-        return replace(result, seconds=anyio.current_time() - started)
+        watch = Stopwatch(context)
+        result = await self.inner.call(tool, call, watch.context)
+        return replace(result, seconds=watch.seconds())
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 from rkllm_mcp.calling import CallContext
+from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.tools.builtin.source import open_builtin
 from rkllm_mcp.tools.host import Host
 from rkllm_mcp.tools.lines import LastLines
-from rkllm_mcp.tools.loaded import LoadedSource, Opener
+from rkllm_mcp.tools.loaded import Loaded, LoadedSource, Opener
 from rkllm_mcp.tools.openapi.source import open_openapi
 from rkllm_mcp.tools.servers import ServerSpec, ServerState, State
 from rkllm_mcp.tools.tokened import connection_for
@@ -77,6 +79,14 @@ class Source(Protocol):
         ...
 
 
+@asynccontextmanager
+async def _open_problem(spec: ServerSpec, notes: LastLines) -> AsyncGenerator[Loaded]:
+    """A server that cannot be had: fails with its reason."""
+    del notes
+    raise ServerUnavailableError(spec.problem)
+    yield  # a context manager needs one
+
+
 def source_of(
     spec: ServerSpec, host: Host | None = None, *, on_change: Callable[[Source], None] | None = None
 ) -> Source:
@@ -87,7 +97,7 @@ def source_of(
         host: what MCP servers may use of the host.
         on_change: called after its state or tools have changed, in its own task; must not wait or raise.
     """
-    opener = _OPENERS.get(spec.transport)
+    opener = _open_problem if spec.problem else _OPENERS.get(spec.transport)
     if opener is not None:
         return LoadedSource(spec, opener, on_change=on_change)
     return connection_for(spec, host or Host(), on_change)

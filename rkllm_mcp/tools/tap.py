@@ -1,4 +1,4 @@
-"""Looks at the messages of a session in between: mends what the SDK would refuse, and notices the end.
+"""Looks at the messages of a session in between: mends what the SDK would refuse, hides secrets, notices the end.
 
 One tool without a proper schema makes the SDK fail the whole list, and with it every call to the server's good tools;
 so definitions and results are brought into shape before it parses them. Whatever was changed is noted; what cannot be
@@ -12,8 +12,12 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
+
+from rkllm_mcp.tools.tokens import redacted
+from rkllm_mcp.tools.wire import Write
 
 if TYPE_CHECKING:
     from mcp.client import Transport
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
     from typing_extensions import Self
 
+_LONG_SECRET_CHARS = 8
 _TASK_SUPPORT = ("forbidden", "optional", "required")
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 _BLOCK_FIELDS: Mapping[str, tuple[str, ...]] = {
@@ -31,34 +36,51 @@ _BLOCK_FIELDS: Mapping[str, tuple[str, ...]] = {
 }
 
 
+@dataclass(frozen=True)
+class Ear:
+    """Who listens.
+
+    Args:
+        on_end: called once when the server says nothing any more, which the SDK tells nobody.
+        note: called with a line about each thing that was mended or left out.
+        wire: called with every message; None when nobody wants to know.
+        secrets: what is replaced in everything that the server says.
+    """
+
+    on_end: Callable[[], None]
+    note: Callable[[str], None]
+    wire: Write | None = None
+    secrets: tuple[str, ...] = ()
+
+
 @asynccontextmanager
-async def tapped(
-    transport: Transport, on_end: Callable[[], None], note: Callable[[str], None]
-) -> AsyncGenerator[TransportStreams]:
+async def tapped(transport: Transport, ear: Ear) -> AsyncGenerator[TransportStreams]:
     """``transport`` with its messages mended.
 
     Args:
         transport: what to listen to.
-        on_end: called once when the server says nothing any more, which the SDK tells nobody.
-        note: called with a line about each thing that was mended or left out.
+        ear: who listens.
     """
     methods: dict[str | int, str] = {}
     async with transport as (read, write):
-        yield _TappedRead(read, methods, on_end, note), _TappedWrite(write, methods)
+        yield _TappedRead(read, methods, ear), _TappedWrite(write, methods, ear)
 
 
 class _TappedWrite:
     """Remembers which request asked what, so that its answer can be told apart."""
 
-    def __init__(self, inner: WriteStream[SessionMessage], methods: dict[str | int, str]) -> None:
+    def __init__(self, inner: WriteStream[SessionMessage], methods: dict[str | int, str], ear: Ear) -> None:
         self._inner = inner
         self._methods = methods
+        self._ear = ear
 
     async def send(self, item: SessionMessage, /) -> None:
         from mcp_types import JSONRPCRequest
 
         if isinstance(item.message, JSONRPCRequest) and item.message.method in _MENDERS:
             self._methods[item.message.id] = item.message.method
+        if self._ear.wire is not None:
+            self._ear.wire("sent", _as_json(item))
         await self._inner.send(item)
 
     async def aclose(self) -> None:
@@ -79,29 +101,22 @@ class _TappedWrite:
 class _TappedRead:
     """Mends answers, and tells of the end."""
 
-    def __init__(
-        self,
-        inner: ReadStream[SessionMessage | Exception],
-        methods: dict[str | int, str],
-        on_end: Callable[[], None],
-        note: Callable[[str], None],
-    ) -> None:
+    def __init__(self, inner: ReadStream[SessionMessage | Exception], methods: dict[str | int, str], ear: Ear) -> None:
         self._inner = inner
         self._methods = methods
-        self._on_end = on_end
-        self._note = note
+        self._ear = ear
 
     async def receive(self) -> SessionMessage | Exception:
-        return self._mended(await self._inner.receive())
+        return self._heard(await self._inner.receive())
 
     def __aiter__(self) -> ReadStream[SessionMessage | Exception]:
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
         try:
-            return self._mended(await self._inner.__anext__())
+            return self._heard(await self._inner.__anext__())
         except StopAsyncIteration:
-            self._on_end()
+            self._ear.on_end()
             raise
 
     async def aclose(self) -> None:
@@ -118,17 +133,55 @@ class _TappedRead:
     ) -> bool | None:
         await self.aclose()
 
-    def _mended(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
-        from mcp_types import JSONRPCError, JSONRPCResponse
-
+    def _heard(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
         if isinstance(item, Exception):
             return item
+        if self._ear.secrets:
+            _hide_secrets(item, self._ear.secrets)
+        if self._ear.wire is not None:
+            self._ear.wire("received", _as_json(item))
+        return self._mended(item)
+
+    def _mended(self, item: SessionMessage) -> SessionMessage:
+        from mcp_types import JSONRPCError, JSONRPCResponse
+
         message = item.message
         if isinstance(message, JSONRPCError) and message.id is not None:
             self._methods.pop(message.id, None)
         elif isinstance(message, JSONRPCResponse) and (method := self._methods.pop(message.id, "")):
-            message.result = _MENDERS[method](message.result, self._note)
+            message.result = _MENDERS[method](message.result, self._ear.note)
         return item
+
+
+def _as_json(item: SessionMessage) -> dict[str, Any]:
+    return item.message.model_dump(by_alias=True, mode="json", exclude_unset=True)
+
+
+def _hide_secrets(item: SessionMessage, secrets: tuple[str, ...]) -> None:
+    """Replace secrets in what a message carries, not in what makes it a message."""
+    from mcp_types import JSONRPCError, JSONRPCResponse
+
+    message = item.message
+    if isinstance(message, JSONRPCError):
+        # The first line only: below it the SDK quotes pieces of what it could not read, ends of secrets among them.
+        message.error.message = redacted(message.error.message.partition("\n")[0], secrets)
+        message.error.data = _hidden(message.error.data, secrets)
+    elif isinstance(message, JSONRPCResponse):
+        message.result = _hidden(message.result, secrets)
+    elif message.params:
+        message.params = _hidden(message.params, secrets)
+
+
+def _hidden(value: Any, secrets: tuple[str, ...]) -> Any:
+    if isinstance(value, str):
+        return redacted(value, secrets)
+    if isinstance(value, list):
+        return [_hidden(item, secrets) for item in cast("list[Any]", value)]
+    if _is_object(value):
+        # A key of an object may be what a short secret happens to spell; "id" is no secret.
+        long = tuple(secret for secret in secrets if len(secret) >= _LONG_SECRET_CHARS)
+        return {redacted(key, long): _hidden(item, secrets) for key, item in value.items()}
+    return value
 
 
 def mend_tool_list(result: dict[str, Any], note: Callable[[str], None]) -> dict[str, Any]:

@@ -9,21 +9,32 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import anyio
 
-from rkllm_mcp.calling import NO_CONTEXT, CallContext
+from rkllm_mcp.calling import NO_CONTEXT, CallContext, Sampler
 from rkllm_mcp.errors import ServerUnavailableError, ToolboxError
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
+from rkllm_mcp.tools.callbacks import Answers
 from rkllm_mcp.tools.connection import Connection
 from rkllm_mcp.tools.content import result_text
+from rkllm_mcp.tools.definitions import presentable
+from rkllm_mcp.tools.host import Host
 from rkllm_mcp.tools.names import long_name, safe_name, shown_names
-from rkllm_mcp.tools.policy import Caller, SizeLimited, Timed, TimeLimited
+from rkllm_mcp.tools.offerings import Offerings
+from rkllm_mcp.tools.policy import Caller, Cleaned, SizeLimited, Timed, TimeLimited
+from rkllm_mcp.tools.safeguards import Safeguards
 from rkllm_mcp.tools.servers import ServerSpec, ServerState
+from rkllm_mcp.tools.sources import Source, source_of
+from rkllm_mcp.tools.switches import Switches
+from rkllm_mcp.tools.tokened import attending
 
 RESULT_CHARS = 4000
+# The server's name and its own name of a tool.
+ToolKey: TypeAlias = tuple[str, str]
 # An answer to a wrong name is read by a model, which pays for every name in it.
 _NAMED_TOOLS = 12
 # How many of a failed server's last lines go into the status line about it.
@@ -34,7 +45,7 @@ _SHOWN_LINES = 5
 class ServerCaller:
     """Runs a call on a server and reads the result; the innermost ``Caller``."""
 
-    connection: Connection
+    connection: Source
 
     async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
         """What the server answers, or why it does not."""
@@ -54,27 +65,64 @@ class _Index:
 
 
 class Toolbox:
-    """The tools of all servers; ``open_toolbox`` makes one."""
+    """The tools of all servers; ``open_toolbox`` makes one.
 
-    def __init__(self, specs: Sequence[ServerSpec], result_chars: int, on_status: Callable[[str], None] | None) -> None:
+    Attributes:
+        offerings: what the servers offer besides tools.
+    """
+
+    def __init__(
+        self,
+        specs: Sequence[ServerSpec],
+        result_chars: int,
+        on_status: Callable[[str], None] | None,
+        host: Host | None = None,
+        sampler: Sampler | None = None,
+        safeguards: Safeguards | None = None,
+    ) -> None:
         self._on_status = on_status
-        self._connections = {spec.name: Connection(spec, on_change=self._changed) for spec in specs}
-        self._callers: dict[str, Caller] = {
-            name: Timed(SizeLimited(TimeLimited(ServerCaller(connection), connection.spec.timeout_s), result_chars))
-            for name, connection in self._connections.items()
-        }
-        self._disabled: set[tuple[str, str]] = set()
+        self._safeguards = safeguards or Safeguards()
+        approvals = self._safeguards.approvals
+        answers = Answers(sampler, approvals.grants, approvals.language) if approvals else Answers(sampler)
+        host = replace(host or Host(), callbacks_for=answers.callbacks_for)
+        self._connections = {spec.name: source_of(spec, host, on_change=self._changed) for spec in specs}
+        # Only MCP servers have anything to offer besides tools.
+        on_mcp = {name: source for name, source in self._connections.items() if isinstance(source, Connection)}
+        self.offerings = Offerings(on_mcp, answers.updates, on_status)
+        self._callers = {name: self._way_to(source, result_chars) for name, source in self._connections.items()}
+        self._told: set[ToolKey] = set()
         self._index: _Index | None = None
 
     @property
-    def connections(self) -> tuple[Connection, ...]:
+    def connections(self) -> tuple[Source, ...]:
         """The connections, in the order of the configuration."""
         return tuple(self._connections.values())
+
+    @property
+    def switches(self) -> Switches:
+        """Which tools and servers are switched on."""
+        return self._safeguards.switches
 
     async def connected(self) -> None:
         """Wait until every server is ready or has failed; their connect timeouts bound it."""
         for connection in self._connections.values():
             await connection.settled()
+
+    async def started(self) -> None:
+        """Wait until every server is ready or has failed, those too that are only started when they are used."""
+        await self.connected()
+        async with anyio.create_task_group() as starts:
+            for source in self.connections:
+                if source.state == "waiting":
+                    starts.start_soon(_start, source)
+
+    def attending(self, tokens: Mapping[str, str]) -> AbstractAsyncContextManager[None]:
+        """Keep the servers that a request's tokens open connected inside this block, and their tools listed.
+
+        Args:
+            tokens: by the name that a ``headers_template`` gives them, or by the server's.
+        """
+        return attending(self.connections, tokens)
 
     def servers(self) -> tuple[ServerState, ...]:
         """How each server is, in the order of the configuration."""
@@ -87,7 +135,11 @@ class Toolbox:
             disabled: the ones that were switched off instead.
         """
         tools = self._current().tools.values()
-        return tuple(tool for tool in tools if ((tool.server, tool.wire_name) in self._disabled) == disabled)
+        return tuple(tool for tool in tools if self.is_on(tool) != disabled)
+
+    def is_on(self, tool: ToolSpec) -> bool:
+        """Whether a tool is switched on."""
+        return self.switches.is_on(tool.server, tool.wire_name)
 
     def resolve(self, name: str) -> ToolSpec | None:
         """The tool of that name, short or long, switched off or not; None when there is none or several share it."""
@@ -111,9 +163,7 @@ class Toolbox:
         Raises:
             ToolboxError: there is neither a tool nor a server of that name.
         """
-        tools = self._named(name)
-        self._disabled.update((tool.server, tool.wire_name) for tool in tools)
-        return tools
+        return self._switch(name, is_on=False)
 
     def enable(self, name: str) -> tuple[ToolSpec, ...]:
         """Switch a tool, or all tools of a server, on again; returns them.
@@ -121,8 +171,15 @@ class Toolbox:
         Raises:
             ToolboxError: there is neither a tool nor a server of that name.
         """
+        return self._switch(name, is_on=True)
+
+    def _switch(self, name: str, *, is_on: bool) -> tuple[ToolSpec, ...]:
+        tool = self.resolve(name)
+        if tool is not None:
+            self.switches.turn(tool.server, tool.wire_name, is_on=is_on)
+            return (tool,)
         tools = self._named(name)
-        self._disabled.difference_update((tool.server, tool.wire_name) for tool in tools)
+        self.switches.turn_server(name, is_on=is_on)
         return tools
 
     async def call(self, call: ToolCall, context: CallContext = NO_CONTEXT) -> ToolResult:
@@ -135,10 +192,6 @@ class Toolbox:
         tool = self.resolve(call.name)
         if tool is None:
             return ToolResult(call.id, call.name, self._unknown(call.name), is_error=True)
-        if (tool.server, tool.wire_name) in self._disabled:
-            return ToolResult(
-                call.id, call.name, f"Tool '{call.name}' is switched off; answer without it.", is_error=True
-            )
         return await self._callers[tool.server].call(tool, call, context)
 
     # --- what the configuration says about servers, for the prompt ---------------------------------------------------
@@ -158,12 +211,34 @@ class Toolbox:
         wanted = {(c.spec.name, c.spec.auto_context_tool) for c in self.connections}
         return tuple(tool for tool in self.tools() if (tool.server, tool.wire_name) in wanted)
 
+    # --- the way to a server -----------------------------------------------------------------------------------------
+
+    def _way_to(self, source: Source, result_chars: int) -> Caller:
+        limited = SizeLimited(TimeLimited(ServerCaller(source), source.spec.timeout_s), result_chars)
+        return self._safeguards.around(source.spec, Timed(Cleaned(limited, self.clean)))
+
+    def clean(self, text: str) -> str:
+        """Foreign text without what would be a call of one of these tools if the model repeated it."""
+        return self._safeguards.clean_result(text, self.tools())
+
     # --- names -------------------------------------------------------------------------------------------------------
 
     def _current(self) -> _Index:
         if self._index is None:
-            self._index = _index([tool for connection in self.connections for tool in connection.tools])
+            listed = [tool for connection in self.connections for tool in connection.tools]
+            self._index = _index([self._presented(tool) for tool in listed])
         return self._index
+
+    def _presented(self, tool: ToolSpec) -> ToolSpec:
+        """The tool as a model may read it; who configured the server is told once when something was hidden in it."""
+        shown, hidden = presentable(tool, self._safeguards.clean_words)
+        key = (tool.server, tool.wire_name)
+        if hidden and key not in self._told and self._on_status is not None:
+            self._told.add(key)
+            count = f"{hidden} invisible character{'s' if hidden > 1 else ''}"
+            whose = f"Tool '{tool.wire_name}' of server '{tool.server}'"
+            self._on_status(f"[MCP: {whose} has {count} in its description; they are left out]")
+        return shown
 
     def _named(self, name: str) -> tuple[ToolSpec, ...]:
         tool = self.resolve(name)
@@ -191,9 +266,9 @@ class Toolbox:
 
     # --- status ------------------------------------------------------------------------------------------------------
 
-    def _changed(self, connection: Connection) -> None:
+    def _changed(self, connection: Source) -> None:
         self._index = None
-        if self._on_status is None or connection.state in ("connecting", "stopped"):
+        if self._on_status is None or connection.state in ("waiting", "connecting", "stopped"):
             return
         if connection.state == "ready":
             count = len(connection.tools)
@@ -211,6 +286,9 @@ async def open_toolbox(
     *,
     result_chars: int = RESULT_CHARS,
     on_status: Callable[[str], None] | None = None,
+    host: Host | None = None,
+    sampler: Sampler | None = None,
+    safeguards: Safeguards | None = None,
 ) -> AsyncGenerator[Toolbox]:
     """Start all servers at once, without waiting for them; on leaving, all of them are gone.
 
@@ -219,6 +297,9 @@ async def open_toolbox(
         result_chars: what is longer of a result is cut before the model reads it, characters.
         on_status: called with a status line when a server is ready, has new tools, fails or dies; below the last two
             come the server's last words.
+        host: what connections may use of the host.
+        sampler: our model, for servers that may ask it; none may when None.
+        safeguards: what stands between the model and a tool beyond the limits of time and size; nothing when None.
 
     Raises:
         ToolboxError: two servers have the same name.
@@ -227,7 +308,7 @@ async def open_toolbox(
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ToolboxError(f"two servers are called {twice!r}; give each a name of its own")
-    toolbox = Toolbox(specs, result_chars, on_status)
+    toolbox = Toolbox(specs, result_chars, on_status, host, sampler, safeguards)
     failure: Exception | None = None
     async with anyio.create_task_group() as lives:
         for connection in toolbox.connections:
@@ -241,6 +322,11 @@ async def open_toolbox(
                 connection.stop()
     if failure is not None:
         raise failure
+
+
+async def _start(source: Source) -> None:
+    with suppress(ServerUnavailableError):
+        await source.available()
 
 
 def _index(listed: Sequence[ToolSpec]) -> _Index:

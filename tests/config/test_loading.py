@@ -7,13 +7,11 @@ from pathlib import Path
 import pytest
 
 from rkllm_mcp.config import Config, RemoteServer, StdioServer, load_config, search_order
+from rkllm_mcp.config.servers import ServerBase
 from rkllm_mcp.errors import ConfigError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-ALL_COMMON = (
-    "name, enabled, timeout_s, connect_timeout_s, allowed_tools, excluded_tools, approve, always_allow, lazy, "
-    "system_instruction, response_instruction, auto_context_tool"
-)
+ALL_COMMON = ", ".join(ServerBase.model_fields)
 
 
 def load(folder: Path, text: str, name: str = "mcp_config.toml", **env: str) -> Config:
@@ -73,7 +71,8 @@ def test_the_first_file_of_the_search_order_is_the_configuration(tmp_path: Path)
             (
                 "agent.max_round: found an unknown key; known here are max_rounds, system_prompt, language, "
                 "parallel_tools, "
-                "repair_rounds, tool_result_chars, auto_select, tool_listing; did you mean 'max_rounds'?"
+                "repair_rounds, tool_result_chars, resource_chars, sampling_tokens, auto_select, tool_budget_tokens, "
+                "two_step_tools, tool_listing; did you mean 'max_rounds'?"
             ),
         ),
         (
@@ -81,7 +80,9 @@ def test_the_first_file_of_the_search_order_is_the_configuration(tmp_path: Path)
             (
                 f"servers[1].comand: found an unknown key; known are {ALL_COMMON}, transport, command, args, env, "
                 f"inherit_env, "
-                "cwd, sandbox, url, headers_template, tools, openapi_spec, openapi_base_url, include, exclude; "
+                "cwd, sandbox, sandbox_read, sandbox_write, sandbox_network, url, headers_template, ca_file, auth, "
+                "client_id, client_secret, scopes, issuer, redirect_uri, tools, openapi_spec, openapi_base_url, "
+                "include, exclude; "
                 "did you mean 'command'?"
             ),
         ),
@@ -90,7 +91,7 @@ def test_the_first_file_of_the_search_order_is_the_configuration(tmp_path: Path)
             (
                 f"servers[0].arg: found an unknown key; known for stdio servers are {ALL_COMMON}, transport, command, "
                 f"args, "
-                "env, inherit_env, cwd, sandbox; did you mean 'args'?"
+                "env, inherit_env, cwd, sandbox, sandbox_read, sandbox_write, sandbox_network; did you mean 'args'?"
             ),
         ),
         (
@@ -189,14 +190,22 @@ def test_variables_are_filled_from_the_environment(tmp_path: Path) -> None:
     assert only.args == ("one-two", "", "${A}", sys.executable, "${not a name}", "one")
 
 
-def test_an_unset_variable_is_an_error_only_where_it_is_used(tmp_path: Path) -> None:
-    text = '[[servers]]\nname = "a"\nurl = "${ADDRESS}"\n'
-    assert complaint(tmp_path, text) == (
-        "mcp_config.toml: servers[0].url: found ${ADDRESS}, which is not set in the environment; "
-        "set ADDRESS, or write ${ADDRESS:-default}"
+def test_a_server_that_lacks_a_variable_is_known_to_and_costs_nothing_else(tmp_path: Path) -> None:
+    text = (
+        '[[servers]]\nname = "a"\nurl = "${ADDRESS}/${ADDRESS}/${PATH_:-x}"\n'
+        '[[servers]]\nname = "b"\ncommand = "${B}"\n'
     )
-    assert load(tmp_path, f"{text}enabled = false\n").active_servers == ()
-    assert load(tmp_path, text, MCP_ENABLED="off").active_servers == ()
+    config = load(tmp_path, text, B="b")
+    assert config.unset == {"a": ("ADDRESS",)}
+    assert [getattr(each, "command", "") for each in config.servers] == ["", "b"]
+    assert load(tmp_path, text, B="b", ADDRESS="http://h").unset == {}
+
+
+def test_an_unset_variable_outside_of_the_servers_is_an_error(tmp_path: Path) -> None:
+    assert complaint(tmp_path, '[model]\nname = "${NAME}"\n') == (
+        "mcp_config.toml: model.name: found ${NAME}, which is not set in the environment; "
+        "set NAME, or write ${NAME:-default}"
+    )
 
 
 def test_placeholders_of_headers_stay_for_the_call(tmp_path: Path) -> None:
@@ -265,7 +274,8 @@ def test_the_environment_overrides_keys_by_their_type(tmp_path: Path) -> None:
             "3",
             (
                 "found key 'MAX_ROUNS'; the keys of agent are MAX_ROUNDS, SYSTEM_PROMPT, LANGUAGE, PARALLEL_TOOLS, "
-                "REPAIR_ROUNDS, TOOL_RESULT_CHARS, AUTO_SELECT, TOOL_LISTING; did you mean MAX_ROUNDS?"
+                "REPAIR_ROUNDS, TOOL_RESULT_CHARS, RESOURCE_CHARS, SAMPLING_TOKENS, AUTO_SELECT, TOOL_BUDGET_TOKENS, "
+                "TWO_STEP_TOOLS, TOOL_LISTING; did you mean MAX_ROUNDS?"
             ),
         ),
         (

@@ -26,6 +26,7 @@ class Play:
 class ScriptedEngine:
     """Plays ``answers`` in turn, one token of the vocabulary at a time, ``<|im_end|>`` at the end where it is written.
 
+    It knows of its cache what an engine knows: not that it was lost (``forget``), and nothing after a failure.
     ``reports`` is False for a runtime before 1.2.1, which does not say what it prefilled; ``delivers_stops`` is False
     for one that leaves special tokens out (skip_special_token); ``overhead_tokens`` are evaluated beside what is new.
     One run at a time, in the order asked.
@@ -43,11 +44,18 @@ class ScriptedEngine:
     options: list[GenerationOptions] = field(default_factory=list[GenerationOptions])
     aborted: int = 0
     _cache: list[int] = field(default_factory=list[int])
+    _known: list[int] = field(default_factory=list[int])
     _turn: anyio.Lock = field(default_factory=anyio.Lock)
 
     def forget(self) -> None:
         """Lose the cache without telling anyone, as a runtime that does not match prefixes would."""
         self._cache = [-1]  # warm, and of no use
+
+    async def ready(self) -> None:
+        """The model is always loaded."""
+
+    def uncached(self, tokens: Sequence[int]) -> int:
+        return max(1, len(tokens) - common_prefix(tokens, self._known))
 
     async def generate(
         self, tokens: Sequence[int], options: GenerationOptions | None = None
@@ -64,7 +72,7 @@ class ScriptedEngine:
             self.prefilled.append(min(len(prompt), new + self.overhead_tokens))
             ids = self._sampled(play.text, options)
             done: list[int] = []
-            cold = not self._cache
+            cold, expected = not self._cache, self.uncached(prompt)
             is_over = False
             try:
                 for token_id in ids:
@@ -78,12 +86,14 @@ class ScriptedEngine:
                 self.aborted += not is_over
                 self.evaluated.append([*prompt, *done[:-1]])
                 self._cache = [] if isinstance(play.error, WorkerDiedError) else self.evaluated[-1]
+                self._known = [] if play.error or not done else self.evaluated[-1]
             if play.error is not None:
                 raise play.error
             is_cut = len(ids) == options.max_new_tokens and ids[-1] not in options.stop_ids
             delivered = len([token_id for token_id in done if token_id not in options.stop_ids or self.delivers_stops])
             reported = self.prefilled[-1] if self.reports else None
-            stats = RunStats("length" if is_cut else "stop", reported, 1.0, 2.0, delivered, 1.5, cold=cold)
+            finish = "length" if is_cut else "stop"
+            stats = RunStats(finish, reported, 1.0, 2.0, delivered, 1.5, cold=cold, expected_tokens=expected)
         yield stats
 
     def _sampled(self, text: str, options: GenerationOptions) -> list[int]:

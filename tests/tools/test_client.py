@@ -49,7 +49,10 @@ def test_it_works_under_a_plain_asyncio_run() -> None:
     assert asyncio.run(main()) == "2"
 
 
-async def test_a_server_that_cannot_start_is_a_connection_error() -> None:
+# --- the errors of the mission's client, section 4, each under its name ----------------------------------------------
+
+
+async def test_connection_error_when_the_server_process_cannot_be_started() -> None:
     with anyio.fail_after(PATIENCE_S), pytest.raises(ConnectionError, match="'no-such-program' was not found"):
         async with MCPClient("no-such-program"):
             pass
@@ -61,17 +64,16 @@ async def test_a_server_that_cannot_start_is_a_connection_error() -> None:
             pass
 
 
-async def test_a_server_that_is_not_ready_in_time_is_a_connection_error_and_a_timeout() -> None:
-    for kind in (ConnectionError, TimeoutError):
-        with anyio.fail_after(PATIENCE_S), pytest.raises(kind, match=r"not ready within 0.3 s"):
-            async with client("hostile", "silent", timeout_s=0.3):
-                pass
+async def test_connection_error_when_initialisation_times_out() -> None:
+    with anyio.fail_after(PATIENCE_S), pytest.raises(ConnectionError, match=r"not ready within 0.3 s"):
+        async with client("hostile", "silent", timeout_s=0.3):
+            pass
 
 
-async def test_methods_need_an_open_session() -> None:
+async def test_connection_error_when_a_method_is_called_before_a_session_is_open() -> None:
     session = client("tiny")
     for attempt in (session.list_tools, lambda: session.call_tool("add")):
-        with pytest.raises(ConnectionError, match="is not open"):
+        with pytest.raises(ConnectionError, match="is not open; use 'async with"):
             await attempt()
     with anyio.fail_after(PATIENCE_S):
         async with session:
@@ -80,12 +82,21 @@ async def test_methods_need_an_open_session() -> None:
             await session.call_tool("add", {"a": 1, "b": 1})
 
 
-async def test_a_call_that_outlasts_its_limit_is_a_timeout_and_the_session_stays_open() -> None:
+async def test_timeout_error_when_initialisation_outlasts_the_timeout() -> None:
+    with anyio.fail_after(PATIENCE_S), pytest.raises(TimeoutError, match=r"not ready within 0.3 s"):
+        async with client("hostile", "silent", timeout_s=0.3):
+            pass
+
+
+async def test_timeout_error_when_a_tool_outlasts_the_timeout_and_the_session_stays_open() -> None:
     with anyio.fail_after(PATIENCE_S):
         async with client("tiny", timeout_s=0.5, connect_timeout_s=PATIENCE_S) as session:
             with pytest.raises(TimeoutError, match=r"'wait' .* did not answer within 0.5 s"):
                 await session.call_tool("wait")
             assert (await session.call_tool("cancellations"))["content"][0]["text"] == "wait"
+
+
+# --- what goes wrong later, and how it is used ------------------------------------------------------------------------
 
 
 async def test_a_server_that_dies_is_a_connection_error() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.tools.content import cut, result_text
+from rkllm_mcp.tools.content import cut, paging_arguments, result_text
 
 
 def text(*texts: str) -> list[dict[str, Any]]:
@@ -88,4 +88,14 @@ def test_deeply_nested_json_is_left_as_it_is() -> None:
 
 def test_a_long_text_is_cut_with_a_remark() -> None:
     assert cut("12345", 5) == ("12345", False)
-    assert cut("1234567", 5) == ("12345\n… truncated, 2 more characters", True)
+    how = "call it again for a smaller part to see them"
+    assert cut("1234567", 5) == (f"12345\n… truncated, 2 more characters; {how}", True)
+
+
+def test_the_remark_names_the_arguments_that_choose_another_part() -> None:
+    schema = {"properties": {"path": {}, "start_index": {}, "head": {}, "lines": {}}}
+    assert paging_arguments(schema) == ("start_index", "head")
+    assert paging_arguments({}) == paging_arguments({"properties": True}) == ()
+    assert cut("123", 1, ("start_index", "head"))[0].endswith(
+        "call it again with another start_index or head to see them"
+    )

@@ -24,9 +24,9 @@ from rkllm_mcp.tools.servers import Sandbox, ServerSpec
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
 from tests.support.fake_jma import FakeAgency
 from tests.support.mcp_servers.calling import call
-from tests.support.mcp_servers.npm import npm_server
 from tests.support.mcp_servers.specs import PATIENCE_S
 from tests.support.shared import REPOSITORY
+from tests.support.third_party import program
 
 needs_bubblewrap = pytest.mark.skipif(bool(unusable()), reason=f"bubblewrap cannot be used: {unusable()}")
 PROBE = ("-m", "tests.support.mcp_servers.looking")
@@ -111,10 +111,10 @@ async def test_the_network_is_there_only_where_that_was_said(network: bool) -> N
 
 @needs_bubblewrap
 @pytest.mark.anyio
-async def test_the_npm_filesystem_server_works_in_its_folder(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    program = npm_server(request.config, "@modelcontextprotocol/server-filesystem", "mcp-server-filesystem")
+async def test_the_npm_filesystem_server_works_in_its_folder(tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("天気は晴れ\n", encoding="utf-8")
-    spec = ServerSpec("files", command=str(program), args=(str(tmp_path),), connect_timeout_s=PATIENCE_S)
+    command = str(program("mcp-server-filesystem"))
+    spec = ServerSpec("files", command=command, args=(str(tmp_path),), connect_timeout_s=PATIENCE_S)
     reading = replace(spec, sandbox=Sandbox(read=(str(tmp_path),)))
     writing = replace(spec, name="write", sandbox=Sandbox(write=(str(tmp_path),)))
     new = tmp_path / "new.txt"

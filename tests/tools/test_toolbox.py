@@ -64,6 +64,7 @@ async def test_bad_definitions_and_results_do_not_spoil_the_good_ones() -> None:
                 "bad_hints",
                 "bad_text",
                 "bad_output",
+                "must_be_a_task",
                 "echo",
                 "checked",
             ]
@@ -172,9 +173,11 @@ async def test_nothing_is_left_behind() -> None:
             await toolbox.connected()
         before = Holdings()
         ready = anyio.Event()
+        up: set[str] = set()
 
         def hear(line: str) -> None:
-            if line.startswith("[MCP: Server 'dying' is ready"):
+            up.update(name for name in ("tiny", "dying") if line.startswith(f"[MCP: Server '{name}' is ready"))
+            if len(up) == 2:
                 ready.set()
 
         # Left while one server is still connecting, another has failed, and a third has died.

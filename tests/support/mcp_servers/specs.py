@@ -18,9 +18,19 @@ def tiny(name: str = "tiny", *words: str, **settings: Any) -> ServerSpec:
     return _spec(name, "tiny", words, settings)
 
 
+def asking(name: str = "asking", *words: str, **settings: Any) -> ServerSpec:
+    """One that offers resources and prompts, and asks; ``words`` are ``legacy`` or ``modern``."""
+    return _spec(name, "asking", words, settings)
+
+
 def hostile(behaviour: str, name: str = "", **settings: Any) -> ServerSpec:
     """A server that misbehaves in one way."""
     return _spec(name or behaviour, "hostile", (behaviour,), settings)
+
+
+def unruly(behaviour: str, name: str = "", **settings: Any) -> ServerSpec:
+    """Another one, at one message of the protocol or without end."""
+    return _spec(name or behaviour, "unruly", (behaviour,), settings)
 
 
 def _spec(name: str, module: str, words: tuple[str, ...], settings: dict[str, Any]) -> ServerSpec:

@@ -97,7 +97,8 @@ class TinyServer:
         if method == "initialize" and LEGACY in self.eras:
             info = {"name": "tiny", "version": "1"}
             return {"protocolVersion": LEGACY, "capabilities": self.capabilities(), "serverInfo": info}
-        modern = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+        is_modern = MODERN in self.eras
+        modern = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if is_modern else {}
         if method == "server/discover" and MODERN in self.eras:
             return {**modern, "supportedVersions": [MODERN], "capabilities": self.capabilities()}
         if method == "tools/list":
@@ -111,7 +112,8 @@ class TinyServer:
             if handler is None:
                 raise LookupError(-32602, f"Unknown tool: {params['name']}")
             result = handler(self, cast("Arguments", params.get("arguments") or {}))
-            return {"resultType": "complete", **(text_result(result) if isinstance(result, str) else result)}
+            kind = {"resultType": "complete"} if is_modern else {}
+            return {**kind, **(text_result(result) if isinstance(result, str) else result)}
         raise LookupError(-32601, f"Method not found: {method}")
 
     def capabilities(self) -> dict[str, Any]:

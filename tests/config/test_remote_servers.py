@@ -1,0 +1,75 @@
+"""The keys of servers behind an address, and when servers run: what is taken, refused, and told the tools layer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rkllm_mcp.assembly import server_specs
+from rkllm_mcp.config import load_config
+from rkllm_mcp.errors import ConfigError
+from rkllm_mcp.inspection import diagnose
+from rkllm_mcp.tools.servers import OAuth, ServerSpec
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "config.toml"
+    path.write_text(f'[[servers]]\nname = "s"\n{text}', encoding="utf-8")
+    return path
+
+
+def spec_of(folder: Path, text: str) -> ServerSpec:
+    (spec,) = server_specs(load_config(written(folder, text), env={}))
+    return spec
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ('url = "ws://h/mcp"\ntransport = "websocket"\nauth = "oauth"', "websocket has no OAuth; put a key into"),
+        ('url = "http://h/mcp"\nauth = "client_credentials"', "it needs client_id, client_secret and the issuer"),
+        ('url = "http://h/mcp"\nauth = "basic"', "auth: found a string; allowed are 'none', 'oauth'"),
+        ('url = "http://h/mcp"\nping_s = -1', "ping_s: found -1"),
+        ('url = "http://h/mcp"\nidle_stop_s = 0', "idle_stop_s: found 0"),
+    ],
+)
+def test_a_login_or_a_time_that_cannot_be_is_refused(tmp_path: Path, keys: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(written(tmp_path, keys), env={})
+    assert message in str(caught.value)
+
+
+def test_placeholders_wait_for_tokens_and_the_rest_is_sent_as_it_is(tmp_path: Path) -> None:
+    headers = 'headers_template = { Authorization = "Bearer ${servicenow}", X-Key = "sesame" }'
+    spec = spec_of(tmp_path, f'url = "http://h/mcp"\n{headers}\nca_file = "own.pem"')
+    assert spec.headers == {"X-Key": "sesame"}
+    assert spec.headers_template == {"Authorization": "Bearer ${servicenow}"}
+    assert spec.ca_file == str(tmp_path / "own.pem")
+    assert spec.oauth is None
+    assert "sesame" not in repr(spec)
+
+
+def test_a_login_reaches_the_tools_layer_and_its_secret_is_not_shown(tmp_path: Path) -> None:
+    keys = 'client_id = "me"\nclient_secret = "hush"\nissuer = "https://i"\nscopes = ["read"]'
+    person = spec_of(
+        tmp_path, f'url = "http://h/mcp"\nauth = "oauth"\nredirect_uri = "http://127.0.0.1:8765/x"\n{keys}'
+    )
+    assert person.oauth == OAuth("me", "hush", ("read",), "http://127.0.0.1:8765/x", issuer="https://i")
+    program = spec_of(tmp_path, f'url = "http://h/mcp"\nauth = "client_credentials"\n{keys}')
+    assert program.oauth == OAuth("me", "hush", ("read",), without_person=True, issuer="https://i")
+    assert "hush" not in repr(program)
+    assert "hush" not in str(load_config(tmp_path / "config.toml", env={}).redacted())
+
+
+def test_when_a_server_runs_reaches_the_tools_layer(tmp_path: Path) -> None:
+    plain = spec_of(tmp_path, 'command = "x"')
+    assert (plain.lazy, plain.idle_stop_s, plain.ping_s) == (False, None, 60.0)
+    spec = spec_of(tmp_path, 'command = "x"\nlazy = true\nidle_stop_s = 300\nping_s = 0')
+    assert (spec.lazy, spec.idle_stop_s, spec.ping_s) == (True, 300.0, 0.0)
+
+
+def test_the_doctor_misses_a_certificate_that_is_not_there(tmp_path: Path) -> None:
+    path = written(tmp_path, 'url = "https://h/mcp"\nca_file = "gone.pem"')
+    findings = [finding for finding in diagnose(load_config(path, env={})) if "gone.pem" in finding.found]
+    assert [finding.status for finding in findings] == ["warn"]

@@ -1,0 +1,68 @@
+"""Questions asked the way the application asks them: briefing, then loop, on a scripted model and scripted tools."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import anyio
+
+from rkllm_mcp.agent.answer import answer
+from rkllm_mcp.agent.asking import Asked
+from rkllm_mcp.agent.briefing import Assignment, Briefing
+from rkllm_mcp.agent.loop import LoopSettings
+from rkllm_mcp.agent.selection import Selection, SelectionSettings
+from rkllm_mcp.calling import CallContext
+from rkllm_mcp.events import Event, ModelEvent, Status
+from rkllm_mcp.messages import Conversation, Message, ToolSpec
+from rkllm_mcp.tools.retrieval.search import ToolSearch
+from tests.support.scripted_model import Round, ScriptedModel
+from tests.support.scripted_toolbox import ScriptedToolbox
+
+TOKENS_EACH = 100
+
+
+def costs(tool: ToolSpec) -> int:
+    """Every tool costs the same, and one without its parameters a fifth of that."""
+    return TOKENS_EACH if tool.input_schema else TOKENS_EACH // 5
+
+
+@dataclass
+class Desk:
+    """An assistant with one conversation; ``ask`` returns the events of an answer."""
+
+    toolbox: ScriptedToolbox
+    selection: SelectionSettings = field(default_factory=lambda: SelectionSettings(10_000))
+    settings: LoopSettings = field(default_factory=LoopSettings)
+    conversation: Conversation = field(default_factory=Conversation)
+    model: ScriptedModel = field(default_factory=lambda: ScriptedModel([]))
+
+    async def ask(
+        self, words: str, *rounds: Sequence[ModelEvent] | Round, tools: bool = True, forced: str | None = None
+    ) -> list[Event]:
+        self.model.rounds = [each if isinstance(each, Round) else Round(each) for each in rounds]
+        events: list[Event] = []
+
+        async def emit(event: Event) -> None:
+            events.append(event)
+
+        briefing = Briefing(self.toolbox, Selection(ToolSearch(), costs, self.selection))
+        assignment = Assignment(Asked(words), self.toolbox.specs if tools else (), forced)
+        with anyio.fail_after(5):
+            await answer(self.model, briefing, self.conversation, assignment, self.settings, emit, CallContext())
+        return events
+
+    @property
+    def questions(self) -> list[Message]:
+        """The turns of the user, as the model reads them."""
+        return [message for message in self.conversation.messages if message.role == "user"]
+
+    @property
+    def listed(self) -> list[tuple[str, ...]]:
+        """The names of the tools in the list, for every round so far."""
+        return [names for _, names, _ in self.model.asked]
+
+
+def statuses(events: Sequence[Event]) -> list[str]:
+    """The status lines among ``events``."""
+    return [event.text for event in events if isinstance(event, Status)]

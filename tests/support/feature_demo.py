@@ -1,0 +1,91 @@
+"""An assistant whose script and servers use everything: resources, prompts, questions, sampling, calls that need a yes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.support.demo_app import Demo, PythonServer, make_demo
+from tests.support.demo_model import DEMO_TOKENIZER
+from tests.support.shared import REPOSITORY
+
+_HERE = {"PYTHONPATH": str(REPOSITORY)}
+DESK: PythonServer = ("desk", ("-S", "-m", "tests.support.mcp_servers.asking"), _HERE)
+NOTES: PythonServer = ("notes", ("-S", "-m", "tests.support.mcp_servers.notebook"), _HERE)
+
+CARD = """
+name = "secretary"
+template = "qwen2.5"
+file = "secretary.rkllm"
+emulated = true
+"""
+SCRIPT = """RKLLM-EMULATOR 1
+vocabulary tokenizer.json
+eos <|im_end|>
+context 4096
+speed {speed}
+
+rule
+  user capital of France
+  say Paris.
+
+rule
+  user Who am I
+  results 0
+  call ask_owner {{}}
+
+rule
+  user Let me log in
+  results 0
+  call ask_address {{"url":"https://example.com/login"}}
+
+rule
+  user Ask yourself
+  results 0
+  call ask_model {{"question":"What is the capital of France?"}}
+
+rule
+  user [Dd]elete ([a-z.]+)
+  results 0
+  call delete_file {{"path":"$1"}}
+
+rule
+  user Delete both
+  results 0
+  call delete_file {{"path":"one.txt"}}
+  call delete_file {{"path":"two.txt"}}
+
+rule
+  results 1+
+  result ^(.*)$
+  say The tool said: %1
+
+rule
+  user Review this ([a-z]+) code
+  prompt No globals
+  say The $1 code is fine.
+
+rule
+  user What is to be done
+  prompt Buy milk
+  say You should buy milk.
+
+rule
+  say I do not know.
+"""
+
+
+def make_features(
+    folder: Path, servers: Sequence[PythonServer] = (DESK, NOTES), *, extra: str = "", speed: str = "flat"
+) -> Demo:
+    """The assistant in ``folder``, with a home of its own."""
+    model = folder / "secretary"
+    model.mkdir(parents=True)
+    shutil.copy(DEMO_TOKENIZER, model / "tokenizer.json")
+    (model / "model.toml").write_text(CARD, "utf-8")
+    (model / "secretary.rkllm").write_text(SCRIPT.format(speed=speed), "utf-8")
+    demo = make_demo(folder, servers, extra=extra, speed="")
+    text = demo.config.read_text("utf-8").replace('name = "demo"', f'path = "{model}"', 1)
+    demo.config.write_text(text, "utf-8")
+    return demo
