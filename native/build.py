@@ -1,6 +1,6 @@
 """Builds the emulated runtime: the C sources of this directory to one `librkllmrt.so` per ABI family.
 
-    python native/build.py [--abi 1.2.0|1.2.3|1.3.0 ...] [--out DIR]
+    python native/build.py [--abi 1.2.0|1.2.3|1.3.0|1.3.1 ...] [--out DIR]
 
 Rules: only the standard library is used, so any Python from 3.10 on can run it before anything is installed; a
 library whose sources, compiler and flags have not changed is left alone; a finished library replaces an older one
@@ -31,7 +31,7 @@ DEFAULT_OUT = NATIVE / "build"
 LIBRARY_NAME = "librkllmrt.so"
 
 # The version a family's library claims to be -> the value of RKLLM_ABI it is compiled with.
-FAMILIES = {"1.2.0": 120, "1.2.3": 121, "1.3.0": 130}
+FAMILIES = {"1.2.0": 120, "1.2.3": 121, "1.3.0": 130, "1.3.1": 131}
 
 WARNINGS = ("-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
 COMMON = ("-D_GNU_SOURCE", "-pthread", "-fvisibility=hidden", "-fPIC")

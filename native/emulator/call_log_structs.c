@@ -72,6 +72,14 @@ static void log_multimodal(struct call_log *log, const RKLLMMultiModalInput *inp
     call_log_text(log, "video_content", input->video.video_content);
     call_log_number(log, "frame_width", (double)input->video.frame_width);
     call_log_number(log, "frame_height", (double)input->video.frame_height);
+#if RKLLM_ABI >= 131
+    call_log_given(log, "audio_embed", input->audio.audio_embed);
+    call_log_number(log, "n_audio_tokens", (double)input->audio.n_audio_tokens);
+    call_log_number(log, "n_audio", (double)input->audio.n_audio);
+    call_log_text(log, "audio_start", input->audio.audio_start);
+    call_log_text(log, "audio_end", input->audio.audio_end);
+    call_log_text(log, "audio_content", input->audio.audio_content);
+#endif
 #else
     call_log_given(log, "image_embed", input->image_embed);
     call_log_number(log, "n_image_tokens", (double)input->n_image_tokens);

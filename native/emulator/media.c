@@ -2,7 +2,9 @@
  * mark of a beginning, one token for every row that the vision encoder made, and the mark of an end.
  *
  * The rows are numbers of another model; here they only become ids of their own, so that the same image is the same
- * tokens and matches the cache. The marks are text: control tokens when the vocabulary has them. */
+ * tokens and matches the cache. The marks are text: control tokens when the vocabulary has them.
+ *
+ * Audio (since 1.3.1) is refused: nobody has said what stands for it in a prompt. */
 
 #include <string.h>
 
@@ -66,10 +68,24 @@ static bool check_media(const char *prompt, const struct media *media) {
     return media->rows && media->rows_each;
 }
 
+/* Whether an input holds audio, by its count or its rows. */
+static bool has_audio(const RKLLMMultiModalInput *input) {
+#if RKLLM_ABI >= 131
+    return input->audio.n_audio || input->audio.audio_embed;
+#else
+    (void)input;
+    return false;
+#endif
+}
+
 /* Checks tags, counts and pointers; false, with a line printed, when they do not go together. */
 bool media_check(const RKLLMMultiModalInput *input) {
     struct image_marks none = {NULL, NULL};
     struct media images = images_of(input, &none), videos = videos_of(input);
+    if (has_audio(input)) {
+        console_line('E', "the emulator takes no audio: what stands for it in a prompt is not known");
+        return false;
+    }
     bool tagged = input->prompt && strstr(input->prompt, images.tag);
     if (RKLLM_ABI >= 130) tagged = tagged || (input->prompt && strstr(input->prompt, videos.tag));
     if (!tagged) {

@@ -17,7 +17,9 @@
 #include "script.h"
 #include "values.h"
 
-#if RKLLM_ABI >= 130
+#if RKLLM_ABI >= 131
+#define EMULATED_VERSION "1.3.1"
+#elif RKLLM_ABI >= 130
 #define EMULATED_VERSION "1.3.0"
 #elif RKLLM_ABI >= 121
 #define EMULATED_VERSION "1.2.3"

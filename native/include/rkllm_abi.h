@@ -1,10 +1,11 @@
 /* rkllm_abi.h: the C interface of librkllmrt.so, declared for this project.
  *
- * RKLLM_ABI selects one of three families that no program can mix:
+ * RKLLM_ABI selects one of four families that no program can mix:
  *
  *     120   runtime 1.2.0            callbacks return nothing
  *     121   runtimes 1.2.1 to 1.2.3  callbacks return a status, inputs carry a role, results carry figures
  *     130   runtime 1.3.0            callbacks in a struct, image tags per input, sampling per run
+ *     131   runtime 1.3.1            inputs may hold audio
  *
  * Names, member order and widths are facts of the interface; the words here are our own. A program written
  * for the vendor's header compiles against this one when it includes it instead. Plain C11, and C++11.
@@ -19,11 +20,11 @@
 #include <stdint.h>
 
 #ifndef RKLLM_ABI
-#define RKLLM_ABI 130
+#define RKLLM_ABI 131
 #endif
 
-#if RKLLM_ABI != 120 && RKLLM_ABI != 121 && RKLLM_ABI != 130
-#error "RKLLM_ABI must be 120, 121 or 130"
+#if RKLLM_ABI != 120 && RKLLM_ABI != 121 && RKLLM_ABI != 130 && RKLLM_ABI != 131
+#error "RKLLM_ABI must be 120, 121, 130 or 131"
 #endif
 
 #if defined(__GNUC__)
@@ -152,6 +153,16 @@ typedef struct {
         size_t frame_width;
         size_t frame_height;
     } video;
+#if RKLLM_ABI >= 131
+    struct {
+        float *audio_embed;
+        size_t n_audio_tokens;
+        size_t n_audio;
+        const char *audio_start;
+        const char *audio_end;
+        const char *audio_content;
+    } audio;
+#endif
 } RKLLMMultiModalInput;
 #else
 typedef struct {

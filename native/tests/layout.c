@@ -102,6 +102,15 @@ static void print_multimodal(void) {
     FIELD(RKLLMMultiModalInput, video.video_content);
     FIELD(RKLLMMultiModalInput, video.frame_width);
     FIELD(RKLLMMultiModalInput, video.frame_height);
+#if RKLLM_ABI >= 131
+    FIELD(RKLLMMultiModalInput, audio);
+    FIELD(RKLLMMultiModalInput, audio.audio_embed);
+    FIELD(RKLLMMultiModalInput, audio.n_audio_tokens);
+    FIELD(RKLLMMultiModalInput, audio.n_audio);
+    FIELD(RKLLMMultiModalInput, audio.audio_start);
+    FIELD(RKLLMMultiModalInput, audio.audio_end);
+    FIELD(RKLLMMultiModalInput, audio.audio_content);
+#endif
 #else
     FIELD(RKLLMMultiModalInput, image_embed);
     FIELD(RKLLMMultiModalInput, n_image_tokens);

@@ -125,6 +125,27 @@ static void a_video_is_all_its_frames(void) {
     session_close(&s);
 }
 
+#if RKLLM_ABI >= 131
+static void audio_is_refused_before_anything_runs(void) {
+    struct session s;
+    char prompt[] = TURN("<image>what is it?");
+    float rows[3 * WIDTH];
+    paint(rows, 3, 0.5f);
+    RKLLMInput input = picture(prompt, rows, 1);
+    CHECK_INT(session_open(&s, SEEING), 0);
+    input.multimodal_input.audio.n_audio = 1;
+    CHECK_INT(session_input(&s, &input, 0), -1);
+    input.multimodal_input.audio.n_audio = 0;
+    input.multimodal_input.audio.audio_embed = rows;
+    CHECK_INT(session_input(&s, &input, 0), -1);
+    CHECK_INT(s.normal + s.finish + s.error, 0);
+    input.multimodal_input.audio.audio_embed = NULL;
+    CHECK_INT(session_input(&s, &input, 0), 0);
+    CHECK_TEXT(buf_text(&s.text), "a picture<|im_end|>");
+    session_close(&s);
+}
+#endif
+
 /* Cuts text into bytes, as the vocabulary does; counts how often it was asked. */
 static int cut(void *userdata, const char *text, int32_t len, int32_t *tokens, int32_t room) {
     struct session *s = userdata;
@@ -298,6 +319,9 @@ static const struct check_test tests[] = {
     {"pictures that do not go with their text are refused", pictures_that_do_not_go_with_their_text_are_refused},
 #if RKLLM_ABI >= 130
     {"a video is all its frames", a_video_is_all_its_frames},
+#if RKLLM_ABI >= 131
+    {"audio is refused before anything runs", audio_is_refused_before_anything_runs},
+#endif
     {"a model without tokenizer asks the host and delivers ids",
      a_model_without_tokenizer_asks_the_host_and_delivers_ids},
     {"a model without embedding asks the host for every token",

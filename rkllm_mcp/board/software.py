@@ -28,6 +28,11 @@ _CONVERT = "Take a file made for this board: rkllm-mcp models list shows them."
 _BLOB_SHOWN = 12
 # Toolkits whose end token 1.3.0 misreads; the host ends such answers by itself.
 _ENDLESS_TOOLKITS = ("1.2.2", "1.2.3")
+# Releases that are driven by their interface alone.
+_UNSEEN = {
+    "1.3.1": "the interface of 1.3.1 is known by its header's checksum; how it behaves is known from two reports only: "
+    "one program runs with it, one died of SIGBUS with driver 0.9.8",
+}
 
 
 def check_library(library: LibraryReport) -> Iterator[Finding]:
@@ -35,6 +40,10 @@ def check_library(library: LibraryReport) -> Iterator[Finding]:
     yield Finding("runtime library", library.status, library.found, library.remedy)
     if library.git_blob and not library.emulated:
         yield _release(library)
+        if library.version in _UNSEEN:
+            yield Finding(
+                "runtime behaviour", "info", _UNSEEN[library.version], "The probe shows it.", "rkllm-mcp doctor --probe"
+            )
     different = [f"{path} ({version})" for path, version in library.others if version != library.version]
     if different:
         remedy = "Remove those you do not mean, or name the one you do as 'library' under [runtime]."
@@ -44,7 +53,7 @@ def check_library(library: LibraryReport) -> Iterator[Finding]:
 def _release(library: LibraryReport) -> Finding:
     blob = f"git blob {library.git_blob[:_BLOB_SHOWN]}…"
     if library.official_release is None:
-        found = f"{blob} is none of the published libraries up to 1.3.0 that are known by their bytes"
+        found = f"{blob} is none of the published libraries up to 1.3.1 that are known by their bytes"
         return Finding("runtime release", "info", found)
     if library.official_release != library.version:
         found = f"{blob} is the published {library.official_release}, and its own text says {library.version or '-'}"

@@ -35,8 +35,40 @@ class Scanner(Protocol):
         ...
 
 
-# In a string only its quote and the backslash mean anything. Python's quote is one too: small models write literals.
-_STRING_STOPS = {'"': re.compile(r'["\\]'), "'": re.compile(r"['\\]")}
+# Python's quote is one in JSON too: small models write literals.
+QUOTES = "\"'"
+_STRING_STOPS = {quote * length: re.compile(rf"[{quote}\\]") for quote in QUOTES for length in (1, 3)}
+
+
+class QuotedText:
+    """Follows a string between quotes of one character or three, in which only they and the backslash mean anything.
+
+    Attributes:
+        quote: what will end it; empty outside, and set by whoever meets one.
+    """
+
+    def __init__(self) -> None:
+        self.quote = ""
+        self._escaped = False
+
+    def follow(self, text: str, at: int) -> int:
+        """Go on inside it; the place up to which it is done is ``at`` where one of three quotes needs what follows."""
+        if self._escaped:
+            self._escaped = False
+            return at + 1
+        found = _STRING_STOPS[self.quote].search(text, at)
+        if found is None:
+            return len(text)
+        if found.group() == "\\":
+            self._escaped = True
+            return found.end()
+        behind = found.start() + len(self.quote)
+        closing = text[found.start() : behind]
+        if closing == self.quote:
+            self.quote = ""
+            return behind
+        # The text may end with the first of three quotes.
+        return found.end() if closing.strip(self.quote) else found.start()
 
 
 class JsonScanner:
@@ -50,16 +82,15 @@ class JsonScanner:
         self._boundary = boundary
         self._stops = re.compile("[" + re.escape("".join(sorted(boundary.first_characters | set("{}[]\"'")))) + "]")
         self._depth = 0
-        self._quote = ""
-        self._escaped = False
+        self._string = QuotedText()
         self._inner_closed = False
 
     def scan(self, text: str, start: int) -> tuple[Verdict, int]:
         """Go on at ``start``."""
         at = start
         while at < len(text):
-            if self._quote:
-                at = self._in_string(text, at)
+            if self._string.quote:
+                at = self._string.follow(text, at)
                 continue
             found = self._stops.search(text, at)
             if found is None:
@@ -76,20 +107,7 @@ class JsonScanner:
 
     def may_end(self) -> bool:
         """Only the last bracket is missing, and what it holds was closed: nothing that was begun is cut."""
-        return not self._quote and self._depth == 1 and self._inner_closed
-
-    def _in_string(self, text: str, at: int) -> int:
-        if self._escaped:
-            self._escaped = False
-            return at + 1
-        found = _STRING_STOPS[self._quote].search(text, at)
-        if found is None:
-            return len(text)
-        if found.group() == "\\":
-            self._escaped = True
-        else:
-            self._quote = ""
-        return found.end()
+        return not self._string.quote and self._depth == 1 and self._inner_closed
 
     def _meets(self, character: str) -> bool:
         """Take one structural character; True when it ends the value."""
@@ -100,8 +118,8 @@ class JsonScanner:
             self._depth -= 1
             self._inner_closed = self._depth == 1
             return self._depth <= 0
-        elif character in _STRING_STOPS and self._depth:
-            self._quote = character
+        elif character in QUOTES and self._depth:
+            self._string.quote = character
             self._inner_closed = False
         return False
 

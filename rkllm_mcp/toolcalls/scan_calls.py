@@ -6,9 +6,7 @@ import re
 from collections.abc import Sequence
 
 from rkllm_mcp.toolcalls.markers import Markers
-from rkllm_mcp.toolcalls.scan import Verdict
-
-_STRING_STOPS = {'"': re.compile(r'["\\]'), "'": re.compile(r"['\\]")}
+from rkllm_mcp.toolcalls.scan import QUOTES, QuotedText, Verdict
 
 
 class PythonScanner:
@@ -22,17 +20,16 @@ class PythonScanner:
         self._boundary = boundary
         self._stops = re.compile("[" + re.escape("".join(sorted(boundary.first_characters | set("{}[]()\"'")))) + "]")
         self._depth = 0
-        self._quote = ""
-        self._escaped = False
+        self._string = QuotedText()
         self._inner_closed = False
 
     def scan(self, text: str, start: int) -> tuple[Verdict, int]:
         """Go on at ``start``."""
         at = start
         while at < len(text):
-            if self._quote:
-                went_to = self._in_string(text, at)
-                if went_to is None:
+            if self._string.quote:
+                went_to = self._string.follow(text, at)
+                if went_to == at:
                     return Verdict.MORE, at
                 at = went_to
                 continue
@@ -44,11 +41,11 @@ class PythonScanner:
                 marker = self._boundary.at(text, at)
                 if marker is not False:
                     return (Verdict.BROKEN if marker else Verdict.MORE), at
-            if text[at] in _STRING_STOPS and self._depth:
+            if text[at] in QUOTES and self._depth:
                 quote = self._quote_at(text, at)
                 if quote is None:
                     return Verdict.MORE, at
-                self._quote, self._inner_closed = quote, False
+                self._string.quote, self._inner_closed = quote, False
                 at += len(quote)
                 continue
             at += 1
@@ -58,7 +55,7 @@ class PythonScanner:
 
     def may_end(self) -> bool:
         """Only the last bracket of a list is missing, and the call before it was closed."""
-        return not self._quote and self._depth == 1 and self._inner_closed
+        return not self._string.quote and self._depth == 1 and self._inner_closed
 
     def _quote_at(self, text: str, at: int) -> str | None:
         """The quote that opens a string here: one character or three; None when that is not clear yet."""
@@ -66,25 +63,6 @@ class PythonScanner:
         if text.startswith(mark * 3, at):
             return mark * 3
         return None if len(text) - at < 3 and text[at:] == mark * (len(text) - at) else mark
-
-    def _in_string(self, text: str, at: int) -> int | None:
-        if self._escaped:
-            self._escaped = False
-            return at + 1
-        found = _STRING_STOPS[self._quote[0]].search(text, at)
-        if found is None:
-            return len(text)
-        if found.group() == "\\":
-            self._escaped = True
-            return found.end()
-        if text.startswith(self._quote, found.start()):
-            at = found.start() + len(self._quote)
-            self._quote = ""
-            return at
-        if text[found.start() :].strip(self._quote[0]):
-            return found.end()
-        # Of three quotes the first may stand at the end of the text.
-        return found.start() if found.start() > at else None
 
     def _meets(self, character: str) -> bool:
         """Take one structural character; True when it ends the call."""
@@ -114,14 +92,14 @@ class BraceScanner:
         self._depth = 0
         # Where a value begins, quotes mean strings; an apostrophe in the middle of one means nothing.
         self._fresh = False
-        self._string = ""
-        self._escaped = False
+        self._string = QuotedText()
+        self._delimiter = ""
 
     def scan(self, text: str, start: int) -> tuple[Verdict, int]:
         """Go on at ``start``."""
         at = start
         while at < len(text):
-            if self._string:
+            if self._string.quote or self._delimiter:
                 went_to = self._in_string(text, at)
             elif self._fresh:
                 went_to = self._value_begins(text, at)
@@ -156,32 +134,24 @@ class BraceScanner:
             return None
         self._fresh = False
         if found:
-            self._string = next(mark for mark in self._delimiters.literals if text.startswith(mark, at))
-        elif text[at] in "\"'":
-            self._string = text[at]
-        return at + len(self._string)
+            self._delimiter = next(mark for mark in self._delimiters.literals if text.startswith(mark, at))
+            return at + len(self._delimiter)
+        if text[at] in QUOTES:
+            self._string.quote = text[at]
+            return at + 1
+        return at
 
     def _in_string(self, text: str, at: int) -> int | None:
-        if len(self._string) > 1:
-            closing = self._closing[self._string].search(text, at)
-            if closing is None:
-                return len(text)
-            place, whole = closing
-            if not whole:
-                return place if place > at else None
-            at, self._string = place + len(self._string), ""
-            return at
-        if self._escaped:
-            self._escaped = False
-            return at + 1
-        found = _STRING_STOPS[self._string].search(text, at)
-        if found is None:
+        if not self._delimiter:
+            return self._string.follow(text, at)
+        closing = self._closing[self._delimiter].search(text, at)
+        if closing is None:
             return len(text)
-        if found.group() == "\\":
-            self._escaped = True
-        else:
-            self._string = ""
-        return found.end()
+        place, whole = closing
+        if not whole:
+            return place if place > at else None
+        length, self._delimiter = len(self._delimiter), ""
+        return place + length
 
     def _meets(self, character: str) -> bool:
         if character in "{[":

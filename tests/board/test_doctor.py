@@ -385,7 +385,7 @@ def test_a_file_that_is_no_model_is_told_and_not_fatal(tmp_path: Path) -> None:
     ("version", "official", "status", "beginning"),
     [
         ("1.2.3", "1.2.3", "ok", "the published 1.2.3, byte for byte (git blob 0084abc34ab4…)"),
-        ("1.3.1", None, "info", "git blob 0084abc34ab4… is none of the published libraries"),
+        ("1.3.2", None, "info", "git blob 0084abc34ab4… is none of the published libraries"),
         ("1.3.0", "1.2.3", "warn", "git blob 0084abc34ab4… is the published 1.2.3, and its own text says 1.3.0"),
     ],
 )
@@ -396,6 +396,19 @@ def test_a_runtime_is_recognised_by_its_bytes(
     library = replace(REAL.library, version=version, git_blob=blob, official_release=official)
     finding = found_on(tmp_path, RK3588, replace(REAL, library=library))["runtime release"]
     assert (finding.status, finding.found[: len(beginning)]) == (status, beginning)
+
+
+@pytest.mark.parametrize(("version", "emulated"), [("1.3.0", False), ("1.3.1", False), ("1.3.1", True)])
+def test_a_runtime_that_nobody_has_described_is_told_with_what_is_known(
+    tmp_path: Path, version: str, emulated: bool
+) -> None:
+    library = replace(REAL.library, version=version, git_blob="0084abc34ab4", emulated=emulated)
+    told = found_on(tmp_path, RK3588, replace(REAL, library=library)).get("runtime behaviour")
+    assert (told is not None) == (version == "1.3.1" and not emulated)
+    if told is not None:
+        assert (told.status, told.command) == ("info", "rkllm-mcp doctor --probe")
+        assert "known by its header's checksum" in told.found
+        assert "one died of SIGBUS with driver 0.9.8" in told.found
 
 
 def test_another_release_in_the_loaders_way_is_told(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ class Extend(c.Structure):
 
 
 FAMILY = sys.argv[2]
-NEW = FAMILY == "1.3.0"
+NEW = FAMILY in ("1.3.0", "1.3.1")
 HEAD = [
     ("model_path", c.c_char_p),
     ("max_context_len", c.c_int32),
@@ -81,7 +81,7 @@ class Sampling(c.Structure):
 class Union(c.Union):
     _fields_ = [
         ("prompt", c.c_char_p),
-        ("room", c.c_uint8 * (144 if NEW else 48 if FAMILY == "1.2.3" else 24)),
+        ("room", c.c_uint8 * {"1.2.0": 24, "1.2.3": 48, "1.3.0": 144, "1.3.1": 192}[FAMILY]),
         ("align", c.c_void_p),
     ]
 

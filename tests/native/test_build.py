@@ -35,6 +35,7 @@ EXPORTS = {
     "1.2.0": EVERYWHERE | UNTIL_1_2_3,
     "1.2.3": EVERYWHERE | SINCE_1_2_1 | UNTIL_1_2_3,
     "1.3.0": EVERYWHERE | SINCE_1_2_1,
+    "1.3.1": EVERYWHERE | SINCE_1_2_1,
 }
 
 
@@ -59,9 +60,9 @@ def test_a_library_says_which_version_it_plays_and_that_it_is_an_emulator(
     assert [(name.decode(), b"emulator" in made) for name, made in markers] == [(version, True)]
 
 
-def test_the_three_libraries_can_be_loaded_side_by_side(libraries: dict[str, Path]) -> None:
+def test_the_libraries_can_be_loaded_side_by_side(libraries: dict[str, Path]) -> None:
     loaded = [ctypes.CDLL(str(path)) for path in libraries.values()]
-    assert [hasattr(library, "rkllm_get_kv_cache_size") for library in loaded] == [False, True, True]
+    assert [hasattr(library, "rkllm_get_kv_cache_size") for library in loaded] == [False, True, True, True]
 
 
 def test_a_second_build_leaves_the_library_alone(tmp_path: Path) -> None:
@@ -107,5 +108,7 @@ def test_a_refusal_of_the_compiler_is_shown_in_its_own_words(tmp_path: Path) -> 
 
 
 def test_an_unknown_family_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(build.BuildError, match=re.escape("There is no family '9.9.9'; known are 1.2.0, 1.2.3, 1.3.0.")):
+    with pytest.raises(
+        build.BuildError, match=re.escape("There is no family '9.9.9'; known are 1.2.0, 1.2.3, 1.3.0, 1.3.1.")
+    ):
         build.ensure(tmp_path, ["9.9.9"])

@@ -5,16 +5,13 @@ This is the only place that knows versions. The code above asks ``choose_abi`` o
 
 from __future__ import annotations
 
-from rkllm_mcp.runtime.abi import v1_2_0, v1_2_1, v1_3
+from rkllm_mcp.runtime.abi import v1_2_0, v1_2_1, v1_3, v1_3_1
 from rkllm_mcp.runtime.abi.common import Abi
 
-FAMILIES: tuple[Abi, ...] = (v1_2_0.ABI, v1_2_1.ABI, v1_3.ABI)
+FAMILIES: tuple[Abi, ...] = (v1_2_0.ABI, v1_2_1.ABI, v1_3.ABI, v1_3_1.ABI)
 
 WORKING_VERSIONS: tuple[str, ...] = tuple(version for abi in FAMILIES for version in abi.versions)
 NEWEST_VERSION = WORKING_VERSIONS[-1]
-
-# Releases that probably have a family's interface, which nobody here has verified: only with an explicit override.
-UNVERIFIED_VERSIONS: dict[str, Abi] = {"1.3.1": v1_3.ABI}
 
 
 def choose_abi(version: str) -> Abi | None:

@@ -5,7 +5,8 @@ the C header of that family: structs, ``SIGNATURES``, ``STATUS_CHECKS``, then th
 and closes with ``ABI``, the record below, which is all that code above this package sees. C names stand verbatim in
 here and nowhere else.
 
-Rules: a module is whole; none builds on the version before it, because a family is only right or wrong as a whole.
+Rules: a module is whole; none builds on the version before it, because a family is only right or wrong as a whole. The
+one exception, ``v1_3_1``, is a release of which nothing is known but in what it differs from the one before.
 Every function has a status check, ``None`` where its result says nothing.
 """
 

@@ -1,6 +1,6 @@
 """What is known of the releases of librkllmrt.so besides their interfaces: refusals, and how to recognise a file.
 
-Source: the history of Rockchip's rknn-llm repository, 1.0.0 to 1.3.0.
+Source: the history of Rockchip's rknn-llm repository, 1.0.0 to 1.3.0; for 1.3.1 what programs pinned to it say.
 """
 
 from __future__ import annotations
@@ -41,3 +41,6 @@ OFFICIAL_BUILDS = {
     "0084abc34ab43359cfa9fd5d4c92ece34127dbd0": "1.2.3",
     "34167b32f99cb7ab19e21fb579fb750d96b878f1": "1.3.0",
 }
+
+# SHA-256 of those of which no blob id was at hand.
+OFFICIAL_DIGESTS = {"f25e9b099db08aaacd0a3ac62b4697d3951d6ae61ae41ea09f6702cfa89eb32c": "1.3.1"}

@@ -1,6 +1,7 @@
 """RKLLM 1.3.0: per-run sampling and limits, rkllm_init takes a struct of callbacks, image tags move into the input.
 
-Layout followed: header of runtime 1.3.0 (2026-06-17).
+Layout followed: header of runtime 1.3.0 (2026-06-17). The functions that fill an input take its struct, because that
+struct is all in which 1.3.1 (``v1_3_1``) differs.
 """
 
 from __future__ import annotations
@@ -264,9 +265,9 @@ def new_callback(result: Any, tokenize: Any = None, embed: Any = None) -> Any:
     return pointer(RKLLMCallback(result_callback=result, tokenizer_callback=tokenize, embed_callback=embed))
 
 
-def new_input(ids: TokenArray) -> Any:
+def new_input(ids: TokenArray, kind: type[Any] = RKLLMInput) -> Any:
     """Token ids, used as they are: no template is applied to them. ``ids`` must live as long as the run."""
-    value = RKLLMInput(input_type=RKLLM_INPUT_TOKEN)
+    value = kind(input_type=RKLLM_INPUT_TOKEN)
     value.role = b"user"  # whether NULL is safe here is not documented
     value.enable_thinking = False
     value.token_input.input_ids = ids
@@ -274,18 +275,18 @@ def new_input(ids: TokenArray) -> Any:
     return value
 
 
-def new_text_input(text: TextInput) -> Any:
+def new_text_input(text: TextInput, kind: type[Any] = RKLLMInput) -> Any:
     """Text, to which the runtime applies its template."""
-    value = RKLLMInput(input_type=RKLLM_INPUT_PROMPT)
+    value = kind(input_type=RKLLM_INPUT_PROMPT)
     value.role = text.role.encode()
     value.enable_thinking = bool(text.thinking)
     value.prompt_input = text.text.encode()
     return value
 
 
-def new_embedding_input(rows: FloatArray, tokens: int) -> Any:
+def new_embedding_input(rows: FloatArray, tokens: int, kind: type[Any] = RKLLMInput) -> Any:
     """Embeddings in place of tokens. ``rows`` must live as long as the run."""
-    value = RKLLMInput(input_type=RKLLM_INPUT_EMBED)
+    value = kind(input_type=RKLLM_INPUT_EMBED)
     value.role = b"user"  # whether NULL is safe here is not documented
     value.enable_thinking = False
     value.embed_input.embed = rows
@@ -293,9 +294,9 @@ def new_embedding_input(rows: FloatArray, tokens: int) -> Any:
     return value
 
 
-def new_image_input(image: ImageInput, rows: FloatArray) -> Any:
-    """Text with images, and what stands around them; no video. ``rows`` must live as long as the run."""
-    value = RKLLMInput(input_type=RKLLM_INPUT_MULTIMODAL)
+def new_image_input(image: ImageInput, rows: FloatArray, kind: type[Any] = RKLLMInput) -> Any:
+    """Text with images, and what stands around them; no video and no audio. ``rows`` must live as long as the run."""
+    value = kind(input_type=RKLLM_INPUT_MULTIMODAL)
     value.role = image.role.encode()
     value.enable_thinking = bool(image.thinking)
     value.multimodal_input.prompt = image.text.encode()
