@@ -1,6 +1,6 @@
 """How long a token takes from the runtime's callback to whoever awaits it, and how long the callback keeps the runtime.
 
-    python bench/delivery.py [--json] [--abi 1.2.0|1.2.3|1.3.0]
+    python bench/delivery.py [--json] [--abi 1.2.0|1.2.3|1.3.0|1.3.1]
 
 Four ways, in one run, so that the ratios hold on any machine:
 
@@ -57,7 +57,7 @@ CONTEXT_TOKENS = 16_384
 # pace -> (tokens per second, tokens to measure)
 PACES: dict[str, tuple[int | None, int]] = {"board": (33, 99), "brisk": (1000, 2000), "flat": (None, 4000)}
 PROMPT = (257, *b"user\nhello", 258, *b"\n", 257, *b"assistant\n")
-ABI_MACROS = {"1.2.0": 120, "1.2.3": 121, "1.3.0": 130}
+ABI_MACROS = {"1.2.0": 120, "1.2.3": 121, "1.3.0": 130, "1.3.1": 131}
 
 WRITER = """
 import socket, struct, sys, time

@@ -81,13 +81,23 @@ class CountingRuntime:
     def run(self, prompt: Sequence[int]) -> list[int]:
         """One run: the ids that come out."""
         self.runs += 1
-        self.prefilled += max(1, len(prompt) - common_prefix(prompt, self.cache))
+        self.prefilled += self.uncached(prompt)
         ids = self.vocabulary.encode([Trusted(self.says)])
         self.once += self.seen.add(prompt)
         self.seen.add([*prompt, *ids[:-1]])
         # The last token is sampled and not evaluated.
         self.cache = [] if self.cleared else [*prompt, *ids[:-1]]
         return ids
+
+    async def ready(self) -> None:
+        """Nothing has to be loaded."""
+
+    def announce(self, tokens: Sequence[int]) -> None:
+        """Nobody else waits here."""
+
+    def uncached(self, tokens: Sequence[int]) -> int:
+        """See ``generation.Generator``."""
+        return max(1, len(tokens) - common_prefix(tokens, self.cache))
 
     async def generate(
         self, tokens: Sequence[int], options: GenerationOptions | None = None

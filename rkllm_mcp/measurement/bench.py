@@ -47,7 +47,7 @@ async def measure(
     model = chosen_model(config)
     form = model_form(config, model)
     prompts = prompts_for(form)
-    settings = replace(engine_settings(config, model), timed_tokens=True, ignore_eos=True)
+    settings = replace(engine_settings(config, model), timed_tokens=True, timed_callbacks=True, ignore_eos=True)
     written: tuple[PromptFigures, ...] = ()
     if "prompt" in parts:
         on_step("Writing prompts")

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rkllm_mcp.generation import RunStats
-from rkllm_mcp.prompt.ledger import ExpectedRun
 
 # Shorter prefills are mostly fixed cost, and say little about a long one.
 _TELLING_TOKENS = 32
@@ -38,12 +37,12 @@ class Readings:
 
     def __init__(self, profiled_s: Callable[[int], float | None] | None = None) -> None:
         self._profiled_s = profiled_s
-        self._runs: dict[str, ExpectedRun] = {}
+        self._runs: dict[str, Callable[[], int]] = {}
         self._ms_per_token: float | None = None
 
-    def begin(self, conversation: str, run: ExpectedRun) -> None:
-        """A run of a conversation begins."""
-        self._runs[conversation] = run
+    def begin(self, conversation: str, prefill_tokens: Callable[[], int]) -> None:
+        """A run of a conversation begins; it will have to evaluate as many tokens of its prompt as that says."""
+        self._runs[conversation] = prefill_tokens
 
     def over(self, conversation: str) -> None:
         """Its first token came, or none will."""
@@ -56,10 +55,11 @@ class Readings:
 
     def of(self, conversation: str) -> Reading | None:
         """What of a conversation is being read; None when nothing is."""
-        run = self._runs.get(conversation)
-        if run is None:
-            return None
-        tokens = run.prefill_tokens()
+        prefill_tokens = self._runs.get(conversation)
+        return None if prefill_tokens is None else self.estimate(prefill_tokens())
+
+    def estimate(self, tokens: int) -> Reading:
+        """A prompt of so many tokens, with the time that it takes where that is known."""
         seconds = self._profiled_s(tokens) if self._profiled_s else None
         if seconds is None and self._ms_per_token is not None:
             seconds = tokens * self._ms_per_token / 1000

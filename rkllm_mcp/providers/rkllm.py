@@ -3,23 +3,26 @@
 conversation ─▶ ConversationPrompt ─▶ token ids ─▶ engine ─▶ tokens ─▶ Detector ─▶ events
 
 Rules: one ledger per conversation, the most recent ones kept; an answer is kept as the ids that came, also when it was
-cut short; every run's prefill is compared with what the ledger expected, and an excess is said. It knows no
-process and no library: the engine is the port ``generation.Generator``.
+cut short; every run's prefill is compared with what the engine expected, and an excess is said. When the runtime dies
+before anybody saw anything of an answer, the same ids are run once more. It knows no process and no library: the
+engine is the port ``generation.Generator``.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from functools import partial
 
+from rkllm_mcp.errors import WorkerDiedError
 from rkllm_mcp.events import DetectorEvent, ModelEvent, Status, Text, Thinking, ToolCallDetected, Usage
 from rkllm_mcp.generation import GenerationOptions, Generator, RunStats, Sampling, Token
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
 from rkllm_mcp.prompt.budget import Budget
 from rkllm_mcp.prompt.conversation import ConversationPrompt, Prompt, PromptPart, stop_ids
-from rkllm_mcp.prompt.ledger import CacheExpectation
+from rkllm_mcp.prompt.ledger import common_prefix
 from rkllm_mcp.prompt.template import ChatTemplate
 from rkllm_mcp.prompt.vocabulary import Trusted, Vocabulary
 from rkllm_mcp.providers import ResponseOptions
@@ -59,16 +62,24 @@ class ModelForm:
 
 @dataclass
 class _Answer:
-    """What comes of one round: the tokens of a run, read by a detector."""
+    """What comes of one round: the tokens of a run, read by a detector that ``new_detector`` makes."""
 
     conversation: Conversation
-    detector: Detector
+    new_detector: Callable[[], Detector]
     ids: list[int] = field(default_factory=list[int])
     text: list[str] = field(default_factory=list[str])
     thinking: list[str] = field(default_factory=list[str])
     calls: list[ToolCall] = field(default_factory=list[ToolCall])
     is_finished: bool = False
     is_cut: bool = False
+
+    def __post_init__(self) -> None:
+        self.detector = self.new_detector()
+
+    def begin_again(self) -> None:
+        """Forget tokens of which nothing was certain yet; their run is made once more."""
+        self.ids.clear()
+        self.detector = self.new_detector()
 
     def take(self, token_id: int, text: str) -> list[DetectorEvent]:
         """A token came; returns what is certain now."""
@@ -121,7 +132,6 @@ class RkllmModel:
         self._stops = stop_ids(form.vocabulary, form.template)
         self._markers = _special_markers(form)
         self._prompts: OrderedDict[str, ConversationPrompt] = OrderedDict()
-        self._cache = CacheExpectation()
         self._readings = readings or Readings()
 
     @property
@@ -137,7 +147,7 @@ class RkllmModel:
         conversation_prompt = self._prompt_of(conversation)
         budget = Budget(self._engine.context_tokens, options.max_new_tokens or self._form.max_new_tokens)
         prompt = conversation_prompt.prepare(conversation.messages, tools, budget, forced_tool=options.forced_tool)
-        answer = _Answer(conversation, self._detector([*tools, *options.others], options.forced_tool))
+        answer = _Answer(conversation, partial(self._detector, [*tools, *options.others], options.forced_tool))
         try:
             if prompt.notice:
                 yield Status(f"[Context: {prompt.notice} to fit {self._engine.context_tokens} tokens]")
@@ -150,6 +160,12 @@ class RkllmModel:
             message = answer.message()
             conversation_prompt.answered(message, answer.ids)
             conversation.add(message)
+
+    def head(self, conversation: Conversation, lists: Sequence[Sequence[ToolSpec]]) -> list[int]:
+        """The ids that the prompts of such a conversation begin with, whichever of these lists of tools it has."""
+        prompt = ConversationPrompt(self._form.vocabulary, self._form.template, thinking=self._form.think)
+        heads = [prompt.head(conversation.messages, tools) for tools in lists]
+        return heads[0][: min(common_prefix(heads[0], head) for head in heads)]
 
     def preview(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> list[PromptPart]:
         """The prompt that ``conversation`` would get, part by part; nothing is run or kept."""
@@ -170,28 +186,47 @@ class RkllmModel:
         return detector
 
     async def _run(self, prompt: Prompt, answer: _Answer) -> AsyncGenerator[ModelEvent, None]:
+        """A run; once more where the runtime died of it before anything of the answer was seen."""
+        is_seen = False
+        try:
+            async with aclosing(self._run_once(prompt, answer)) as events:
+                async for event in events:
+                    is_seen = True
+                    yield event
+            return
+        except WorkerDiedError as error:
+            if is_seen:
+                raise
+            death = error
+        await self._engine.ready()
+        yield Status(f"[NPU: the runtime {_how(death)} and was started again; the question is asked again]")
+        answer.begin_again()
+        async with aclosing(self._run_once(prompt, answer)) as events:
+            async for event in events:
+                yield event
+
+    async def _run_once(self, prompt: Prompt, answer: _Answer) -> AsyncGenerator[ModelEvent, None]:
         options = GenerationOptions(prompt.max_new_tokens, self._stops, self._form.sampling)
-        expected = self._cache.begin(prompt.ids, answer.ids)
         accounts: list[ModelEvent] = []
-        self._readings.begin(answer.conversation.id, expected)
+        self._readings.begin(answer.conversation.id, partial(self._engine.uncached, prompt.ids))
         try:
             async with aclosing(self._engine.generate(prompt.ids, options)) as run:
                 async for item in run:
                     if isinstance(item, RunStats):
                         answer.is_cut = item.finish == "length"
-                        accounts = _accounts(len(prompt.ids), expected.prefill_tokens(), item)
+                        accounts = _accounts(len(prompt.ids), item)
                         self._readings.measured(item, item.prefilled_tokens or 0)
                         continue
                     self._readings.over(answer.conversation.id)
                     for event in answer.take(item.id, self._visible(item)):
                         yield event
-        except Exception:
-            expected.ended(failed=True)
-            raise
         finally:
             self._readings.over(answer.conversation.id)
-            expected.ended()
-        for event in (*answer.finish(), *accounts):
+        closing = answer.finish()
+        if answer.calls:
+            # Their results come back in a prompt that goes on from here.
+            self._engine.announce([*prompt.ids, *answer.ids])
+        for event in (*closing, *accounts):
             yield event
 
     def _visible(self, token: Token) -> str:
@@ -220,10 +255,16 @@ def _special_markers(form: ModelForm) -> frozenset[int]:
     return frozenset(filter(form.vocabulary.is_special, ids))
 
 
-def _accounts(prompt_tokens: int, expected: int, stats: RunStats) -> list[ModelEvent]:
-    """The cost of the round, and a line where the runtime evaluated something else than the ledger expected."""
-    if stats.cold:
-        expected = prompt_tokens
+def _how(death: WorkerDiedError) -> str:
+    """How the runtime's process came to its end, as a verb."""
+    if death.cause:
+        return f"was ended because {death.cause},"
+    return f"died ({death.signal_name or f'exit code {death.exit_code_or_signal}'})"
+
+
+def _accounts(prompt_tokens: int, stats: RunStats) -> list[ModelEvent]:
+    """The cost of the round, and a line where the runtime evaluated more than what its cache was not known to hold."""
+    expected = prompt_tokens if stats.expected_tokens is None else stats.expected_tokens
     prefilled = expected if stats.prefilled_tokens is None else stats.prefilled_tokens
     events: list[ModelEvent] = []
     if prefilled > expected + SLACK_TOKENS:

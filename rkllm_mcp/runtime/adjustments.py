@@ -27,7 +27,14 @@ class Adjustments(ABC):
 
     @abstractmethod
     async def _call(
-        self, name: str, arguments: Mapping[str, Any], *, needs: str = "", keep: str = "", cold: bool | None = None
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        needs: str = "",
+        keep: str = "",
+        cold: bool | None = None,
+        holds: Sequence[int] = (),
     ) -> int | None:
         """Call a function of the model.
 
@@ -36,7 +43,8 @@ class Adjustments(ABC):
             arguments: its arguments, as JSON has them.
             needs: the capability of the family that it takes; empty for none.
             keep: the name under which a new worker is told again; empty when it need not.
-            cold: whether the KV cache is known to be empty afterwards; None when that does not change.
+            cold: whether the KV cache is known to be empty afterwards; None when the call leaves it alone.
+            holds: what it is known to hold afterwards, where it is not empty.
         """
 
     @abstractmethod
@@ -72,8 +80,12 @@ class Adjustments(ABC):
         arguments = {"path": str(_existing(path)), "name": name, "scale": scale}
         await self._call("load_lora", arguments, keep=f"{_LORA}{name}")
 
-    async def load_prompt_cache(self, path: str | PathLike[str]) -> None:
+    async def load_prompt_cache(self, path: str | PathLike[str], *, tokens: Sequence[int] = ()) -> None:
         """Fill the KV cache from a file that a generation saved; the next prompt that begins like it prefills the rest.
+
+        Args:
+            path: the file.
+            tokens: the ids of the prompt that it holds, where they are known; for what runs are expected to prefill.
 
         Raises:
             InputRefusedError: there is no such file.
@@ -83,7 +95,8 @@ class Adjustments(ABC):
         if _PROMPT_CACHE in self._kept:
             # Files may only be changed after the last one was released (SDK guide 1.3.0, 3.2.9).
             await self.release_prompt_cache()
-        await self._call("load_prompt_cache", {"path": str(_existing(path))}, keep=_PROMPT_CACHE, cold=False)
+        arguments = {"path": str(_existing(path))}
+        await self._call("load_prompt_cache", arguments, keep=_PROMPT_CACHE, cold=False, holds=tokens)
 
     async def release_prompt_cache(self) -> None:
         """Give up the loaded prompt cache; without one, nothing.
@@ -93,7 +106,7 @@ class Adjustments(ABC):
             WorkerDiedError: the worker died before it answered.
         """
         if _PROMPT_CACHE in self._kept:
-            await self._call("release_prompt_cache", {})
+            await self._call("release_prompt_cache", {}, cold=False)
             self._drop(_PROMPT_CACHE)
 
     async def set_chat_template(self, system: str, prefix: str, postfix: str) -> None:
@@ -122,7 +135,7 @@ class Adjustments(ABC):
             response_tag: what results are wrapped in, as the model's template has it.
 
         Raises:
-            InputRefusedError: there are no tools (rknn-llm #377).
+            InputRefusedError: there are no tools (rknn-llm #377), or they are no JSON.
             UnsupportedError: the runtime has none.
             RunRejectedError: the runtime refused; the model has no template of its own, or it was replaced.
             WorkerDiedError: the worker died before it answered.
@@ -130,7 +143,10 @@ class Adjustments(ABC):
         require_c_text(system, response_tag)
         if not tools:
             raise InputRefusedError("there are no tools to set; leave the call out")
-        described = json.dumps(list(tools), ensure_ascii=False)
+        try:
+            described = json.dumps(list(tools), ensure_ascii=False)
+        except (TypeError, ValueError) as error:
+            raise InputRefusedError(f"the tools are no JSON: {error}; use plain values") from None
         arguments = {"system": system, "tools": described, "response_tag": response_tag}
         await self._call("set_function_tools", arguments, needs="has_function_tools", keep=_TOOLS)
 

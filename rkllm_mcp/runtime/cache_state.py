@@ -5,20 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from rkllm_mcp.generation import TokenInput
 from rkllm_mcp.runtime.commands import RunCommand
 from rkllm_mcp.runtime.run import Run
+from rkllm_mcp.runtime.waiting import common_prefix
 
 
 class CacheState:
     """The knowledge of one engine.
 
+    Args:
+        reuses_prefix: a run finds there what the run before left; False where the runtime was seen not to.
+
     Attributes:
-        ids: the token ids that it holds from its start, as far as that is known; for choosing what runs next only.
+        ids: the token ids that it certainly holds from its start; none where that is not known.
         is_cold: it is known to be empty.
         is_paused: a generation is paused in it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, reuses_prefix: bool = True) -> None:
+        self._reuses_prefix = reuses_prefix
         self.ids: Sequence[int] = ()
         self.is_cold = True
         self.is_paused = False
@@ -34,9 +40,20 @@ class CacheState:
         """It was cleared. Whether that ends a pause is not known."""
         self.ids, self.is_cold, self._has_history = (), True, False
 
-    def filled(self) -> None:
-        """It holds something from outside: a prompt cache."""
-        self.ids, self.is_cold = (), False
+    def filled(self, ids: Sequence[int] = ()) -> None:
+        """It holds something from outside: a prompt cache of these ids, where they are known."""
+        self.ids, self.is_cold = ids, False
+
+    def uncached(self, tokens: Sequence[int]) -> int:
+        """How many of these ids a run evaluates at most; at least one, since the logits of the last are needed."""
+        return max(1, len(tokens) - common_prefix(tokens, self.ids))
+
+    def expected_prefill(self, command: RunCommand) -> int | None:
+        """What ``uncached`` says of a run with this command; None where its prompt is not one of token ids."""
+        if not isinstance(command.prompt, TokenInput):
+            return None
+        tokens = command.prompt.tokens
+        return len(tokens) if command.clears_before else self.uncached(tokens)
 
     def before(self, command: RunCommand) -> RunCommand:
         """The command, with what has to be cleared first.
@@ -61,6 +78,7 @@ class CacheState:
         self.is_paused = run.is_paused
         self._lora = command.infer.lora
         self._has_history = command.infer.keep_history
-        # The token sampled last was not evaluated.
-        known = run.tokens if not self._has_history else ()
-        self.ids = [*known, *run.ids[:-1]] if known else ()
+        # Without a token nobody knows how far it came, and what a failed run leaves is not documented either. The
+        # token sampled last was not evaluated (observed on 1.3.1; reference: rkllm-runtime 2.6).
+        is_known = self._reuses_prefix and run.is_sound and bool(run.ids) and not self._has_history
+        self.ids = [*run.tokens, *run.ids[:-1]] if is_known and run.tokens else ()

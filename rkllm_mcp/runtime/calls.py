@@ -111,6 +111,9 @@ class Calls:
         for awaited in self._awaited:
             if awaited.value is not None and not awaited.value.done():
                 _raise_from(awaited.value, copy(error))
+            elif awaited.value is None and awaited.command.name == _SAVES_TIME_ONLY:
+                # Maybe the worker died of it, and then the next one would.
+                self.drop(awaited.keep)
         self._awaited.clear()
 
 

@@ -60,6 +60,7 @@ class RunCommand:
         pause_after: pause after this many tokens; 0 for never.
         clears_before: empty the KV cache first.
         clears_after: empty it when the run is over.
+        is_timed: report how long its callbacks keep the runtime.
     """
 
     run: int
@@ -69,6 +70,7 @@ class RunCommand:
     pause_after: int = 0
     clears_before: bool = False
     clears_after: bool = False
+    is_timed: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,7 @@ def pack_run(command: RunCommand) -> bytes:
             "pause_after": command.pause_after,
             "clears_before": command.clears_before,
             "clears_after": command.clears_after,
+            "is_timed": command.is_timed,
         }
     ).encode()
     return frame(RUN, _HEAD_LENGTH.pack(len(head)) + head + tail)

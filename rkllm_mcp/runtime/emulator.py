@@ -14,8 +14,9 @@ from pathlib import Path
 
 from rkllm_mcp.errors import LibraryNotFoundError
 
-VERSIONS = ("1.2.0", "1.2.3", "1.3.0")
-DEFAULT_VERSION = VERSIONS[-1]
+VERSIONS = ("1.2.0", "1.2.3", "1.3.0", "1.3.1")
+# The newest whose behaviour was described by those who have it; of 1.3.1 only the interface is known.
+DEFAULT_VERSION = "1.3.0"
 VERSION_VARIABLE = "RKLLM_EMULATOR_ABI"
 
 # The first build with the ziglang wheel compiles parts of a C library on slow machines; nothing else comes near.
@@ -33,7 +34,7 @@ def emulator_library(version: str | None = None) -> Path:
     """The emulated ``librkllmrt.so`` of a release, built if need be; blocks for as long as that takes.
 
     Args:
-        version: ``1.2.0``, ``1.2.3`` or ``1.3.0``; None for $RKLLM_EMULATOR_ABI, else 1.3.0.
+        version: ``1.2.0``, ``1.2.3``, ``1.3.0`` or ``1.3.1``; None for $RKLLM_EMULATOR_ABI, else 1.3.0.
 
     Raises:
         LibraryNotFoundError: there is no such release, or it cannot be built here; the message says why.

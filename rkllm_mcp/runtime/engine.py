@@ -26,6 +26,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
+from functools import partial
 from itertools import count
 from os import PathLike
 from typing import Any
@@ -85,9 +87,39 @@ class Engine(Evaluations, Adjustments):
         return self._supervisor.loaded is not None and self._supervisor.loaded.emulated
 
     @property
+    def limits_each_run(self) -> bool:
+        """Whether the runtime keeps each run's own limit (1.3.0 on); False until the model is loaded."""
+        return self._lane.abi is not None and self._lane.abi.has_per_run_token_limit
+
+    @property
+    def may_reuse_prefix(self) -> bool:
+        """Whether a run may find what the run before left in the KV cache; False where it was seen not to."""
+        profile = self._settings.profile
+        return profile is None or profile.reuses_prefix is not False
+
+    @property
+    def library(self) -> str:
+        """The path of the runtime's library; empty until it is known."""
+        return self._supervisor.library
+
+    @property
     def is_paused(self) -> bool:
         """Whether a generation is paused, so that one with ``resume`` goes on with it."""
         return self._lane.cache.is_paused
+
+    def uncached(self, tokens: Sequence[int]) -> int:
+        """How many of these prompt tokens a run that began now would have to evaluate, as far as that is known.
+
+        What is known is what the cache held when the run under way, if any, began.
+        """
+        return self._lane.cache.uncached(tokens)
+
+    def announce(self, tokens: Sequence[int]) -> None:
+        """A generation whose prompt begins with these tokens will be asked for soon, such as one with a tool's result.
+
+        Others are kept waiting for it for a moment, where their prompts would throw away what it reuses.
+        """
+        self._lane.announce(tokens)
 
     @property
     def restarts(self) -> int:
@@ -177,25 +209,22 @@ class Engine(Evaluations, Adjustments):
             WorkerDiedError: the worker died before it answered.
         """
         if span is None:
-            cold = None if keep_system else True
-            await self._call("clear_kv_cache", {"keep_system": keep_system}, cold=cold)
+            await self._call("clear_kv_cache", {"keep_system": keep_system}, cold=not keep_system)
             return
         await self.ready()
         if not self.is_paused:
             raise InputRefusedError("a part of the KV cache can be cleared only during a pause; clear all of it")
         arguments = {"keep_system": keep_system, "span": list(span)}
-        await self._call("clear_kv_cache", arguments, needs="has_cache_ranges")
+        await self._call("clear_kv_cache", arguments, needs="has_cache_ranges", cold=False)
 
     async def kv_cache_size(self) -> int | None:
         """Tokens in the KV cache, after the run under way; None where the runtime cannot tell (1.2.0).
 
         Raises:
+            RunRejectedError: the runtime refused.
             WorkerDiedError: the worker died before it answered.
         """
-        try:
-            return await self._call("kv_cache_size", {})
-        except RunRejectedError:
-            return None
+        return await self._call("kv_cache_size", {})
 
     async def save_prompt_cache(self, tokens: Sequence[int], path: str | PathLike[str]) -> RunStats:
         """Evaluate a prefix and have the runtime save it to a file, for ``load_prompt_cache`` in another process.
@@ -235,6 +264,7 @@ class Engine(Evaluations, Adjustments):
         return value
 
     def _new_run(self, command: RunCommand, options: GenerationOptions) -> Run:
+        command = replace(command, is_timed=self._settings.timed_callbacks)
         return Run(command, options, timed=self._settings.timed_tokens)
 
     async def _leave(self, run: Run) -> None:
@@ -246,7 +276,14 @@ class Engine(Evaluations, Adjustments):
             await run.over()
 
     async def _call(
-        self, name: str, arguments: Mapping[str, Any], *, needs: str = "", keep: str = "", cold: bool | None = None
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        needs: str = "",
+        keep: str = "",
+        cold: bool | None = None,
+        holds: Sequence[int] = (),
     ) -> int | None:
         await self.ready()
         worker, abi, lane = self._supervisor.worker, self._lane.abi, self._lane
@@ -254,14 +291,15 @@ class Engine(Evaluations, Adjustments):
             raise RunRejectedError("its process is not running")
         if needs:
             require(abi, self.version, needs)
-        # For the next run: the worker does as it is told in order.
-        if cold:
-            lane.cache.emptied()
-        elif cold is False:
-            lane.cache.filled()
         answer = lane.calls.ask(worker.send, CallCommand(name, arguments), keep=keep)
-        lane.asked()
-        return await asyncio.shield(answer)
+        effects = {None: None, True: lane.cache.emptied, False: partial(lane.cache.filled, holds)}
+        lane.asked(effects[cold])
+        try:
+            return await asyncio.shield(answer)
+        except RunRejectedError:
+            if holds and lane.cache.ids is holds:
+                lane.cache.filled()
+            raise
 
     def _drop(self, keep: str) -> None:
         self._lane.calls.drop(keep)

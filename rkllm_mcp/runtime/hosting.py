@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import sys
 import threading
@@ -124,12 +125,19 @@ class _ProcessWorker(HostedWorker):
     def kill(self) -> None:
         with suppress(ProcessLookupError):  # it is gone already
             self._process.kill()
+        asyncio.get_running_loop().call_later(_KILL_TIMEOUT_S, self._take_for_gone)
+
+    def _take_for_gone(self) -> None:
+        """Nobody waits for a dead process that the kernel keeps; what it still says is heard by nobody."""
+        self._transport.abort()
+        self._ending.has_exited.set()
 
     async def gone(self) -> int:
         await self._ending.has_exited.wait()
         # The kernel closed its end before it told of the exit, so this is only the rest of what was sent.
         await self._link.is_lost.wait()
-        return self._process.get_returncode() or 0
+        code = self._process.get_returncode()
+        return -signal.SIGKILL if code is None else code
 
 
 class _InlineWorker(HostedWorker):

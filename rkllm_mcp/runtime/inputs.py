@@ -8,10 +8,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from ctypes import c_float, c_int32
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from rkllm_mcp.errors import InputRefusedError, PromptTooLongError
-from rkllm_mcp.generation import EmbeddingInput, ImageInput, Input, TextInput, TokenInput
+from rkllm_mcp.generation import EmbeddingInput, ImageInput, Input, Role, TextInput, TokenInput
 from rkllm_mcp.runtime.abi.common import Abi, require
 
 # What the runtime looks for in the text of an image input (its own message names it)
@@ -61,6 +61,7 @@ def check_input(prompt: Input, context_tokens: int) -> None:
     if isinstance(prompt, (TextInput, ImageInput)):
         _require(bool(prompt.text), "the prompt has no text")
         require_c_text(prompt.text)
+        _require(prompt.role in get_args(Role), f"there is no role '{prompt.role}'; the runtime knows user and tool")
     if isinstance(prompt, (EmbeddingInput, ImageInput)):
         _require(prompt.values.typecode == "f", "embeddings have to be float32; use array('f', values)")
         rows = token_count(prompt)

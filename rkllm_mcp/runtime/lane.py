@@ -8,8 +8,9 @@ waits.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
+from dataclasses import replace
 
 from rkllm_mcp.errors import GenerationError, InputRefusedError, RkllmMcpError, WorkerDiedError
 from rkllm_mcp.runtime import frames
@@ -22,8 +23,8 @@ from rkllm_mcp.runtime.inputs import token_count
 from rkllm_mcp.runtime.requests import fitted
 from rkllm_mcp.runtime.run import Run
 from rkllm_mcp.runtime.settings import EngineSettings
-from rkllm_mcp.runtime.supervision import Supervisor, complaint
-from rkllm_mcp.runtime.waiting import WaitingRuns
+from rkllm_mcp.runtime.supervision import Supervisor, complaint, failed_arithmetic
+from rkllm_mcp.runtime.waiting import Announcement, WaitingRuns
 from rkllm_mcp.runtime.watchdog import PrefillPace, Watchdog
 
 
@@ -45,11 +46,14 @@ class Lane:
             settings, on_frames=self._on_frames, on_service=self._on_service, on_loss=self._on_loss
         )
         self.calls = Calls()
-        self.cache = CacheState()
-        self._waiting: WaitingRuns[Run] = WaitingRuns()
+        self.cache = CacheState(reuses_prefix=not settings.profile or settings.profile.reuses_prefix is not False)
+        self._waiting: WaitingRuns[Run] = WaitingRuns(settings.patience_runs)
         self._deferred: Run | None = None
+        self._announced: Announcement | None = None
+        self._hold: asyncio.TimerHandle | None = None
         self._current: Run | None = None
         self._command: RunCommand | None = None
+        self._changes: list[Callable[[], None]] = []
         self._abort_deadline: asyncio.TimerHandle | None = None
         self._watchdog = Watchdog(self._on_silence)
         self._pace = PrefillPace(settings.silence, settings.profile.prefill_s if settings.profile else None)
@@ -80,10 +84,32 @@ class Lane:
         self._tell_to_stop(run)
         return True
 
-    def asked(self) -> None:
-        """A call was sent; when nothing else is awaited, its answer is."""
+    def announce(self, tokens: Sequence[int]) -> None:
+        """A run that begins with these tokens will be submitted soon."""
+        self._announced = Announcement(tokens, asyncio.get_running_loop().time())
+
+    def asked(self, change: Callable[[], None] | None = None) -> None:
+        """A call was sent, and the worker does as it is told in order: behind the run under way, before the next.
+
+        Args:
+            change: notes what the call does to the KV cache.
+        """
         if self._current is None:
+            self._log_mark = self._printed()
             self._expect_answer()
+        if change is not None:
+            self._changes.append(change)
+            if self._current is None:
+                self._apply_changes()
+
+    def _apply_changes(self) -> None:
+        changes, self._changes = self._changes, []
+        for change in changes:
+            change()
+
+    def _printed(self) -> int:
+        worker = self.supervisor.worker
+        return worker.log.total if worker else 0
 
     # Runs
 
@@ -107,21 +133,43 @@ class Lane:
                 self._kill("a generation was paused and something else was asked")
                 return
             self._current, self._command = run, command
-            is_cold = self.cache.is_cold or command.clears_before
+            self._forget_announcement()
             run.start(
-                runtime_limit=None if abi.has_per_run_token_limit else self._settings.max_new_tokens, is_cold=is_cold
+                runtime_limit=None if abi.has_per_run_token_limit else self._settings.max_new_tokens,
+                is_cold=self.cache.is_cold or command.clears_before,
+                expected_prefill=self.cache.expected_prefill(command),
             )
             self.cache.started()
             self.supervisor.is_used = True
-            self._log_mark = worker.log.total
+            self._log_mark = self._printed()
             self._expect_first(run)
             worker.send(frame)
 
     def _next(self) -> Run | None:
         run, self._deferred = self._deferred, None
-        if run is None and len(self._waiting):
+        if run is None and len(self._waiting) and not self._holds():
             run = self._waiting.take(self.cache.ids)
         return run
+
+    def _holds(self) -> bool:
+        """Whether those that wait are kept waiting for a run that was announced."""
+        if self._announced is None or not self._waiting.may_wait:
+            return False
+        upcoming = self._waiting.peek(self.cache.ids)
+        until = self._announced.held_until(upcoming, self.cache.ids, self._pace.cost_s)
+        loop = asyncio.get_running_loop()
+        if loop.time() >= until:
+            return False
+        if self._hold is not None:
+            self._hold.cancel()
+        self._hold = loop.call_at(until, self._start_next)
+        return True
+
+    def _forget_announcement(self) -> None:
+        self._announced = None
+        if self._hold is not None:
+            self._hold.cancel()
+            self._hold = None
 
     def _prepared(self, run: Run, abi: Abi, version: str) -> RunCommand:
         self.calls.check()
@@ -148,9 +196,9 @@ class Lane:
         worker.send(frames.pack_abort(run.number))
         if self._abort_deadline is None:
             limit_s = self._settings.decode_abort_timeout_s
-            if not run.has_tokens and not run.silence:
+            if not run.has_tokens and not run.fault:
                 limit_s += self._prefill_limit_s(run)
-            cause = f"{run.silence or 'it was told to stop'} and it did not stop within {limit_s:.3g} s"
+            cause = f"{run.fault or 'it was told to stop'} and it did not stop within {limit_s:.3g} s"
             self._abort_deadline = asyncio.get_running_loop().call_later(limit_s, self._kill, cause)
 
     def _kill(self, cause: str) -> None:
@@ -208,9 +256,16 @@ class Lane:
             elif run.has_tokens:
                 self._is_decoding = True
                 self._watchdog.expect("the next token", self._settings.silence.decode_s)
+                self._look_for_failing_arithmetic(run)
             if run.must_stop:
                 self._tell_to_stop(run)
             run.wake()
+
+    def _look_for_failing_arithmetic(self, run: Run) -> None:
+        """With drivers that are too old every matrix product fails, and the run goes on without (rknn-llm #413)."""
+        worker = self.supervisor.worker
+        if worker is not None and (said := failed_arithmetic(worker.log.since(self._log_mark))):
+            run.void(f"its tokens mean nothing ({said})")
 
     def _on_report(self, kind: int, body: bytes) -> None:
         if kind == frames.RUN_ENDED:
@@ -220,7 +275,11 @@ class Lane:
             if self._current is not None and self._current.number == rows.run:
                 self._current.rows = rows
         elif kind == frames.ANSWER:
-            self.calls.answered(frames.unpack_answer(body))
+            answer = frames.unpack_answer(body)
+            if answer.failure and (said := self._explanation()):
+                answer = replace(answer, failure=f"{answer.failure} ({said})")
+            self._log_mark = self._printed()
+            self.calls.answered(answer)
             if self._current is None:
                 self._expect_answer()
                 self._start_next()
@@ -230,14 +289,17 @@ class Lane:
     def _on_run_ended(self, ended: frames.RunEnded) -> None:
         run, command = self._forget_current(), self._command
         if run is not None and command is not None:
+            self._look_for_failing_arithmetic(run)
             run.end(ended, self._explanation() if ended.failure else "")
             self.cache.after(run, command)
+            self._apply_changes()
             if ended.perf is not None:
                 self._pace.measured(ended.perf.prefill_tokens, ended.perf.prefill_ms)
             if not ended.failure:
                 self.supervisor.is_proven = True
         self._expect_answer()
-        self._start_next()
+        # Whoever was answered learns of it first, and may announce a run.
+        asyncio.get_running_loop().call_soon(self._start_next)
 
     def _explanation(self) -> str:
         worker = self.supervisor.worker
@@ -259,6 +321,8 @@ class Lane:
         """What was under way fails; what waits fails only when there will never be another worker."""
         if isinstance(error, WorkerDiedError):
             error.cause = self._cause
+        self._changes.clear()
+        self._forget_announcement()
         current = self._forget_current()
         lost = [current] if current is not None else []
         if not isinstance(error, WorkerDiedError):

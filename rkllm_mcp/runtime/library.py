@@ -5,7 +5,7 @@ file that is loaded decides, its exports and its default parameters must agree, 
 refused with a sentence that says what works and how to override. An explicit ABI overrides the marker and the
 cross-checks, never a missing function.
 
-Source: our choice, after the detection methods that the rknn-llm headers 1.1 to 1.3.0 leave open.
+Source: our choice, after the detection methods that the rknn-llm headers 1.1 to 1.3.1 leave open.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rkllm_mcp.errors import AbiMismatchError, LibraryNotFoundError, RuntimeUnusableError, UnknownRuntimeError
-from rkllm_mcp.runtime.abi import FAMILIES, NEWEST_VERSION, UNVERIFIED_VERSIONS, WORKING_VERSIONS, choose_abi
+from rkllm_mcp.runtime.abi import FAMILIES, NEWEST_VERSION, WORKING_VERSIONS, choose_abi
 from rkllm_mcp.runtime.abi.common import Abi
 from rkllm_mcp.runtime.abi.releases import UNSUPPORTED_VERSIONS
 from rkllm_mcp.runtime.library_file import LibraryFile, read_library_file
@@ -185,6 +185,11 @@ def _require_loadable(file: LibraryFile) -> None:
 
 
 def _unmarked(file: LibraryFile) -> UnknownRuntimeError:
+    if not file.exports:
+        return UnknownRuntimeError(
+            f"{file.path} is no RKLLM runtime: it has none of its functions.",
+            "Point [runtime] library at the librkllmrt.so of the RKLLM SDK.",
+        )
     return UnknownRuntimeError(
         f"{file.path} does not say which RKLLM release it is (by its functions: {file.generation}).",
         f"{_WORKING}; if you know that it is one of them, {_override(NEWEST_VERSION)}.",
@@ -192,12 +197,6 @@ def _unmarked(file: LibraryFile) -> UnknownRuntimeError:
 
 
 def _unknown_version(path: Path, version: str) -> UnknownRuntimeError:
-    alike = UNVERIFIED_VERSIONS.get(version)
-    if alike is not None:
-        return UnknownRuntimeError(
-            f"{path} is RKLLM {version}, which belongs to the {alike.name} family but has not been verified.",
-            f"{_WORKING}; to try it as {alike.name}, {_override(alike.name)}.",
-        )
     why = UNSUPPORTED_VERSIONS.get(version, "nobody has verified its interface")
     return UnknownRuntimeError(
         f"{path} is RKLLM {version}, which this program does not drive: {why}.",

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rkllm_mcp.errors import RuntimeUnusableError
 from rkllm_mcp.runtime.abi import FAMILIES, choose_abi
-from rkllm_mcp.runtime.abi.releases import GENERATIONS, OFFICIAL_BUILDS
+from rkllm_mcp.runtime.abi.releases import GENERATIONS, OFFICIAL_BUILDS, OFFICIAL_DIGESTS
 
 _MARKER = re.compile(
     rb"RKLLM SDK \(version: (?P<version>\d+\.\d+\.\d+(?:b\d+)?)"
@@ -109,7 +109,8 @@ def fingerprint(path: Path) -> Fingerprint:
         raise _unreadable(path, error) from None
     blob = hashlib.sha1(b"blob %d\0" % len(content), usedforsecurity=False)
     blob.update(content)
-    return Fingerprint(hashlib.sha256(content).hexdigest(), blob.hexdigest(), OFFICIAL_BUILDS.get(blob.hexdigest()))
+    sha256, git_blob = hashlib.sha256(content).hexdigest(), blob.hexdigest()
+    return Fingerprint(sha256, git_blob, OFFICIAL_BUILDS.get(git_blob) or OFFICIAL_DIGESTS.get(sha256))
 
 
 def _unreadable(path: Path, error: OSError) -> RuntimeUnusableError:

@@ -33,7 +33,8 @@ class LogLines:
 
     @property
     def total(self) -> int:
-        """How many lines there have been."""
+        """How many lines there have been, up to this moment."""
+        self.read()
         return self._total
 
     def last(self) -> tuple[str, ...]:
@@ -60,6 +61,8 @@ class LogLines:
     def close(self) -> None:
         """Stop reading; the lines stay."""
         if self._descriptor >= 0:
+            if self._rest:
+                self._split(b"\n")  # who is killed in the middle of a line said it all the same
             asyncio.get_running_loop().remove_reader(self._descriptor)
             os.close(self._descriptor)
             self._descriptor = -1

@@ -22,7 +22,7 @@ from rkllm_mcp.runtime.commands import RowsWanted
 from rkllm_mcp.runtime.host_callbacks import callback_argument
 from rkllm_mcp.runtime.inputs import as_input, check_support, native_input
 from rkllm_mcp.runtime.library import Library
-from rkllm_mcp.runtime.native_run import CallbackThreads, NativeRun, OnToken, PausingRun, RowsRun, RunReport
+from rkllm_mcp.runtime.native_run import CallbackThreads, NativeRun, OnToken, PausingRun, RowsRun, RunReport, TimedRun
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -70,6 +70,7 @@ class NativeModel:
         *,
         rows: RowsWanted | None = None,
         pause_after: int = 0,
+        is_timed: bool = False,
     ) -> NativeRun:
         """Prepare a run.
 
@@ -79,6 +80,7 @@ class NativeModel:
             infer: the run's parameters; sampling and limit count where the family has them per run.
             rows: what is wanted of an evaluation, which is then a ``RowsRun``.
             pause_after: pause after this many tokens, where the family can; 0 for never.
+            is_timed: report how long the callbacks of a generation that is not to pause keep the runtime.
 
         Raises:
             UnsupportedError: the family lacks something that the run needs.
@@ -93,7 +95,7 @@ class NativeModel:
         if pause_after:
             require(self.abi, self.version, "callback_returns_int")
             return PausingRun(self, native, infer, on_token, pause_after=pause_after)
-        return NativeRun(self, native, infer, on_token)
+        return (TimedRun if is_timed else NativeRun)(self, native, infer, on_token)
 
     # The KV cache
 
@@ -215,9 +217,7 @@ class NativeModel:
         run = self._active
         if run is not None:
             try:
-                status = run.take(result, state, entered_ns)
-                run.callback_ns += time.monotonic_ns() - entered_ns
-                return status
+                return run.take(result, state, entered_ns)
             except BaseException as failure:  # noqa: BLE001  an exception must not reach C, whatever it is
                 run.fail(failure)
         return 0  # go on

@@ -103,11 +103,6 @@ class RuntimeProfile:
     unsettled: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
-    def hidden_rows(self) -> str | None:
-        """Rows that a run for hidden states delivers: ``all``, ``last``, or None when that is not known."""
-        return self.facts.get("hidden_rows")
-
-    @property
     def reuses_prefix(self) -> bool | None:
         """Whether a run finds the tokens of the run before in the KV cache; None when that is not known."""
         return self.facts.get("reuses_prefix")
@@ -226,8 +221,7 @@ def _is_sound(profile: RuntimeProfile) -> bool:
     known = cast("dict[str, object]", facts)
     prefill = known.get("prefill_ms", [])
     return (
-        known.get("hidden_rows") in {None, "all", "last"}
-        and known.get("reuses_prefix") in {None, True, False}
+        known.get("reuses_prefix") in {None, True, False}
         and isinstance(known.get("pause_left_by", []), list)
         and isinstance(prefill, list)
         and len(_points(cast("list[object]", prefill))) == len(cast("list[object]", prefill))

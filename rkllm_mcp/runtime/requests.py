@@ -7,10 +7,13 @@ only, and prompts of embeddings, because reuse of those was wrong in some releas
 from __future__ import annotations
 
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
+from types import NoneType
+from typing import get_args
 
 from rkllm_mcp.errors import InputRefusedError
-from rkllm_mcp.generation import EmbeddingInput, GenerationOptions, ImageInput, Input
+from rkllm_mcp.generation import EmbeddingInput, GenerationOptions, ImageInput, Input, Sampling
 from rkllm_mcp.runtime.abi.common import (
     RKLLM_INFER_GET_LAST_HIDDEN_LAYER,
     RKLLM_INFER_GET_LOGITS,
@@ -18,7 +21,7 @@ from rkllm_mcp.runtime.abi.common import (
     InferParameters,
     require,
 )
-from rkllm_mcp.runtime.commands import RowsWanted, RunCommand
+from rkllm_mcp.runtime.commands import RowsWanted, RunCommand, WhichRows
 from rkllm_mcp.runtime.evaluations import Output
 from rkllm_mcp.runtime.inputs import check_support
 
@@ -28,6 +31,16 @@ _NO_LIMIT_OF_ITS_OWN = 0
 # An int32 of the library
 _MOST_TOKENS = 2**31 - 1
 
+# What a wrong type would break far from where it was written: a single text is a sequence of stop strings, too.
+_OPTION_TYPES: dict[str, tuple[type, ...]] = {
+    "max_new_tokens": (int,),
+    "stop_ids": (frozenset, set),
+    "sampling": (Sampling, NoneType),
+    "stop_strings": (tuple, list),
+    "save_prompt_cache": (str, PathLike, NoneType),
+    "pause_after_tokens": (int,),
+}
+
 
 def generation_command(run: int, prompt: Input, options: GenerationOptions) -> RunCommand:
     """The command of a generation.
@@ -35,8 +48,13 @@ def generation_command(run: int, prompt: Input, options: GenerationOptions) -> R
     Raises:
         InputRefusedError: an option that cannot work.
     """
+    for name, types in _OPTION_TYPES.items():
+        if not isinstance(value := getattr(options, name), types):
+            raise InputRefusedError(f"{name} has to be of type {types[0].__name__}, not {value!r}")
     if options.max_new_tokens < 1:
         raise InputRefusedError(f"an answer of {options.max_new_tokens} tokens is none; ask for 1 or more")
+    if options.pause_after_tokens < 0:
+        raise InputRefusedError(f"no run pauses after {options.pause_after_tokens} tokens; 0 is for never")
     if not all(options.stop_strings):
         raise InputRefusedError("an empty stop string would end every answer at once; leave it out")
     path = options.save_prompt_cache
@@ -64,8 +82,11 @@ def evaluation_command(run: int, prompt: Input, output: Output, wanted: RowsWant
     """The command of an evaluation.
 
     Raises:
-        InputRefusedError: a column that no row has.
+        InputRefusedError: an output or rows that there are not, or a column that no row has.
     """
+    for given, known in ((output, get_args(Output)), (wanted.which, get_args(WhichRows))):
+        if given not in known:
+            raise InputRefusedError(f"there is no {given!r} to evaluate; there are {', '.join(known)}")
     if any(column < 0 for column in wanted.columns):
         raise InputRefusedError(f"there is no column {min(wanted.columns)}; columns begin with 0")
     mode = RKLLM_INFER_GET_LOGITS if output == "logits" else RKLLM_INFER_GET_LAST_HIDDEN_LAYER

@@ -45,7 +45,7 @@ class Run:
         is_over: it has returned, or never will.
         is_left: nobody consumes it any more.
         must_stop: the runtime has to be told to stop.
-        silence: why it is aborted, where the runtime showed no sign of life.
+        fault: why it is aborted although somebody wants it.
     """
 
     def __init__(self, command: RunCommand, options: GenerationOptions, *, timed: bool = False) -> None:
@@ -63,6 +63,7 @@ class Run:
         self._ends_at_limit = True
         self._runs_on = False
         self._is_cold = False
+        self._expected_prefill: int | None = None
         self._timed = timed
         self._tokens: deque[Token] = deque()
         self._waiting: asyncio.Future[None] | None = None
@@ -70,8 +71,9 @@ class Run:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._count = 0
         self._is_complete = False
+        self._is_void = False
         self._finish: FinishReason = "stop"
-        self.silence = ""
+        self.fault = ""
         self._error: RkllmMcpError | None = None
         self._ended: RunEnded | None = None
         self._requested_ns = time.monotonic_ns()
@@ -95,17 +97,24 @@ class Run:
         """It returned because it was told to pause."""
         return self._ended is not None and self._ended.is_paused
 
+    @property
+    def is_sound(self) -> bool:
+        """It did not fail."""
+        return self._error is None
+
     # The engine's side
 
-    def start(self, *, runtime_limit: int | None, is_cold: bool) -> None:
+    def start(self, *, runtime_limit: int | None, is_cold: bool, expected_prefill: int | None = None) -> None:
         """The run goes to the worker now.
 
         Args:
             runtime_limit: tokens after which the runtime ends this run; None when it keeps the run's own limit.
             is_cold: the KV cache is known to be empty.
+            expected_prefill: what of its prompt the KV cache is not known to hold, tokens.
         """
         self._started_ns = time.monotonic_ns()
         self._is_cold = is_cold
+        self._expected_prefill = expected_prefill
         if runtime_limit is not None:
             self._ends_at_limit = runtime_limit <= self._limit
             # What an aborted run leaves in the file, nobody knows.
@@ -152,8 +161,10 @@ class Run:
         self._ended = ended
         if ended.is_paused and not self._is_complete:
             self._finish = "paused"
-        failure = f"{self.silence}, and it was aborted" if self.silence else ended.failure
-        if failure and not self._is_complete:
+        failure = f"{self.fault}, and it was aborted" if self.fault else ended.failure
+        if self._is_void:
+            self._error = RunRejectedError(self.fault, self._count)
+        elif failure and not self._is_complete:
             self._error = RunRejectedError(f"{failure} ({said})" if said else failure, self._count)
         self._close()
 
@@ -167,7 +178,11 @@ class Run:
 
     def fall_silent(self, silence: str) -> None:
         """The runtime showed no sign of life for too long; the run is about to be aborted for it."""
-        self.silence = silence
+        self.fault = silence
+
+    def void(self, reason: str) -> None:
+        """What came is no answer, also when it is complete; the run has to be aborted for it."""
+        self.fault, self._is_void, self.must_stop = reason, True, True
 
     def leave(self) -> None:
         """Nobody consumes it any more."""
@@ -210,6 +225,7 @@ class Run:
             queued_ms=_ms(self._started_ns - self._requested_ns),
             memory_mb=perf.memory_mb if perf else None,
             cold=self._is_cold,
+            expected_tokens=self._expected_prefill,
             stop_string=self._stops.found if self._stops else None,
             callback_ms=_ms(self._ended.callback_ns if self._ended else 0),
         )

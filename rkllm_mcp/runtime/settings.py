@@ -12,6 +12,7 @@ from rkllm_mcp.runtime.abi.common import N_KEEP_AUTOMATIC, LoadParameters
 from rkllm_mcp.runtime.hosting import WorkerKind
 from rkllm_mcp.runtime.library import AUTOMATIC
 from rkllm_mcp.runtime.profile import RuntimeProfile
+from rkllm_mcp.runtime.waiting import PATIENCE_RUNS
 from rkllm_mcp.runtime.watchdog import SilenceLimits
 
 
@@ -32,6 +33,8 @@ class EngineSettings:
         start_timeout_s: the longest that loading may take, seconds.
         reload_pauses_s: a worker that dies while it loads is tried again after these pauses, seconds; then the engine
             gives up.
+        patience_runs: how often a run that waits may be overtaken by one that reuses more of the KV cache; 0 keeps the
+            order asked.
         leave_timeout_s: the longest that leaving a generation waits for the runtime to return, seconds.
         silence: how long the runtime may show no sign of life before a run is aborted. An abort during prefill, which
             the runtime does not interrupt, may take as long as that prefill may.
@@ -49,6 +52,7 @@ class EngineSettings:
         profile: what was measured of this runtime with this model; None when nothing was.
         worker: ``process``, or ``inline`` for threads of this process, where a crash is everybody's.
         timed_tokens: yield ``run.TimedToken``, for measurements.
+        timed_callbacks: account for the time in callbacks (``RunStats.callback_ms``), which costs each a little more.
     """
 
     model_path: str | PathLike[str]
@@ -62,6 +66,7 @@ class EngineSettings:
     log_level: int = 0
     start_timeout_s: float = 120.0
     reload_pauses_s: Sequence[float] = (0.0, 0.5, 2.0)
+    patience_runs: int = PATIENCE_RUNS
     leave_timeout_s: float = 2.0
     silence: SilenceLimits = field(default_factory=SilenceLimits)
     decode_abort_timeout_s: float = 15.0
@@ -77,6 +82,7 @@ class EngineSettings:
     profile: RuntimeProfile | None = None
     worker: WorkerKind = "process"
     timed_tokens: bool = False
+    timed_callbacks: bool = False
 
     def load_parameters(self) -> LoadParameters:
         """What of this goes to rkllm_init."""

@@ -41,6 +41,7 @@ class Supervisor:
     Attributes:
         worker: the worker that runs, loaded or loading; None between two.
         loaded: what it has loaded; None while it has not.
+        library: the path of the library; empty until it is known.
         opened: the library that the worker has loaded; None while it has not.
         is_used: a run was given to the worker since its model was loaded; the engine says so.
         is_proven: a run has returned well since then; the engine says so.
@@ -63,6 +64,7 @@ class Supervisor:
         self._settled = asyncio.Event()
         self._failure: RkllmMcpError | None = None
         self._last_log: tuple[str, ...] = ()
+        self.library = ""
         self.worker: HostedWorker | None = None
         self.loaded: frames.Loaded | None = None
         self.opened: frames.Opened | None = None
@@ -117,8 +119,8 @@ class Supervisor:
     async def run(self) -> None:
         """Keep a worker in service until cancelled, or until there is no use in it."""
         try:
-            library = await self._library()
-            await self._keep_worker(library)
+            self.library = await self._library()
+            await self._keep_worker(self.library)
         except RuntimeUnusableError as error:
             self._give_up(error)
         except asyncio.CancelledError:
@@ -235,13 +237,18 @@ class _DiedWhileLoadingError(ModelLoadError):
 
 def _obituary(death: WorkerDiedError, when: str) -> str:
     how = f"was killed by {death.signal_name}" if death.signal_name else f"exited ({death.exit_code_or_signal})"
-    said = f" Its last words: {death.last_lines[-1]}" if death.last_lines else ""
+    said = f' Its last words: "{death.last_lines[-1]}".' if death.last_lines else ""
     return f"The runtime's process {how} {when}.{said}"
 
 
 def complaint(lines: Sequence[str]) -> str:
     """The runtime's first error line, which names the cause; the later ones tell what failed with it. Empty without."""
     return next((line for line in lines if line.startswith("E ")), "")
+
+
+def failed_arithmetic(lines: Sequence[str]) -> str:
+    """The runtime's first line that says that it could not compute, as ``matmul(w8a8) run failed``. Empty without."""
+    return next((line for line in lines if line.startswith("E ") and "run failed" in line), "")
 
 
 _LOAD_ERRORS = {

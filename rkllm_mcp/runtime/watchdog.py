@@ -56,6 +56,10 @@ class PrefillPace:
             speed = tokens / took_ms * 1000
             self._slowest = speed if self._slowest is None else min(speed, self._slowest)
 
+    def cost_s(self, tokens: int) -> float:
+        """How long so many tokens take at the speed measured; 0 where none was."""
+        return tokens / self._slowest if self._slowest else 0.0
+
     def limit_s(self, prompt_tokens: int) -> float:
         """How long a prompt may take until its first token, seconds.
 

@@ -121,7 +121,12 @@ class Worker:
         model = self._loaded_model()
         try:
             run = model.new_run(
-                command.prompt, on_token, command.infer, rows=command.rows, pause_after=command.pause_after
+                command.prompt,
+                on_token,
+                command.infer,
+                rows=command.rows,
+                pause_after=command.pause_after,
+                is_timed=command.is_timed,
             )
         except _MISTAKES as error:
             self._jobs.put(partial(send, frames.pack_run_ended(frames.RunEnded(number, str(error), 0, 0, None))))

@@ -10,7 +10,7 @@ import pytest
 
 from rkllm_mcp.events import Usage
 from rkllm_mcp.messages import Conversation, Message
-from tests.support.scripted_world import END, ENDINGS, WEATHER, World
+from tests.support.scripted_world import END, ENDINGS, WEATHER, World, called
 
 pytestmark = pytest.mark.anyio
 
@@ -70,3 +70,12 @@ async def test_nothing_is_said_of_a_cache_that_a_failed_run_lost() -> None:
     world.engine.forget()
     await world.ask(conversation, "Second?", f"Yes.{END}")
     assert world.excesses() == []
+
+
+async def test_an_answer_that_calls_a_tool_announces_the_run_that_brings_the_result() -> None:
+    world = World()
+    conversation = Conversation()
+    await world.ask(conversation, "Weather?", f"{called('Tokyo')}{END}", f"Sunny.{END}")
+    (announced,) = world.engine.announced
+    assert announced[:-1] == world.engine.evaluated[0]
+    assert world.engine.prompts[1][: len(announced) - 1] == announced[:-1]

@@ -11,7 +11,10 @@ import pytest
 
 from rkllm_mcp.errors import InputRefusedError, RunRejectedError, UnsupportedError, WorkerDiedError
 from rkllm_mcp.generation import GenerationOptions, Input, RunStats, TextInput, Token, TokenInput
+from rkllm_mcp.runtime.calls import Calls
+from rkllm_mcp.runtime.commands import CallCommand
 from rkllm_mcp.runtime.engine import Engine, open_engine
+from rkllm_mcp.runtime.frames import Answer
 from tests.support.emulator import IM_END, Emulator, prompt_of
 
 pytestmark = pytest.mark.anyio
@@ -123,6 +126,8 @@ async def test_tools_are_described_to_the_model_where_the_runtime_can(emulator: 
             return
         with pytest.raises(InputRefusedError, match="no tools to set"):
             await engine.set_function_tools([])
+        with pytest.raises(InputRefusedError, match="the tools are no JSON: Object of type object"):
+            await engine.set_function_tools([{"function": object()}])
         await engine.set_function_tools([TOOL], system="Be brief.")
         for _ in range(2):
             assert (await answer(engine, TextInput("x")))[0] == "tools"
@@ -134,6 +139,31 @@ async def test_tools_without_a_template_of_the_model_are_refused_by_the_runtime(
         with pytest.raises(RunRejectedError, match="rkllm_set_function_tools returned -1"):
             await engine.set_function_tools([TOOL])
         assert (await answer(engine, text("x")))[0] == "x"
+
+
+async def test_a_cache_that_is_emptied_during_a_run_is_known_to_be_empty_behind_it(newest: Emulator) -> None:
+    paced = HEAD.replace("flat", "prefill 100000 decode 400")
+    async with open_engine(newest.settings(RULES, paced)) as engine, anyio.create_task_group() as tasks:
+        async with aclosing(engine.generate(text("x" * 40))) as run:
+            await anext(run)
+            tasks.start_soon(engine.clear_cache)
+            _ = [item async for item in run]
+        await engine.kv_cache_size()
+        stats = (await answer(engine, text("x" * 40)))[1]
+        assert (stats.cold, stats.expected_tokens) == (True, len(prompt_of("x" * 40)))
+
+
+async def test_of_a_cache_that_was_cleared_in_part_nothing_is_taken_for_known(newest: Emulator) -> None:
+    prompt = prompt_of("x" * 40)
+    async with open_engine(newest.settings(RULES, HEAD)) as engine:
+        await answer(engine, TokenInput(prompt))
+        assert engine.uncached(prompt) == 1
+        await engine.clear_cache(keep_system=True)
+        assert engine.uncached(prompt) == len(prompt)
+        await answer(engine, TokenInput(prompt), pause_after_tokens=2)
+        assert engine.uncached(prompt) == 1
+        await engine.clear_cache(span=(4, 8))
+        assert engine.uncached(prompt) == len(prompt)
 
 
 async def test_a_saved_prefix_is_not_prefilled_again_in_another_process(emulator: Emulator) -> None:
@@ -160,7 +190,7 @@ async def test_a_file_that_is_no_prompt_cache_is_refused_by_the_runtime(newest: 
     path = newest.folder / "other.bin"
     path.write_text("something else")
     async with open_engine(newest.settings(RULES, HEAD)) as engine:
-        with pytest.raises(RunRejectedError, match="rkllm_load_prompt_cache returned -1"):
+        with pytest.raises(RunRejectedError, match=r"rkllm_load_prompt_cache returned -1 \(E rkllm: failed"):
             await engine.load_prompt_cache(path)
         await engine.release_prompt_cache()  # there is none, so nothing is asked
         assert (await answer(engine, text("x")))[0] == "x"
@@ -209,6 +239,17 @@ async def test_text_that_only_began_like_a_stop_string_is_all_there_at_the_end(e
         with anyio.fail_after(20):
             said = [item async for item in engine.generate(prompt_of("one tw"), options) if isinstance(item, Token)]
     assert "".join(token.text for token in said) == "one tw<|im_end|>"
+
+
+async def test_a_prompt_cache_that_a_new_worker_dies_of_is_not_loaded_into_the_next() -> None:
+    calls, sent = Calls(), list[bytes]()
+    for name in ("load_lora", "load_prompt_cache"):
+        calls.ask(sent.append, CallCommand(name), keep=name)
+        calls.answered(Answer())
+    calls.repeat(sent.append)
+    calls.fail(WorkerDiedError(-11, "answering"))
+    assert calls.standing == ("load_lora",)
+    assert len(sent) == 4
 
 
 async def test_a_prompt_cache_that_is_gone_when_the_worker_died_costs_time_and_nothing_else(newest: Emulator) -> None:

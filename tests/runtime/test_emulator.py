@@ -12,17 +12,17 @@ import pytest
 from rkllm_mcp.errors import LibraryNotFoundError
 from rkllm_mcp.runtime.emulator import emulator_library
 from rkllm_mcp.runtime.library_file import read_library_file
-from tests.support.emulator import VERSIONS, libraries
+from tests.support.emulator import MACROS, libraries
 from tests.support.shared import REPOSITORY
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", MACROS)
 def test_a_checkout_builds_into_its_own_folder(version: str) -> None:
     assert emulator_library(version) == libraries()[version]
     assert read_library_file(emulator_library(version)).version == version
 
 
-def test_the_newest_family_is_the_default_and_the_variable_names_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_1_3_0_is_the_default_and_the_variable_names_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RKLLM_EMULATOR_ABI", raising=False)
     assert emulator_library() == libraries()["1.3.0"]
     monkeypatch.setenv("RKLLM_EMULATOR_ABI", "1.2.0")

@@ -282,6 +282,13 @@ async def test_timed_tokens_are_yielded_on_request(newest: Emulator) -> None:
     assert times == sorted(times)
 
 
+@pytest.mark.parametrize("is_timed", [False, True])
+async def test_the_time_in_callbacks_is_counted_on_request_only(newest: Emulator, is_timed: bool) -> None:
+    async with open_engine(newest.settings(RULES, timed_callbacks=is_timed)) as engine:
+        _, stats = await answer(engine, "hello")
+    assert (stats.callback_ms > 0) == is_timed
+
+
 async def test_closing_the_engine_fails_what_still_generates_and_what_comes_after(newest: Emulator) -> None:
     failed: list[str] = []
 

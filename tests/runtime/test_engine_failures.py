@@ -82,6 +82,17 @@ async def test_a_crash_is_an_error_that_names_the_signal_and_the_next_generation
     assert (text, stats.cold) == ("good<|im_end|>", True)
 
 
+@pytest.mark.parametrize("speed", ["speed flat", PACED])
+async def test_an_answer_of_failed_arithmetic_is_an_error_and_not_a_row_of_exclamation_marks(
+    emulator: Emulator, speed: str
+) -> None:
+    async with open_engine(emulator.settings(BAD.format("matmul-fails"), f"{speed}\ncontext 4096")) as engine:
+        said, error = await failing(engine, "bad", RunRejectedError)
+        assert "its tokens mean nothing (E rkllm: matmul(w8a8) run failed" in str(error)
+        assert "abc" not in said
+        assert (await answer(engine, "good"))[0] == "good<|im_end|>"
+
+
 async def test_a_worker_killed_from_outside_in_the_middle_of_an_answer_is_replaced(emulator: Emulator) -> None:
     async with open_engine(emulator.settings(BAD.format("null-text at 1"), PACED)) as engine:
         with anyio.fail_after(20), pytest.raises(WorkerDiedError, match="SIGKILL"):
@@ -330,12 +341,12 @@ async def test_an_interface_chosen_against_the_librarys_own_word_is_blamed_for_w
 
 async def test_a_crash_in_a_run_with_a_release_that_is_not_verified_names_the_choice(newest: Emulator) -> None:
     unverified = newest.folder / "librkllmrt.so"
-    unverified.write_bytes(newest.library.read_bytes().replace(b"(version: 1.3.0 |", b"(version: 1.3.1 |"))
-    settings = replace(newest.settings(BAD.format("crash SIGSEGV after 1")), library=unverified, abi="1.3.0")
+    unverified.write_bytes(newest.library.read_bytes().replace(b"(version: 1.3.1 |", b"(version: 1.3.2 |"))
+    settings = replace(newest.settings(BAD.format("crash SIGSEGV after 1")), library=unverified, abi="1.3.1")
     async with open_engine(settings) as engine:
         _, error = await failing(engine, "bad", WorkerDiedError)
     assert "was killed by SIGSEGV while answering" in str(error)
-    assert "abi = '1.3.0' overrides what the library says of itself (1.3.1)" in str(error)
+    assert "abi = '1.3.1' overrides what the library says of itself (1.3.2)" in str(error)
 
 
 async def test_questions_that_kill_every_worker_slow_the_restarts_and_never_end_the_engine(newest: Emulator) -> None:

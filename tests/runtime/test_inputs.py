@@ -166,7 +166,12 @@ async def test_a_value_of_a_wrong_type_is_an_error_of_its_run_only(newest: Emula
     ("options", "why"),
     [
         ({"max_new_tokens": 0}, "an answer of 0 tokens is none"),
+        ({"max_new_tokens": "3"}, "max_new_tokens has to be of type int, not '3'"),
+        ({"sampling": 0.5}, r"sampling has to be of type Sampling, not 0\.5"),
+        ({"stop_ids": 5}, "stop_ids has to be of type frozenset, not 5"),
+        ({"stop_strings": "end"}, "stop_strings has to be of type tuple, not 'end'"),
         ({"stop_strings": ("a", "")}, "an empty stop string"),
+        ({"pause_after_tokens": -1}, "no run pauses after -1 tokens"),
         ({"save_prompt_cache": "/nowhere/x.bin"}, "no folder for /nowhere/x.bin"),
         ({"lora": "legal"}, r"no LoRA adapter 'legal' is loaded \(there: none\)"),
         ({"resume": True}, "no generation is paused"),

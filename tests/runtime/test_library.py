@@ -9,10 +9,10 @@ import pytest
 
 from rkllm_mcp.errors import AbiMismatchError, LibraryNotFoundError, RuntimeUnusableError, UnknownRuntimeError
 from rkllm_mcp.runtime.library import find_library, open_library
-from tests.support.emulator import Emulator, libraries, native_build
+from tests.support.emulator import MACROS, Emulator, libraries, native_build
 
-WORKING = "Runtimes that work are 1.2.0, 1.2.1, 1.2.2, 1.2.3, 1.3.0"
-OVERRIDE = 'set abi = "1.3.0" under [runtime] or RKLLM_MCP_RUNTIME__ABI=1.3.0'
+WORKING = "Runtimes that work are 1.2.0, 1.2.1, 1.2.2, 1.2.3, 1.3.0, 1.3.1"
+OVERRIDE = 'set abi = "1.3.1" under [runtime] or RKLLM_MCP_RUNTIME__ABI=1.3.1'
 
 
 def patched(folder: Path, version: str, old: bytes, new: bytes) -> Path:
@@ -40,11 +40,12 @@ def compiled(folder: Path, source: str, *flags: str) -> Path:
     return path
 
 
-def test_a_library_is_bound_with_the_interface_its_marker_names(emulator: Emulator) -> None:
-    library = open_library(emulator.library)
+@pytest.mark.parametrize("version", MACROS)
+def test_a_library_is_bound_with_the_interface_its_marker_names(version: str) -> None:
+    library = open_library(libraries()[version])
 
-    assert library.version == emulator.version
-    assert emulator.version in library.abi.versions
+    assert library.version == version
+    assert version in library.abi.versions
     assert tuple(library.functions.rkllm_run.argtypes) == library.abi.signatures["rkllm_run"].argtypes
 
 
@@ -80,7 +81,7 @@ def test_an_override_that_is_no_release_is_refused_with_the_list(newest: Emulato
         open_library(newest.library, "1.4")
 
 
-@pytest.mark.parametrize("version", ["1.0.2", "1.1.4", "2.0.0"])
+@pytest.mark.parametrize("version", ["1.0.2", "1.1.4", "1.3.2", "2.0.0"])
 def test_an_unsupported_release_is_refused_with_what_works_and_how_to_override(tmp_path: Path, version: str) -> None:
     with pytest.raises(UnknownRuntimeError) as refusal:
         open_library(claiming(tmp_path, "1.3.0", version))
@@ -96,11 +97,12 @@ def test_the_beta_of_1_2_1_is_not_taken_for_1_2_1(tmp_path: Path) -> None:
         open_library(path)
 
 
-def test_an_unverified_release_is_refused_unless_its_owner_says_otherwise(tmp_path: Path) -> None:
-    path = claiming(tmp_path, "1.3.0", "1.3.1")
-    with pytest.raises(UnknownRuntimeError, match=r"is RKLLM 1\.3\.1, which belongs to the 1\.3\.0 family but has not"):
+def test_a_release_that_nobody_has_verified_is_refused_unless_its_owner_says_otherwise(tmp_path: Path) -> None:
+    path = claiming(tmp_path, "1.3.1", "1.3.2")
+    with pytest.raises(UnknownRuntimeError, match=r"is RKLLM 1\.3\.2, .* drive: nobody has verified its interface"):
         open_library(path)
-    assert open_library(path, "1.3.0").version == "1.3.1"
+    library = open_library(path, "1.3.1")
+    assert (library.version, library.abi.name) == ("1.3.2", "1.3.1")
 
 
 def test_a_library_without_a_marker_is_refused_and_what_it_looks_like_is_named(tmp_path: Path) -> None:
@@ -109,6 +111,19 @@ def test_a_library_without_a_marker_is_refused_and_what_it_looks_like_is_named(t
         open_library(path)
     assert "does not say which RKLLM release it is (by its functions: 1.2.1 or newer)" in str(refusal.value)
     assert WORKING in str(refusal.value)
+
+
+def test_a_library_of_something_else_is_refused_without_advice_to_try_it_all_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "librkllmrt.so"
+    path.write_bytes(
+        libraries()["1.3.0"].read_bytes().replace(b"RKLLM SDK", b"Other SDK").replace(b"rkllm_", b"other_")
+    )
+    with pytest.raises(UnknownRuntimeError) as refusal:
+        open_library(path)
+    assert str(refusal.value) == (
+        f"{path} is no RKLLM runtime: it has none of its functions. "
+        "Point [runtime] library at the librkllmrt.so of the RKLLM SDK."
+    )
 
 
 def test_a_file_that_is_no_library_is_refused(tmp_path: Path) -> None:

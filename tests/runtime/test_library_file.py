@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rkllm_mcp.errors import RuntimeUnusableError
-from rkllm_mcp.runtime.abi.releases import OFFICIAL_BUILDS
+from rkllm_mcp.runtime.abi.releases import OFFICIAL_BUILDS, OFFICIAL_DIGESTS
 from rkllm_mcp.runtime.library_file import fingerprint, read_library_file
 from tests.support.emulator import Emulator
 
@@ -85,5 +85,6 @@ def test_a_fingerprint_is_sha256_and_the_id_that_git_gives(tmp_path: Path) -> No
 
 
 def test_the_official_builds_are_whole_ids_of_known_releases() -> None:
-    assert {len(blob) for blob in OFFICIAL_BUILDS} == {40}
+    assert ({len(blob) for blob in OFFICIAL_BUILDS}, {len(digest) for digest in OFFICIAL_DIGESTS}) == ({40}, {64})
     assert set(OFFICIAL_BUILDS.values()) >= {"1.1.4", "1.2.0", "1.2.1b1", "1.2.1", "1.2.2", "1.2.3", "1.3.0"}
+    assert set(OFFICIAL_DIGESTS.values()) == {"1.3.1"}

@@ -84,8 +84,8 @@ def test_a_file_that_is_no_profile_is_none(tmp_path: Path, library: Path, model:
         {"further": 1},
         {"facts": []},
         {"unsettled": "nothing"},
-        {"facts": {"hidden_rows": "some"}},
-        {"facts": {"hidden_rows": ["all"]}},
+        {"facts": {"reuses_prefix": "some"}},
+        {"facts": {"reuses_prefix": [True]}},
         {"facts": {"prefill_ms": "fast"}},
         {"facts": {"prefill_ms": [[100, 5], [50, 7]]}},
         {"facts": {"reuses_prefix": "yes"}},
@@ -153,4 +153,4 @@ def test_one_measured_length_is_taken_as_a_speed(library: Path, model: Path) -> 
 
 def test_what_was_not_settled_is_not_known(library: Path, model: Path) -> None:
     profile = profile_of(library, model, facts={})
-    assert (profile.prefill_s(100), profile.hidden_rows, profile.reuses_prefix) == (None, None, None)
+    assert (profile.prefill_s(100), profile.reuses_prefix) == (None, None)

@@ -1,0 +1,135 @@
+"""What a soak counts, and the resources of this process and those below it."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_RSS = re.compile(r"^VmRSS:\s+(\d+) kB", re.MULTILINE)
+_MOST_FINDINGS = 20
+# By then everything that is kept once is there.
+_SETTLED = 0.25
+
+
+class Budget:
+    """How long a part goes on.
+
+    Args:
+        runs: this many runs; None for no limit.
+        seconds: this long; None for no limit.
+    """
+
+    def __init__(self, runs: int | None = None, seconds: float | None = None) -> None:
+        self._runs = runs
+        self._seconds = seconds
+        self._began = time.monotonic()
+
+    def spent(self, runs: int) -> float:
+        """The share that is used up after so many runs; 1 and more is all of it."""
+        by_runs = runs / self._runs if self._runs else 0.0
+        by_time = (time.monotonic() - self._began) / self._seconds if self._seconds else 0.0
+        return max(by_runs, by_time)
+
+
+@dataclass
+class Tally:
+    """The counts of one part of a soak.
+
+    Args:
+        part: its name.
+        runs: answers asked for.
+        outcomes: what became of them.
+        lost_tokens: characters of complete answers that did not come.
+        leaked_tokens: characters of an answer that were none of its own.
+        restarts: workers that were started again.
+        host_growth_mb: memory of this process at the end, less that after a quarter of the runs.
+        worker_mb: memory of the worker at the end.
+        seconds: how long it took.
+        findings: whatever should not have happened; a soak is good when there are none.
+    """
+
+    part: str
+    runs: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter[str])
+    lost_tokens: int = 0
+    leaked_tokens: int = 0
+    restarts: int = 0
+    host_growth_mb: float = 0.0
+    worker_mb: float = 0.0
+    seconds: float = 0.0
+    findings: list[str] = field(default_factory=list[str])
+
+    def __post_init__(self) -> None:
+        self._quarter_mb: float | None = None
+        self._began = time.monotonic()
+
+    def begin(self, budget: Budget) -> bool:
+        """Another run begins; False when it is enough."""
+        spent = budget.spent(self.runs)
+        if spent >= 1:
+            return False
+        self.runs += 1
+        if spent >= _SETTLED and self._quarter_mb is None:
+            self._quarter_mb = resident_mb()
+        return True
+
+    def end(self) -> None:
+        """The part is over."""
+        self.seconds = round(time.monotonic() - self._began, 1)
+        if self._quarter_mb is not None:
+            self.host_growth_mb = round(resident_mb() - self._quarter_mb, 1)
+
+    def find(self, finding: str) -> None:
+        """Note what should not have happened."""
+        if len(self.findings) < _MOST_FINDINGS:
+            self.findings.append(finding)
+
+    def compare(self, case: str, text: str, expected: str, *, complete: bool) -> None:
+        """Compare an answer with what it has to be: all of ``expected``, or a beginning of it."""
+        same = next(
+            (i for i, (a, b) in enumerate(zip(text, expected, strict=False)) if a != b), min(len(text), len(expected))
+        )
+        if foreign := len(text) - same:
+            self.leaked_tokens += foreign
+            self.find(
+                f"{case}: foreign text {text[max(0, same - 20) : same + 60]!r} in place of {expected[same:][:20]!r}"
+            )
+        elif complete and (missing := len(expected) - same):
+            self.lost_tokens += missing
+            self.find(f"{case}: {missing} characters are missing behind {text[-40:]!r}")
+
+
+def resident_mb(pid: int | None = None) -> float:
+    """Memory of a process, MB; 0 when it is gone."""
+    try:
+        found = _RSS.search(Path(f"/proc/{pid or os.getpid()}/status").read_text("utf-8"))
+    except OSError:
+        return 0.0
+    return int(found[1]) / 1024 if found else 0.0
+
+
+def descriptors() -> dict[str, str]:
+    """Open descriptors of this process and what they are; the one that lists them is closed by then."""
+    links = [(path.name, path) for path in Path("/proc/self/fd").iterdir()]
+    return {name: str(path.readlink()) for name, path in links if path.is_symlink()}
+
+
+def processes() -> set[int]:
+    """Every process below this one."""
+
+    def below(pid: int) -> Iterator[int]:
+        for task in Path(f"/proc/{pid}/task").glob("*"):
+            try:
+                children = [int(child) for child in (task / "children").read_text("ascii").split()]
+            except OSError:
+                continue
+            for child in children:
+                yield child
+                yield from below(child)
+
+    return set(below(os.getpid()))

@@ -1,0 +1,112 @@
+"""Conversations share one KV cache: a run that is announced is waited for, as long as that pays and nobody starves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from bench.switching import play
+from rkllm_mcp.generation import GenerationOptions, Token
+from rkllm_mcp.runtime.engine import Engine, open_engine
+from rkllm_mcp.runtime.waiting import LONGEST_HOLD_S, PATIENCE_RUNS, WORTHWHILE_TOKENS, Announcement
+from tests.support.emulator import IM_END, Emulator, prompt_of
+
+pytestmark = pytest.mark.anyio
+
+ECHO = "rule\nuser (.+)\nsay $1"
+STOP = GenerationOptions(stop_ids=frozenset({IM_END}))
+
+
+@dataclass
+class Run:
+    tokens: Sequence[int]
+
+
+async def test_preferring_what_the_cache_holds_prefills_less_and_overtakes_nobody_for_long(tmp_path: Path) -> None:
+    with anyio.fail_after(60):
+        plain, ours = [await play(4, 3, patience, tmp_path, haste=5000, tool_s=0) for patience in (0, PATIENCE_RUNS)]
+    assert plain.runs == ours.runs
+    assert ours.prefilled < plain.prefilled / 1.5
+    assert (plain.most_overtaken, plain.longest_wait) == (0, 3)
+    assert 0 < ours.most_overtaken <= PATIENCE_RUNS
+    assert ours.longest_wait <= 3 + PATIENCE_RUNS
+
+
+def test_an_announced_run_is_waited_for_as_long_as_switching_would_cost() -> None:
+    mine = list(range(1000))
+    announced = Announcement([*mine, 1], since=10.0)
+    other = Run([*mine[:400], 7])
+    assert announced.held_until(other, mine, lambda tokens: tokens / 1000) == pytest.approx(10.6)
+    assert announced.held_until(other, mine, lambda _: 60.0) == 10.0 + LONGEST_HOLD_S
+    assert announced.held_until(other, mine, lambda _: 0.0) == 10.0
+
+
+@pytest.mark.parametrize(
+    ("upcoming", "cached"),
+    [
+        ([*range(100), 7], list(range(100))),  # it reuses as much
+        ([7], [8, 9]),  # nothing of the announced run is in the cache
+        ([*range(101 - WORTHWHILE_TOKENS), 777], list(range(100))),  # too little to wait for
+    ],
+)
+def test_nothing_is_held_where_that_saves_nothing(upcoming: list[int], cached: list[int]) -> None:
+    assert Announcement(list(range(100)), since=10.0).held_until(Run(upcoming), cached, lambda _: 1.0) == 0.0
+
+
+async def ask(engine: Engine, text: str, done: list[str]) -> None:
+    async with aclosing(engine.generate(prompt_of(text), STOP)) as run:
+        async for item in run:
+            assert isinstance(item, Token) or item.finish == "stop"
+    done.append(text)
+
+
+async def prepared(engine: Engine) -> None:
+    """Let the engine see how slow prefill is, and fill the cache."""
+    done: list[str] = []
+    await ask(engine, "a" * 300, done)
+
+
+SLOW = "speed prefill 2000 decode 20000\ncontext 4096"
+
+
+async def test_others_wait_for_the_announced_run_and_go_on_behind_it(newest: Emulator) -> None:
+    done: list[str] = []
+    async with open_engine(newest.settings(ECHO, SLOW)) as engine:
+        with anyio.fail_after(20):
+            await prepared(engine)
+            engine.announce(prompt_of("a" * 300)[:-11])
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ask, engine, "b" * 300, done)
+                for _ in range(5):
+                    await anyio.lowlevel.checkpoint()
+                tasks.start_soon(ask, engine, "a" * 310, done)
+    assert done == ["a" * 310, "b" * 300]
+
+
+async def test_an_announced_run_that_never_comes_keeps_others_for_a_moment_only(newest: Emulator) -> None:
+    done: list[str] = []
+    async with open_engine(newest.settings(ECHO, SLOW)) as engine:
+        with anyio.fail_after(20):
+            await prepared(engine)
+            engine.announce(prompt_of("a" * 300)[:-11])
+            await ask(engine, "b" * 300, done)
+    assert done == ["b" * 300]
+
+
+async def test_an_engine_that_holds_runs_back_can_be_closed_and_can_lose_its_worker(newest: Emulator) -> None:
+    done: list[str] = []
+    async with open_engine(newest.settings(ECHO, SLOW)) as engine:
+        with anyio.fail_after(20):
+            await prepared(engine)
+            engine.announce(prompt_of("a" * 300)[:-11])
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ask, engine, "b" * 300, done)
+                await anyio.lowlevel.checkpoint()
+                tasks.cancel_scope.cancel()
+            assert (done, engine.restarts) == ([], 0)
