@@ -24,20 +24,7 @@ Schema = Mapping[str, Any]
 # Read and checked, but not available in this version (rkllm_mcp/availability.py); a test compares.
 LATER_SECTIONS = frozenset({"service", "provider", "tenants"})
 LATER_KEYS: Mapping[str, frozenset[str]] = {
-    "model": frozenset({"prompt_cache"}),
-    "agent": frozenset({"auto_select"}),
-    "security": frozenset({"approve", "sandbox", "log_wire"}),
-    "servers": frozenset(
-        {
-            "approve",
-            "always_allow",
-            "lazy",
-            "sandbox",
-            "system_instruction",
-            "response_instruction",
-            "auto_context_tool",
-        }
-    ),
+    "servers": frozenset(),
 }
 
 

@@ -215,9 +215,13 @@ class PromptFiles:
 
     def _sweep(self) -> None:
         """Remove what processes that are gone have left unfinished."""
-        for path in self._entries():
-            if path.suffix and not Path(f"/proc/{path.suffix[1:]}").exists():
+        for path in self.folder.iterdir():
+            if not path.suffix[1:].isdigit() or Path(f"/proc/{path.suffix[1:]}").exists():
+                continue
+            if path.is_dir():
                 _remove(path)
+            else:
+                path.unlink(missing_ok=True)
 
     def _trim(self, spare: Path) -> None:
         entries = sorted((path for path in self._entries() if not path.suffix), key=_used_ns)

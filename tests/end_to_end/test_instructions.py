@@ -60,3 +60,11 @@ def test_an_answer_shows_that_the_automatic_tool_ran(tmp_path: Path) -> None:
     assert lines[-2:] == ["[MCP: Calling tool 'search_notes']", "[MCP: Tool 'search_notes' completed]"]
     assert text_of(events).startswith("This is the emulated model")
     assert events[-1]["reason"] == "answered"
+
+
+def test_a_prompt_that_is_looked_at_has_the_resources_that_the_question_names(tmp_path: Path) -> None:
+    demo = make_demo(tmp_path, [("memos", ("-m", "tests.support.mcp_servers.asking"), {"PYTHONPATH": "${PYTHONPATH}"})])
+    result = demo.run("prompt", "--json", "What is in @memos:memo://monday?")
+    parts = {part["part"]: part["text"] for part in json.loads(result.stdout)["parts"]}
+    assert "[resource memos:memo://monday]\nBuy milk.\n[end of resource]" in parts["user"]
+    assert "What is in [resource memos:memo://monday]?" in parts["user"]

@@ -1,0 +1,190 @@
+"""A conversation in a real terminal that uses everything MCP has: what a person types and what a person sees."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pexpect
+
+from tests.support.demo_app import Demo, command_line, descendants, is_alive
+from tests.support.feature_demo import OLD_DESK, make_features
+
+if TYPE_CHECKING:
+    Terminal = pexpect.spawn[str]
+
+# The terminal is asked to mark pasted text whenever a line is to be typed, and only then.
+PROMPT = r"\x1b\[\?2004h"
+
+
+@contextmanager
+def started(demo: Demo, *words: str) -> Generator[Terminal, None, None]:
+    """A command in a pseudo-terminal; killed at the end if it is still there."""
+    command = demo.command(*words)
+    terminal: Terminal = pexpect.spawn(
+        command[0],
+        command[1:],
+        env={**demo.environment, "TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1", "NO_COLOR": "1"},  # pyright: ignore[reportArgumentType]
+        cwd=str(demo.folder),
+        dimensions=(60, 140),
+        encoding="utf-8",
+        timeout=60,
+    )
+    try:
+        yield terminal
+    finally:
+        terminal.close(force=True)
+
+
+def ask(terminal: Terminal, line: str) -> None:
+    """Type a line at the prompt of the conversation."""
+    terminal.expect(PROMPT)
+    terminal.send(f"{line}\r")
+
+
+def answer(terminal: Terminal, question: str, line: str) -> None:
+    """Type a line at a question."""
+    terminal.expect_exact(question)
+    terminal.send(f"{line}\r")
+
+
+def leave(terminal: Terminal) -> int | None:
+    terminal.expect(PROMPT)
+    terminal.sendeof()
+    terminal.expect(pexpect.EOF)
+    terminal.wait()
+    return terminal.exitstatus
+
+
+def test_a_conversation_with_a_resource_a_prompt_an_approval_a_form_and_a_server_that_asks(tmp_path: Path) -> None:
+    demo = make_features(tmp_path)
+    (tmp_path / "old.txt").write_text("gone soon")
+    with started(demo, "chat") as terminal:
+        # Resources: in a question, and by a command.
+        ask(terminal, "@desk:memo://monday: What is to be done?")
+        terminal.expect_exact("[MCP: Fetched resource: memo://monday]")
+        terminal.expect_exact("◆ You should buy milk.")
+        ask(terminal, "/clear")
+        ask(terminal, "/resource memo://monday")
+        terminal.expect_exact("Buy milk.")
+        terminal.expect_exact("It goes with your next question.")
+        ask(terminal, "What is to be done?")
+        terminal.expect_exact("◆ You should buy milk.")
+        # A prompt, its name and its argument completed by Tab.
+        terminal.expect(PROMPT)
+        terminal.send("/prompt code\t")
+        terminal.expect_exact("_review")
+        terminal.send(" language=r\t")
+        terminal.expect_exact("ust")
+        terminal.send("\r")
+        terminal.expect_exact("[MCP: Using prompt template 'code_review' from server 'desk']")
+        terminal.expect_exact("◆ The rust code is fine.")
+        # A call that deletes waits for a yes.
+        ask(terminal, "Please delete old.txt")
+        terminal.expect_exact("deletes or overwrites something")
+        terminal.expect_exact("path = old.txt")
+        answer(terminal, "Run it?", "y")
+        terminal.expect_exact("[MCP: Tool 'delete_file' completed]")
+        assert not (tmp_path / "old.txt").exists()
+        # A server's form.
+        ask(terminal, "Who am I?")
+        answer(terminal, "Name>", "Ada")
+        answer(terminal, "size>", "huge")
+        answer(terminal, "choose one of Small, Large", "Large")
+        answer(terminal, "count>", "")
+        answer(terminal, "Send this?", "")
+        terminal.expect_exact('"content":{"name":"Ada","size":"l","count":2}')
+        # A server that asks the model.
+        ask(terminal, "Ask yourself.")
+        terminal.expect_exact("wants to ask the model this")
+        terminal.expect_exact("user: What is the capital of France?")
+        answer(terminal, "Let it?", "y")
+        terminal.expect_exact("secretary says Paris. (endTurn)")
+        # An address.
+        ask(terminal, "Let me log in")
+        terminal.expect_exact("if you trust example.com")
+        answer(terminal, "Done?", "y")
+        terminal.expect_exact('{"action":"accept"}')
+        # What was called.
+        ask(terminal, "/history")
+        terminal.expect(r"delete_file +once +\d")
+        children = descendants(terminal.pid or 0)
+        assert leave(terminal) == 0
+        assert [pid for pid in children if is_alive(pid)] == []
+
+
+def test_ctrl_c_at_a_question_is_a_no_that_stops_the_answer(tmp_path: Path) -> None:
+    demo = make_features(tmp_path, extra='[agent]\nlanguage = "ja"\n')
+    (tmp_path / "one.txt").write_text("stays")
+    (tmp_path / "two.txt").write_text("stays")
+    with started(demo, "chat") as terminal:
+        ask(terminal, "Delete both")
+        terminal.expect_exact("実行しますか？")
+        terminal.sendcontrol("c")
+        terminal.expect_exact("[Stopped]")
+        # The next one is answered for the rest of the conversation: the second call does not ask.
+        ask(terminal, "Delete both")
+        answer(terminal, "実行しますか？", "c")
+        terminal.expect_exact("deleted one.txt")
+        terminal.expect_exact("deleted two.txt")
+        ask(terminal, "/approve")
+        terminal.expect_exact("Nothing is allowed or refused for good")
+        assert leave(terminal) == 0
+    assert not (tmp_path / "two.txt").exists()
+
+
+def test_a_question_whose_server_dies_is_taken_off_the_screen(tmp_path: Path) -> None:
+    with started(make_features(tmp_path, [OLD_DESK]), "chat") as terminal:
+        ask(terminal, "Who am I?")
+        terminal.expect_exact("Name>")
+        (server,) = [pid for pid in descendants(terminal.pid or 0) if "mcp_servers.asking" in command_line(pid)]
+        os.kill(server, signal.SIGKILL)
+        terminal.expect_exact("[MCP: The question is not waited for any more]")
+        terminal.expect_exact("was lost during the call")
+        ask(terminal, "What is to be done?")
+        terminal.expect_exact("◆ I do not know.")
+        assert leave(terminal) == 0
+
+
+def test_what_is_typed_during_an_answer_waits_for_the_prompt_and_approves_nothing(tmp_path: Path) -> None:
+    demo = make_features(tmp_path, speed="prefill 250 decode 40")
+    (tmp_path / "old.txt").write_text("stays")
+    with started(demo, "chat") as terminal:
+        ask(terminal, "Please delete old.txt")
+        # The answer takes seconds, and somebody types on.
+        terminal.expect(r"\[NPU: reading \d+ tokens …\]")
+        terminal.send("y\ry\r")
+        answer(terminal, "Run it?", "")
+        terminal.expect_exact("the user said no")
+        terminal.expect_exact("◆ The")
+        terminal.send("/model\r")
+        terminal.expect_exact("what to do.")
+        assert terminal.before is not None
+        assert "/model" not in terminal.before
+        terminal.expect_exact("answers come from a script")
+        assert leave(terminal) == 0
+    assert (tmp_path / "old.txt").exists()
+
+
+def test_run_on_a_terminal_asks_and_ctrl_c_ends_it(tmp_path: Path) -> None:
+    demo = make_features(tmp_path)
+    (tmp_path / "old.txt").write_text("gone soon")
+    with started(demo, "run", "Please delete old.txt") as terminal:
+        terminal.expect_exact("Run it? [y/c/a/N/x] ")
+        terminal.send("y\r")
+        terminal.expect_exact("◆ The tool said: deleted old.txt")
+        terminal.expect(pexpect.EOF)
+        terminal.wait()
+        assert terminal.exitstatus == 0
+    (tmp_path / "old.txt").write_text("stays")
+    with started(demo, "run", "Please delete old.txt") as terminal:
+        terminal.expect_exact("Run it? [y/c/a/N/x] ")
+        terminal.sendintr()
+        terminal.expect(pexpect.EOF)
+        terminal.wait()
+        assert terminal.exitstatus == 130
+    assert (tmp_path / "old.txt").exists()
