@@ -317,6 +317,7 @@ class App:
         return Standing("once") if options.approvals == "grant" else Standing("deny", HOW_TO_ALLOW)
 
     async def _wait_until_ready(self, emit: Emit) -> None:
+        self._head_start.awaited()
         if not self.engine.is_ready:
             for status in self.starting():
                 await emit(status)

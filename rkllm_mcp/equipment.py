@@ -37,7 +37,10 @@ class Equipment:
 
     async def refresh(self) -> None:
         """Take over what other processes have switched off or on since."""
-        self.toolbox.switches.replace(await self.memory.switches.all())
+        switches = await self.memory.switches.all()
+        # What cannot be read or kept changes nothing here: a tool that is off must not come on by that.
+        if switches is not None:
+            self.toolbox.switches.replace(switches)
 
 
 @asynccontextmanager
@@ -72,7 +75,7 @@ async def open_equipment(
         safeguards = Safeguards(
             approvals=Approvals(memory.grants, language_of(config.agent.language)),
             recorder=memory.calls,
-            switches=Switches(await memory.switches.all(), memory.switches.keep),
+            switches=Switches(await memory.switches.all() or (), memory.switches.keep),
             clean_result=clean_result,
             clean_words=without_markers,
         )

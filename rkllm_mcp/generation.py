@@ -161,9 +161,11 @@ class RunStats:
         queued_ms: how much of that was waiting for other generations.
         memory_mb: peak memory of the process that owns the model, as the runtime reports; None when it does not.
         cold: the KV cache was known to be empty before this run (first run, or the worker was restarted).
+        expected_tokens: prompt tokens that the KV cache was not known to hold when the run began, so
+            ``prefilled_tokens`` should be no more; None where the prompt was not one of token ids.
         stop_string: the stop string that ended it; None where none did.
-        callback_ms: how long all of its callbacks together kept the runtime; what it took them to get the interpreter's
-            lock is not in it.
+        callback_ms: how long all of its callbacks together kept the runtime, where the engine was to find out
+            (``EngineSettings.timed_callbacks``); what it took them to get the interpreter's lock is not in it.
     """
 
     finish: FinishReason
@@ -177,6 +179,7 @@ class RunStats:
     cold: bool = False
     stop_string: str | None = None
     callback_ms: float = 0.0
+    expected_tokens: int | None = None
 
 
 @dataclass(frozen=True)
@@ -208,6 +211,22 @@ class Generator(Protocol):
     @property
     def context_tokens(self) -> int:
         """The context window that the model was loaded with."""
+        ...
+
+    async def ready(self) -> None:
+        """Wait until the model is loaded, or loaded again.
+
+        Raises:
+            RuntimeUnusableError: it cannot be loaded, and why.
+        """
+        ...
+
+    def announce(self, tokens: Sequence[int], /) -> None:
+        """Tell that a run whose prompt begins with these tokens will be asked for soon."""
+        ...
+
+    def uncached(self, tokens: Sequence[int], /) -> int:
+        """How many of these prompt tokens a run that began now would have to evaluate, as far as that is known."""
         ...
 
     def generate(

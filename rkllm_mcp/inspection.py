@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from rkllm_mcp.availability import ineffective, unavailable_transport
+from rkllm_mcp.availability import ineffective
 from rkllm_mcp.board.doctor import examine, worst
 from rkllm_mcp.board.finding import Finding, LibraryReport, ModelReport, ServerReport, Subjects
 from rkllm_mcp.board.machine import Machine
@@ -92,15 +92,19 @@ async def open_remembered(config: Config) -> AsyncGenerator[Memory, None]:
 
 
 async def prompt_parts(config: Config, text: str, equipment: Equipment, system: str | None = None) -> list[PromptPart]:
-    """The prompt that ``text`` would get as a first question, part by part; every ``auto_context_tool`` is called.
+    """The prompt that ``text`` would get as a first question, part by part.
+
+    Every ``auto_context_tool`` is called, and every resource read that the text names.
 
     Raises:
         ModelNotFoundError: there is no such model, or it lacks a file.
+        ToolboxError: a resource cannot be read.
     """
-    from rkllm_mcp.agent.asking import Asked
-    from rkllm_mcp.agent.briefing import Assignment
+    from rkllm_mcp.agent.asking import ask_in_words
+    from rkllm_mcp.agent.briefing import Assignment, unheard
     from rkllm_mcp.agent.instructions import system_text
     from rkllm_mcp.assembly import briefing, chosen_model, model_form
+    from rkllm_mcp.calling import NO_CONTEXT
     from rkllm_mcp.messages import Conversation, Message
     from rkllm_mcp.prompt.conversation import ConversationPrompt
 
@@ -109,8 +113,10 @@ async def prompt_parts(config: Config, text: str, equipment: Equipment, system: 
     head = system_text(config.agent.system_prompt, config.agent.language) if system is None else system
     conversation = Conversation(messages=[Message("system", head)] if head else [])
     prepares = briefing(config, model, form, equipment.toolbox, equipment.memory.calls)
-    brief = await prepares.prepare(conversation, Assignment(Asked(text), equipment.toolbox.tools()))
-    conversation.add(Message("user", text, context=brief.context))
+    offerings, limit_chars = equipment.toolbox.offerings, config.agent.resource_chars
+    asked = await ask_in_words(text, offerings, limit_chars, unheard, NO_CONTEXT)
+    brief = await prepares.prepare(conversation, Assignment(asked, equipment.toolbox.tools()))
+    conversation.add(Message("user", asked.text, context=brief.context))
     prompt = ConversationPrompt(form.vocabulary, form.template, thinking=form.think)
     return prompt.parts(conversation.messages, brief.offer.listed)
 
@@ -128,14 +134,17 @@ def review(config: Config) -> list[str]:
 
 
 def _refused(config: Config) -> dict[str, str]:
-    """The servers that will not be started, because of ``allowed_commands`` or for want of a sandbox, and why."""
+    """The servers that will not be started, and why: ``allowed_commands``, no sandbox, a variable that is not set."""
     from rkllm_mcp.assembly import server_specs
     from rkllm_mcp.tools.launching import refusal_here
     from rkllm_mcp.tools.sandbox import unusable
 
-    specs = [spec for spec in server_specs(config) if spec.transport == "stdio"]
+    specs = server_specs(config)
     problem = unusable() if any(spec.sandbox for spec in specs) else ""
-    refusals = {spec.name: refusal_here(spec) or (problem if spec.sandbox else "") for spec in specs}
+    refusals = {spec.name: spec.problem for spec in specs}
+    for spec in specs:
+        if spec.transport == "stdio" and not spec.problem:
+            refusals[spec.name] = refusal_here(spec) or (problem if spec.sandbox else "")
     return {name: refusal for name, refusal in refusals.items() if refusal}
 
 
@@ -239,7 +248,8 @@ def _server(server: ServerConfig) -> ServerReport:
     if not isinstance(server, StdioServer):
         address = getattr(server, "url", None) or getattr(server, "openapi_base_url", None) or ""
         how = f"{server.transport} {redacted_text(address)}".strip()
-        problem = unavailable_transport(server)
+        ca_file: Path | None = getattr(server, "ca_file", None)
+        problem = f"there is no ca_file {ca_file}" if ca_file is not None and not ca_file.is_file() else ""
         return ServerReport(server.name, how, server.enabled, problem=problem)
     how = " ".join([server.command, *redacted_arguments(server.args)])
     return ServerReport(server.name, how, server.enabled, server.command, _program(server))

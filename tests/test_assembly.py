@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.assembly import model_form
-from rkllm_mcp.config import Config
+from rkllm_mcp.assembly import model_form, server_specs
+from rkllm_mcp.config import Config, load_config
 from rkllm_mcp.config.models import ModelCard, ModelFolder
 from rkllm_mcp.errors import ModelNotFoundError
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.prompt.families import TEMPLATES
+from rkllm_mcp.tools.servers import ServerSpec
 from tests.support.family_vocabulary import family_tokenizer
 
 TOOL = ToolSpec("f", "Does it", {"type": "object", "properties": {"a": {"type": "string"}}})
@@ -68,3 +69,43 @@ def test_a_tokenizer_of_another_family_is_refused(tmp_path: Path, template: str,
     model = model_of(tmp_path, template, tokens_of="qwen3")
     with pytest.raises(ModelNotFoundError, match=f"has no token {missing}".replace("|", r"\|")):
         model_form(Config(), model)
+
+
+def spec_of(folder: Path, entry: str, head: str = "") -> ServerSpec:
+    path = folder / "mcp_config.toml"
+    path.write_text(f'{head}\n[[servers]]\nname = "a b"\n{entry}\n', encoding="utf-8")
+    (spec,) = server_specs(load_config(path))
+    return spec
+
+
+@pytest.mark.parametrize(
+    ("entry", "trusted"),
+    [
+        ('command = "${PYTHON}"\nargs = ["-m", "mcp_servers.weather"]', True),
+        ('command = "${PYTHON}"\nargs = ["-m", "mcp_servers.weather"]\ntrusted = false', False),
+        ('command = "python3"\nargs = ["-m", "mcp_servers.weather"]', False),
+        ('command = "${PYTHON}"\nargs = ["-m", "mcp_server_time"]', False),
+        ('command = "${PYTHON}"\nargs = ["mcp_servers.py"]', False),
+        ('url = "http://h/mcp"', False),
+        ('url = "http://h/mcp"\ntrusted = true', True),
+        ('openapi_spec = "spec.json"', True),
+    ],
+)
+def test_only_what_comes_with_us_is_believed_unasked(tmp_path: Path, entry: str, trusted: bool) -> None:
+    assert spec_of(tmp_path, entry).trusted == trusted
+
+
+def test_a_server_says_where_it_differs_from_the_security_section(tmp_path: Path) -> None:
+    head = '[security]\napprove = "always"\nsandbox = true\nallowed_commands = ["x"]'
+    plain = spec_of(tmp_path, 'command = "x"', head)
+    assert (plain.approve, plain.allowed_commands) == ("always", ("x",))
+    assert plain.sandbox is not None
+    assert (plain.sandbox.read, plain.sandbox.write, plain.sandbox.network) == ((), (), False)
+    assert str(plain.sandbox.cache).endswith("/rkllm-mcp/sandbox/a_b")
+    keys = 'approve = "never"\nalways_ask = ["rm"]\nalways_allow = ["ls"]\n'
+    own = spec_of(tmp_path, f'command = "x"\nsandbox = false\n{keys}', head)
+    assert (own.approve, own.sandbox, own.always_ask, own.always_allow) == ("never", None, ("rm",), ("ls",))
+    named = spec_of(tmp_path, 'command = "x"\nsandbox_write = ["notes"]\nsandbox_read = ["/srv"]', head).sandbox
+    assert named is not None
+    assert (named.read, named.write) == (("/srv",), (str(tmp_path / "notes"),))
+    assert spec_of(tmp_path, 'url = "http://h/mcp"', head).sandbox is None

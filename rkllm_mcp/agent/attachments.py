@@ -102,7 +102,8 @@ async def attach(
 
 def block_of(reference: str, text: str) -> str:
     """A resource between its heading and its end."""
-    return f"{_heading(reference)}\n{text}\n{END}"
+    # The end is a promise of ours; what a server says must not be able to give it.
+    return f"{_heading(reference)}\n{text.replace('[end of', '[ end of')}\n{END}"
 
 
 def _heading(reference: str) -> str:

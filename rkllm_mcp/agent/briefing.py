@@ -92,6 +92,13 @@ class Briefing:
         self._tools = tools
         self._selection = selection
 
+    def beginnings(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> list[tuple[ToolSpec, ...]]:
+        """Write the system text that a new conversation would get, and tell what its list of tools begins with."""
+        if not tools:
+            return [()]
+        instruct(conversation, self._standing_instructions())
+        return self._selection.beginnings(tools)
+
     async def prepare(
         self,
         conversation: Conversation,

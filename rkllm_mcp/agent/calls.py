@@ -4,8 +4,8 @@ Rules:
 * Tools that only read run at the same time. A call that may change something waits for those before it, and those
   behind it wait for it; where the owner says so, all run at once or none do.
 * The same call with the same arguments runs once in an answer, also when it failed: the second time its first result
-  is given again. A tool that timed out would most likely cost its whole limit again. Once a tool has changed something,
-  reading again is another call.
+  is given again. A tool that timed out would most likely cost its whole limit again. Once a tool has run that may have
+  changed something, reading again is another call.
 * A result is kept before anybody is told of it, so that whoever leaves does not make the model forget what was done.
 """
 
@@ -102,7 +102,7 @@ class CallRunner:
         self.finished[call.id] = result
         tool = self._offer.tool(call.name)
         if tool is not None or not result.is_error:
-            if tool is not None and tool.read_only is False and not result.is_error:
+            if tool is not None and tool.read_only is not True and not result.is_error:
                 self._forget_what_was_read()
             self._results[_key(call)] = result
             self.news += 1

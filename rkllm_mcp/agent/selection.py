@@ -76,6 +76,14 @@ class Selection:
                 room -= cost
         return (find, *(tool for tool in shown if tool.name in chosen))
 
+    def beginnings(self, tools: Sequence[ToolSpec]) -> list[tuple[ToolSpec, ...]]:
+        """The list of a new conversation, or lists that between them show what every such list begins with."""
+        shown = [self._shown(tool) for tool in tools]
+        if not self._has_to_choose(shown):
+            return [tuple(shown)]
+        find = find_tools_spec(tools)
+        return [(find,), (find, shown[0]), (find, shown[-1])]
+
     async def news(
         self, conversation: Conversation, request: str, tools: Sequence[ToolSpec], forced: str | None = None
     ) -> str:

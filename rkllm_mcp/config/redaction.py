@@ -21,6 +21,10 @@ _SECRET_NAME = re.compile(
 _SECRET_LOOK = re.compile(
     r"\b(?:sk-[\w\-]{8,}|(?:gh[pousr]|github_pat|glpat|xox[abprs]|hf|npm|AIza|AKIA)[_\-]?[\w\-]{12,}|eyJ[\w\-]{8,}\.[\w\-.]+)"
 )
+# Within words: an address, a setting such as password=…, and what follows the name of a scheme in a header.
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://[^\s\"'<>]+")
+_SETTING = re.compile(r"(?<![\w?&=\-.])([A-Za-z][\w\-.]*)=([^\s&]+)")
+_LOGIN = re.compile(r"\b(Bearer)\s+[\w\-.~+/=]{8,}", re.IGNORECASE)
 _OPTION = re.compile(r"^--?[\w\-]+$")
 
 
@@ -66,9 +70,9 @@ def redacted_text(text: str) -> str:
         return f"{option}={REDACTED}"
     if option and equals and option.isidentifier() and is_secret_name(option) and rest:
         return f"{option}={REDACTED}"
-    if "://" in text:
-        text = _address(text)
-    return _SECRET_LOOK.sub(REDACTED, text)
+    text = _URL.sub(lambda found: _address(found[0]), text)
+    text = _SETTING.sub(lambda found: f"{found[1]}={REDACTED}" if is_secret_name(found[1]) else found[0], text)
+    return _SECRET_LOOK.sub(REDACTED, _LOGIN.sub(rf"\1 {REDACTED}", text))
 
 
 def _address(url: str) -> str:

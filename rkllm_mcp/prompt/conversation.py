@@ -105,6 +105,11 @@ class ConversationPrompt:
         self._ledger.append(self._vocabulary.encode(self._template.closing(message)))
         self._turns.append(_Turn(message, len(self._ledger)))
 
+    def head(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[int]:
+        """What a new conversation's prompts begin with: system text and tools; nothing is kept."""
+        system, _ = _split_system(messages)
+        return self._vocabulary.encode(self._template.head(system, tools, thinking=self._thinking))
+
     def parts(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[PromptPart]:
         """The prompt part by part, as a new conversation would get it; nothing is kept."""
         system, body = _split_system(messages)

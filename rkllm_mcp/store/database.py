@@ -56,6 +56,11 @@ class Database:
         self._connection: sqlite3.Connection | None = None
         self._loop = asyncio.get_running_loop()
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything that was told so far is in it."""
+        return self._problem is None
+
     async def ask(self, work: Work[_Result]) -> _Result:
         """Do ``work`` in a transaction and return its result.
 
@@ -173,7 +178,8 @@ class Database:
             self._problem = error
             sentence = f"[State: {error}. It goes on without remembering.]"
             # Failures are noticed in the thread; whoever is told lives in the loop.
-            self._loop.call_soon_threadsafe(self._on_problem, sentence)
+            with suppress(RuntimeError):  # the loop may be gone before a disk that hangs
+                self._loop.call_soon_threadsafe(self._on_problem, sentence)
 
 
 _REPORT = "report this with the output of --debug"

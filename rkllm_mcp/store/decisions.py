@@ -63,12 +63,13 @@ class KeptSwitches:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def all(self) -> list[Switch]:
-        """All of them; empty when they cannot be read."""
+    async def all(self) -> list[Switch] | None:
+        """All of them; None when they cannot be read, or when one of this process could not be written."""
         try:
-            return await self._database.ask(_all_switches)
+            switches = await self._database.ask(_all_switches)
         except StoreError:
-            return []
+            return None
+        return switches if self._database.is_whole else None
 
     def keep(self, changes: Sequence[Switch]) -> None:
         """Keep these in place of what was there, without waiting."""
@@ -84,9 +85,7 @@ def _find_grant(server: str, tool: str, connection: sqlite3.Connection) -> Grant
 
 def _keep_grant(server: str, tool: str, grant: Grant, connection: sqlite3.Connection) -> None:
     row = (server, tool, grant.kind, grant.fingerprint, time.time())
-    connection.execute(
-        "INSERT OR REPLACE INTO grants (server, tool, kind, fingerprint, at) VALUES (?, ?, ?, ?, ?)", row
-    )
+    connection.execute(f"INSERT OR REPLACE INTO grants {_GRANT_ROW}", row)
 
 
 def _all_grants(connection: sqlite3.Connection) -> list[tuple[str, str, Grant]]:

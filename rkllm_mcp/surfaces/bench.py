@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.surfaces.plot import Panel, Series, plot
@@ -33,22 +33,25 @@ def bench(session: Session, part: str | None, *, as_json: bool, plot_file: str |
         raise UsageError(f"there is nothing to measure by the name '{part}'; there are {', '.join(PARTS)}")
     if plot_file is not None and part not in {None, "prefill", "decode"}:
         raise UsageError(f"'{part}' has no plot; leave out --plot, or measure prefill or decode")
+    if plot_file is not None:
+        _write(Path(plot_file), "", mode="a")  # measuring takes minutes, too long for being refused behind it
     parts = PARTS if part is None else (part,)
 
     async def work() -> int:
         report = await measure(session.config(), parts, session.status)
-        if plot_file is not None:
-            _write(Path(plot_file), picture(report))
         sys.stdout.write(_as_json(report) if as_json else shown(report, decode="decode" in parts))
         sys.stdout.flush()
+        if plot_file is not None:
+            _write(Path(plot_file), picture(report))
         return EXIT_DONE
 
     return run_async(work)
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str, *, mode: Literal["w", "a"] = "w") -> None:
     try:
-        path.write_text(text, encoding="utf-8")
+        with path.open(mode, encoding="utf-8") as file:
+            file.write(text)
     except OSError as error:
         raise UsageError(f"the plot cannot be written to {path} ({error.strerror}); name another file") from None
 

@@ -1,44 +1,51 @@
 """The conversation in a terminal: ``rkllm-mcp chat``.
 
-    a line ─▶ a command (/help …), or a question ─▶ events ─▶ the screen
+    a line ─▶ a command (/help …), or a question ─▶ events ─▶ the screen, and questions back to the person
 
-Rules: the model loads and the servers connect while the first question is typed; Ctrl-C stops an answer and the
-conversation goes on, Ctrl-D leaves; whatever fails costs one answer. Without a terminal the same conversation is read
-line by line.
+Rules: the model loads and the servers connect while the first question is typed; Ctrl-C stops an answer or a command
+and the conversation goes on, Ctrl-D leaves; whatever fails costs one answer. Without a terminal the same conversation
+is read line by line, and what needs a yes is refused, because nobody can be asked.
 """
 
 from __future__ import annotations
 
 import sys
-from contextlib import aclosing
-from typing import TYPE_CHECKING
 
 from rkllm_mcp import __version__
 from rkllm_mcp.errors import RkllmMcpError
-from rkllm_mcp.surfaces.chat_commands import ChatState, obey
+from rkllm_mcp.surfaces.chat_commands import obey
+from rkllm_mcp.surfaces.chat_state import ChatState
+from rkllm_mcp.surfaces.completion import Completions
+from rkllm_mcp.surfaces.inquiry import Inquirer
 from rkllm_mcp.surfaces.lines import LineReader, PipedLines, TerminalLines
-from rkllm_mcp.surfaces.render import TerminalRenderer
 from rkllm_mcp.surfaces.session import EXIT_DONE, Session, emulation_note, run_async
-
-if TYPE_CHECKING:
-    from rkllm_mcp.app import App
 
 
 def chat(session: Session) -> int:
     """Hold a conversation; returns the exit code when the person leaves."""
+    tokens = session.tokens
     states: list[ChatState] = []
 
     def stop() -> bool:
-        return any(state.app.cancel(state.conversation.id) for state in states)
+        return any(state.interrupt() for state in states)
 
     async def work() -> int:
-        from rkllm_mcp.app import open_app
+        from rkllm_mcp.app import App, ReplyOptions, open_app
+        from rkllm_mcp.inspection import asking_language
+
+        def person(app: App) -> tuple[LineReader, Inquirer | None]:
+            if not (sys.stdin.isatty() and sys.stdout.isatty()):
+                return PipedLines(sys.stdin.fileno()), None
+            lines = TerminalLines(Completions(app).complete)
+            return lines, Inquirer(session.terminal, lines, asking_language(app.config))
 
         async with open_app(session.config(), status=session.status) as app:
-            state = ChatState(app, app.new_conversation(), session.terminal)
+            lines, inquirer = person(app)
+            options = ReplyOptions(approvals="ask" if inquirer else "refuse", tokens=tokens)
+            state = ChatState(app, app.new_conversation(), session.terminal, options, inquirer)
             states.append(state)
-            _greet(session, app)
-            await converse(state, _reader(app))
+            _greet(session, state)
+            await converse(state, lines)
         return EXIT_DONE
 
     return run_async(work, stop)
@@ -51,31 +58,27 @@ async def converse(state: ChatState, lines: LineReader) -> None:
         if line is None:
             return
         text = line.strip()
-        if text.startswith("/"):
-            obey(state, text)
-        elif text:
-            await _answer(state, text)
+        if not text:
+            continue
+        with lines.while_answering():
+            if text.startswith("/"):
+                await obey(state, text)
+            else:
+                await _answer(state, text)
 
 
 async def _answer(state: ChatState, text: str) -> None:
-    renderer = TerminalRenderer(state.terminal)
-    state.stats.questions += 1
+    # What /resource fetched is named in the question, as if the person had typed it there.
+    question = "\n".join([text, *state.attached])
+    state.attached.clear()
     try:
-        async with aclosing(state.app.reply(state.conversation, text)) as events:
-            async for event in events:
-                state.stats.note(event)
-                renderer.show(event)
+        await state.answer(state.app.reply(state.conversation, question, state.options))
     except RkllmMcpError as error:
         state.terminal.error(f"Error: {error}")
 
 
-def _greet(session: Session, app: App) -> None:
-    session.status(f"rkllm-mcp {__version__}, model {app.model.name}. /help shows the commands, Ctrl-D leaves.")
-    if app.model.card.emulated:
-        session.status(emulation_note(app.model.name))
-
-
-def _reader(app: App) -> LineReader:
-    if sys.stdin.isatty() and sys.stdout.isatty():
-        return TerminalLines(lambda: [tool.name for tool in app.toolbox.tools()])
-    return PipedLines(sys.stdin.fileno())
+def _greet(session: Session, state: ChatState) -> None:
+    model = state.app.model
+    session.status(f"rkllm-mcp {__version__}, model {model.name}. /help shows the commands, Ctrl-D leaves.")
+    if model.card.emulated:
+        session.status(emulation_note(model.name))

@@ -1,93 +1,34 @@
-"""The commands of a conversation: ``/help`` and its relatives, one table of them."""
+"""The commands of a conversation: ``/help`` and its relatives, one table of them.
+
+A command prints and returns; only ``/prompt`` has the model answer. What fails is a sentence, and the conversation goes
+on.
+"""
 
 from __future__ import annotations
 
 import difflib
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 
-from rkllm_mcp.events import Event, ToolFinished, Usage
-from rkllm_mcp.messages import Conversation, Message
+import anyio
+
+from rkllm_mcp.errors import RkllmMcpError
+from rkllm_mcp.surfaces.chat_memory import approvals, history, switch_off, switch_on
+from rkllm_mcp.surfaces.chat_offers import fill_prompt, list_prompts, list_resources, take_resource
+from rkllm_mcp.surfaces.chat_state import ChatState
 from rkllm_mcp.surfaces.table import table
-from rkllm_mcp.surfaces.terminal import Terminal
 from rkllm_mcp.surfaces.tools import tool_table, tool_text
-
-if TYPE_CHECKING:
-    from rkllm_mcp.app import App
-
-
-@dataclass
-class Stats:
-    """What a conversation has cost so far."""
-
-    questions: int = 0
-    rounds: int = 0
-    tool_calls: int = 0
-    failed_calls: int = 0
-    prompt_tokens: int = 0
-    prefilled_tokens: int = 0
-    generated_tokens: int = 0
-    prefill_ms: float = 0.0
-    decode_ms: float = 0.0
-
-    def note(self, event: Event) -> None:
-        """Count an event."""
-        if isinstance(event, ToolFinished):
-            self.tool_calls += 1
-            self.failed_calls += event.is_error
-        elif isinstance(event, Usage):
-            self.rounds += 1
-            self.prompt_tokens += event.prompt_tokens
-            self.prefilled_tokens += event.prefilled_tokens
-            self.generated_tokens += event.generated_tokens
-            self.prefill_ms += event.prefill_ms
-            self.decode_ms += event.decode_ms
-
-    def rows(self) -> list[tuple[str, str]]:
-        """The figures for a person."""
-        return [
-            ("questions", str(self.questions)),
-            ("rounds of the model", str(self.rounds)),
-            ("tool calls", f"{self.tool_calls}, {self.failed_calls} of them failed"),
-            ("prompt tokens", f"{self.prompt_tokens}, {self.prefilled_tokens} of them prefilled"),
-            ("generated tokens", str(self.generated_tokens)),
-            ("prefill", _speed(self.prefilled_tokens, self.prefill_ms)),
-            ("decode", _speed(self.generated_tokens, self.decode_ms)),
-        ]
-
-
-def _speed(tokens: int, milliseconds: float) -> str:
-    return f"{1000 * tokens / milliseconds:.1f} tokens/s" if milliseconds > 0 else "-"
-
-
-@dataclass
-class ChatState:
-    """A conversation at a terminal.
-
-    Args:
-        app: who answers.
-        conversation: what was said.
-        terminal: where words go.
-    """
-
-    app: App
-    conversation: Conversation
-    terminal: Terminal
-    stats: Stats = field(default_factory=Stats)
-    is_over: bool = False
+from rkllm_mcp.surfaces.transcript import transcript
 
 
 @dataclass(frozen=True)
 class _Command:
     usage: str
     explanation: str
-    action: Callable[[ChatState, str], None]
+    action: Callable[[ChatState, str], Awaitable[None]]
 
 
-def obey(state: ChatState, text: str) -> None:
+async def obey(state: ChatState, text: str) -> None:
     """Carry out a line that begins with a slash."""
     name, _, rest = text.partition(" ")
     command = COMMANDS.get(name)
@@ -96,16 +37,23 @@ def obey(state: ChatState, text: str) -> None:
         hint = f"did you mean {near[0]}? " if near else ""
         state.terminal.error(f"There is no {name}; {hint}The commands are {' '.join(COMMANDS)}")
         return
-    command.action(state, rest.strip())
+    try:
+        with state.interruptible():
+            await command.action(state, rest.strip())
+    except RkllmMcpError as error:
+        state.terminal.error(f"Error: {error}")
 
 
-def _help(state: ChatState, rest: str) -> None:
+async def _help(state: ChatState, rest: str) -> None:
     del rest
     state.terminal.answer(table((), [(command.usage, command.explanation) for command in COMMANDS.values()]))
-    state.terminal.answer("Alt-Enter begins a new line, Tab completes, Ctrl-C stops an answer, Ctrl-D leaves.\n")
+    state.terminal.answer(
+        "@server:uri in a question puts a resource into it. Alt-Enter begins a new line, Tab completes,\n"
+        "Ctrl-C stops an answer, Ctrl-D leaves.\n"
+    )
 
 
-def _tools(state: ChatState, rest: str) -> None:
+async def _tools(state: ChatState, rest: str) -> None:
     toolbox = state.app.toolbox
     if not rest:
         tools = toolbox.tools()
@@ -119,7 +67,7 @@ def _tools(state: ChatState, rest: str) -> None:
     state.terminal.error(f"There is no tool {rest!r}; {f'did you mean {near!r}?' if near else '/tools lists them'}")
 
 
-def _servers(state: ChatState, rest: str) -> None:
+async def _servers(state: ChatState, rest: str) -> None:
     del rest
     rows = [
         (server.name, server.state, f"{server.tool_count} tools", server.reason)
@@ -128,26 +76,27 @@ def _servers(state: ChatState, rest: str) -> None:
     state.terminal.answer(table(("NAME", "STATE", "TOOLS", "REASON"), rows) or "No servers are configured.\n")
 
 
-def _stats(state: ChatState, rest: str) -> None:
+async def _stats(state: ChatState, rest: str) -> None:
     del rest
     state.terminal.answer(table((), state.stats.rows()))
 
 
-def _clear(state: ChatState, rest: str) -> None:
+async def _clear(state: ChatState, rest: str) -> None:
     del rest
     state.conversation = state.app.new_conversation()
+    state.attached.clear()
     state.terminal.note("A new conversation begins.")
 
 
-def _save(state: ChatState, rest: str) -> None:
+async def _save(state: ChatState, rest: str) -> None:
     if not rest:
         state.terminal.error("/save needs a file: /save answer.md")
         return
-    path = Path(rest).expanduser()
+    path = await anyio.Path(rest).expanduser()
     try:
         # Never over a file that is there: a conversation is not worth somebody's document.
-        with path.open("x", encoding="utf-8") as file:
-            file.write(transcript(state.conversation.messages))
+        async with await path.open("x", encoding="utf-8") as file:
+            await file.write(transcript(state.conversation.messages))
     except FileExistsError:
         state.terminal.error(f"{path} exists; choose another name")
     except OSError as error:
@@ -156,7 +105,7 @@ def _save(state: ChatState, rest: str) -> None:
         state.terminal.note(f"Saved to {path}")
 
 
-def _model(state: ChatState, rest: str) -> None:
+async def _model(state: ChatState, rest: str) -> None:
     del rest
     model = state.app.model
     rows = [
@@ -170,7 +119,7 @@ def _model(state: ChatState, rest: str) -> None:
     state.terminal.answer(table((), rows))
 
 
-def _quit(state: ChatState, rest: str) -> None:
+async def _quit(state: ChatState, rest: str) -> None:
     del rest
     state.is_over = True
 
@@ -179,27 +128,17 @@ COMMANDS: Mapping[str, _Command] = {
     "/help": _Command("/help", "this list", _help),
     "/tools": _Command("/tools [NAME]", "the tools, or one of them", _tools),
     "/servers": _Command("/servers", "the servers and how they are", _servers),
+    "/resources": _Command("/resources [SERVER]", "what servers let you read", list_resources),
+    "/resource": _Command("/resource URI", "show a resource; it goes with your next question", take_resource),
+    "/prompts": _Command("/prompts [SERVER]", "the questions that servers have prepared", list_prompts),
+    "/prompt": _Command("/prompt NAME [K=V]...", "ask one of them", fill_prompt),
+    "/enable": _Command("/enable NAME", "switch a tool or a server on again, also for later", switch_on),
+    "/disable": _Command("/disable NAME", "switch a tool or a server off, also for later", switch_off),
+    "/approve": _Command("/approve [forget NAME]", "what may run unasked or never; take it back", approvals),
+    "/history": _Command("/history", "the calls of this conversation", history),
     "/stats": _Command("/stats", "tokens and speed of this conversation", _stats),
+    "/model": _Command("/model", "the model", _model),
     "/clear": _Command("/clear", "begin a new conversation", _clear),
     "/save": _Command("/save FILE", "write the conversation to a new file, as Markdown", _save),
-    "/model": _Command("/model", "the model", _model),
     "/quit": _Command("/quit", "leave", _quit),
 }
-
-
-def transcript(messages: Sequence[Message]) -> str:
-    """A conversation as Markdown, tool calls and their results included."""
-    parts: list[str] = []
-    for message in messages:
-        if message.role == "system":
-            parts.append(f"> {message.text}")
-        elif message.role == "user":
-            parts.append(f"## You\n\n{message.text}")
-        elif message.role == "assistant":
-            calls = [f"`{call.name}({json.dumps(dict(call.arguments), ensure_ascii=False)})`" for call in message.calls]
-            parts.append(
-                "\n\n".join(["## Assistant", *([message.text.strip()] if message.text.strip() else []), *calls])
-            )
-        else:
-            parts += [f"### {result.name}\n\n```\n{result.text}\n```" for result in message.results]
-    return "\n\n".join(parts) + "\n"

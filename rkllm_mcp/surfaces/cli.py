@@ -17,7 +17,7 @@ import typer
 
 from rkllm_mcp import __version__
 from rkllm_mcp.errors import RkllmMcpError, UsageError
-from rkllm_mcp.surfaces import cli_config, cli_models, cli_servers, cli_tools
+from rkllm_mcp.surfaces import cli_bench, cli_config, cli_models, cli_offers, cli_servers, cli_tools
 from rkllm_mcp.surfaces.session import EXIT_ANSWER_FAILED, EXIT_INTERRUPTED, Session
 
 app = typer.Typer(
@@ -31,6 +31,8 @@ app = typer.Typer(
 )
 app.add_typer(cli_servers.app, name="servers")
 app.add_typer(cli_tools.app, name="tools")
+app.add_typer(cli_offers.resources, name="resources")
+app.add_typer(cli_offers.prompts, name="prompts")
 app.add_typer(cli_models.app, name="models")
 app.add_typer(cli_config.app, name="config")
 
@@ -39,12 +41,16 @@ _GLOBAL_OPTIONS = {
     "--config": True,
     "--model": True,
     "--runtime": True,
+    "--token": True,
     "--no-mcp": False,
     "--debug": False,
     "--quiet": False,
     "-q": False,
     "--version": False,
 }
+
+# Libraries that log requests with their headers and addresses, and with those keys.
+_TELL_HEADERS = ("httpx", "httpcore", "httpx2", "httpcore2", "websockets")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -139,6 +145,13 @@ def _global_options(
     runtime: Annotated[
         str | None, typer.Option(metavar="auto|emulator|PATH", help="The runtime library, or the emulated NPU.")
     ] = None,
+    token: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[=@FILE]",
+            help="A token that a server wants, of $RKLLM_MCP_TOKEN_NAME, a file, or typed; may be repeated.",
+        ),
+    ] = None,
     no_mcp: Annotated[bool, typer.Option("--no-mcp", metavar="", help="No servers and no tools.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", metavar="", help="No status lines.")] = False,
     debug: Annotated[bool, typer.Option("--debug", metavar="", help="Log on standard error; tracebacks.")] = False,
@@ -148,10 +161,20 @@ def _global_options(
 ) -> None:
     del version
     if debug:
-        import logging
+        _log()
+    context.obj = Session(config, model, runtime, no_mcp, quiet, tuple(token or ()))
 
-        logging.basicConfig(level=logging.DEBUG, format="%(relativeCreated)6d ms %(name)s: %(message)s")
-    context.obj = Session(config, model, runtime, no_mcp, quiet)
+
+def _log() -> None:
+    """Show on standard error what is logged, without what would tell keys."""
+    import logging
+
+    def is_discreet(record: logging.LogRecord) -> bool:
+        return record.levelno >= logging.WARNING or record.name.partition(".")[0] not in _TELL_HEADERS
+
+    handler = logging.StreamHandler()
+    handler.addFilter(is_discreet)
+    logging.basicConfig(level=logging.DEBUG, format="%(relativeCreated)6d ms %(name)s: %(message)s", handlers=[handler])
 
 
 def _finish(code: int) -> None:
@@ -169,25 +192,38 @@ def chat(context: typer.Context) -> None:
 @app.command()
 def run(
     context: typer.Context,
-    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="The question; - reads standard input.")] = None,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[TEXT]", help="The question, in quotes; - reads standard input.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="One event per line.")] = False,
     force_tool: Annotated[str | None, typer.Option(metavar="NAME", help="Begin with a call of this tool.")] = None,
     no_tools: Annotated[bool, typer.Option("--no-tools", metavar="", help="Answer without tools.")] = False,
     system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system prompt.")] = None,
     max_tokens: Annotated[int | None, typer.Option(min=1, metavar="N", help="The longest answer.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", metavar="", help="Run tools also when they change something.")] = False,
+    no_approve: Annotated[
+        bool, typer.Option("--no-approve", metavar="", help="Refuse what needs a yes, without asking.")
+    ] = False,
 ) -> None:
     """Answer one question."""
+    from rkllm_mcp.surfaces.questions import somebody_is_there
     from rkllm_mcp.surfaces.run import Question
     from rkllm_mcp.surfaces.run import run as command
 
-    question = Question(question_text(text), system, force_tool, max_tokens, tools=not no_tools)
+    if yes and no_approve:
+        raise UsageError("--yes and --no-approve exclude each other; leave one of the two out")
+    can_ask = not (no_approve or as_json) and somebody_is_there()
+    approvals = "grant" if yes else "ask" if can_ask else "refuse"
+    question = Question(question_text(words), system, force_tool, max_tokens, tools=not no_tools, approvals=approvals)
     _finish(command(context.obj, question, as_json=as_json))
 
 
 @app.command()
 def prompt(
     context: typer.Context,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The question; - reads standard input.")],
+    words: Annotated[
+        list[str], typer.Argument(metavar="TEXT", help="The question, in quotes; - reads standard input.")
+    ],
     no_tools: Annotated[bool, typer.Option("--no-tools", metavar="", help="Without the tools.")] = False,
     system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system prompt.")] = None,
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="The parts as JSON.")] = False,
@@ -195,7 +231,9 @@ def prompt(
     """Show the exact prompt, its text and its token ids, without running it."""
     from rkllm_mcp.surfaces.preview import show_prompt
 
-    _finish(show_prompt(context.obj, question_text(text), system, tools=not no_tools, as_json=as_json))
+    _finish(
+        show_prompt(context.obj, question_text(words, command="prompt"), system, tools=not no_tools, as_json=as_json)
+    )
 
 
 @app.command()
@@ -223,28 +261,38 @@ def detect(
 def doctor(
     context: typer.Context,
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="The findings as JSON.")] = False,
+    probe: Annotated[
+        bool, typer.Option("--probe", metavar="", help="Measure also what no document says; takes minutes on a board.")
+    ] = False,
 ) -> None:
     """Look at the board, driver, runtime, model and servers: what is right, what is wrong, how to mend it."""
     from rkllm_mcp.surfaces.doctor import examine
 
-    _finish(examine(context.obj, as_json=as_json))
+    _finish(examine(context.obj, as_json=as_json, probe=probe))
 
 
-def question_text(text: str | None) -> str:
+app.command()(cli_bench.bench)
+
+
+def question_text(words: Sequence[str] | None, command: str = "run") -> str:
     """The question: the word on the command line, or standard input for ``-`` and where it is not a terminal.
 
     Raises:
-        UsageError: there is none, or it is not text.
+        UsageError: there is none, or it is not text, or it is several words without quotes.
     """
+    if words and len(words) > 1:
+        quoted = " ".join(words).replace('"', "'")
+        raise UsageError(f'the question is several words; put it in quotes: rkllm-mcp {command} "{quoted}"')
+    text = words[0] if words else None
     if text is None and sys.stdin.isatty():
         raise UsageError("there is no question; write it behind the command, in quotes, or - to read standard input")
     if text in {None, "-"}:
         text = sys.stdin.buffer.read().decode("utf-8", "replace")
-    words: Any = text
+    typed: Any = text
     try:
-        words.encode("utf-8")
+        typed.encode("utf-8")
     except UnicodeEncodeError:
         raise UsageError("the question is not UTF-8; set a UTF-8 locale or give it on standard input") from None
-    if not words.strip():
+    if not typed.strip():
         raise UsageError("the question is empty; write it behind the command, in quotes")
-    return str(words)
+    return str(typed)

@@ -1,4 +1,4 @@
-"""``rkllm-mcp tools``: list, show, call, enable, disable, history, approvals."""
+"""``rkllm-mcp tools``: list, show, call, enable, disable, history, approvals, serve."""
 
 from __future__ import annotations
 
@@ -98,3 +98,27 @@ def approvals(
     from rkllm_mcp.surfaces.remembered import approvals as command
 
     raise typer.Exit(command(context.obj, forget or [], as_json=as_json))
+
+
+@app.command()
+def serve(
+    context: typer.Context,
+    http: Annotated[
+        bool, typer.Option("--http", metavar="", help="Over HTTP instead of standard input and output.")
+    ] = False,
+    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Where to listen; [service] host.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, metavar="N", help="The port; [service] port, 0 for any.")
+    ] = None,
+    embed_model: Annotated[
+        str | None, typer.Option(metavar="NAME|PATH", help="The model that embeds, where it is another one.")
+    ] = None,
+    rank_model: Annotated[
+        str | None, typer.Option(metavar="NAME|PATH", help="The model that ranks, where it is another one.")
+    ] = None,
+) -> None:
+    """Offer the board to other hosts as an MCP server: generate, embed, rerank, board_status."""
+    from rkllm_mcp.surfaces.serve import Offer
+    from rkllm_mcp.surfaces.serve import serve as command
+
+    raise typer.Exit(command(context.obj, Offer(http, host, port, embed_model, rank_model)))

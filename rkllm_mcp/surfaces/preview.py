@@ -13,13 +13,13 @@ from rkllm_mcp.surfaces.terminal import BOLD, wants_color
 
 def show_prompt(session: Session, text: str, system: str | None, *, tools: bool, as_json: bool) -> int:
     """Print the prompt part by part, with its token ids and their count."""
-    from rkllm_mcp.inspection import open_tools, prompt_parts
+    from rkllm_mcp.inspection import open_tools_and_memory, prompt_parts
 
     async def work() -> int:
         config = session.config()
-        async with open_tools(config.overridden(tools=tools), session.status) as toolbox:
-            await toolbox.connected()
-            parts = prompt_parts(config, text, toolbox.tools(), system)
+        async with open_tools_and_memory(config.overridden(tools=tools), session.status) as equipment:
+            await equipment.toolbox.connected()
+            parts = await prompt_parts(config, text, equipment, system)
         rows = [(part.label, part.text, part.ids) for part in parts]
         sys.stdout.write(_as_json(rows) if as_json else _as_text(rows))
         sys.stdout.flush()

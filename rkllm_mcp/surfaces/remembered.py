@@ -84,7 +84,8 @@ def turn(toolbox: Toolbox, config: Config, name: str, *, is_on: bool) -> str:
         ToolboxError: there is neither a tool nor a server of that name.
     """
     state = "on" if is_on else "off"
-    if toolbox.resolve(name) is None and name in {server.name for server in config.servers}:
+    # Whoever names a server does not mean another one's tool that is called like it.
+    if name in {server.name for server in config.servers}:
         toolbox.switches.turn_server(name, is_on=is_on)
         return f"Server '{name}' is switched {state}."
     (tool,) = toolbox.enable(name) if is_on else toolbox.disable(name)
@@ -140,6 +141,19 @@ def call_table(calls: Sequence[CallRecord]) -> str:
     return table(("TIME", "SERVER", "TOOL", "DECISION", "SECONDS", "RESULT", "ARGUMENTS"), _rows(calls))
 
 
+def short_call_table(calls: Sequence[CallRecord]) -> str:
+    """The same without what a person remembers who has just watched them."""
+    rows = [
+        (_moment(call).strftime("%H:%M:%S"), call.tool, call.ruling, f"{call.seconds:.1f}", _result(call))
+        for call in calls
+    ]
+    return table(("TIME", "TOOL", "DECISION", "SECONDS", "RESULT"), rows)
+
+
+def _result(call: CallRecord) -> str:
+    return _cut(f"error: {call.error}", _SHOWN_ERROR) if call.is_error else f"{call.result_chars} characters"
+
+
 def _rows(calls: Sequence[CallRecord]) -> list[tuple[str, ...]]:
     return [
         (
@@ -148,7 +162,7 @@ def _rows(calls: Sequence[CallRecord]) -> list[tuple[str, ...]]:
             call.tool,
             call.ruling,
             f"{call.seconds:.1f}",
-            _cut(f"error: {call.error}", _SHOWN_ERROR) if call.is_error else f"{call.result_chars} characters",
+            _result(call),
             _cut(call.arguments, _SHOWN_ARGUMENTS),
         )
         for call in calls

@@ -112,7 +112,7 @@ class TerminalRenderer:
             case Approval() | Elicitation():
                 self._question(event)
             case ResourceRead():
-                note(f"[MCP: Fetched resource: {event.uri}]")
+                pass  # a status line said it
             case End():
                 self._end(event)
             case _:

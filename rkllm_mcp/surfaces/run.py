@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
-from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Literal
 
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.events import End, EndReason
+from rkllm_mcp.surfaces.answering import Answering
+from rkllm_mcp.surfaces.inquiry import Inquirer
+from rkllm_mcp.surfaces.lines import ConsoleAnswers
 from rkllm_mcp.surfaces.render import JsonRenderer, Renderer, TerminalRenderer
 from rkllm_mcp.surfaces.session import (
     EXIT_ANSWER_FAILED,
@@ -38,6 +41,7 @@ class Question:
         force_tool: begin with a call of this tool.
         max_tokens: the longest answer; the configuration's when None.
         tools: the model is shown tools.
+        approvals: what becomes of calls that need a yes: the person at the terminal is asked, or it stands beforehand.
     """
 
     text: str
@@ -45,6 +49,7 @@ class Question:
     force_tool: str | None = None
     max_tokens: int | None = None
     tools: bool = True
+    approvals: Literal["ask", "grant", "refuse"] = "refuse"
 
 
 def run(session: Session, question: Question, *, as_json: bool) -> int:
@@ -69,7 +74,9 @@ def run(session: Session, question: Question, *, as_json: bool) -> int:
 
 def _run(session: Session, question: Question, renderer: Renderer) -> int:
     from rkllm_mcp.app import App, ReplyOptions, open_app
+    from rkllm_mcp.inspection import asking_language
 
+    tokens = session.tokens
     running: list[tuple[App, str]] = []
 
     def stop() -> bool:
@@ -80,8 +87,11 @@ def _run(session: Session, question: Question, renderer: Renderer) -> int:
         config = session.config()
         if not question.tools:
             config = config.overridden(tools=False)
-        options = ReplyOptions(question.tools, question.max_tokens, question.force_tool)
-        async with open_app(config, status=session.status) as app:
+        inquirer: Inquirer | None = None
+        if question.approvals == "ask":
+            inquirer = Inquirer(session.terminal, ConsoleAnswers(session.terminal), asking_language(config))
+        options = ReplyOptions(question.tools, question.max_tokens, question.force_tool, question.approvals, tokens)
+        async with open_app(config, status=session.status, one_shot=True) as app:
             for status in app.starting():
                 renderer.show(status)
             await app.ready()
@@ -91,11 +101,8 @@ def _run(session: Session, question: Question, renderer: Renderer) -> int:
                 session.status(emulation_note(app.model.name))
             conversation = app.new_conversation(question.system)
             running.append((app, conversation.id))
-            reason: EndReason = "failed"
-            async with aclosing(app.reply(conversation, question.text, options)) as events:
-                async for event in events:
-                    renderer.show(event)
-                    reason = event.reason if isinstance(event, End) else reason
+            events = app.reply(conversation, question.text, options)
+            reason = await Answering(app, session.terminal, inquirer).follow(conversation.id, events, renderer.show)
         return EXIT_CODES[reason]
 
     return run_async(work, stop)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
 
 from rkllm_mcp.errors import ConfigError, UsageError
 from rkllm_mcp.surfaces.session import EXIT_ANSWER_FAILED, EXIT_DONE, Session, run_async
@@ -47,9 +48,7 @@ def list_all(session: Session, *, as_json: bool) -> int:
     if as_json:
         sys.stdout.write(f"{json.dumps(config.redacted()['servers'], ensure_ascii=False, indent=2)}\n")
         return EXIT_DONE
-    rows = [
-        (server.name, server.transport, "on" if server.enabled else "off", _how(server)) for server in config.servers
-    ]
+    rows = [(server.name, server.transport, _state(config, server), _how(server)) for server in config.servers]
     sys.stdout.write(table(("NAME", "TRANSPORT", "STATE", "HOW"), rows))
     if not rows:
         session.status("No servers; add one with 'rkllm-mcp servers add NAME -- COMMAND ARGS'.")
@@ -68,6 +67,7 @@ def connect(session: Session, names: Sequence[str], *, as_json: bool) -> int:
         if name not in {server.name for server in config.servers}:
             known = ", ".join(server.name for server in config.servers) or "none"
             raise UsageError(f"there is no server {name!r}; the configuration has {known}")
+    tokens = session.tokens
     chosen = config.only_servers(names) if names else config
     count = len(chosen.active_servers)
     session.status(
@@ -76,10 +76,18 @@ def connect(session: Session, names: Sequence[str], *, as_json: bool) -> int:
         else "No servers to test; add one with 'rkllm-mcp servers add NAME -- COMMAND ARGS'."
     )
 
+    async def log_in(server: str, url: str) -> None:
+        session.status(
+            f"Server '{server}' wants you to log in; open this address in a browser on this machine:\n  {url}"
+        )
+        port = urlsplit(parse_qs(urlsplit(url).query).get("redirect_uri", [""])[0]).port
+        session.status(f"(Over ssh, connect with 'ssh -L {port}:127.0.0.1:{port}' first and use your own browser.)")
+
     async def work() -> int:
-        async with open_tools(chosen) as toolbox:
-            await toolbox.connected()
-            states = toolbox.servers()
+        async with open_tools(chosen, log_in=log_in) as toolbox:
+            await toolbox.started()
+            async with toolbox.attending(tokens):
+                states = toolbox.servers()
         if as_json:
             sys.stdout.write(f"{json.dumps([asdict(state) for state in states], ensure_ascii=False, indent=2)}\n")
         else:
@@ -91,7 +99,9 @@ def connect(session: Session, names: Sequence[str], *, as_json: bool) -> int:
             ]
             sys.stdout.write(table(("NAME", "STATE", "TOOLS", "START", "REASON"), rows))
             for state in states:
-                for line in state.last_lines if state.state != "ready" else ():
+                # Of a server that is there only our own remarks are news: what of it was left out, and why.
+                lines = (line for line in state.last_lines if state.state != "ready" or line.startswith("("))
+                for line in lines:
                     session.status(f"{state.name}: {line}")
         sys.stdout.flush()
         return EXIT_DONE if all(state.state == "ready" for state in states) else EXIT_ANSWER_FAILED
@@ -182,6 +192,13 @@ def require_mcp(config: Config) -> None:
         raise UsageError("MCP is switched off, so there are no servers and no tools; leave out --no-mcp or MCP_ENABLED")
 
 
+def _state(config: Config, server: ServerConfig) -> str:
+    if not server.enabled:
+        return "off"
+    unset = config.unset.get(server.name, ())
+    return f"left out, not set: {', '.join(unset)}" if unset else "on"
+
+
 def _how(server: ServerConfig) -> str:
     from rkllm_mcp.config.redaction import redacted_arguments, redacted_text
 
@@ -226,7 +243,7 @@ def _tell_unset(session: Session, tables: Sequence[dict[str, Any]]) -> None:
     needed = set(re.findall(r"(?<!\$)\$\{(?:env:)?([A-Za-z_]\w*)\}", text)) - {*os.environ, "PYTHON"}
     if needed:
         names = ", ".join(sorted(needed))
-        session.terminal.note(f"Not set in the environment: {names}. The configuration cannot be used without.", YELLOW)
+        session.terminal.note(f"Not set in the environment: {names}. Without, the server is left out.", YELLOW)
 
 
 def _every_variable(raw: dict[str, Any]) -> dict[str, str]:

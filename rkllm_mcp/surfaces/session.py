@@ -7,8 +7,9 @@ wait; SIGTERM and SIGHUP stop everything in order, so that no server and no work
 from __future__ import annotations
 
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ class Session:
         runtime: ``--runtime``: auto, emulator or a path.
         no_mcp: ``--no-mcp``.
         quiet: ``--quiet``.
+        token_words: ``--token``, each as it was written.
     """
 
     config_path: str | None = None
@@ -41,6 +43,7 @@ class Session:
     runtime: str | None = None
     no_mcp: bool = False
     quiet: bool = False
+    token_words: Sequence[str] = ()
     terminal: Terminal = field(init=False)
 
     def __post_init__(self) -> None:
@@ -55,6 +58,17 @@ class Session:
         from rkllm_mcp.config import load_config
 
         return load_config(self.config_path).overridden(model=self.model, library=self.runtime, tools=not self.no_mcp)
+
+    @cached_property
+    def tokens(self) -> Mapping[str, str]:
+        """The tokens by name; a person may be asked for them, so it is read before anything runs.
+
+        Raises:
+            UsageError: one cannot be had.
+        """
+        from rkllm_mcp.surfaces.tokens import read_tokens
+
+        return read_tokens(self.token_words)
 
     def status(self, text: str) -> None:
         """Show a line of somebody who starts or stops something; the lines below the first are details."""

@@ -97,10 +97,17 @@ class Terminal:
         if not self.quiet:
             self._write(self._err, printable(text), DIM)
 
-    def error(self, text: str) -> None:
+    def error(self, text: str, style: str = RED) -> None:
         """A line that is shown also with ``quiet``."""
         self.end_line()
-        self._write(self._err, f"{printable(text)}\n", RED)
+        self._write(self._err, f"{printable(text)}\n", style)
+
+    def prompt(self, text: str) -> None:
+        """The beginning of a line that a person ends by typing, also with ``quiet``."""
+        self.end_line()
+        self._write(self._err, printable(text), "")
+        # The person's Enter ends it.
+        self._open = None
 
     def end_line(self) -> None:
         """Go to the beginning of a line, on the stream that stands in the middle of one."""

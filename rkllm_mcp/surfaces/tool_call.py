@@ -60,10 +60,12 @@ def call(session: Session, name: str, words: Sequence[str], *, as_json: bool, ye
     given = [sys.stdin.buffer.read().decode("utf-8", "replace")] if is_piped else words
     asker = _asker(session.terminal, yes=yes, can_ask=not is_piped)
 
+    context = CallContext(asker=asker, tokens=session.tokens)
+
     async def work(toolbox: Toolbox) -> int:
         tool = found_tool(toolbox, name)
         arguments = read_arguments(given, tool.input_schema)
-        result = await toolbox.call(ToolCall("call_1", tool.name, arguments), CallContext(asker=asker))
+        result = await toolbox.call(ToolCall("call_1", tool.name, arguments), context)
         if as_json:
             seconds = round(result.seconds, 3)
             event = ToolFinished(result.call_id, result.name, result.is_error, result.text, seconds, result.truncated)

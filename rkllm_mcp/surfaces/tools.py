@@ -146,11 +146,13 @@ def with_tools(session: Session, work: Callable[[Toolbox], Awaitable[int]]) -> i
 
     config = session.config()
     require_mcp(config)
+    tokens = session.tokens
 
     async def connected() -> int:
         async with open_tools(config, session.status) as toolbox:
             await toolbox.connected()
-            return await work(toolbox)
+            async with toolbox.attending(tokens):
+                return await work(toolbox)
 
     return run_async(connected)
 

@@ -15,7 +15,7 @@ from rkllm_mcp.calling import CallContext, OnProgress
 from rkllm_mcp.tools.callbacks import Callbacks, logging_to, tool_changes_to
 from rkllm_mcp.tools.elicitation import visited
 from rkllm_mcp.tools.eras import Era
-from rkllm_mcp.tools.servers import LogLevel
+from rkllm_mcp.tools.servers import LogLevel, ServerSpec
 from rkllm_mcp.tools.tap import Ear, tapped
 from rkllm_mcp.tools.transports import Channel
 
@@ -108,13 +108,18 @@ async def follow_changes(
 
 
 async def call_tool(
-    client: Client, server: str, tool: str, arguments: Mapping[str, Any], context: CallContext, as_task_s: float | None
+    client: Client,
+    spec: ServerSpec,
+    tool: str,
+    arguments: Mapping[str, Any],
+    context: CallContext,
+    as_task_s: float | None,
 ) -> dict[str, Any]:
     """Run a tool, by the server's own name of it.
 
     Args:
         client: a connected client.
-        server: the configuration's name of the server.
+        spec: the server.
         tool: its name.
         arguments: what it is given.
         context: who is told how far it is, and asked what the server wants first.
@@ -138,7 +143,7 @@ async def call_tool(
     try:
         result = await run()
     except MCPError as error:
-        if not await visited(error, server, context):
+        if not await visited(error, spec, context):
             raise
         result = await run()
     answer: dict[str, Any] = {

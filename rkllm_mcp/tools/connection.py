@@ -42,7 +42,7 @@ from rkllm_mcp.tools.listing import list_tools
 from rkllm_mcp.tools.sdklogs import sdk_logs
 from rkllm_mcp.tools.servers import ServerSpec, ServerState, State
 from rkllm_mcp.tools.tap import Ear
-from rkllm_mcp.tools.tokens import redacted
+from rkllm_mcp.tools.tokens import keys_of, redacted
 from rkllm_mcp.tools.transports import Channel, open_channel
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Connection:
         self.tools: tuple[ToolSpec, ...] = (self._memory.tools or ()) if spec.lazy else ()
         self._on_change = on_change
         self._restarts, self._ping_patience_s = restarts, ping_patience_s
-        self._secrets = tuple(secrets)
+        self._secrets = (*secrets, *keys_of(spec.headers))
         self._is_known_to_fail = False
         self._announced: tuple[State, str] | None = None
         self._protocol_version = ""
@@ -221,7 +221,7 @@ class Connection:
             ServerUnavailableError: there is no connection, or it was lost during the call.
         """
         as_task_s = self.spec.task_timeout_s if self._runs_as_task(tool) else None
-        run = partial(call_tool, server=self.spec.name, tool=tool, arguments=arguments, as_task_s=as_task_s)
+        run = partial(call_tool, spec=self.spec, tool=tool, arguments=arguments, as_task_s=as_task_s)
         try:
             return await self.request(partial(run, context=context), context)
         except ServerRefusedError as error:

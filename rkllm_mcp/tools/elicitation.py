@@ -59,12 +59,12 @@ def elicitation_of(
     return elicit
 
 
-async def visited(error: MCPError, server: str, context: CallContext) -> bool:
+async def visited(error: MCPError, spec: ServerSpec, context: CallContext) -> bool:
     """Have the addresses opened that a server of 2025-11-25 wants visited before it runs a call.
 
     Args:
         error: what the server answered instead.
-        server: the configuration's name of it.
+        spec: the server, and who answers its questions.
         context: the call's circumstances.
 
     Returns:
@@ -73,14 +73,14 @@ async def visited(error: MCPError, server: str, context: CallContext) -> bool:
     from mcp_types import URL_ELICITATION_REQUIRED, ElicitationRequiredErrorData
     from pydantic import ValidationError
 
-    if error.error.code != URL_ELICITATION_REQUIRED:
+    if error.error.code != URL_ELICITATION_REQUIRED or spec.elicitation != "ask":
         return False
     try:
         wanted = ElicitationRequiredErrorData.model_validate(error.error.data).elicitations
     except ValidationError:
         return False
     for address in wanted:
-        if (await _shown_address(server, address, context)).action != "accept":
+        if (await _shown_address(spec.name, address, context)).action != "accept":
             return False
     return bool(wanted)
 

@@ -22,6 +22,8 @@ _HIDDEN = (
     # A model's text has lines and tabs; other controls move a terminal's cursor or mean nothing.
     r"|[\x00-\x08\x0B\x0C\x0E-\x1F\x7F-\x9F]"
 )
+# What is longer is no name that a person reads.
+_NAME_CHARS = 64
 _PATTERN = re.compile(f"({_FLAG}|{_VARIANT})|(?:{_HIDDEN})")
 
 
@@ -31,6 +33,12 @@ def without_hidden(text: str) -> tuple[str, int]:
         return text, 0
     shown = _PATTERN.sub(_kept, text)
     return shown, len(text) - len(shown)
+
+
+def on_one_line(name: str) -> str:
+    """A name that a server has chosen, unable to add words of its own to a sentence of ours."""
+    name = " ".join(without_hidden(name)[0].split())
+    return name if len(name) <= _NAME_CHARS else f"{name[:_NAME_CHARS]}…"
 
 
 def _kept(found: re.Match[str]) -> str:

@@ -38,6 +38,8 @@ def shown_names(tools: Sequence[tuple[str, str]]) -> list[str]:
     """
     shorts = Counter(safe_name(tool) for _, tool in tools)
     longs = Counter(long_name(server, tool) for server, tool in tools)
+    # A tool called like the long name of another one would be called in its place.
+    shorts.update(longs.keys() & shorts.keys())
     names: list[str] = []
     taken: set[str] = set()
     for server, tool in tools:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
@@ -17,6 +18,7 @@ from rkllm_mcp.calling import NO_CONTEXT, CallContext
 from rkllm_mcp.errors import ServerRefusedError, ServerUnavailableError, ToolboxError, ToolTimeoutError
 from rkllm_mcp.offers import FilledPrompt, PromptTemplate, Resource, ResourceContent, ResourceTemplate
 from rkllm_mcp.tools.completion import complete
+from rkllm_mcp.tools.hidden import without_hidden
 from rkllm_mcp.tools.limits import time_limit
 from rkllm_mcp.tools.prompts import check_arguments, closest, fill_prompt, list_prompts
 from rkllm_mcp.tools.resources import list_resources, list_templates, read_resource
@@ -42,14 +44,20 @@ class Offerings:
         connections: the servers, by the configuration's names.
         updates: where changes of resources come in.
         on_status: told, a line each, about servers that could not be asked for a list.
+        clean: the text in which no tool is called, of one that a model is to read.
     """
 
     def __init__(
-        self, connections: Mapping[str, Connection], updates: Updates, on_status: Callable[[str], None] | None = None
+        self,
+        connections: Mapping[str, Connection],
+        updates: Updates,
+        on_status: Callable[[str], None] | None = None,
+        clean: Callable[[str], str] = str,
     ) -> None:
         self._connections = connections
         self._updates = updates
         self._on_status = on_status
+        self._clean = clean
 
     def server_names(self) -> tuple[str, ...]:
         """The servers, in the order of the configuration."""
@@ -80,12 +88,13 @@ class Offerings:
         """
         connection, uri = await self._holder(reference)
         name = connection.spec.name
-        return await _asked(
+        content = await _asked(
             connection,
             lambda client: read_resource(client, name, uri, limit_chars),
             context,
             f"resource '{uri}' of server '{name}' could not be read",
         )
+        return replace(content, text=self._readable(content.text))
 
     async def subscribe(
         self, reference: str, on_update: OnUpdate, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
@@ -127,7 +136,8 @@ class Offerings:
         )
         if not filled.messages:
             raise ToolboxError(f"prompt '{template.reference}' is empty; ask in words of your own")
-        return filled
+        turns = (replace(turn, text=self._readable(turn.text)) for turn in filled.messages)
+        return replace(filled, messages=tuple(turns))
 
     # --- completion --------------------------------------------------------------------------------------------------
 
@@ -168,6 +178,11 @@ class Offerings:
             except ToolboxError:
                 return ()
         return ()
+
+    def _readable(self, text: str) -> str:
+        """A server's text as a model may read it, like the result of a tool."""
+        visible, _ = without_hidden(text)
+        return self._clean(visible)
 
     # --- who has what ------------------------------------------------------------------------------------------------
 

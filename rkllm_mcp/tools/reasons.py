@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 from rkllm_mcp.tools.danger import Danger
+from rkllm_mcp.tools.hidden import on_one_line
 
 Concern: TypeAlias = Danger | Literal["asked"]
 Language: TypeAlias = Literal["en", "ja"]
@@ -62,7 +63,7 @@ def question_of(concern: Concern, server: str, tool: str, language: Language, *,
         language: of the person.
         has_changed: the tool was allowed before under another definition.
     """
-    question = _REASONS[language][concern].format(server=server, tool=tool)
+    question = _REASONS[language][concern].format(server=server, tool=on_one_line(tool))
     return f"{question}{_CHANGED[language]}" if has_changed else question
 
 

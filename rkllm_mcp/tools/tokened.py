@@ -77,7 +77,8 @@ class TokenedConnection:
             return "it was stopped"
         names = dict.fromkeys(name for value in self.spec.headers_template.values() for name in placeholders(value))
         wanted = " and ".join(f"'{name}'" for name in names)
-        return "" if self.state == "ready" else f"it is connected by each request that brings its token {wanted}"
+        how = f"it is connected by each request that brings its token {wanted}, on a command line with --token"
+        return "" if self.state == "ready" else how
 
     @property
     def in_flight(self) -> Sequence[CallContext]:

@@ -21,6 +21,8 @@ from rkllm_mcp.config.redaction import REDACTED, is_secret_name
 _PLACEHOLDER = re.compile(r"\$\{([^{}]*)\}")
 # What HTTP allows in a header's value, apart from the tab: anything else would end the header or never arrive.
 _UNSENDABLE = re.compile(r"[^\x20-\x7e\t]")
+# What is shorter may well be a word of an ordinary text.
+_KEY_CHARS = 8
 
 
 @dataclass(eq=False)
@@ -37,7 +39,8 @@ class MissingTokenError(ValueError):
 
     def __str__(self) -> str:
         where = f" for the header {self.header}" if self.header else ""
-        return f"No token '{self.token}' was given{where}; send it with the request: tokens = {{{self.token}: …}}."
+        how = f"tokens = {{{self.token}: …}}, or --token {self.token}"
+        return f"No token '{self.token}' was given{where}; send it with the request: {how}."
 
 
 @dataclass(eq=False)
@@ -79,6 +82,11 @@ def fill(template: Mapping[str, str], tokens: Mapping[str, str]) -> dict[str, st
     }
 
 
+def claimed_by(server: str, template: Mapping[str, str]) -> frozenset[str]:
+    """The names of the tokens that are meant for a server: its own, and those in its ``headers_template``."""
+    return frozenset((server, *(name for value in template.values() for name in placeholders(value))))
+
+
 def tokens_for(server: str, template: Mapping[str, str], tokens: Mapping[str, str]) -> Mapping[str, str]:
     """The tokens by the names in a template; one that waits for a single token may get it under the server's name.
 
@@ -87,7 +95,7 @@ def tokens_for(server: str, template: Mapping[str, str], tokens: Mapping[str, st
         template: its ``headers_template``.
         tokens: the request's tokens, by placeholder or by server.
     """
-    names = {name for value in template.values() for name in placeholders(value)}
+    names = set(claimed_by("", template) - {""})
     own = {name: tokens[name] for name in names if name in tokens}
     if not own and len(names) == 1 and server in tokens:
         return {names.pop(): tokens[server]}
@@ -102,6 +110,11 @@ def secrets_of(template: Mapping[str, str], tokens: Mapping[str, str]) -> tuple[
             # "Bearer abc" is a scheme and a key; either may be echoed.
             found |= {value.strip(), value.strip().rpartition(" ")[2]}
     return tuple(sorted(found - {""}, key=len, reverse=True))
+
+
+def keys_of(headers: Mapping[str, str]) -> tuple[str, ...]:
+    """What must not come back of the headers that a configuration spells out; words that say nothing are no keys."""
+    return tuple(secret for secret in secrets_of(headers, {}) if len(secret) >= _KEY_CHARS)
 
 
 def redacted(text: str, secrets: Iterable[str]) -> str:

@@ -22,6 +22,7 @@ from rkllm_mcp.tools.callbacks import Answers
 from rkllm_mcp.tools.connection import Connection
 from rkllm_mcp.tools.content import result_text
 from rkllm_mcp.tools.definitions import presentable
+from rkllm_mcp.tools.hidden import on_one_line
 from rkllm_mcp.tools.host import Host
 from rkllm_mcp.tools.names import long_name, safe_name, shown_names
 from rkllm_mcp.tools.offerings import Offerings
@@ -31,6 +32,7 @@ from rkllm_mcp.tools.servers import ServerSpec, ServerState
 from rkllm_mcp.tools.sources import Source, source_of
 from rkllm_mcp.tools.switches import Switches
 from rkllm_mcp.tools.tokened import attending
+from rkllm_mcp.tools.tokens import claimed_by
 
 RESULT_CHARS = 4000
 # The server's name and its own name of a tool.
@@ -43,12 +45,20 @@ _SHOWN_LINES = 5
 
 @dataclass(frozen=True)
 class ServerCaller:
-    """Runs a call on a server and reads the result; the innermost ``Caller``."""
+    """Runs a call on a server and reads the result; the innermost ``Caller``.
+
+    Args:
+        connection: the server.
+        others: names of tokens that are meant for other servers; a specification could ask for any of them.
+    """
 
     connection: Source
+    others: frozenset[str] = frozenset()
 
     async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
         """What the server answers, or why it does not."""
+        own = {name: token for name, token in context.tokens.items() if name not in self.others}
+        context = replace(context, tokens=own)
         try:
             result = await self.connection.call(tool.wire_name or tool.name, call.arguments, context)
         except ServerUnavailableError as error:
@@ -88,7 +98,7 @@ class Toolbox:
         self._connections = {spec.name: source_of(spec, host, on_change=self._changed) for spec in specs}
         # Only MCP servers have anything to offer besides tools.
         on_mcp = {name: source for name, source in self._connections.items() if isinstance(source, Connection)}
-        self.offerings = Offerings(on_mcp, answers.updates, on_status)
+        self.offerings = Offerings(on_mcp, answers.updates, on_status, self.clean)
         self._callers = {name: self._way_to(source, result_chars) for name, source in self._connections.items()}
         self._told: set[ToolKey] = set()
         self._index: _Index | None = None
@@ -174,13 +184,15 @@ class Toolbox:
         return self._switch(name, is_on=True)
 
     def _switch(self, name: str, *, is_on: bool) -> tuple[ToolSpec, ...]:
+        # Servers are called by their owner, tools by whoever wrote them: one called like a server is not meant by it.
+        if name in self._connections:
+            self.switches.turn_server(name, is_on=is_on)
+            return tuple(tool for tool in self._current().tools.values() if tool.server == name)
         tool = self.resolve(name)
-        if tool is not None:
-            self.switches.turn(tool.server, tool.wire_name, is_on=is_on)
-            return (tool,)
-        tools = self._named(name)
-        self.switches.turn_server(name, is_on=is_on)
-        return tools
+        if tool is None:
+            raise ToolboxError(self._unknown(name))
+        self.switches.turn(tool.server, tool.wire_name, is_on=is_on)
+        return (tool,)
 
     async def call(self, call: ToolCall, context: CallContext = NO_CONTEXT) -> ToolResult:
         """Run a call. Whatever goes wrong is an error result; only cancellation passes through.
@@ -214,7 +226,10 @@ class Toolbox:
     # --- the way to a server -----------------------------------------------------------------------------------------
 
     def _way_to(self, source: Source, result_chars: int) -> Caller:
-        limited = SizeLimited(TimeLimited(ServerCaller(source), source.spec.timeout_s), result_chars)
+        claimed = {name: claimed_by(name, one.spec.headers_template) for name, one in self._connections.items()}
+        own = claimed.pop(source.spec.name)
+        caller = ServerCaller(source, frozenset[str]().union(*claimed.values()) - own)
+        limited = SizeLimited(TimeLimited(caller, source.spec.timeout_s), result_chars)
         return self._safeguards.around(source.spec, Timed(Cleaned(limited, self.clean)))
 
     def clean(self, text: str) -> str:
@@ -236,17 +251,9 @@ class Toolbox:
         if hidden and key not in self._told and self._on_status is not None:
             self._told.add(key)
             count = f"{hidden} invisible character{'s' if hidden > 1 else ''}"
-            whose = f"Tool '{tool.wire_name}' of server '{tool.server}'"
+            whose = f"Tool '{on_one_line(tool.wire_name)}' of server '{tool.server}'"
             self._on_status(f"[MCP: {whose} has {count} in its description; they are left out]")
         return shown
-
-    def _named(self, name: str) -> tuple[ToolSpec, ...]:
-        tool = self.resolve(name)
-        if tool is not None:
-            return (tool,)
-        if name in self._connections:
-            return tuple(tool for tool in self._current().tools.values() if tool.server == name)
-        raise ToolboxError(self._unknown(name))
 
     def _unknown(self, name: str) -> str:
         sharing = [

@@ -105,8 +105,9 @@ async def test_stopping_an_answer_stops_every_call_of_the_round() -> None:
     assert sorted(clock.log[2:]) == ["!0", "!1"]
 
 
-async def test_once_something_was_changed_reading_again_is_another_call() -> None:
-    first, write, again = calls(("read", 1), ("write", 2), ("read", 1))
+@pytest.mark.parametrize("changing", ["write", "ask"])
+async def test_once_something_may_have_changed_reading_again_is_another_call(changing: str) -> None:
+    first, write, again = calls(("read", 1), (changing, 2), ("read", 1))
     clock, results, _ = await run([first, write, again])
     assert clock.log == ["+0", "-0", "+1", "-1", "+2", "-2"]
     assert results[2].text == "2"

@@ -52,5 +52,24 @@ def test_secrets_are_not_shown_and_everything_else_is(tmp_path: Path) -> None:
 
 
 def test_ordinary_text_is_left_alone() -> None:
-    for text in ("task-force", "keyboard", "a=b", "https://host/path?page=2", "--verbose", "東京"):
+    for text in (
+        "task-force",
+        "keyboard",
+        "a=b",
+        "https://host/path?page=2",
+        "--verbose",
+        "東京",
+        "a basic introduction, x=1",
+    ):
         assert redacted_text(text) == text
+
+
+def test_secrets_are_found_in_the_middle_of_what_people_say() -> None:
+    said = (
+        "compare https://ann:abc@h/x?api_key=abc&n=1 and http://g/?token=abc, set DB_PASSWORD=abc, send Bearer abcd-abc"
+    )
+    hidden = "[REDACTED]"
+    assert redacted_text(said) == (
+        f"compare https://ann:{hidden}@h/x?api_key={hidden}&n=1 and http://g/?token={hidden} "
+        f"set DB_PASSWORD={hidden} send Bearer {hidden}"
+    )

@@ -98,7 +98,7 @@ async def test_a_damaged_file_is_an_empty_memory_that_says_so(tmp_path: Path) ->
     problems: list[str] = []
     async with open_memory(path=tmp_path / "state.db", on_problem=problems.append) as memory:
         memory.calls.record(call("a"))
-        assert await memory.switches.all() == []
+        assert await memory.switches.all() is None
         assert (await memory.texts("servers")).read("x") is None
         assert [one.tool for one in await memory.calls.latest(5)] == ["a"]
     assert len(problems) == 1

@@ -1,4 +1,4 @@
-"""An assistant whose script and servers use everything: resources, prompts, questions, sampling, calls that need a yes."""
+"""An assistant whose script and servers use everything: resources, prompts, questions, sampling, approvals."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tests.support.shared import REPOSITORY
 
 _HERE = {"PYTHONPATH": str(REPOSITORY)}
 DESK: PythonServer = ("desk", ("-S", "-m", "tests.support.mcp_servers.asking"), _HERE)
+OLD_DESK: PythonServer = ("desk", ("-S", "-m", "tests.support.mcp_servers.asking", "legacy"), _HERE)
 NOTES: PythonServer = ("notes", ("-S", "-m", "tests.support.mcp_servers.notebook"), _HERE)
 
 CARD = """
@@ -46,15 +47,15 @@ rule
   call ask_model {{"question":"What is the capital of France?"}}
 
 rule
-  user [Dd]elete ([a-z.]+)
-  results 0
-  call delete_file {{"path":"$1"}}
-
-rule
   user Delete both
   results 0
   call delete_file {{"path":"one.txt"}}
   call delete_file {{"path":"two.txt"}}
+
+rule
+  user [Dd]elete ([a-z.]+)
+  results 0
+  call delete_file {{"path":"$1"}}
 
 rule
   results 1+
@@ -77,11 +78,16 @@ rule
 
 
 def make_features(
-    folder: Path, servers: Sequence[PythonServer] = (DESK, NOTES), *, extra: str = "", speed: str = "flat"
+    folder: Path,
+    servers: Sequence[PythonServer] = (DESK, NOTES),
+    *,
+    extra: str = "",
+    speed: str = "flat",
+    exist_ok: bool = False,
 ) -> Demo:
     """The assistant in ``folder``, with a home of its own."""
     model = folder / "secretary"
-    model.mkdir(parents=True)
+    model.mkdir(parents=True, exist_ok=exist_ok)
     shutil.copy(DEMO_TOKENIZER, model / "tokenizer.json")
     (model / "model.toml").write_text(CARD, "utf-8")
     (model / "secretary.rkllm").write_text(SCRIPT.format(speed=speed), "utf-8")

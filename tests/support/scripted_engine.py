@@ -42,6 +42,7 @@ class ScriptedEngine:
     prefilled: list[int] = field(default_factory=list[int])
     evaluated: list[list[int]] = field(default_factory=list[list[int]])
     options: list[GenerationOptions] = field(default_factory=list[GenerationOptions])
+    announced: list[list[int]] = field(default_factory=list[list[int]])
     aborted: int = 0
     _cache: list[int] = field(default_factory=list[int])
     _known: list[int] = field(default_factory=list[int])
@@ -53,6 +54,9 @@ class ScriptedEngine:
 
     async def ready(self) -> None:
         """The model is always loaded."""
+
+    def announce(self, tokens: Sequence[int]) -> None:
+        self.announced.append(list(tokens))
 
     def uncached(self, tokens: Sequence[int]) -> int:
         return max(1, len(tokens) - common_prefix(tokens, self._known))

@@ -61,7 +61,7 @@ def _found(name: str) -> str | None:
 
 
 def server(name: str, **keys: str | list[str] | dict[str, str]) -> str:
-    """A ``[[servers]]`` of a configuration; with these ``keys``."""
+    """A ``[[servers]]`` of a configuration with these ``keys``."""
     lines = ["", "[[servers]]", f"name = {json.dumps(name)}"]
     return "\n".join([*lines, *(f"{key} = {_toml(value)}" for key, value in keys.items())]) + "\n"
 
@@ -85,13 +85,13 @@ def everything_behind(transport: str) -> Generator[str, None, None]:
         said: list[str] = []
         for line in process.stderr:
             said.append(line)
-            if "port" in line:
+            if f"on port {port}" in line:
                 break
         # It writes a line for every message, and waits where nobody reads.
         reader = threading.Thread(target=deque, args=(process.stderr, 0))
         reader.start()
         try:
-            assert process.poll() is None, "".join(said)
+            assert f"on port {port}" in "".join(said), said
             yield f"http://127.0.0.1:{port}/{'sse' if transport == 'sse' else 'mcp'}"
         finally:
             process.kill()

@@ -3,25 +3,53 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import shutil
+import subprocess
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 
 from rkllm_mcp.calling import CallContext, Decision, ElicitationAnswer, SamplingAnswer, SamplingRequest
 from rkllm_mcp.events import Approval, Elicitation
 from rkllm_mcp.messages import ToolCall, ToolResult
 from rkllm_mcp.tools.toolbox import Toolbox
-from tests.support.third_party import has_program, program, server
+from tests.support.third_party import everything_behind, has_program, program, server
 
 # Far beyond what a server needs on a loaded machine; a test that meets it has found a hang.
 PATIENCE_S = 60.0
 
 
+def make_folder(folder: Path) -> Path:
+    """Fill a folder for the servers: a file in ``files``, a repository with one commit in ``repository``."""
+    if shutil.which("git") is None:
+        pytest.skip("mcp-server-git needs git, which is not installed")
+    (folder / "files").mkdir()
+    (folder / "files" / "note.txt").write_text("天気は晴れ\n雲はない\n", encoding="utf-8")
+    repository = str(folder / "repository")
+    subprocess.run(["git", "init", "--quiet", "--initial-branch=main", repository], check=True)
+    for key, value in {"user.name": "Ann", "user.email": "ann@example.org", "commit.gpgsign": "false"}.items():
+        subprocess.run(["git", "-C", repository, "config", key, value], check=True)
+    subprocess.run(["git", "-C", repository, "commit", "--quiet", "--allow-empty", "--message", "Begin"], check=True)
+    return folder
+
+
+@contextmanager
+def everything_listening() -> Generator[Mapping[str, str], None, None]:
+    """Where the everything server listens, over ``http`` and ``sse``; nowhere without npm."""
+    if not has_program("mcp-server-everything"):
+        yield {}
+        return
+    with everything_behind("streamableHttp") as http, everything_behind("sse") as sse:
+        yield {"http": http, "sse": sse}
+
+
 def write_configuration(folder: Path, addresses: Mapping[str, str]) -> Path:
-    """A configuration of all servers in ``folder``, which has ``files`` and ``repository``.
+    """A configuration of all servers in a folder that ``make_folder`` has filled.
 
     Args:
         folder: where.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from rkllm_mcp.messages import Message, ToolCall, ToolResult
-from rkllm_mcp.surfaces.chat_commands import COMMANDS, transcript
+from rkllm_mcp.surfaces.chat_commands import COMMANDS
+from rkllm_mcp.surfaces.transcript import transcript
 from tests.support.demo_app import make_demo
 
 
@@ -41,7 +42,8 @@ def test_a_conversation_is_held_line_by_line(tmp_path: Path) -> None:
         "/save needs a file: /save answer.md",
         (
             "There is no /hlep; did you mean /help? "
-            "The commands are /help /tools /servers /stats /clear /save /model /quit"
+            "The commands are /help /tools /servers /resources /resource /prompts /prompt /enable /disable /approve "
+            "/history /stats /model /clear /save /quit"
         ),
         "A new conversation begins.",
         "[NPU: emulated; model 'demo' answers from a script, not from a language model]",

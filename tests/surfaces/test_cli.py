@@ -83,6 +83,21 @@ def test_the_version_is_told(command: Command) -> None:
             ),
         ),
         (["run", "hi", "--model"], 2, "Error: --model needs a value behind it; 'rkllm-mcp --help' says which\n"),
+        (
+            ["run", "hi", "there", "you"],
+            2,
+            'Error: the question is several words; put it in quotes: rkllm-mcp run "hi there you"\n',
+        ),
+        (
+            ["prompt", "say", '"hi"'],
+            2,
+            "Error: the question is several words; put it in quotes: rkllm-mcp prompt \"say 'hi'\"\n",
+        ),
+        (
+            ["tools", "serve", "--http", "--host", "0.0.0.0"],
+            2,
+            "Error: off loopback (0.0.0.0) a key is required; add api_keys = ['…'] to [service]\n",
+        ),
         (["run", " "], 2, "Error: the question is empty; write it behind the command, in quotes\n"),
         (
             ["run", "hi", "--force-tool", "x", "--no-tools"],
@@ -141,6 +156,18 @@ def test_wrong_usage_ends_with_2(command: Command) -> None:
         assert command(*words).code == 2
 
 
+def test_what_is_logged_shows_no_headers_and_no_addresses(tmp_path: Path) -> None:
+    spec = "http://127.0.0.1:1/openapi.json?api_key=key-of-somebody"
+    (tmp_path / "c.toml").write_text(f'[[servers]]\nname = "api"\nopenapi_spec = "{spec}"\n', "utf-8")
+    words = ["-m", "rkllm_mcp", "--debug", "--config", "c.toml", "tools", "list"]
+    env = {**os.environ, "RKLLM_MCP_STATE": str(tmp_path / "state")}
+    done = subprocess.run(
+        [sys.executable, *words], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "ms asyncio: " in done.stderr
+    assert [name for name in ("httpcore", "httpx", "key-of-somebody") if name in done.stderr] == []
+
+
 def test_a_traceback_is_only_for_debug(command: Command) -> None:
     assert "Traceback" not in command("--config", "none.toml", "config", "check").err
     assert "Traceback" in command("--config", "none.toml", "config", "check", "--debug").err
@@ -170,14 +197,26 @@ def test_config_check_without_a_file_says_so(command: Command) -> None:
     )
 
 
-def test_config_check_tells_what_has_no_effect_and_refuses_what_would_be_a_lie(
-    command: Command, tmp_path: Path
-) -> None:
-    (tmp_path / "mcp_config.toml").write_text("[model]\nprompt_cache = true\n")
+def test_config_check_tells_what_has_no_effect_and_which_server_may_not_start(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "mcp_config.toml").write_text('[[tenants]]\nname = "t"\napi_key = "k"\n')
     outcome = command("config", "check")
-    assert (outcome.code, outcome.err) == (0, "model.prompt_cache is not available in this version and has no effect\n")
-    (tmp_path / "mcp_config.toml").write_text("[security]\nsandbox = true\n")
-    assert command("config", "check").code == 2
+    assert (outcome.code, outcome.err) == (0, "tenants is not available in this version and has no effect\n")
+    (tmp_path / "mcp_config.toml").write_text(f'[security]\nallowed_commands = ["true"]\n{CLOCK}')
+    outcome = command("config", "check")
+    assert outcome.err.startswith("Server 'time': ")
+    assert outcome.err.endswith("may not be started; security.allowed_commands allows true\n")
+
+
+def test_a_server_that_lacks_a_variable_is_named_and_the_others_serve(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "mcp_config.toml").write_text(f'{CLOCK}[[servers]]\nname = "far"\nurl = "${{FAR_URL}}"\n')
+    problem = "${FAR_URL} is not set in the environment; set FAR_URL, or write ${FAR_URL:-default}"
+    checked = command("config", "check")
+    assert (checked.code, checked.err) == (0, f"Server 'far': {problem}\n")
+    assert "far   http       left out, not set: FAR_URL" in command("servers", "list").out
+    listed = command("tools", "list")
+    assert (listed.code, "get_current_time" in listed.out) == (0, True)
+    assert f"[MCP: Server 'far' is left out: {problem}]" in listed.err
+    assert command("servers", "test", "far").code == 1
 
 
 def test_config_show_hides_secrets(command: Command, tmp_path: Path) -> None:
@@ -219,7 +258,7 @@ def test_servers_are_added_listed_and_removed(command: Command, tmp_path: Path) 
     assert command("servers", "add", "keyed", "--env", "KEY=${MISSING}", "--", "uvx", "${HOME}") == Outcome(
         0,
         f"keyed: added to {path}\n",
-        "Not set in the environment: MISSING. The configuration cannot be used without.\n",
+        "Not set in the environment: MISSING. Without, the server is left out.\n",
     )
     assert command("servers", "remove", "time") == Outcome(0, f"time: removed from {path}\n", "")
     assert "time" not in path.read_text()

@@ -7,24 +7,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.surfaces.lines import PipedLines, TerminalLines, complete, history_path
-
-NAMES = ["get_weather", "get_forecast", "write_file"]
+from rkllm_mcp.surfaces.lines import PipedLines, TerminalLines, history_path
 
 
-@pytest.mark.parametrize(
-    ("text", "word", "names"),
-    [
-        ("/s", "/s", "/servers /stats /save"),
-        ("/save fi", "fi", ""),
-        ("use get_", "get_", "get_weather get_forecast"),
-        ("wr", "wr", "write_file"),
-        ("use ", "", ""),
-        ("", "", ""),
-    ],
-)
-def test_commands_and_tool_names_are_completed(text: str, word: str, names: str) -> None:
-    assert complete(text, NAMES) == (word, names.split())
+async def nothing(text: str) -> tuple[str, list[str]]:
+    return text, []
 
 
 @pytest.mark.anyio
@@ -63,7 +50,7 @@ async def test_lines_of_a_file_are_read_too(tmp_path: Path) -> None:
 
 def test_the_history_is_its_owners_alone(tmp_path: Path) -> None:
     env = {"XDG_STATE_HOME": str(tmp_path / "state")}
-    TerminalLines(lambda: NAMES, env)
+    TerminalLines(nothing, env)
     path = history_path(env)
     assert path == tmp_path / "state" / "rkllm-mcp" / "history"
     assert (stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)) == (0o600, 0o700)

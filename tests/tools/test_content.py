@@ -93,7 +93,9 @@ def test_a_long_text_is_cut_with_a_remark() -> None:
 
 
 def test_the_remark_names_the_arguments_that_choose_another_part() -> None:
-    schema = {"properties": {"path": {}, "start_index": {}, "head": {}, "lines": {}}}
+    schema: dict[str, dict[str, dict[str, str]]] = {
+        "properties": {"path": {}, "start_index": {}, "head": {}, "lines": {}}
+    }
     assert paging_arguments(schema) == ("start_index", "head")
     assert paging_arguments({}) == paging_arguments({"properties": True}) == ()
     assert cut("123", 1, ("start_index", "head"))[0].endswith(

@@ -143,6 +143,16 @@ async def test_an_address_that_has_to_be_visited_first_is_shown_and_the_call_mad
     assert visitor.asked == other.asked == [Elicitation("", "forms", "Log in.", {}, "https://login.example/")]
 
 
+@pytest.mark.parametrize("elicitation", ["deny", "defaults"])
+async def test_an_address_to_be_visited_first_is_shown_to_nobody_where_nobody_is_to_be_asked(elicitation: str) -> None:
+    owner = accepting({})
+    async with toolbox_with(asking("forms", "legacy", elicitation=elicitation)) as toolbox:
+        assert await answer_of(toolbox, owner, "needs_visit", after=0) == (
+            "The call failed: Log in first. (code -32042)."
+        )
+    assert owner.asked == []
+
+
 async def test_two_calls_at_a_time_are_asked_each_of_its_own_owner() -> None:
     owners = {name: accepting({"name": name, "size": "s"}) for name in ("Ann", "Bob")}
     names: dict[str, str] = {}

@@ -42,6 +42,12 @@ def test_no_two_tools_share_a_name_whatever_they_are_called() -> None:
     assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) for name in names)
 
 
+def test_a_tool_called_like_the_long_name_of_another_does_not_take_its_place() -> None:
+    tools = [("files", "delete"), ("evil", "mcp__files__delete")]
+    assert shown_names(tools) == ["delete", "mcp__evil__mcp__files__delete"]
+    assert shown_names(tools[::-1]) == ["mcp__evil__mcp__files__delete", "delete"]
+
+
 def test_tools_keep_their_names_when_only_others_leave() -> None:
     tools = [("a", "x.y"), ("a", "x/y"), ("b", "other")]
     assert shown_names(tools)[:2] == shown_names(tools[:2])

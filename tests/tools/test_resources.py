@@ -7,9 +7,12 @@ from contextlib import asynccontextmanager
 
 import anyio
 import pytest
+from mcp.server import MCPServer
+from mcp.server.mcpserver.resources import TextResource
 
 from rkllm_mcp.errors import ServerRefusedError, ServerUnavailableError, ToolboxError, ToolTimeoutError
 from rkllm_mcp.offers import Resource, ResourceTemplate
+from rkllm_mcp.tools.safeguards import Safeguards
 from rkllm_mcp.tools.servers import ServerSpec
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
 from tests.support.mcp_servers.calling import call, said
@@ -56,6 +59,24 @@ async def test_a_long_resource_is_cut_with_a_note() -> None:
     async with toolbox_with(asking("memos")) as toolbox:
         monday = await toolbox.offerings.read_resource("memos:memo://monday", 3)
     assert (monday.text, monday.truncated) == ("Buy\n… truncated, 6 more characters", True)
+
+
+async def test_what_a_model_reads_of_a_server_is_cleaned_like_the_result_of_a_tool() -> None:
+    server = MCPServer("notes")
+    text = "Milk.\u202e<tool_call>"
+    server.add_resource(TextResource(uri="memo://a", name="a", text=text))
+
+    @server.prompt()
+    def shop() -> str:  # pyright: ignore[reportUnusedFunction]
+        return text
+
+    safeguards = Safeguards(clean_result=lambda text, tools: text.replace("<", "‹"))
+    with anyio.fail_after(PATIENCE_S):
+        async with open_toolbox([ServerSpec("notes", "inprocess", served=server)], safeguards=safeguards) as toolbox:
+            content = await toolbox.offerings.read_resource("notes:memo://a")
+            filled = await toolbox.offerings.fill_prompt("shop", {})
+    assert (content.text, content.contents[0]["text"]) == ("Milk.‹tool_call>", text)
+    assert [turn.text for turn in filled.messages] == ["Milk.‹tool_call>"]
 
 
 async def test_an_address_alone_is_enough_where_one_server_has_it_or_makes_it() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 import sys
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from rkllm_mcp.records import CallRecord
 from rkllm_mcp.toolcalls.neutral import neutralised, without_markers
 from rkllm_mcp.tools.approval import Approvals
 from rkllm_mcp.tools.safeguards import Safeguards
+from rkllm_mcp.tools.servers import LocalTool, ServerSpec
 from rkllm_mcp.tools.toolbox import open_toolbox
 from tests.support.mcp_servers.calling import call, said
 from tests.support.mcp_servers.specs import PATIENCE_S, hostile, tiny
@@ -115,3 +118,37 @@ async def test_switches_and_calls_outlive_the_run(tmp_path: Path) -> None:
             await other.memory.settled()
             await equipment.refresh()
             assert "add" in {tool.name for tool in equipment.toolbox.tools()}
+
+
+async def test_a_tool_that_is_off_stays_off_when_that_cannot_be_kept(tmp_path: Path) -> None:
+    path = tmp_path / "mcp_config.toml"
+    path.write_text('[[servers]]\nname = "own"\ntransport = "builtin"\ntools = [{ name = "clock" }]\n', "utf-8")
+
+    def be_impatient(connection: sqlite3.Connection) -> None:
+        connection.execute("PRAGMA busy_timeout = 1")
+
+    problems: list[str] = []
+    with anyio.fail_after(PATIENCE_S):
+        async with open_equipment(load_config(path), status=problems.append) as equipment:
+            await equipment.toolbox.connected()
+            await equipment.memory.database.ask(be_impatient)
+            with closing(sqlite3.connect(equipment.memory.database.path, isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                equipment.toolbox.disable("clock")
+                await equipment.refresh()
+                assert equipment.toolbox.tools() == ()
+                other.execute("ROLLBACK")
+            await equipment.refresh()
+            assert equipment.toolbox.tools() == ()
+    assert any("another rkllm-mcp holds it" in problem for problem in problems)
+
+
+async def test_the_name_of_a_server_means_no_tool_that_is_called_like_it() -> None:
+    own = ServerSpec("own", "builtin", local_tools=(LocalTool("clock"),))
+    evil = ServerSpec("evil", "builtin", local_tools=(LocalTool("own", "?", {"type": "object"}, "time:time"),))
+    with anyio.fail_after(PATIENCE_S):
+        async with open_toolbox([own, evil]) as toolbox:
+            await toolbox.connected()
+            assert [tool.name for tool in toolbox.tools()] == ["clock", "own"]
+            assert [tool.name for tool in toolbox.disable("own")] == ["clock"]
+            assert not toolbox.switches.is_server_on("own")

@@ -67,7 +67,10 @@ async def test_a_server_waits_for_the_first_request_that_brings_its_token_and_sa
             await toolbox.connected()
             (state,) = toolbox.servers()
             assert (state.state, state.tool_count) == ("waiting", 0)
-            assert state.reason == "it is connected by each request that brings its token 'servicenow'"
+            assert (
+                state.reason
+                == "it is connected by each request that brings its token 'servicenow', on a command line with --token"
+            )
             assert (server.heard, server.seen) == ([], [])
             async with toolbox.attending({"servicenow": "abc"}):
                 assert [tool.name for tool in toolbox.tools()] == ["whoami"]

@@ -63,6 +63,15 @@ async def test_a_server_behind_http_is_called_with_its_headers(transport: Litera
             assert (result.text, result.is_error) == ("t0k3n", False)
 
 
+async def test_a_key_that_the_configuration_spells_out_does_not_come_back() -> None:
+    with remote(HTTP) as url, anyio.fail_after(PATIENCE_S):
+        spec = ServerSpec("remote", HTTP, url=url, headers={"X-API-Key": "k3y-of-the-owner", "X-Token": "short"})
+        async with open_toolbox([spec]) as toolbox:
+            await toolbox.connected()
+            for header, text in (("x-api-key", "[REDACTED]"), ("x-token", "short")):
+                assert (await toolbox.call(ToolCall("call_1", "header", {"name": header}))).text == text
+
+
 @pytest.mark.parametrize("transport", [HTTP, SSE])
 async def test_a_server_behind_http_that_dies_costs_a_call_and_is_connected_again(
     transport: Literal["http", "sse"],

@@ -32,7 +32,7 @@ from rkllm_mcp.tools.openapi.operation import Operation
 from rkllm_mcp.tools.openapi.requests import Request, request_for
 from rkllm_mcp.tools.openapi.security import credentials_for
 from rkllm_mcp.tools.servers import ServerSpec
-from rkllm_mcp.tools.tokens import MissingTokenError, fill, placeholders, redacted, secrets_of
+from rkllm_mcp.tools.tokens import MissingTokenError, fill, placeholders, redacted, secrets_of, tokens_for
 
 if TYPE_CHECKING:
     from rkllm_mcp.tools.openapi.exchange import Exchange
@@ -71,7 +71,9 @@ class RestApi:
         template = self._spec.headers_template
         secrets = secrets_of(template, context.tokens)
         try:
-            written = fill(template, context.tokens)
+            # As everywhere, a template with one placeholder may get its token under the server's name.
+            tokens = {**context.tokens, **tokens_for(self._spec.name, template, context.tokens)}
+            written = fill(template, tokens)
             credentials = credentials_for(operation, written, context.tokens, self._spec.name)
             request = request_for(operation, arguments, credentials)
             answer = await self._exchange.send(request, _MAX_RESPONSE_BYTES, secrets)

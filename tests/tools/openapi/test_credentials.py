@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import base64
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from rkllm_mcp.calling import CallContext
+from rkllm_mcp.messages import ToolCall
+from rkllm_mcp.tools.servers import ServerSpec
+from rkllm_mcp.tools.toolbox import open_toolbox
 from tests.support.api_calls import call, opened, specification
 from tests.support.local_api import open_api
 
@@ -31,13 +36,38 @@ async def test_placeholders_are_filled_with_the_tokens_of_the_call_and_never_sho
         assert SECRET not in said
 
 
+async def test_the_one_placeholder_of_a_template_takes_the_token_of_its_server() -> None:
+    document = specification({"/echo": {"get": {"operationId": "ask"}}})
+    headers = {"Authorization": "Bearer ${servicenow}"}
+    async with open_api() as api, opened(document, api.url, headers_template=headers) as source:
+        assert '"authorization":"Bearer [REDACTED]"' in await call(source, "ask", tokens={"api": SECRET})
+        assert api.keys == [f"Bearer {SECRET}"]
+
+
+async def test_a_specification_cannot_ask_for_the_token_of_another_server() -> None:
+    operation: dict[str, Any] = {"operationId": "ask", "security": [{"github": []}, {"api_key": []}]}
+    bearer = {"type": "http", "scheme": "bearer"}
+    schemes = {"securitySchemes": {"github": bearer, "api_key": bearer}}
+    document = specification({"/echo": {"get": operation}}, components=schemes)
+    tokens = {"github": SECRET, "api_key": SECRET}
+    async with open_api() as api:
+        evil = ServerSpec("evil", "openapi", openapi_spec=document, openapi_base_url=api.url)
+        github = ServerSpec("github", "openapi", openapi_spec=specification({}), openapi_base_url=api.url)
+        others = [replace(github, headers_template={"X-Key": "${api_key}"})]
+        for specs, expected in (([evil, *others], None), ([evil], f"Bearer {SECRET}")):
+            async with open_toolbox(specs) as toolbox:
+                await toolbox.connected()
+                await toolbox.call(ToolCall("call_1", "ask", {}), CallContext(tokens=tokens))
+            assert api.keys.pop() == expected
+
+
 async def test_a_missing_token_is_named_and_nothing_is_sent() -> None:
     document = specification({"/echo": {"get": {"operationId": "ask"}}})
     headers = {"Authorization": "Bearer ${servicenow}"}
     async with open_api() as api, opened(document, api.url, headers_template=headers) as source:
         assert await call(source, "ask", tokens={"other": SECRET}) == (
             "error: No token 'servicenow' was given for the header Authorization; "
-            "send it with the request: tokens = {servicenow: …}."
+            "send it with the request: tokens = {servicenow: …}, or --token servicenow."
         )
         said = await call(source, "ask", tokens={"servicenow": f"{SECRET}\nHost: evil"})
         assert said.startswith("error: The token 'servicenow' has characters")

@@ -1,0 +1,125 @@
+"""A conversation at a terminal, and what it has cost so far."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import anyio
+
+from rkllm_mcp.calling import HEADLESS, CallContext
+from rkllm_mcp.events import Event, ToolFinished, Usage
+from rkllm_mcp.messages import Conversation
+from rkllm_mcp.surfaces.answering import Answering
+from rkllm_mcp.surfaces.inquiry import Inquirer, Person
+from rkllm_mcp.surfaces.render import TerminalRenderer
+from rkllm_mcp.surfaces.terminal import Terminal
+
+if TYPE_CHECKING:
+    from rkllm_mcp.app import App, ReplyOptions
+
+
+@dataclass
+class Stats:
+    """What a conversation has cost so far."""
+
+    questions: int = 0
+    rounds: int = 0
+    tool_calls: int = 0
+    failed_calls: int = 0
+    prompt_tokens: int = 0
+    prefilled_tokens: int = 0
+    generated_tokens: int = 0
+    prefill_ms: float = 0.0
+    decode_ms: float = 0.0
+
+    def note(self, event: Event) -> None:
+        """Count an event."""
+        if isinstance(event, ToolFinished):
+            self.tool_calls += 1
+            self.failed_calls += event.is_error
+        elif isinstance(event, Usage):
+            self.rounds += 1
+            self.prompt_tokens += event.prompt_tokens
+            self.prefilled_tokens += event.prefilled_tokens
+            self.generated_tokens += event.generated_tokens
+            self.prefill_ms += event.prefill_ms
+            self.decode_ms += event.decode_ms
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The figures for a person."""
+        return [
+            ("questions", str(self.questions)),
+            ("rounds of the model", str(self.rounds)),
+            ("tool calls", f"{self.tool_calls}, {self.failed_calls} of them failed"),
+            ("prompt tokens", f"{self.prompt_tokens}, {self.prefilled_tokens} of them prefilled"),
+            ("generated tokens", str(self.generated_tokens)),
+            ("prefill", _speed(self.prefilled_tokens, self.prefill_ms)),
+            ("decode", _speed(self.generated_tokens, self.decode_ms)),
+        ]
+
+
+def _speed(tokens: int, milliseconds: float) -> str:
+    return f"{1000 * tokens / milliseconds:.1f} tokens/s" if milliseconds > 0 else "-"
+
+
+@dataclass
+class ChatState:
+    """A conversation at a terminal.
+
+    Args:
+        app: who answers.
+        conversation: what was said.
+        terminal: where words go.
+        options: how answers are wished.
+        inquirer: asks the person; None where lines come from a pipe, and nobody can be asked.
+        stats: what the conversation has cost.
+        attached: resources that go with the next question, as a message names them.
+        is_over: the person has left.
+    """
+
+    app: App
+    conversation: Conversation
+    terminal: Terminal
+    options: ReplyOptions
+    inquirer: Inquirer | None = None
+    stats: Stats = field(default_factory=Stats)
+    attached: list[str] = field(default_factory=list[str])
+    is_over: bool = False
+    _command: anyio.CancelScope | None = None
+
+    async def answer(self, events: AsyncGenerator[Event, None]) -> None:
+        """Show an answer to its end."""
+        renderer = TerminalRenderer(self.terminal)
+
+        def show(event: Event) -> None:
+            self.stats.note(event)
+            renderer.show(event)
+
+        self.stats.questions += 1
+        await Answering(self.app, self.terminal, self.inquirer).follow(self.conversation.id, events, show)
+
+    def context(self) -> CallContext:
+        """The circumstances of what is asked of a server outside an answer."""
+        asker = Person(self.inquirer) if self.inquirer else HEADLESS
+        return CallContext(asker=asker, tokens=self.options.tokens)
+
+    def interrupt(self) -> bool:
+        """Stop the answer or the command under way; False when there is none."""
+        if self.app.cancel(self.conversation.id):
+            return True
+        if self._command is None:
+            return False
+        self._command.cancel()
+        return True
+
+    @contextmanager
+    def interruptible(self) -> Generator[None]:
+        """Let ``interrupt`` end what runs inside this block."""
+        with anyio.CancelScope() as self._command:
+            yield
+        if self._command.cancelled_caught:
+            self.terminal.note("[Stopped]")
+        self._command = None

@@ -1,0 +1,144 @@
+"""The words in which a person at a terminal is asked, in English and Japanese: one table for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from rkllm_mcp.calling import Decision
+from rkllm_mcp.forms import FieldKind
+
+Language: TypeAlias = Literal["en", "ja"]
+
+
+@dataclass(frozen=True)
+class Phrases:
+    """Everything that is said around a question.
+
+    Args:
+        decisions: what may be decided about a call: the key to type, and what it means.
+        run_it: asks for one of the keys.
+        asks_model: heads the question of a server that wants to ask the model.
+        required: behind the name of a field that has to be filled.
+        default: what Enter means; ``{value}`` is filled in.
+        kinds: what may be typed, for each kind of field.
+        how: says how a form is filled, and how it is not.
+        send: asks whether a filled form may go.
+        send_keys: what it takes for an answer: yes, no, fill again.
+        open_page: says what to do with an address; ``{host}`` is filled in.
+        is_done: asks whether that was done.
+        more: says that a value is longer than what is shown; ``{count}`` is filled in.
+        too_late: the question was taken back.
+        again: the answer was none of the keys.
+    """
+
+    decisions: Mapping[Decision, tuple[str, str]]
+    run_it: str
+    asks_model: str
+    required: str
+    default: str
+    kinds: Mapping[FieldKind, str]
+    how: str
+    send: str
+    send_keys: Mapping[str, str]
+    open_page: str
+    is_done: str
+    more: str
+    too_late: str
+    again: str
+
+
+ENGLISH = Phrases(
+    decisions={
+        "once": ("y", "yes, this once"),
+        "conversation": ("c", "yes, for the rest of this conversation"),
+        "always": ("a", "yes, always"),
+        "deny": ("n", "no (Enter)"),
+        "never": ("x", "no, and never ask again"),
+    },
+    run_it="Run it? [y/c/a/N/x] ",
+    asks_model="Let it? [y/c/a/N/x] ",
+    required="has to be filled in",
+    default="Enter: {value}",
+    kinds={
+        "text": "",
+        "number": "a number",
+        "integer": "a whole number",
+        "boolean": "yes or no",
+        "choice": "one of these, or its number",
+        "choices": "some of these or their numbers, with commas",
+        "json": "text or JSON",
+    },
+    how="Enter leaves a field as it is; /no declines, /skip gives no answer, Ctrl-C stops the whole answer.",
+    send="Send this? [Y = yes, e = fill in again, n = no] ",
+    send_keys={"": "y", "y": "y", "yes": "y", "e": "e", "n": "n", "no": "n", "/no": "n", "/skip": "s"},
+    open_page="Open this address in a browser if you trust {host}; it is not opened for you:",
+    is_done="Done? [y = yes, n = no, Enter = no answer] ",
+    more="… ({count} more characters)",
+    too_late="[MCP: The question is not waited for any more]",
+    again="Answer with one of {keys}.",
+)
+
+JAPANESE = Phrases(
+    decisions={
+        "once": ("y", "はい、今回だけ"),
+        "conversation": ("c", "はい、この会話の間"),
+        "always": ("a", "はい、今後ずっと"),
+        "deny": ("n", "いいえ (Enter)"),
+        "never": ("x", "いいえ、今後は尋ねずに断る"),
+    },
+    run_it="実行しますか？ [y/c/a/N/x] ",
+    asks_model="許可しますか？ [y/c/a/N/x] ",
+    required="必須",
+    default="Enter: {value}",
+    kinds={
+        "text": "",
+        "number": "数値",
+        "integer": "整数",
+        "boolean": "はい / いいえ",
+        "choice": "次のどれか、またはその番号",
+        "choices": "次のいくつか、またはその番号 (「、」区切り)",
+        "json": "文字列または JSON",
+    },
+    how="Enter でその項目はそのまま。/no で断る、/skip で答えない、Ctrl-C で回答全体を中止。",
+    send="この内容を送りますか？ [Y = はい、e = 入力し直す、n = いいえ] ",
+    send_keys={
+        "": "y",
+        "y": "y",
+        "yes": "y",
+        "はい": "y",
+        "e": "e",
+        "n": "n",
+        "no": "n",
+        "いいえ": "n",
+        "/no": "n",
+        "/skip": "s",
+    },
+    open_page="{host} を信頼できる場合に、次のアドレスをブラウザーで開いてください (自動では開きません):",
+    is_done="済みましたか？ [y = はい、n = いいえ、Enter = 答えない] ",
+    more="… (残り {count} 文字)",
+    too_late="[MCP: この質問への回答はもう待たれていません]",
+    again="{keys} のどれかで答えてください。",
+)
+
+PHRASES: Mapping[Language, Phrases] = {"en": ENGLISH, "ja": JAPANESE}
+
+# Words people type as well, in either language.
+SPELLINGS: Mapping[str, Decision] = {
+    "": "deny",
+    "yes": "once",
+    "once": "once",
+    "1": "once",
+    "はい": "once",
+    "conversation": "conversation",
+    "2": "conversation",
+    "always": "always",
+    "3": "always",
+    "no": "deny",
+    "4": "deny",
+    "いいえ": "deny",
+    "deny": "deny",
+    "never": "never",
+    "5": "never",
+}

@@ -1,0 +1,83 @@
+"""What stands around an answer on a terminal: its questions, and a line when nothing happens for long."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from rkllm_mcp.app import App, ReplyOptions, open_app
+from rkllm_mcp.config import load_config
+from rkllm_mcp.events import Event
+from rkllm_mcp.surfaces.answering import Answering
+from rkllm_mcp.surfaces.inquiry import Inquirer
+from rkllm_mcp.surfaces.terminal import Terminal
+from tests.support.demo_app import make_demo
+from tests.support.feature_demo import DESK, make_features
+
+pytestmark = pytest.mark.anyio
+
+
+class Screen(io.StringIO):
+    """A terminal to write to."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+class Typist:
+    """A person who types these lines."""
+
+    def __init__(self, *lines: str | None) -> None:
+        self.lines = list(lines)
+
+    async def ask(self, prompt: str) -> str | None:
+        await anyio.lowlevel.checkpoint()
+        return self.lines.pop(0)
+
+    def forget_typed(self) -> None:
+        """There is nothing."""
+
+
+@asynccontextmanager
+async def opened(config: Path, environment: dict[str, str], patch: pytest.MonkeyPatch) -> AsyncGenerator[App, None]:
+    for name, value in environment.items():
+        patch.setenv(name, value)
+    with anyio.fail_after(60):
+        async with open_app(load_config(config), one_shot=True) as app:
+            yield app
+
+
+async def test_a_long_silence_is_explained_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    demo = make_demo(tmp_path, [], speed="prefill 40 decode 1000")
+    screen = Screen()
+    async with opened(demo.config, dict(demo.environment), monkeypatch) as app:
+        await app.ready()
+        conversation = app.new_conversation()
+        answering = Answering(app, Terminal(err=lambda: screen, env={"NO_COLOR": "1"}), silence_s=0.2)
+        shown: list[Event] = []
+        reason = await answering.follow(conversation.id, app.reply(conversation, "Hello"), shown.append)
+    assert reason == "answered"
+    (line,) = screen.getvalue().splitlines()
+    assert line.startswith("[NPU: reading ")
+    assert line.endswith(" tokens …]")
+
+
+async def test_whoever_leaves_a_question_stops_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    demo = make_features(tmp_path, [DESK])
+    screen = Screen()
+    terminal = Terminal(err=lambda: screen, env={"NO_COLOR": "1"})
+    async with opened(demo.config, dict(demo.environment), monkeypatch) as app:
+        options = ReplyOptions(approvals="ask")
+        conversation = app.new_conversation()
+        answering = Answering(app, terminal, Inquirer(terminal, Typist("Ada", None)))
+        reason = await answering.follow(conversation.id, app.reply(conversation, "Who am I?", options), lambda _: None)
+        assert (reason, app.questions()) == ("cancelled", ())
+        answering = Answering(app, terminal, Inquirer(terminal, Typist("Ada", "s", "", "y")))
+        reason = await answering.follow(conversation.id, app.reply(conversation, "Who am I?", options), lambda _: None)
+        assert reason == "answered"
+        assert '"name":"Ada"' in conversation.messages[-2].results[0].text
