@@ -37,7 +37,9 @@ def chat(session: Session) -> int:
             if not (sys.stdin.isatty() and sys.stdout.isatty()):
                 return PipedLines(sys.stdin.fileno()), None
             lines = TerminalLines(Completions(app).complete)
-            return lines, Inquirer(session.terminal, lines, asking_language(app.config))
+            # Questions stand on standard error; where nobody sees it, nobody is asked.
+            can_ask = sys.stderr.isatty()
+            return lines, Inquirer(session.terminal, lines, asking_language(app.config)) if can_ask else None
 
         async with open_app(session.config(), status=session.status) as app:
             lines, inquirer = person(app)

@@ -81,3 +81,21 @@ async def test_an_answer_of_the_wrong_kind_is_not_taken() -> None:
     with anyio.fail_after(10):
         assert await OnStream(questions, emit).approve(DELETE) == "deny"
     assert refused == [False]
+
+
+@pytest.mark.anyio
+async def test_whoever_shows_a_question_learns_when_it_does_not_wait_any_more() -> None:
+    questions = Questions()
+    with anyio.fail_after(10):
+        # One that never was, or is over already, is not waited for.
+        await questions.settled("question_0")
+        async with anyio.create_task_group() as tasks:
+
+            async def emit(event: Event) -> None:
+                assert isinstance(event, Approval)
+                tasks.start_soon(questions.settled, event.id)
+                tasks.start_soon(questions.settled, event.id)
+                await anyio.lowlevel.checkpoint()
+                assert questions.decide(event.id, "once")
+
+            assert await OnStream(questions, emit).approve(DELETE) == "once"
