@@ -16,15 +16,15 @@ from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.store.history import Retention
 from rkllm_mcp.store.memory import Memory, open_memory
 from rkllm_mcp.toolcalls.neutral import neutralised, without_markers
-from rkllm_mcp.tools.approval import Approvals
-from rkllm_mcp.tools.host import open_host
-from rkllm_mcp.tools.reasons import language_of
-from rkllm_mcp.tools.safeguards import Safeguards
-from rkllm_mcp.tools.signin import BrowserConsent, ShowAddress, nobody
-from rkllm_mcp.tools.switches import Switches
+from rkllm_mcp.tools.login.signin import BrowserConsent, ShowAddress, nobody
+from rkllm_mcp.tools.session.host import open_host
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
+from rkllm_mcp.tools.trust.approval import Approvals
+from rkllm_mcp.tools.trust.reasons import language_of
+from rkllm_mcp.tools.trust.safeguards import Safeguards
+from rkllm_mcp.tools.trust.switches import Switches
 
-# What connections keep of servers; see tools.eras.
+# What connections keep of servers; see tools.session.eras.
 _SERVERS = "servers"
 
 

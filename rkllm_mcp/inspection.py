@@ -123,7 +123,7 @@ async def prompt_parts(config: Config, text: str, equipment: Equipment, system: 
 
 def asking_language(config: Config) -> Literal["en", "ja"]:
     """The language in which a person is asked."""
-    from rkllm_mcp.tools.reasons import language_of
+    from rkllm_mcp.tools.trust.reasons import language_of
 
     return language_of(config.agent.language)
 
@@ -136,8 +136,8 @@ def review(config: Config) -> list[str]:
 def _refused(config: Config) -> dict[str, str]:
     """The servers that will not be started, and why: ``allowed_commands``, no sandbox, a variable that is not set."""
     from rkllm_mcp.assembly import server_specs
-    from rkllm_mcp.tools.launching import refusal_here
-    from rkllm_mcp.tools.sandbox import unusable
+    from rkllm_mcp.tools.launch.launching import refusal_here
+    from rkllm_mcp.tools.launch.sandbox import unusable
 
     specs = server_specs(config)
     problem = unusable() if any(spec.sandbox for spec in specs) else ""

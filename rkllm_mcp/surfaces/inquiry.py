@@ -28,7 +28,7 @@ SHOWN_CHARS = 4000
 DECLINED = ElicitationAnswer("decline")
 NO_ANSWER = ElicitationAnswer("cancel")
 _ENDINGS = {"/no": DECLINED, "/skip": NO_ANSWER}
-# How a server's wish to ask the model is named; see tools.sampling.
+# How a server's wish to ask the model is named; see tools.asked.sampling.
 _SAMPLING = "sampling:"
 
 

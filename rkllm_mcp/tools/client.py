@@ -14,9 +14,9 @@ from typing import Any
 import anyio
 
 from rkllm_mcp.errors import ServerStartTimeoutError, ServerUnavailableError, ToolTimeoutError
-from rkllm_mcp.tools.connection import Connection
 from rkllm_mcp.tools.content import result_text
 from rkllm_mcp.tools.servers import ServerSpec, Transport
+from rkllm_mcp.tools.session.connection import Connection
 
 
 class MCPClient:

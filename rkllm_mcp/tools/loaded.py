@@ -20,10 +20,10 @@ import anyio
 from rkllm_mcp.calling import NO_CONTEXT, CallContext
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.messages import ToolSpec
-from rkllm_mcp.tools.lifetime import Backoff
-from rkllm_mcp.tools.lines import LastLines
 from rkllm_mcp.tools.policy import is_offered
 from rkllm_mcp.tools.servers import ServerSpec, ServerState, State
+from rkllm_mcp.tools.session.lifetime import Backoff
+from rkllm_mcp.tools.transports.lines import LastLines
 
 
 class Loaded(Protocol):

@@ -13,11 +13,11 @@ from typing import Protocol
 
 from rkllm_mcp.calling import CallContext
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
+from rkllm_mcp.tools.asked.limits import Stopwatch, time_limit
 from rkllm_mcp.tools.content import cut, paging_arguments
-from rkllm_mcp.tools.hidden import without_hidden
-from rkllm_mcp.tools.limits import Stopwatch, time_limit
 from rkllm_mcp.tools.servers import ServerSpec
-from rkllm_mcp.tools.switches import Switches
+from rkllm_mcp.tools.trust.hidden import without_hidden
+from rkllm_mcp.tools.trust.switches import Switches
 
 
 class Caller(Protocol):

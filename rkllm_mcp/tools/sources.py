@@ -13,12 +13,12 @@ from rkllm_mcp.calling import CallContext
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.tools.builtin.source import open_builtin
-from rkllm_mcp.tools.host import Host
-from rkllm_mcp.tools.lines import LastLines
 from rkllm_mcp.tools.loaded import Loaded, LoadedSource, Opener
 from rkllm_mcp.tools.openapi.source import open_openapi
 from rkllm_mcp.tools.servers import ServerSpec, ServerState, State
-from rkllm_mcp.tools.tokened import connection_for
+from rkllm_mcp.tools.session.host import Host
+from rkllm_mcp.tools.session.tokened import connection_for
+from rkllm_mcp.tools.transports.lines import LastLines
 
 _OPENERS: Mapping[str, Opener] = {"builtin": open_builtin, "openapi": open_openapi}
 

@@ -18,21 +18,21 @@ import anyio
 from rkllm_mcp.calling import NO_CONTEXT, CallContext, Sampler
 from rkllm_mcp.errors import ServerUnavailableError, ToolboxError
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
-from rkllm_mcp.tools.callbacks import Answers
-from rkllm_mcp.tools.connection import Connection
+from rkllm_mcp.tools.asked.callbacks import Answers
 from rkllm_mcp.tools.content import result_text
-from rkllm_mcp.tools.definitions import presentable
-from rkllm_mcp.tools.hidden import on_one_line
-from rkllm_mcp.tools.host import Host
 from rkllm_mcp.tools.names import long_name, safe_name, shown_names
-from rkllm_mcp.tools.offerings import Offerings
+from rkllm_mcp.tools.offers.offerings import Offerings
 from rkllm_mcp.tools.policy import Caller, Cleaned, SizeLimited, Timed, TimeLimited
-from rkllm_mcp.tools.safeguards import Safeguards
 from rkllm_mcp.tools.servers import ServerSpec, ServerState
+from rkllm_mcp.tools.session.connection import Connection
+from rkllm_mcp.tools.session.host import Host
+from rkllm_mcp.tools.session.tokened import attending
 from rkllm_mcp.tools.sources import Source, source_of
-from rkllm_mcp.tools.switches import Switches
-from rkllm_mcp.tools.tokened import attending
 from rkllm_mcp.tools.tokens import claimed_by
+from rkllm_mcp.tools.trust.definitions import presentable
+from rkllm_mcp.tools.trust.hidden import on_one_line
+from rkllm_mcp.tools.trust.safeguards import Safeguards
+from rkllm_mcp.tools.trust.switches import Switches
 
 RESULT_CHARS = 4000
 # The server's name and its own name of a tool.

@@ -26,9 +26,9 @@ from rkllm_mcp.calling import CallContext, SamplingAnswer, SamplingRequest, Stan
 from rkllm_mcp.config.loading import build_config
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.messages import ToolCall, ToolSpec
-from rkllm_mcp.tools.host import Host
+from rkllm_mcp.tools.login.signin import SignIn
 from rkllm_mcp.tools.servers import ServerSpec
-from rkllm_mcp.tools.signin import SignIn
+from rkllm_mcp.tools.session.host import Host
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
 
 # The suite's authorization servers know the client by these.

@@ -30,11 +30,11 @@ from rkllm_mcp.events import Event, Status, Text, ToolCallDetected, ToolFinished
 from rkllm_mcp.messages import Conversation, ToolCall
 from rkllm_mcp.tools.retrieval.search import ToolSearch
 from tests.support.demo_app import TIME_SERVER, PythonServer, make_demo
+from tests.support.mcp_servers.sockets import Sockets, sockets
 from tests.support.mcp_servers.specs import PATIENCE_S
 from tests.support.scripted_model import Round, ScriptedModel
 from tests.support.shared import REPOSITORY, shared_path
 from tests.support.third_party import server
-from tests.tools.test_websocket import Sockets, sockets
 
 pytestmark = pytest.mark.anyio
 TOOLS = [ToolSpec("get_weather", "", {"type": "object", "properties": {"location": {"type": "string"}}})]

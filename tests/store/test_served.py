@@ -11,7 +11,7 @@ from rkllm_mcp.calling import CallContext
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.records import CallRecord
 from rkllm_mcp.store.memory import open_memory
-from rkllm_mcp.tools.recording import Recorded
+from rkllm_mcp.tools.trust.recording import Recorded
 
 pytestmark = pytest.mark.anyio
 

@@ -14,9 +14,9 @@ from rkllm_mcp.config.servers import OWN_TOOLS
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.tools.builtin.catalogue import NAMES
 from rkllm_mcp.tools.builtin.source import open_builtin
-from rkllm_mcp.tools.lines import LastLines
 from rkllm_mcp.tools.servers import LocalTool, ServerSpec
 from rkllm_mcp.tools.toolbox import open_toolbox
+from rkllm_mcp.tools.transports.lines import LastLines
 from tests.support import local_tools
 
 pytestmark = pytest.mark.anyio

@@ -12,11 +12,11 @@ import pytest
 from rkllm_mcp.calling import CallContext
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.messages import ToolSpec
-from rkllm_mcp.tools.connection import Connection
-from rkllm_mcp.tools.lines import LastLines
 from rkllm_mcp.tools.loaded import LoadedSource, Opener
 from rkllm_mcp.tools.servers import ServerSpec
+from rkllm_mcp.tools.session.connection import Connection
 from rkllm_mcp.tools.sources import source_of
+from rkllm_mcp.tools.transports.lines import LastLines
 
 pytestmark = pytest.mark.anyio
 

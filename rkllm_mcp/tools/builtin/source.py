@@ -17,8 +17,8 @@ from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.tools.builtin.catalogue import NAMES, own_tool
 from rkllm_mcp.tools.builtin.function import Function, LocalFunction, Threads, validated
-from rkllm_mcp.tools.lines import LastLines
 from rkllm_mcp.tools.servers import LocalTool, ServerSpec
+from rkllm_mcp.tools.transports.lines import LastLines
 
 
 class EntryPointError(ValueError):

@@ -23,7 +23,6 @@ from rkllm_mcp.calling import CallContext
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.tools.arguments import ArgumentError
-from rkllm_mcp.tools.lines import LastLines
 from rkllm_mcp.tools.openapi.addresses import origin_of
 from rkllm_mcp.tools.openapi.answers import result_of, text_result
 from rkllm_mcp.tools.openapi.conversion import Conversion, convert
@@ -33,6 +32,7 @@ from rkllm_mcp.tools.openapi.requests import Request, request_for
 from rkllm_mcp.tools.openapi.security import credentials_for
 from rkllm_mcp.tools.servers import ServerSpec
 from rkllm_mcp.tools.tokens import MissingTokenError, fill, placeholders, redacted, secrets_of, tokens_for
+from rkllm_mcp.tools.transports.lines import LastLines
 
 if TYPE_CHECKING:
     from rkllm_mcp.tools.openapi.exchange import Exchange

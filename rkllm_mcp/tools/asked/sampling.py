@@ -1,0 +1,197 @@
+"""A server asks our model, in the middle of a call: with its owner's yes, a limit of tokens, and in the NPU's queue.
+
+While the server asks, the answer that made the call waits for the call and not for the model, so the model is free;
+the same holds when two calls of one round ask. Rules: nothing is answered while the server runs no call; text only,
+and without tools, is what a request may hold, because that is what the model can honestly do; a callback never raises.
+
+Followed: MCP 2025-11-25 (a request of its own) and 2026-07-28 (inside the call), client features, sampling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rkllm_mcp.calling import CallContext, Decision, Sampler, SamplingAnswer, SamplingRequest
+from rkllm_mcp.errors import RkllmMcpError
+from rkllm_mcp.events import Approval
+from rkllm_mcp.messages import Message, ToolSpec
+from rkllm_mcp.records import Grant, Grants
+from rkllm_mcp.tools.asked.in_flight import present
+from rkllm_mcp.tools.servers import ServerSpec
+from rkllm_mcp.tools.trust.approval import fingerprint_of
+from rkllm_mcp.tools.trust.reasons import Language
+
+if TYPE_CHECKING:
+    from mcp.client.session import ClientRequestContext
+    from mcp_types import CreateMessageRequestParams, CreateMessageResult, CreateMessageResultWithTools, ErrorData
+
+# One call of a server that may ask without being asked back must not keep the NPU for ever.
+MOST_PER_CALL = 10
+# MCP's own example of a refusal by the user; no other meaning is defined for it.
+_REFUSED = -1
+_ENDINGS = {"end": "endTurn", "stop": "stopSequence", "length": "maxTokens"}
+# What a yes is kept for, where those for tools are kept; no tool's name.
+_GRANTED = "sampling/createMessage"
+# A service lives for months and conversations end unnoticed; whoever is forgotten is asked once more.
+_KEPT_CONVERSATIONS = 4096
+_REASONS: Mapping[Language, str] = {
+    "en": "Server '{server}' wants to ask the model this, and gets its answer.",
+    "ja": "サーバー「{server}」が、モデルに次のことを尋ね、その答えを受け取ろうとしています。",
+}
+
+
+class SamplingRefusedError(Exception):
+    """A request that is not answered; ``code`` and the sentence go to the server."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class Yeses:
+    """What was said about servers that ask the model, beyond one request; also after a server was started again.
+
+    Args:
+        grants: keeps what is said for good.
+    """
+
+    def __init__(self, grants: Grants) -> None:
+        self._grants = grants
+        self._conversations: dict[tuple[str, str], None] = {}
+
+    async def find(self, spec: ServerSpec, conversation: str) -> bool | None:
+        """Whether the server may ask; None when a person has to say."""
+        grant = await self._grants.find(spec.name, _GRANTED)
+        if grant is not None and grant.kind == "never":
+            return False
+        if grant is not None and grant.fingerprint == fingerprint_of(spec, ToolSpec(_GRANTED)):
+            return True
+        return True if (spec.name, conversation) in self._conversations else None
+
+    def keep(self, spec: ServerSpec, conversation: str, decision: Decision) -> None:
+        """Remember what was meant for more than this once."""
+        if decision in ("always", "never"):
+            kind = "always" if decision == "always" else "never"
+            self._grants.keep(spec.name, _GRANTED, Grant(kind, fingerprint_of(spec, ToolSpec(_GRANTED))))
+        elif decision == "conversation" and conversation:
+            self._conversations[spec.name, conversation] = None
+            while len(self._conversations) > _KEPT_CONVERSATIONS:
+                del self._conversations[next(iter(self._conversations))]
+
+
+class SamplingGate:
+    """What stands between one server and our model.
+
+    Args:
+        spec: who asks, and whether it may.
+        sampler: our model.
+        yeses: what was said about servers that ask.
+        in_flight: the calls under way on its connection, whose owners are asked.
+        note: called with a line about each request that was refused.
+        language: in which a person is asked.
+    """
+
+    def __init__(
+        self,
+        spec: ServerSpec,
+        sampler: Sampler,
+        yeses: Yeses,
+        in_flight: Sequence[CallContext],
+        note: Callable[[str], None],
+        language: Language = "en",
+    ) -> None:
+        self._language: Language = language
+        self._spec = spec
+        self._sampler = sampler
+        self._yeses = yeses
+        self._in_flight = in_flight
+        self._note = note
+        self._counts: list[tuple[CallContext, int]] = []
+
+    async def answer(
+        self, context: ClientRequestContext, params: CreateMessageRequestParams
+    ) -> CreateMessageResult | CreateMessageResultWithTools | ErrorData:
+        """The callback of an ``mcp.Client``."""
+        from mcp_types import INTERNAL_ERROR, CreateMessageResult, ErrorData, TextContent
+
+        del context
+        try:
+            said = await self._answer(params)
+        except SamplingRefusedError as error:
+            self._note(f"(it asked the model and was refused: {error})")
+            return ErrorData(code=error.code, message=str(error))
+        except Exception as error:  # noqa: BLE001  (a callback that raises would break the call it belongs to)
+            self._note(f"(it asked the model in vain: {error})")
+            reason = str(error) if isinstance(error, RkllmMcpError) else "the model could not answer"
+            return ErrorData(code=INTERNAL_ERROR, message=reason)
+        return CreateMessageResult(
+            role="assistant",
+            content=TextContent(type="text", text=said.text),
+            model=said.model,
+            stop_reason=_ENDINGS[said.ending],
+        )
+
+    async def _answer(self, params: CreateMessageRequestParams) -> SamplingAnswer:
+        request = _request(self._spec.name, params)
+        call = present(self._in_flight)
+        if call is None:
+            raise SamplingRefusedError(_REFUSED, "the model can only be asked during a call")
+        self._count(call)
+        with call.pause():
+            await self._get_a_yes(call, request)
+            return await self._sampler.sample(request)
+
+    def _count(self, call: CallContext) -> None:
+        asked = 1 + next((count for other, count in self._counts if other is call), 0)
+        running = [pair for pair in self._counts if pair[0] is not call and any(pair[0] is c for c in self._in_flight)]
+        self._counts = [*running, (call, asked)]
+        if asked > MOST_PER_CALL:
+            raise SamplingRefusedError(_REFUSED, f"the model can be asked {MOST_PER_CALL} times during one call")
+
+    async def _get_a_yes(self, call: CallContext, request: SamplingRequest) -> None:
+        may_ask = self._spec.sampling == "allow" or await self._yeses.find(self._spec, call.conversation_id)
+        if may_ask is None:
+            decision = await call.asker.approve(_question(request, self._language))
+            self._yeses.keep(self._spec, call.conversation_id, decision)
+            may_ask = decision not in ("deny", "never")
+        if not may_ask:
+            raise SamplingRefusedError(_REFUSED, "the owner of this assistant did not allow it")
+
+
+def _question(request: SamplingRequest, language: Language) -> Approval:
+    return Approval(
+        id="",
+        name=f"sampling:{request.server}",
+        arguments={
+            **({"system": request.system} if request.system else {}),
+            "messages": [{"role": message.role, "text": message.text} for message in request.messages],
+            "max_tokens": request.max_tokens,
+        },
+        reason=_REASONS[language].format(server=request.server),
+    )
+
+
+def _request(server: str, params: CreateMessageRequestParams) -> SamplingRequest:
+    from mcp_types import INVALID_PARAMS
+
+    if params.tools or params.tool_choice:
+        raise SamplingRefusedError(INVALID_PARAMS, "this host runs no tools for a server; ask without tools")
+    messages = tuple(Message(entry.role, _text(entry.content_as_list)) for entry in params.messages)
+    if not messages or params.max_tokens < 1:
+        raise SamplingRefusedError(INVALID_PARAMS, "there has to be a message, and room for an answer")
+    return SamplingRequest(
+        server=server,
+        messages=messages,
+        system=params.system_prompt or "",
+        max_tokens=params.max_tokens,
+        stop=tuple(text for text in params.stop_sequences or () if text),
+    )
+
+
+def _text(blocks: Sequence[Any]) -> str:
+    from mcp_types import INVALID_PARAMS, TextContent
+
+    if not all(isinstance(block, TextContent) for block in blocks):
+        raise SamplingRefusedError(INVALID_PARAMS, "this host's model reads text only; describe the rest in words")
+    return "\n".join(block.text for block in blocks)

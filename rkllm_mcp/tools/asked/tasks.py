@@ -1,0 +1,259 @@
+"""Calls that a server runs as a task: asked after until there is a result, answered meanwhile, cancelled when given up.
+
+    tools/call ─▶ task ─▶ tasks/get … ─▶ completed: the result of the call
+                             └─ input_required ─▶ the callbacks of the client ─▶ tasks/update
+
+Rules: each change of a task's state goes out as progress of its call; the server says how often it may be asked; a call
+that is given up takes its task with it. It needs the SDK when it is imported.
+
+Followed: the extension ``io.modelcontextprotocol/tasks`` for 2026-07-28 (SEP-2663), where a server decides by itself to
+make a task of a call; and tasks of 2025-11-25, where tools say that they run in no other way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import anyio
+import mcp_types as types
+from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
+from mcp.client.session import ClientRequestContext
+from mcp.shared.exceptions import MCPError
+
+from rkllm_mcp.calling import NO_CONTEXT, CallContext
+from rkllm_mcp.tools.asked.in_flight import present
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp.client import ClientSession
+
+IDENTIFIER = "io.modelcontextprotocol/tasks"
+# Used where the server does not say how often to ask, and as bounds of what it says, seconds.
+_INTERVAL_S = 1.0
+_SHORTEST_INTERVAL_S = 0.05
+_LONGEST_INTERVAL_S = 30.0
+# How long a server may take to hear that its task is not wanted any more, seconds.
+_FAREWELL_S = 2.0
+_RUNNING = ("working", "input_required")
+
+_Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
+
+
+class TaskCreated(types.Result):
+    """What a call comes to at first when the server makes a task of it (2026-07-28)."""
+
+    result_type: Literal["task"] = "task"
+    task_id: str
+    status: _Status = "working"
+    status_message: str | None = None
+    poll_interval_ms: int | None = None
+
+
+class _State(types.Result):
+    """A task as ``tasks/get`` tells it, in both eras."""
+
+    status: _Status
+    status_message: str | None = None
+    poll_interval_ms: int | None = None
+    poll_interval: int | None = None  # its name until 2025-11-25
+    input_requests: dict[str, types.InputRequest] | None = None
+    result: dict[str, Any] | None = None
+    error: types.ErrorData | None = None
+
+    def interval_s(self) -> float:
+        """How long to wait before the next question."""
+        wished_ms = self.poll_interval_ms if self.poll_interval_ms is not None else self.poll_interval
+        wished_s = _INTERVAL_S if wished_ms is None else wished_ms / 1000
+        return min(max(wished_s, _SHORTEST_INTERVAL_S), _LONGEST_INTERVAL_S)
+
+
+class _LegacyStart(types.CallToolResult):
+    """The answer to a call that asks for a task: the task, or the result at once where the server makes none."""
+
+    task: types.Task | None = None
+
+
+class _Get(types.GetTaskRequest):
+    # The Mcp-Name header of tasks/* is the task's id, by which a request finds the machine that runs it.
+    name_param = "taskId"
+
+
+class _Cancel(types.CancelTaskRequest):
+    name_param = "taskId"
+
+
+class _UpdateParams(types.RequestParams):
+    task_id: str
+    input_responses: dict[str, Any]
+
+
+class _Update(types.Request[_UpdateParams, Literal["tasks/update"]]):
+    method: Literal["tasks/update"] = "tasks/update"
+    params: _UpdateParams
+    name_param = "taskId"
+
+
+class Tasks(ClientExtension):
+    """Offers servers of 2026-07-28 to make tasks of calls, and sees each through to its result.
+
+    Args:
+        in_flight: the calls under way on the connection.
+        limit_s: the longest a task may take, seconds.
+    """
+
+    identifier = IDENTIFIER
+
+    def __init__(self, in_flight: Sequence[CallContext], limit_s: float) -> None:
+        self._in_flight = in_flight
+        self._limit_s = limit_s
+
+    def claims(self) -> Sequence[ResultClaim[Any]]:
+        """The one result that the extension adds to a call's."""
+        return (ResultClaim(result_type="task", model=TaskCreated, resolve=self._finish),)
+
+    async def _finish(self, created: TaskCreated, claim: ClaimContext) -> types.CallToolResult:
+        context = present(self._in_flight) or NO_CONTEXT
+        seed = _State(
+            status=created.status, status_message=created.status_message, poll_interval_ms=created.poll_interval_ms
+        )
+        pursuit = _Pursuit(claim.session, created.task_id, context)
+        return await pursuit.end(seed, self._limit_s)
+
+
+async def call_as_task(
+    client: Client, tool: str, arguments: Mapping[str, Any], context: CallContext, limit_s: float
+) -> types.CallToolResult:
+    """Call a tool that runs as a task only, as servers up to 2025-11-25 have them.
+
+    Args:
+        client: a connected client.
+        tool: the server's name of the tool.
+        arguments: the call's.
+        context: the call's circumstances.
+        limit_s: the longest the task may take, seconds.
+
+    Raises:
+        MCPError: the server refuses the call, or its task failed.
+        ValidationError: what it says cannot be read.
+    """
+    params = types.CallToolRequestParams(
+        name=tool, arguments=dict(arguments), task=types.TaskMetadata(ttl=int(limit_s * 1000))
+    )
+    started = await client.session.send_request(types.CallToolRequest(params=params), _LegacyStart)
+    if started.task is None:
+        return started
+    task = started.task
+    seed = _State(status=task.status, status_message=task.status_message, poll_interval=task.poll_interval)
+    return await _LegacyPursuit(client.session, task.task_id, context).end(seed, limit_s)
+
+
+class _Pursuit:
+    """One task seen through to its end."""
+
+    def __init__(self, session: ClientSession, task_id: str, context: CallContext) -> None:
+        self._session = session
+        self._task_id = task_id
+        self._context = context
+        self._answered: set[str] = set()
+        self._reports = 0
+        self._reported: tuple[str, str | None] | None = None
+
+    async def end(self, state: _State, limit_s: float) -> types.CallToolResult:
+        """The call's result. Whoever stops waiting for it stops the task as well."""
+        is_over = False
+        try:
+            # A task is a call that takes its time; it has a limit of its own instead of the call's.
+            with self._context.pause(), anyio.move_on_after(limit_s):
+                result = await self._result(state)
+                is_over = True
+                return result
+        except MCPError as error:
+            # What the server itself says about a task is the end of it.
+            is_over = error.code != types.CONNECTION_CLOSED
+            raise
+        finally:
+            if not is_over:
+                await self._cancel()
+        return _failure(f"the task did not finish within {limit_s:g} s and was cancelled; task_timeout_s allows more")
+
+    async def _result(self, state: _State) -> types.CallToolResult:
+        while state.status in _RUNNING:
+            await self._report(state)
+            if not await self._answer(state):
+                await anyio.sleep(state.interval_s())
+            state = await self._next()
+        await self._report(state)
+        if state.status == "failed":
+            raise MCPError.from_error_data(state.error or _unexplained(state))
+        if state.status == "cancelled" or state.result is None:
+            return _cancelled(state)
+        return types.CallToolResult.model_validate({"content": [], **state.result}, by_name=False)
+
+    async def _next(self) -> _State:
+        request = _Get(params=types.GetTaskRequestParams(task_id=self._task_id))
+        return await self._session.send_request(request, _State)
+
+    async def _report(self, state: _State) -> None:
+        """Pass on what has changed; a message is worth more than the bare word."""
+        news = (state.status, state.status_message)
+        if self._context.on_progress is None or news == self._reported:
+            return
+        self._reported = news
+        self._reports += 1
+        await self._context.on_progress(self._reports, None, state.status_message or state.status.replace("_", " "))
+
+    async def _answer(self, state: _State) -> bool:
+        """Answer what the task waits for; False when there is nothing that was not answered before."""
+        responses: dict[str, Any] = {}
+        for key, request in (state.input_requests or {}).items():
+            if key in self._answered:
+                continue
+            self._answered.add(key)
+            context = ClientRequestContext(session=self._session, request_id=key, meta=None)
+            response = await self._session.dispatch_input_request(context, request)
+            if isinstance(response, types.ErrorData):
+                await self._cancel()
+                raise MCPError.from_error_data(response)
+            responses[key] = response.model_dump(by_alias=True, mode="json", exclude_none=True)
+        if responses:
+            params = _UpdateParams(task_id=self._task_id, input_responses=responses)
+            await self._session.send_request(_Update(params=params), types.EmptyResult)
+        return bool(responses)
+
+    async def _cancel(self) -> None:
+        request = _Cancel(params=types.CancelTaskRequestParams(task_id=self._task_id))
+        with anyio.move_on_after(_FAREWELL_S, shield=True):
+            try:
+                await self._session.send_request(request, types.EmptyResult)
+            except MCPError:
+                return  # over already, or the connection is
+
+
+class _LegacyPursuit(_Pursuit):
+    """A task of 2025-11-25: its result is asked for, and what it asks comes as requests meanwhile."""
+
+    async def _result(self, state: _State) -> types.CallToolResult:
+        while state.status == "working":
+            await self._report(state)
+            await anyio.sleep(state.interval_s())
+            state = await self._next()
+        await self._report(state)
+        if state.status == "cancelled":
+            return _cancelled(state)
+        # Answered once the task has ended; what it waits for is asked on the way there.
+        request = types.GetTaskPayloadRequest(params=types.GetTaskPayloadRequestParams(task_id=self._task_id))
+        return await self._session.send_request(request, types.CallToolResult)
+
+
+def _failure(text: str) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=True)
+
+
+def _cancelled(state: _State) -> types.CallToolResult:
+    because = f": {state.status_message}" if state.status_message else ""
+    return _failure(f"the server has cancelled the task{because}")
+
+
+def _unexplained(state: _State) -> types.ErrorData:
+    return types.ErrorData(code=types.INTERNAL_ERROR, message=state.status_message or "the task failed")

@@ -1,0 +1,1 @@
+"""OAuth: how the host logs in to a server."""

@@ -1,0 +1,1 @@
+"""What servers offer besides tools: resources, prompts, and news of them."""

@@ -1,0 +1,109 @@
+"""What one server lets others read: its resources and templates as values, and the content as a model reads it.
+
+Text goes in up to a size; an image, a sound or a file becomes a line that says what it is. A server that advertises a
+list and does not know the method has an empty one.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rkllm_mcp.offers import Resource, ResourceContent, ResourceTemplate
+from rkllm_mcp.tools.content import result_text
+from rkllm_mcp.tools.session.paging import all_pages
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp_types import ListResourcesResult, ListResourceTemplatesResult
+
+    from rkllm_mcp.tools.session.connection import Connection
+
+_TEXTUAL = ("text/", "application/json", "application/xml", "application/yaml", "application/x-yaml")
+
+
+async def list_resources(client: Client, connection: Connection) -> list[Resource]:
+    """The server's resources, in its order; see ``paging.all_pages`` for what is raised."""
+    if client.server_capabilities.resources is None:
+        return []
+
+    async def fetch(cursor: str | None) -> ListResourcesResult:
+        return await client.list_resources(cursor=cursor)
+
+    listed = await all_pages(fetch, lambda page: page.resources, connection.notes.add, "resources")
+    return [
+        Resource(
+            server=connection.spec.name,
+            uri=str(resource.uri),
+            name=resource.title or resource.name,
+            description=resource.description or "",
+            mime_type=resource.mime_type or "",
+            size=resource.size,
+        )
+        for resource in listed
+    ]
+
+
+async def list_templates(client: Client, connection: Connection) -> list[ResourceTemplate]:
+    """The server's templates of resources, in its order; see ``paging.all_pages`` for what is raised."""
+    if client.server_capabilities.resources is None:
+        return []
+
+    async def fetch(cursor: str | None) -> ListResourceTemplatesResult:
+        return await client.list_resource_templates(cursor=cursor)
+
+    listed = await all_pages(fetch, lambda page: page.resource_templates, connection.notes.add, "resource templates")
+    return [
+        ResourceTemplate(
+            server=connection.spec.name,
+            uri_template=template.uri_template,
+            name=template.title or template.name,
+            description=template.description or "",
+            mime_type=template.mime_type or "",
+        )
+        for template in listed
+    ]
+
+
+async def read_resource(client: Client, server: str, uri: str, limit_chars: int) -> ResourceContent:
+    """Read a resource.
+
+    Args:
+        client: a connected client.
+        server: the configuration's name of the server.
+        uri: the resource.
+        limit_chars: what is longer of its text is cut, characters.
+
+    Raises:
+        MCPError: the server refuses.
+        ValidationError: its answer cannot be read.
+    """
+    result = await client.read_resource(uri)
+    contents = tuple(content.model_dump(by_alias=True, exclude_none=True, mode="json") for content in result.contents)
+    text = contents_text(contents)
+    if rest := max(0, len(text) - limit_chars):
+        text = f"{text[:limit_chars]}\n… truncated, {rest} more characters"
+    return ResourceContent(server, uri, text, rest > 0, contents)
+
+
+def contents_text(contents: Sequence[Mapping[str, Any]]) -> str:
+    """What a model reads of a resource's contents; several are told apart by their addresses."""
+    readable = [_decoded(content) for content in contents]
+    if not readable:
+        return "(empty)"
+    if len(readable) == 1 and "text" in readable[0]:
+        return result_text({"content": [{"type": "text", "text": readable[0]["text"]}]})
+    return result_text({"content": [{"type": "resource", "resource": content} for content in readable]})
+
+
+def _decoded(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The content with its text, where a server has packed text as bytes."""
+    blob = content.get("blob")
+    if "text" in content or not isinstance(blob, str) or not str(content.get("mimeType", "")).startswith(_TEXTUAL):
+        return content
+    try:
+        return {**content, "text": base64.b64decode(blob, validate=True).decode("utf-8")}
+    except (binascii.Error, UnicodeDecodeError):
+        return content

@@ -1,0 +1,1 @@
+"""One MCP server over its whole life: connected, listed, called, started again, ended."""

@@ -1,0 +1,399 @@
+"""One server's whole life in one task: connect, list its tools, serve calls from other tasks, start it again, end it.
+
+    waiting ──▶ connecting ──▶ ready ──▶ died ──▶ connecting …      (again at the next use, after a pause that doubles)
+       ▲            └────────▶ failed ───┘        every state ──▶ stopped
+       └─────────────────────── ready                              (ended for want of use)
+
+``run`` is that task. It alone enters and leaves the ``mcp.Client``, whose cancel scopes allow nothing else; other tasks
+call through it and end it with ``stop``. The deadline of connecting surrounds the client and is disarmed, not left,
+once it is ready. A server is tried as it was last found (``eras``), then by asking it, then over the older transport.
+
+Followed: MCP 2025-11-25 and 2026-07-28 through ``mcp.Client`` 2.3.0, which negotiates the era.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from rkllm_mcp.calling import NO_CONTEXT, CallContext
+from rkllm_mcp.errors import ServerRefusedError, ServerUnavailableError
+from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.tools.asked.callbacks import ask_for_log
+from rkllm_mcp.tools.servers import ServerSpec, ServerState, State
+from rkllm_mcp.tools.session.clients import Changes, call_tool, follow_changes, make_client
+from rkllm_mcp.tools.session.eras import UNKNOWN, Era, Memory, era_of
+from rkllm_mcp.tools.session.failures import (
+    call_failure,
+    connect_failure,
+    is_connection_closed,
+    is_session_lost,
+    may_be_an_older_server,
+)
+from rkllm_mcp.tools.session.host import Host
+from rkllm_mcp.tools.session.lifetime import PING_PATIENCE_S, Backoff, Use, answers, without_deadline
+from rkllm_mcp.tools.session.listing import list_tools
+from rkllm_mcp.tools.session.sdklogs import sdk_logs
+from rkllm_mcp.tools.session.tap import Ear
+from rkllm_mcp.tools.tokens import keys_of, redacted
+from rkllm_mcp.tools.transports.channel import Channel, open_channel
+from rkllm_mcp.tools.transports.lines import LastLines
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+_Result = TypeVar("_Result")
+
+
+class Connection:
+    """A server as the toolbox sees it.
+
+    Args:
+        spec: which server.
+        host: what it may use of the host.
+        on_change: called after ``state`` or ``tools`` has changed, in the connection's own task; must not wait or
+            raise.
+        restarts: whether a call to a dead server starts it again.
+        ping_patience_s: how long an answer to a ping may take, seconds.
+        secrets: what is replaced in everything that the server says.
+    """
+
+    def __init__(
+        self,
+        spec: ServerSpec,
+        host: Host | None = None,
+        *,
+        on_change: Callable[[Connection], None] | None = None,
+        restarts: bool = True,
+        ping_patience_s: float = PING_PATIENCE_S,
+        secrets: Sequence[str] = (),
+    ) -> None:
+        self.spec = spec
+        self.state: State = "waiting" if spec.lazy else "connecting"
+        self.reason = ""
+        self.timed_out = False
+        self.notes = LastLines()
+        self._host = host or Host()
+        self._memory = Memory(spec, self._host.remembered)
+        self.tools: tuple[ToolSpec, ...] = (self._memory.tools or ()) if spec.lazy else ()
+        self._on_change = on_change
+        self._restarts, self._ping_patience_s = restarts, ping_patience_s
+        self._secrets = (*secrets, *keys_of(spec.headers))
+        self._is_known_to_fail = False
+        self._announced: tuple[State, str] | None = None
+        self._protocol_version = ""
+        self._connect_seconds = 0.0
+        self._client: Client | None = None
+        self._scope = anyio.CancelScope()
+        self._stopping = False
+        # Why a life was ended by the host: it was not needed any more, or it had stopped to answer.
+        self._unused, self._verdict = False, ""
+        self._backoff, self._use = Backoff(spec.restart_pause_s), Use()
+        # One life: settled once it is ready or failed, over when it has to end, ended when all of it is cleaned up.
+        self._settled, self._over, self._ended = anyio.Event(), anyio.Event(), anyio.Event()
+        self._wanted, self._changes = anyio.Event(), Changes()
+        self._first = self._settled
+        if spec.lazy and self._memory.tools is not None:
+            self._first.set()
+
+    @property
+    def in_flight(self) -> Sequence[CallContext]:
+        """The circumstances of the calls under way, newest last."""
+        return self._use.contexts
+
+    @property
+    def life_over(self) -> anyio.Event:
+        """Set when the present life of the server has to end; the next has another."""
+        return self._over
+
+    def describe(self) -> ServerState:
+        """How it is now."""
+        return ServerState(
+            name=self.spec.name,
+            state=self.state,
+            reason=self.explanation(),
+            last_lines=self.notes.shown(),
+            tool_count=len(self.tools),
+            protocol_version=self._protocol_version,
+            connect_seconds=self._connect_seconds,
+        )
+
+    def explanation(self) -> str:
+        """Why it is not ready, and what to do or what will be done; empty when it is."""
+        again = self.state == "died" and self._restarts
+        return f"{self.reason}; it is started again when it is next called" if again else self.reason
+
+    async def run(self) -> None:
+        """Live until ``stop``; the task that runs this owns the server."""
+        try:
+            if self.state == "waiting":
+                self._become("waiting", "it is started when it is first used")
+                await self._wanted.wait()
+            while not self._stopping:
+                await self._live_once()
+                if not self._stopping:
+                    await self._wanted.wait()
+        finally:
+            self._become("stopped", "it was stopped")
+            for event in (self._first, self._settled, self._over, self._ended):
+                event.set()
+
+    def stop(self) -> None:
+        """Ask ``run`` to end the server and return; callable from any task, any number of times."""
+        self._stopping = True
+        self._over.set()
+        self._wanted.set()
+        if self._client is None:
+            self._scope.cancel()
+
+    async def settled(self) -> None:
+        """Wait until the first attempt to connect has come to something.
+
+        A lazy server whose tools nobody knows is connected for that. One whose failure was waited for before is tried
+        again, without being waited for.
+        """
+        is_unknown = self.state == "waiting" and not self._first.is_set()
+        is_due = self.state == "failed" and self._is_known_to_fail and self._restarts and not self._backoff.wait_s()
+        if is_unknown or is_due:
+            self._want()
+        await self._first.wait()
+        self._is_known_to_fail = self.state == "failed"
+
+    async def available(self) -> None:
+        """Wait until it can take a call, starting it when it is not there.
+
+        Raises:
+            ServerUnavailableError: it cannot.
+        """
+        await self._available_client()
+
+    async def request(
+        self, operation: Callable[[Client], Awaitable[_Result]], context: CallContext = NO_CONTEXT
+    ) -> _Result:
+        """Run any operation of the SDK's client. Cancelling the caller cancels the operation and nothing else.
+
+        An operation that found its session forgotten by the server is run once more, on a new one.
+
+        Args:
+            operation: what to ask; must not keep the client.
+            context: the circumstances, for what the server asks meanwhile.
+
+        Raises:
+            ServerUnavailableError: there is no connection, or it was lost meanwhile.
+            ServerRefusedError: the server answered with an error, or with something that cannot be read.
+        """
+        is_again = False
+        while True:
+            client = await self._available_client()
+            over, ended = self._over, self._ended
+            try:
+                with self._use.during(context):
+                    result = await operation(client)
+            except Exception as error:  # the SDK raises several unrelated kinds; each becomes a sentence
+                if not is_connection_closed(error):
+                    self._backoff.worked()
+                    raise ServerRefusedError(self._clean(call_failure(self.spec, error))) from error
+                over.set()
+                await ended.wait()
+                if is_again or not (self._restarts and is_session_lost(error)):
+                    raise ServerUnavailableError(
+                        f"The connection to server '{self.spec.name}' was lost during the call: {self.explanation()}."
+                    ) from error
+                is_again = True
+            else:
+                self._backoff.worked()
+                return result
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = NO_CONTEXT) -> dict[str, Any]:
+        """Run a tool, by the server's own name of it. Cancelling the caller cancels the call and nothing else.
+
+        Returns:
+            the JSON of a ``tools/call`` result: ``content``, ``isError`` and perhaps ``structuredContent``. A refused
+            or unreadable call is such a result too.
+
+        Raises:
+            ServerUnavailableError: there is no connection, or it was lost during the call.
+        """
+        as_task_s = self.spec.task_timeout_s if self._runs_as_task(tool) else None
+        run = partial(call_tool, spec=self.spec, tool=tool, arguments=arguments, as_task_s=as_task_s)
+        try:
+            return await self.request(partial(run, context=context), context)
+        except ServerRefusedError as error:
+            return {"content": [{"type": "text", "text": str(error)}], "isError": True}
+
+    def _runs_as_task(self, tool: str) -> bool:
+        return any(spec.as_task for spec in self.tools if spec.wire_name == tool)
+
+    async def _available_client(self) -> Client:
+        if self._over.is_set() and self._client is not None:
+            await self._ended.wait()
+        if self.state == "waiting" or (self.state in ("died", "failed") and self._restarts):
+            self._want_restart()
+        await self._settled.wait()
+        if self._client is None:
+            raise ServerUnavailableError(f"Server '{self.spec.name}' is not available: {self.reason}.")
+        return self._client
+
+    def _want_restart(self) -> None:
+        wait_s = self._backoff.wait_s()
+        if wait_s > 0:
+            raise ServerUnavailableError(
+                f"Server '{self.spec.name}' is down and can be tried again in {math.ceil(wait_s)} s: {self.reason}."
+            )
+        self._want()
+
+    def _want(self) -> None:
+        # From here on other callers wait for the same attempt.
+        self.state = "connecting"
+        self._settled = anyio.Event() if self._settled.is_set() else self._settled
+        self._over = anyio.Event()
+        self._wanted.set()
+
+    # --- the life of a server, in the task of run() ----------------------------------------------------------------
+
+    async def _live_once(self) -> None:
+        self._settled = anyio.Event() if self._settled.is_set() else self._settled
+        self._ended, self._wanted = anyio.Event(), anyio.Event()
+        self._unused, self._verdict = False, ""
+        self._become("connecting")
+        started = anyio.current_time()
+        deadline = started + self.spec.connect_timeout_s
+        error, ending = await self._attempt(self._memory.era, started, deadline)
+        if self._has_failed_before(deadline) and self._memory.era != UNKNOWN:
+            self._memory.forget_era()
+            error, ending = await self._attempt(UNKNOWN, started, deadline)
+        if self._has_failed_before(deadline) and self.spec.transport == "http" and may_be_an_older_server(error):
+            await self._attempt(Era(transport="sse"), started, deadline)
+        self._end(error, ending)
+
+    def _has_failed_before(self, deadline: float) -> bool:
+        return self._client is None and not self._stopping and anyio.current_time() < deadline
+
+    async def _attempt(self, era: Era, started: float, deadline: float) -> tuple[Exception | None, str]:
+        """Try one way; what went wrong, and how the server's process ended. ``_client`` stays when it had worked."""
+        error: Exception | None = None
+        channel: Channel | None = None
+        self._over = anyio.Event()  # the end of what was tried before is not the end of this
+        with anyio.CancelScope(deadline=deadline) as self._scope:
+            try:
+                consenting = partial(without_deadline, self._scope)
+                way = open_channel(self.spec, self.notes, self._host.sign_in, consenting, era.transport)
+                async with way as channel:
+                    await self._serve(channel, era, started)
+            except Exception as caught:  # noqa: BLE001  (whatever goes wrong with one server stays with that server)
+                error = caught
+        return error, channel.ending() if channel else ""
+
+    async def _serve(self, channel: Channel, era: Era, started: float) -> None:
+        # The import takes 0.6 s of one core; the server starts on another meanwhile, and the event loop goes on.
+        await anyio.to_thread.run_sync(importlib.import_module, "mcp", abandon_on_cancel=True)
+        with sdk_logs(self._secrets):
+            await self._converse(channel, era, started)
+
+    async def _converse(self, channel: Channel, era: Era, started: float) -> None:
+        async with self._make_client(channel, era) as client:
+            await ask_for_log(client, self.spec.log_level, self._note)
+            await self._take_tools(client, must_be_modern=era.is_modern)
+            self._memory.keep(era_of(client, era.transport), self.tools)
+            self._client = client
+            self._scope.deadline = math.inf
+            self._protocol_version = str(client.protocol_version)
+            self._connect_seconds = anyio.current_time() - started
+            self._become("ready")
+            self._first.set()
+            self._settled.set()
+            async with anyio.create_task_group() as following:
+                following.start_soon(self._follow_changes, client)
+                following.start_soon(self._keep_watch, client)
+                if self.spec.idle_stop_s is not None:
+                    following.start_soon(self._end_when_unused, self.spec.idle_stop_s)
+                await self._over.wait()
+                following.cancel_scope.cancel()
+
+    def _make_client(self, channel: Channel, era: Era) -> Client:
+        wire = self._host.wire.of(self.spec.name, self._clean) if self._host.wire else None
+        # The event of this life: a late signal from a former one must not end the next.
+        ear = Ear(self._over.set, self._note, wire, self._secrets)
+        callbacks = self._host.callbacks_for(self.spec, self.in_flight, self._note)
+        return make_client(channel, era, ear, callbacks, self._changes, self.spec.log_level)
+
+    def _note(self, line: str) -> None:
+        self.notes.add(self._clean(line))
+
+    def _clean(self, text: str) -> str:
+        return redacted(text, self._secrets)
+
+    async def _take_tools(self, client: Client, *, must_be_modern: bool = False) -> None:
+        self._changes.forget()
+        self.tools = await list_tools(client, self.spec, self._note, must_be_modern=must_be_modern)
+
+    async def _take_changed_tools(self, client: Client) -> None:
+        try:
+            with anyio.fail_after(self.spec.connect_timeout_s):
+                await self._take_tools(client)
+        except Exception as error:  # noqa: BLE001  (a list that cannot be had leaves the one before)
+            self._note(f"(its changed tools could not be listed: {call_failure(self.spec, error)})")
+        else:
+            self._become("ready")
+
+    async def _keep_watch(self, client: Client) -> None:
+        """Ask whether it is still there, now and then and after a call that was given up."""
+        if self.spec.transport == "http" and client.session.discover_result is not None:
+            return  # nothing is connected between two requests, so nothing can be lost
+        while True:
+            self._use.given_up = anyio.Event()
+            with anyio.move_on_after(self.spec.ping_s or math.inf):
+                await self._use.given_up.wait()
+            # One that is at work may be too busy to say so.
+            await self._use.none()
+            if not await answers(client, self._ping_patience_s):
+                self._verdict = f"did not answer within {self._ping_patience_s:g} s whether it is still there"
+                self._over.set()
+                return
+
+    async def _end_when_unused(self, idle_stop_s: float) -> None:
+        await self._use.none_for(idle_stop_s)
+        self._unused = True
+        self._over.set()
+
+    async def _follow_changes(self, client: Client) -> None:
+        def failed(error: Exception) -> None:
+            self._note(f"(changes of its tools are not followed: {call_failure(self.spec, error)})")
+
+        await follow_changes(client, self._changes, lambda: self._take_changed_tools(client), failed)
+
+    def _end(self, error: Exception | None, ending: str) -> None:
+        was_ready, self._client = self._client is not None, None
+        if self._unused and not self._stopping:
+            self._become("waiting", "it was not used for a while and is started again when it is next called")
+        else:
+            self._backoff.ended()
+            self._become(*self._how_it_ended(error, ending, was_ready=was_ready))
+        for event in (self._over, self._first, self._settled, self._ended):
+            event.set()
+
+    def _how_it_ended(self, error: Exception | None, ending: str, *, was_ready: bool) -> tuple[State, str]:
+        if self._stopping:
+            return "stopped", "it was stopped"
+        if was_ready:
+            return "died", f"it {self._verdict or ending or 'closed the connection'}"
+        if error is None:
+            self.timed_out = True
+            limit_s = self.spec.connect_timeout_s
+            return "failed", f"it was not ready within {limit_s:g} s; raise connect_timeout_s if it only needs longer"
+        return "failed", connect_failure(self.spec, error, ending)
+
+    def _become(self, state: State, reason: str = "") -> None:
+        self.state, self.reason = state, self._clean(reason)
+        # A server that is tried again with every question and fails as before is not worth a line each time.
+        is_news = state == "ready" or (state, self.reason) != self._announced
+        if state != "connecting":
+            self._announced = (state, self.reason)
+        if self._on_change is not None and is_news:
+            self._on_change(self)

@@ -1,0 +1,273 @@
+"""Looks at the messages of a session in between: mends what the SDK would refuse, hides secrets, notices the end.
+
+One tool without a proper schema makes the SDK fail the whole list, and with it every call to the server's good tools;
+so definitions and results are brought into shape before it parses them. Whatever was changed is noted; what cannot be
+mended is left out.
+
+Followed: what mcp 2.3.0 rejects; specification 2025-11-25 and 2026-07-28, tools.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
+
+from rkllm_mcp.tools.session.wire import Write
+from rkllm_mcp.tools.tokens import redacted
+
+if TYPE_CHECKING:
+    from mcp.client import Transport
+    from mcp.client._transport import ReadStream, TransportStreams, WriteStream
+    from mcp.shared.message import SessionMessage
+    from typing_extensions import Self
+
+_LONG_SECRET_CHARS = 8
+_TASK_SUPPORT = ("forbidden", "optional", "required")
+_HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+_BLOCK_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "text": ("text",),
+    "image": ("data", "mimeType"),
+    "audio": ("data", "mimeType"),
+    "resource_link": ("uri", "name"),
+}
+
+
+@dataclass(frozen=True)
+class Ear:
+    """Who listens.
+
+    Args:
+        on_end: called once when the server says nothing any more, which the SDK tells nobody.
+        note: called with a line about each thing that was mended or left out.
+        wire: called with every message; None when nobody wants to know.
+        secrets: what is replaced in everything that the server says.
+    """
+
+    on_end: Callable[[], None]
+    note: Callable[[str], None]
+    wire: Write | None = None
+    secrets: tuple[str, ...] = ()
+
+
+@asynccontextmanager
+async def tapped(transport: Transport, ear: Ear) -> AsyncGenerator[TransportStreams]:
+    """``transport`` with its messages mended.
+
+    Args:
+        transport: what to listen to.
+        ear: who listens.
+    """
+    methods: dict[str | int, str] = {}
+    async with transport as (read, write):
+        yield _TappedRead(read, methods, ear), _TappedWrite(write, methods, ear)
+
+
+class _TappedWrite:
+    """Remembers which request asked what, so that its answer can be told apart."""
+
+    def __init__(self, inner: WriteStream[SessionMessage], methods: dict[str | int, str], ear: Ear) -> None:
+        self._inner = inner
+        self._methods = methods
+        self._ear = ear
+
+    async def send(self, item: SessionMessage, /) -> None:
+        from mcp_types import JSONRPCRequest
+
+        if isinstance(item.message, JSONRPCRequest) and item.message.method in _MENDERS:
+            self._methods[item.message.id] = item.message.method
+        if self._ear.wire is not None:
+            self._ear.wire("sent", _as_json(item))
+        await self._inner.send(item)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> bool | None:
+        await self.aclose()
+
+
+class _TappedRead:
+    """Mends answers, and tells of the end."""
+
+    def __init__(self, inner: ReadStream[SessionMessage | Exception], methods: dict[str | int, str], ear: Ear) -> None:
+        self._inner = inner
+        self._methods = methods
+        self._ear = ear
+
+    async def receive(self) -> SessionMessage | Exception:
+        return self._heard(await self._inner.receive())
+
+    def __aiter__(self) -> ReadStream[SessionMessage | Exception]:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return self._heard(await self._inner.__anext__())
+        except StopAsyncIteration:
+            self._ear.on_end()
+            raise
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> bool | None:
+        await self.aclose()
+
+    def _heard(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
+        if isinstance(item, Exception):
+            return item
+        if self._ear.secrets:
+            _hide_secrets(item, self._ear.secrets)
+        if self._ear.wire is not None:
+            self._ear.wire("received", _as_json(item))
+        return self._mended(item)
+
+    def _mended(self, item: SessionMessage) -> SessionMessage:
+        from mcp_types import JSONRPCError, JSONRPCResponse
+
+        message = item.message
+        if isinstance(message, JSONRPCError) and message.id is not None:
+            self._methods.pop(message.id, None)
+        elif isinstance(message, JSONRPCResponse) and (method := self._methods.pop(message.id, "")):
+            message.result = _MENDERS[method](message.result, self._ear.note)
+        return item
+
+
+def _as_json(item: SessionMessage) -> dict[str, Any]:
+    return item.message.model_dump(by_alias=True, mode="json", exclude_unset=True)
+
+
+def _hide_secrets(item: SessionMessage, secrets: tuple[str, ...]) -> None:
+    """Replace secrets in what a message carries, not in what makes it a message."""
+    from mcp_types import JSONRPCError, JSONRPCResponse
+
+    message = item.message
+    if isinstance(message, JSONRPCError):
+        # The first line only: below it the SDK quotes pieces of what it could not read, ends of secrets among them.
+        message.error.message = redacted(message.error.message.partition("\n")[0], secrets)
+        message.error.data = _hidden(message.error.data, secrets)
+    elif isinstance(message, JSONRPCResponse):
+        message.result = _hidden(message.result, secrets)
+    elif message.params:
+        message.params = _hidden(message.params, secrets)
+
+
+def _hidden(value: Any, secrets: tuple[str, ...]) -> Any:
+    if isinstance(value, str):
+        return redacted(value, secrets)
+    if isinstance(value, list):
+        return [_hidden(item, secrets) for item in cast("list[Any]", value)]
+    if _is_object(value):
+        # A key of an object may be what a short secret happens to spell; "id" is no secret.
+        long = tuple(secret for secret in secrets if len(secret) >= _LONG_SECRET_CHARS)
+        return {redacted(key, long): _hidden(item, secrets) for key, item in value.items()}
+    return value
+
+
+def mend_tool_list(result: dict[str, Any], note: Callable[[str], None]) -> dict[str, Any]:
+    """A ``tools/list`` result whose every tool can be parsed; tools without a name are left out."""
+    tools = result.get("tools")
+    if not isinstance(tools, list):
+        note("the list of tools is not a list; the server is taken to have none")
+        tools = []
+    mended = {key: value for key, value in result.items() if value is not None}
+    mended["tools"] = [good for tool in cast("list[Any]", tools) if (good := _mend_tool(tool, note)) is not None]
+    if not isinstance(mended.get("nextCursor", ""), str):
+        del mended["nextCursor"]
+    return mended
+
+
+def _mend_tool(tool: Any, note: Callable[[str], None]) -> dict[str, Any] | None:
+    if not _is_object(tool) or not isinstance(tool.get("name"), str) or not tool["name"]:
+        note(f"a tool without a name was left out: {_short(tool)}")
+        return None
+    good: dict[str, Any] = {"name": tool["name"]}
+    good |= {key: tool[key] for key in ("title", "description") if isinstance(tool.get(key), str)}
+    good["inputSchema"] = _mend_input_schema(tool.get("inputSchema"), tool["name"], note)
+    output = tool.get("outputSchema")
+    # The schema of results only serves to check them; one that is none is better forgotten than held against good
+    # results.
+    if _is_object(output) and output.get("type") == "object":
+        good["outputSchema"] = output
+    annotations = tool.get("annotations")
+    if _is_object(annotations):
+        good["annotations"] = {key: annotations[key] for key in _HINTS if isinstance(annotations.get(key), bool)}
+    execution = tool.get("execution")
+    if _is_object(execution) and execution.get("taskSupport") in _TASK_SUPPORT:
+        good["execution"] = {"taskSupport": execution["taskSupport"]}
+    return good
+
+
+def _mend_input_schema(schema: Any, name: str, note: Callable[[str], None]) -> dict[str, Any]:
+    if _is_object(schema) and schema.get("type") == "object":
+        return schema
+    kind = schema.get("type") if _is_object(schema) else None
+    could_be_object = kind is None or (isinstance(kind, list) and "object" in kind)
+    if _is_object(schema) and schema and could_be_object:
+        note(f"tool {name!r}: its input schema does not say that it is an object; it is taken for one")
+        return {**schema, "type": "object"}
+    if schema:
+        note(f"tool {name!r}: its input schema is not that of an object; any arguments are accepted: {_short(schema)}")
+    return {"type": "object", "properties": {}}
+
+
+def mend_call_result(result: dict[str, Any], note: Callable[[str], None]) -> dict[str, Any]:
+    """A ``tools/call`` result whose content can be parsed; blocks of an unknown kind become text."""
+    if result.get("resultType", "complete") != "complete":
+        return result
+    mended = {key: value for key, value in result.items() if value is not None}
+    content = result.get("content")
+    if content is not None and not isinstance(content, list):
+        note(f"a result's content is not a list: {_short(content)}")
+        content = [content]
+    mended["content"] = [_mend_block(block, note) for block in cast("list[Any]", content or [])]
+    if not isinstance(mended.get("isError", False), bool):
+        mended["isError"] = bool(mended["isError"])
+    return mended
+
+
+def _mend_block(block: Any, note: Callable[[str], None]) -> Any:
+    if isinstance(block, str):
+        return {"type": "text", "text": block}
+    kind = block.get("type") if _is_object(block) else None
+    if kind == "resource" and _is_object(block.get("resource")):
+        return block
+    fields = _BLOCK_FIELDS.get(str(kind))
+    if fields is not None and all(isinstance(block.get(field), str) for field in fields):
+        return block
+    note(f"a result has content of an unknown kind: {_short(block)}")
+    return {"type": "text", "text": json.dumps(block, ensure_ascii=False)}
+
+
+def _is_object(value: Any) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict)
+
+
+def _short(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)[:120]
+
+
+_MENDERS: Mapping[str, Callable[[dict[str, Any], Callable[[str], None]], dict[str, Any]]] = {
+    "tools/list": mend_tool_list,
+    "tools/call": mend_call_result,
+}

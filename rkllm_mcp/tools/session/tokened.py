@@ -1,0 +1,227 @@
+"""A server that wants its caller's own token: connected for each set of tokens, and only while they are in use.
+
+Every session has its own connection, with its headers from the first byte to the last, so nobody's token can reach
+somebody else's request, session or subscription, over any transport. Calls with equal headers share one. A session
+ends with the last block that uses it: for a single call that is the call, for an answer the whole answer
+(``attending``). Then nothing of its tokens is left.
+
+Its tools are those that the first session listed, and are remembered.
+
+Followed: mission "MCP統合設計", トークン置換機能 and トークンの取り扱い.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+from anyio.abc import TaskGroup
+
+from rkllm_mcp.calling import NO_CONTEXT, CallContext
+from rkllm_mcp.errors import ServerUnavailableError
+from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.tools.servers import ServerSpec, ServerState, State
+from rkllm_mcp.tools.session.connection import Connection
+from rkllm_mcp.tools.session.eras import Memory
+from rkllm_mcp.tools.session.host import Host
+from rkllm_mcp.tools.tokens import MissingTokenError, fill, placeholders, secrets_of, tokens_for
+from rkllm_mcp.tools.transports.lines import LastLines
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+_Result = TypeVar("_Result")
+_Headers = tuple[tuple[str, str], ...]
+
+
+@dataclass
+class _Session:
+    connection: Connection
+    users: int = 0
+
+
+class TokenedConnection:
+    """A server as the toolbox sees it, whose callers bring their tokens.
+
+    Args:
+        spec: which server; ``headers_template`` says what it wants.
+        host: what its sessions may use of the host.
+        on_change: called after ``state`` or ``tools`` has changed; must not wait or raise.
+    """
+
+    def __init__(
+        self,
+        spec: ServerSpec,
+        host: Host | None = None,
+        *,
+        on_change: Callable[[TokenedConnection], None] | None = None,
+    ) -> None:
+        self.spec = spec
+        self.state: State = "waiting"
+        self.notes = LastLines()
+        self._host = host or Host()
+        self.tools: tuple[ToolSpec, ...] = Memory(spec, self._host.remembered).tools or ()
+        self._on_change = on_change
+        self._sessions: dict[_Headers, _Session] = {}
+        self._last: ServerState | None = None
+        self._tasks: TaskGroup | None = None
+        self._running, self._over = anyio.Event(), anyio.Event()
+
+    @property
+    def reason(self) -> str:
+        """What it waits for; empty when somebody's session is open."""
+        if self.state == "stopped":
+            return "it was stopped"
+        names = dict.fromkeys(name for value in self.spec.headers_template.values() for name in placeholders(value))
+        wanted = " and ".join(f"'{name}'" for name in names)
+        how = f"it is connected by each request that brings its token {wanted}, on a command line with --token"
+        return "" if self.state == "ready" else how
+
+    @property
+    def in_flight(self) -> Sequence[CallContext]:
+        """The circumstances of the calls under way in all sessions."""
+        return [context for session in self._sessions.values() for context in session.connection.in_flight]
+
+    def describe(self) -> ServerState:
+        """How it is now; version and times are those of the last session."""
+        known = self._last or ServerState(self.spec.name, self.state)
+        return replace(
+            known, state=self.state, reason=self.reason, last_lines=self.notes.shown(), tool_count=len(self.tools)
+        )
+
+    def explanation(self) -> str:
+        """See ``reason``."""
+        return self.reason
+
+    async def run(self) -> None:
+        """Own all sessions until ``stop``."""
+        try:
+            async with anyio.create_task_group() as self._tasks:
+                self._running.set()
+                await self._over.wait()
+                for session in self._sessions.values():
+                    session.connection.stop()
+        finally:
+            self.state, self._tasks = "stopped", None
+            self._running.set()
+
+    def stop(self) -> None:
+        """Ask ``run`` to end every session and return."""
+        self._over.set()
+
+    async def settled(self) -> None:
+        """Nothing is connected before a request brings a token."""
+
+    async def available(self) -> None:
+        """Say that it takes a token.
+
+        Raises:
+            ServerUnavailableError: always; there is no session that is everybody's.
+        """
+        raise ServerUnavailableError(f"Server '{self.spec.name}' is not available: {self.reason}.")
+
+    async def request(
+        self, operation: Callable[[Client], Awaitable[_Result]], context: CallContext = NO_CONTEXT
+    ) -> _Result:
+        """Run any operation of the SDK's client in the session of the request's tokens.
+
+        Raises:
+            ServerUnavailableError: a token is missing, or there is no connection with it.
+            ServerRefusedError: the server answered with an error.
+        """
+        await self._running.wait()
+        with self.held(context.tokens) as connection:
+            return await connection.request(operation, context)
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = NO_CONTEXT) -> dict[str, Any]:
+        """Run a tool in the session of the request's tokens; see ``Connection.call``.
+
+        Raises:
+            ServerUnavailableError: a token is missing, or there is no connection with it.
+        """
+        await self._running.wait()
+        with self.held(context.tokens) as connection:
+            return await connection.call(tool, arguments, context)
+
+    @contextmanager
+    def held(self, tokens: Mapping[str, str]) -> Generator[Connection]:
+        """Keep the session of these tokens open inside this block, opening it when nobody else has.
+
+        Raises:
+            ServerUnavailableError: a token is missing.
+        """
+        own = tokens_for(self.spec.name, self.spec.headers_template, tokens)
+        try:
+            headers = tuple(fill(self.spec.headers_template, own).items())
+        except MissingTokenError as error:
+            raise ServerUnavailableError(f"Server '{self.spec.name}' is not available: {error}") from None
+        session = self._sessions.get(headers) or self._opened(headers, own)
+        session.users += 1
+        try:
+            yield session.connection
+        finally:
+            session.users -= 1
+            if not session.users:
+                self._sessions.pop(headers, None)
+                session.connection.stop()
+
+    async def running(self) -> None:
+        """Wait until its task has begun."""
+        await self._running.wait()
+
+    def _opened(self, headers: _Headers, tokens: Mapping[str, str]) -> _Session:
+        if self._tasks is None:
+            raise ServerUnavailableError(f"Server '{self.spec.name}' is not available: it was stopped.")
+        # A session is connected because it is needed, and ends by itself.
+        spec = replace(self.spec, headers={**self.spec.headers, **dict(headers)}, lazy=False, idle_stop_s=None)
+        secrets = secrets_of(self.spec.headers_template, tokens)
+        connection = Connection(spec, self._host, on_change=self._changed, secrets=secrets)
+        session = self._sessions[headers] = _Session(connection)
+        self._tasks.start_soon(connection.run, name=f"session of {spec.name}")
+        return session
+
+    def _changed(self, connection: Connection) -> None:
+        for line in connection.notes.shown() if connection.state in ("failed", "died") else ():
+            self.notes.add(line)
+        if connection.state != "ready":
+            return
+        is_news = self.state != "ready" or self.tools != connection.tools
+        self.state, self.tools, self._last = "ready", connection.tools, connection.describe()
+        if is_news and self._on_change is not None:
+            self._on_change(self)
+
+
+@asynccontextmanager
+async def attending(connections: Iterable[object], tokens: Mapping[str, str]) -> AsyncGenerator[None]:
+    """Keep every server that these tokens open connected inside this block, and know its tools.
+
+    One that lacks a token, or cannot be reached with it, is none the worse: a call of its tools says why.
+
+    Args:
+        connections: servers of any kind.
+        tokens: the request's.
+    """
+    with ExitStack() as sessions:
+        opened: list[Connection] = []
+        for connection in connections:
+            if isinstance(connection, TokenedConnection) and tokens:
+                await connection.running()
+                try:
+                    opened.append(sessions.enter_context(connection.held(tokens)))
+                except ServerUnavailableError as error:
+                    connection.notes.add(str(error))
+        for session in opened:
+            await session.settled()
+        yield
+
+
+def connection_for(
+    spec: ServerSpec, host: Host, on_change: Callable[[Any], None] | None = None
+) -> Connection | TokenedConnection:
+    """The connection that a server needs: one for everybody, or one per set of tokens."""
+    if any(placeholders(value) for value in spec.headers_template.values()):
+        return TokenedConnection(spec, host, on_change=on_change)
+    return Connection(spec, host, on_change=on_change)

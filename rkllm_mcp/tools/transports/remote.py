@@ -1,0 +1,254 @@
+"""A server behind HTTP as a channel: Streamable HTTP, and the older SSE.
+
+The SDK turns what HTTP says into "Server returned an error response", ends every call of a connection when one request
+fails, and over SSE lets a refused call wait for ever. So the HTTP client underneath answers for the server: a request
+that was refused or did not arrive gets a JSON-RPC error with the HTTP status in it, which costs that call alone.
+
+Followed: MCP 2025-11-25 and 2026-07-28, transports, Streamable HTTP; 2024-11-05, HTTP with SSE; how mcp 2.3.0 sends.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+
+from rkllm_mcp.errors import RkllmMcpError
+from rkllm_mcp.tools.servers import ServerSpec
+from rkllm_mcp.tools.transports.framing import MAX_MESSAGE_BYTES, message_in
+from rkllm_mcp.tools.transports.tls import tls_context
+
+if TYPE_CHECKING:
+    import httpx2
+    from anyio.streams.memory import MemoryObjectSendStream
+    from mcp.client import Transport
+    from mcp.client._transport import ReadStream, TransportStreams
+    from mcp.shared.message import SessionMessage
+
+# What is read of a page that explains an error.
+_MAX_ERROR_BYTES = 65536
+# -32603 and -32000 of JSON-RPC and the SDK.
+_INTERNAL_ERROR = -32603
+_CONNECTION_CLOSED = -32000
+
+# Takes the JSON-RPC error that stands for a failed request; whether the SDK must be told that all went well.
+Deliver = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+class RemoteChannel:
+    """The way to a server behind HTTP; nothing is open before its streams are."""
+
+    served = None
+
+    def __init__(self, spec: ServerSpec, transport: str, auth: httpx2.Auth | None) -> None:
+        self._spec = spec
+        self._is_sse = transport == "sse"
+        self._auth = auth
+
+    def streams(self) -> Transport:
+        """The transport for one ``mcp.Client``."""
+        return _sse(self._spec, self._auth) if self._is_sse else _streamable_http(self._spec, self._auth)
+
+    def ending(self) -> str:
+        """Not known of a server elsewhere."""
+        return ""
+
+
+@asynccontextmanager
+async def open_remote(spec: ServerSpec, transport: str, auth: httpx2.Auth | None) -> AsyncGenerator[RemoteChannel]:
+    """The way to a server behind HTTP.
+
+    Args:
+        spec: its address, headers and limits.
+        transport: ``http`` or ``sse``.
+        auth: puts keys on requests, and gets new ones; None for none.
+    """
+    yield RemoteChannel(spec, transport, auth)
+
+
+@asynccontextmanager
+async def _streamable_http(spec: ServerSpec, auth: httpx2.Auth | None) -> AsyncGenerator[TransportStreams]:
+    from mcp.client.streamable_http import streamable_http_client
+
+    # The server may think for as long as a call may take before its first byte; the call's own limit comes first.
+    http = _client(spec, auth, read_timeout_s=spec.timeout_s + spec.connect_timeout_s)
+    async with (
+        http,
+        streamable_http_client(spec.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES) as streams,
+    ):
+        yield streams
+
+
+@asynccontextmanager
+async def _sse(spec: ServerSpec, auth: httpx2.Auth | None) -> AsyncGenerator[TransportStreams]:
+    from mcp.client.sse import sse_client
+
+    said_send, said = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
+
+    async def deliver(error: dict[str, Any]) -> None:
+        message = message_in(json.dumps(error))
+        if message is not None:
+            await said_send.send(message)
+
+    def client(headers: Any = None, timeout: Any = None, auth: Any = None) -> httpx2.AsyncClient:
+        del headers, timeout
+        # Between two calls nothing has to come over the one long response, so it is read without a limit of its own.
+        return _client(spec, auth, read_timeout_s=None, deliver=deliver)
+
+    with said_send, said:
+        async with (
+            sse_client(spec.url, auth=auth, httpx_client_factory=client) as (heard, write),
+            anyio.create_task_group() as pumps,
+        ):
+            pumps.start_soon(_pump, heard, said_send)
+            try:
+                yield said, write
+            finally:
+                pumps.cancel_scope.cancel()
+
+
+async def _pump(
+    heard: ReadStream[SessionMessage | Exception], said: MemoryObjectSendStream[SessionMessage | Exception]
+) -> None:
+    with said:
+        async for item in heard:
+            try:
+                await said.send(item)
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                return
+
+
+def _client(
+    spec: ServerSpec, auth: httpx2.Auth | None, *, read_timeout_s: float | None, deliver: Deliver | None = None
+) -> httpx2.AsyncClient:
+    """An HTTP client whose failed requests are answered."""
+    import httpx2
+
+    class Answering(httpx2.AsyncClient):
+        async def send(self, request: httpx2.Request, **settings: Any) -> httpx2.Response:
+            if request.method == "DELETE":
+                # The end of a session is a courtesy; nobody waits for a server that does not return it.
+                request.extensions["timeout"] = httpx2.Timeout(spec.stop_grace_s).as_dict()
+            call = _request_id(request)
+            if call is None:
+                return await super().send(request, **settings)
+            try:
+                response = await super().send(request, **settings)
+            except (httpx2.TransportError, RkllmMcpError, *_login_errors()) as error:
+                return await _answered(request, _error(call, _reason(spec, error), _CONNECTION_CLOSED), deliver)
+            if response.status_code < HTTPStatus.BAD_REQUEST:
+                return _bounded(response) if deliver is None else response
+            # 404 means that a session was forgotten, or that there is no such method: the SDK tells them apart.
+            if response.status_code == HTTPStatus.NOT_FOUND and deliver is None:
+                return response
+            error = await _refusal(call, response)
+            return await _answered(request, error, deliver, response.status_code)
+
+    timeout = httpx2.Timeout(spec.connect_timeout_s, read=read_timeout_s)
+    verify = tls_context(spec.ca_file) if spec.ca_file else True
+    return Answering(headers=dict(spec.headers), timeout=timeout, auth=auth, verify=verify)
+
+
+def _request_id(request: httpx2.Request) -> str | int | None:
+    """The id of the JSON-RPC request in an HTTP request; None when there is none that waits for an answer."""
+    if request.method != "POST" or not request.headers.get("content-type", "").startswith("application/json"):
+        return None
+    try:
+        message: Any = json.loads(request.content)
+    except (ValueError, RuntimeError):
+        return None
+    if not isinstance(message, dict) or "method" not in message:
+        return None
+    found = cast("dict[str, Any]", message).get("id")
+    return found if isinstance(found, (str, int)) else None
+
+
+async def _answered(
+    request: httpx2.Request, error: dict[str, Any], deliver: Deliver | None, status: int = HTTPStatus.BAD_GATEWAY
+) -> httpx2.Response:
+    """The response that makes the SDK hand ``error`` to the caller."""
+    import httpx2
+
+    if deliver is None:
+        return httpx2.Response(status, json=error, request=request)
+    # Over SSE the answer comes on another response; any error on this one would end the session.
+    await deliver(error)
+    return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
+
+
+async def _refusal(call: str | int, response: httpx2.Response) -> dict[str, Any]:
+    """What a server with an HTTP error means, as a JSON-RPC error: its own one where it sent one."""
+    own = await _own_error(response)
+    status = response.status_code
+    if own is None:
+        return _error(call, f"HTTP {status} {response.reason_phrase}".strip(), _INTERNAL_ERROR, {"httpStatus": status})
+    data: Any = own.get("data")
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        known = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
+        data = {**known, "httpStatus": status}
+    return _error(call, str(own.get("message", "")), own["code"], data)
+
+
+async def _own_error(response: httpx2.Response) -> dict[str, Any] | None:
+    import httpx2
+
+    body = b""
+    try:
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > _MAX_ERROR_BYTES:
+                return None
+        error: Any = json.loads(body)["error"]
+        return cast("dict[str, Any]", error) if isinstance(error["code"], int) else None
+    except (ValueError, TypeError, KeyError, RecursionError, httpx2.HTTPError, httpx2.StreamError):
+        return None
+    finally:
+        await response.aclose()
+
+
+def _error(call: str | int, message: str, code: int, data: Any = None) -> dict[str, Any]:
+    error = {"code": code, "message": message, **({} if data is None else {"data": data})}
+    return {"jsonrpc": "2.0", "id": call, "error": error}
+
+
+def _reason(spec: ServerSpec, error: Exception) -> str:
+    import httpx2
+
+    if isinstance(error, httpx2.TimeoutException):
+        return f"it did not answer in time ({type(error).__name__})"
+    if isinstance(error, httpx2.TransportError):
+        return f"it cannot be reached: {str(error) or type(error).__name__}"
+    return str(error) if isinstance(error, RkllmMcpError) else f"logging in to '{spec.name}' failed: {error}"
+
+
+def _login_errors() -> tuple[type[Exception], ...]:
+    from mcp.client.auth import OAuthFlowError
+
+    return (OAuthFlowError,)
+
+
+def _bounded(response: httpx2.Response) -> httpx2.Response:
+    """The response, which ends in an error where it grows beyond all measure; the SDK reads JSON whole."""
+    import httpx2
+
+    if not response.headers.get("content-type", "").lower().startswith("application/json"):
+        return response
+
+    class Bounded(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            received = 0
+            async for chunk in response.aiter_bytes():
+                received += len(chunk)
+                if received > MAX_MESSAGE_BYTES:
+                    raise httpx2.StreamError(f"the answer has more than {MAX_MESSAGE_BYTES // 1024**2} MB")
+                yield chunk
+
+        async def aclose(self) -> None:
+            await response.aclose()
+
+    headers = {k: v for k, v in response.headers.items() if k not in ("content-encoding", "content-length")}
+    return httpx2.Response(response.status_code, headers=headers, stream=Bounded(), request=response.request)

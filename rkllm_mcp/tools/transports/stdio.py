@@ -1,0 +1,125 @@
+"""A server's program as a channel: one JSON object per line on its standard input and output.
+
+What is no message is noted and skipped; what is too long ends the channel. Knows the framing and nothing of what is
+said.
+
+Followed: MCP specification 2025-11-25 and 2026-07-28, transports, stdio.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+
+from rkllm_mcp.tools.launch.launching import launch_of
+from rkllm_mcp.tools.servers import ServerSpec
+from rkllm_mcp.tools.transports.child import Child, open_child
+from rkllm_mcp.tools.transports.framing import MAX_MESSAGE_BYTES, message_in
+from rkllm_mcp.tools.transports.lines import LastLines, LineSplitter, LineTooLongError
+
+if TYPE_CHECKING:
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+    from mcp.client._transport import TransportStreams
+    from mcp.shared.message import SessionMessage
+
+
+class StdioChannel:
+    """The way to a running program; ``open_stdio`` makes one."""
+
+    served = None
+
+    def __init__(self, child: Child, notes: LastLines, grace_s: float) -> None:
+        self._child = child
+        self._notes = notes
+        self._grace_s = grace_s
+        self._said_all = anyio.Event()
+        self._too_long = False
+
+    def ending(self) -> str:
+        """How the program ended, such as ``exited with code 3``; empty when it was stopped, or runs."""
+        code = self._child.exit_code
+        if self._too_long:
+            return f"sent a message of more than {MAX_MESSAGE_BYTES // 1024**2} MB"
+        if code is None or self._child.was_stopped:
+            return ""
+        if code >= 0:
+            return f"exited with code {code}"
+        try:
+            return f"was killed by {signal.Signals(-code).name}"
+        except ValueError:
+            return f"was killed by signal {-code}"
+
+    @asynccontextmanager
+    async def streams(self) -> AsyncGenerator[TransportStreams]:
+        """Messages of a session as lines on the child's stdin and stdout."""
+        incoming_send, incoming = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
+        outgoing, outgoing_receive = anyio.create_memory_object_stream["SessionMessage"](0)
+        with incoming_send, incoming, outgoing, outgoing_receive:
+            async with anyio.create_task_group() as pumps:
+                pumps.start_soon(self._read_messages, incoming_send)
+                pumps.start_soon(self._write_messages, outgoing_receive, incoming_send)
+                try:
+                    yield incoming, outgoing
+                finally:
+                    pumps.cancel_scope.cancel()
+
+    async def _read_messages(self, session: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+        splitter = LineSplitter(MAX_MESSAGE_BYTES)
+        with session:
+            while chunk := await self._child.receive():
+                try:
+                    lines = splitter.feed(chunk)
+                except LineTooLongError:
+                    self._too_long = True
+                    return
+                if not await self._deliver(lines, session):
+                    return
+        self._said_all.set()
+
+    async def _deliver(self, lines: list[bytes], session: MemoryObjectSendStream[SessionMessage | Exception]) -> bool:
+        for line in lines:
+            message = message_in(line)
+            if message is None:
+                self._notes.add(f"stdout: {line[:1000].decode('utf-8', 'replace')}")
+                continue
+            try:
+                await session.send(message)
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                return False
+        return True
+
+    async def _write_messages(
+        self,
+        session: MemoryObjectReceiveStream[SessionMessage],
+        incoming: MemoryObjectSendStream[SessionMessage | Exception],
+    ) -> None:
+        async for item in session:
+            line = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+            try:
+                await self._child.send(line.encode() + b"\n")
+            except OSError:
+                break
+        else:
+            return
+        # It no longer listens. What it has said already still counts; then ending the session is the only way to end
+        # requests that would wait for an answer for ever.
+        session.close()
+        with anyio.move_on_after(self._grace_s):
+            await self._said_all.wait()
+        incoming.close()
+
+
+@asynccontextmanager
+async def open_stdio(spec: ServerSpec, notes: LastLines) -> AsyncGenerator[StdioChannel]:
+    """Start the server's program; on leaving, it and its whole group are gone.
+
+    Raises:
+        OSError: the program cannot be started.
+        ServerUnavailableError: it may not be started, or not in the sandbox that it needs.
+    """
+    async with open_child(await launch_of(spec), notes) as child:
+        yield StdioChannel(child, notes, spec.stop_grace_s)

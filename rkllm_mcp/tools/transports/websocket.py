@@ -1,0 +1,150 @@
+"""A server behind a WebSocket as a channel: one message per text frame, subprotocol ``mcp``.
+
+The library's own keep-alive notices a peer that is gone. Redirects are not followed: they would carry the headers, and
+the keys in them, to wherever the answer points. Knows the framing and nothing of what is said.
+
+Followed: SEP-1288 (a draft) and the TypeScript SDK's client, which agree on subprotocol and frames; no released
+specification has this transport.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+
+from rkllm_mcp.tools.servers import ServerSpec
+from rkllm_mcp.tools.transports.framing import MAX_MESSAGE_BYTES, message_in
+from rkllm_mcp.tools.transports.lines import LastLines
+from rkllm_mcp.tools.transports.tls import tls_context
+
+if TYPE_CHECKING:
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+    from mcp.client._transport import TransportStreams
+    from mcp.shared.message import SessionMessage
+    from websockets.asyncio.client import ClientConnection, connect
+
+SUBPROTOCOL = "mcp"
+
+
+class WebSocketChannel:
+    """The way to a WebSocket server; ``open_websocket`` makes one."""
+
+    served = None
+
+    def __init__(self, socket: ClientConnection, notes: LastLines) -> None:
+        self._socket = socket
+        self._notes = notes
+
+    def ending(self) -> str:
+        """How the peer closed, such as ``closed the connection (1011: overloaded)``; empty when it did not say."""
+        code, reason = self._socket.close_code, self._socket.close_reason
+        if code in (None, 1000, 1005, 1006):
+            return ""
+        return f"closed the connection ({code}{': ' if reason else ''}{reason or ''})"
+
+    @asynccontextmanager
+    async def streams(self) -> AsyncGenerator[TransportStreams]:
+        """Messages of a session as frames."""
+        incoming_send, incoming = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
+        outgoing, outgoing_receive = anyio.create_memory_object_stream["SessionMessage"](0)
+        with incoming_send, incoming, outgoing, outgoing_receive:
+            async with anyio.create_task_group() as pumps:
+                pumps.start_soon(self._read_messages, incoming_send)
+                pumps.start_soon(self._write_messages, outgoing_receive)
+                try:
+                    yield incoming, outgoing
+                finally:
+                    pumps.cancel_scope.cancel()
+
+    async def _read_messages(self, session: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+        from websockets.exceptions import ConnectionClosed
+
+        with session:
+            try:
+                while True:
+                    frame = await self._socket.recv()
+                    message = message_in(frame)
+                    if message is None:
+                        self._notes.add(f"no message: {_shown(frame)}")
+                        continue
+                    await session.send(message)
+            except (ConnectionClosed, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                return
+
+    async def _write_messages(self, session: MemoryObjectReceiveStream[SessionMessage]) -> None:
+        from websockets.exceptions import ConnectionClosed
+
+        async for item in session:
+            try:
+                await self._socket.send(item.message.model_dump_json(by_alias=True, exclude_unset=True))
+            except ConnectionClosed:
+                return  # the reader has seen it too, and ends the session
+
+
+@asynccontextmanager
+async def open_websocket(spec: ServerSpec, notes: LastLines) -> AsyncGenerator[WebSocketChannel]:
+    """Connect; on leaving, the socket is closed.
+
+    Raises:
+        OSError: the address cannot be reached.
+        WebSocketException: what answers there is no WebSocket server.
+    """
+    from websockets.exceptions import InvalidStatus
+    from websockets.typing import Subprotocol
+
+    connecting = _connector()(
+        spec.url,
+        subprotocols=[Subprotocol(SUBPROTOCOL)],
+        additional_headers=dict(spec.headers),
+        max_size=MAX_MESSAGE_BYTES,
+        # The connection's own deadline surrounds this.
+        open_timeout=None,
+        close_timeout=spec.stop_grace_s,
+        ssl=tls_context(spec.ca_file) if spec.url.startswith("wss:") else None,
+        # At the debug level the library would write the headers.
+        logger=_silent(),
+    )
+    try:
+        async with connecting as socket:
+            yield WebSocketChannel(socket, notes)
+    except InvalidStatus as error:
+        raise HandshakeRefusedError(error.response.status_code) from None
+
+
+class HandshakeRefusedError(ConnectionError):
+    """The address answered the handshake with an HTTP error.
+
+    Args:
+        status: the HTTP status.
+    """
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"the server answered HTTP {status}")
+        self.status = status
+
+
+def _connector() -> type[connect]:
+    from websockets.asyncio.client import connect
+
+    class Direct(connect):
+        """Connects to the given address only."""
+
+        def process_redirect(self, exc: Exception) -> Exception | str:
+            return exc
+
+    return Direct
+
+
+def _silent() -> logging.Logger:
+    # Not from the registry: nobody else's settings reach it.
+    logger = logging.Logger("websocket", level=logging.CRITICAL + 1)  # noqa: LOG001
+    logger.addHandler(logging.NullHandler())
+    return logger
+
+
+def _shown(frame: bytes | str) -> str:
+    return frame[:1000].decode("utf-8", "replace") if isinstance(frame, bytes) else frame[:1000]

@@ -1,0 +1,88 @@
+"""Definitions and results that the SDK refuses are brought into shape; good ones are not touched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcp_types import CallToolResult, ListToolsResult
+
+from rkllm_mcp.tools.session.tap import mend_call_result, mend_tool_list
+
+EMPTY_SCHEMA: dict[str, Any] = {"type": "object", "properties": {}}
+
+
+def mended_tool(tool: Any) -> tuple[dict[str, Any], list[str]]:
+    notes: list[str] = []
+    result = mend_tool_list({"tools": [tool]}, notes.append)
+    ListToolsResult.model_validate(result)
+    return result["tools"][0], notes
+
+
+def test_a_good_definition_stays_as_it_is() -> None:
+    good = {
+        "name": "n",
+        "title": "t",
+        "description": "d",
+        "inputSchema": {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "A"}}, "$defs": {}},
+        "outputSchema": {"type": "object"},
+        "annotations": {"readOnlyHint": True},
+        "execution": {"taskSupport": "optional"},
+    }
+    assert mended_tool(good) == (good, [])
+
+
+def test_a_missing_schema_takes_any_arguments() -> None:
+    tools: list[dict[str, Any]] = [{}, {"inputSchema": None}, {"inputSchema": {}}]
+    for tool in tools:
+        tool["name"] = "n"
+        assert mended_tool(tool) == ({"name": "n", "inputSchema": EMPTY_SCHEMA}, [])
+
+
+def test_a_schema_that_may_be_an_object_is_one() -> None:
+    schema: dict[str, Any] = {"type": ["object", "null"], "properties": {"a": {}}}
+    tool, notes = mended_tool({"name": "n", "inputSchema": schema})
+    assert tool["inputSchema"] == {"type": "object", "properties": {"a": {}}}
+    assert notes == ["tool 'n': its input schema does not say that it is an object; it is taken for one"]
+
+
+def test_a_schema_of_something_else_takes_any_arguments_and_is_noted() -> None:
+    tool, notes = mended_tool({"name": "n", "inputSchema": {"type": "string"}})
+    assert tool["inputSchema"] == EMPTY_SCHEMA
+    assert "any arguments are accepted" in notes[0]
+
+
+def test_what_is_no_tool_is_left_out_and_noted() -> None:
+    notes: list[str] = []
+    result = mend_tool_list({"tools": [None, "x", {}, {"name": ""}, {"name": 3}], "nextCursor": 4}, notes.append)
+    assert result == {"tools": []}
+    assert len(notes) == 5
+    assert mend_tool_list({"tools": "none"}, notes.append) == {"tools": []}
+
+
+def test_results_become_readable() -> None:
+    notes: list[str] = []
+    broken: list[dict[str, Any]] = [
+        {},
+        {"content": None, "structuredContent": None, "isError": None},
+        {"content": "text", "isError": 1},
+        {"content": [{"type": "text"}, {"type": "image", "data": "A"}, 5, None]},
+    ]
+    for result in broken:
+        CallToolResult.model_validate(mend_call_result(result, notes.append))
+    assert mend_call_result(broken[2], notes.append) == {"content": [{"type": "text", "text": "text"}], "isError": True}
+
+
+def test_good_results_and_questions_are_not_touched() -> None:
+    notes: list[str] = []
+    good: dict[str, Any] = {
+        "content": [
+            {"type": "text", "text": "t", "annotations": {"priority": 1}},
+            {"type": "resource", "resource": {"uri": "a:b", "text": "x"}},
+        ],
+        "structuredContent": {"n": None},
+        "isError": False,
+    }
+    question: dict[str, Any] = {"resultType": "input_required", "inputRequests": {}}
+    assert mend_call_result(good, notes.append) == good
+    assert mend_call_result(question, notes.append) == question
+    assert notes == []

@@ -1,0 +1,74 @@
+"""What a call may do, by its name, its hints and its arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.tools.trust.danger import danger_of, danger_of_name
+
+NAMES = {
+    None: (
+        "get_weather list_directory read_text_file directory_tree search_files convert_time git_status echo add "
+        "git_diff_unstaged fetch sequentialthinking read_graph open_nodes get-sum get-env describe_table list_commands "
+        "listDeleted get_run_status find_send_targets format_date 天気取得 ファイル一覧 削除済み一覧 予約確認"
+    ),
+    "delete": (
+        "delete_file deleteFile git_reset clear_cache rm drop_table files.remove user-purge DROP_ALL "
+        "get_and_delete_message ファイル削除 一時ファイルを消去 設定の初期化"
+    ),
+    "execute": "run_command exec runTests bash shell_exec execute_python invoke-script コマンド実行 サービス起動",
+    "send": "send_message sendEmail post_tweet publish_article git_push_and_share buy_item メール送信 商品購入 送金",
+    "change": (
+        "write_file edit_file create_directory move_file git_commit git_add git_checkout append_insight update_user "
+        "add_observations find_and_replace setVolume browser_click ファイル更新 予定登録"
+    ),
+}
+CASES = [(name, danger) for danger, names in NAMES.items() for name in names.split()]
+
+
+@pytest.mark.parametrize(
+    ("name", "danger"), [(name, danger) for danger, names in NAMES.items() for name in names.split()]
+)
+def test_a_name_tells_what_a_tool_may_do(name: str, danger: str | None) -> None:
+    assert danger_of_name(name) == danger
+
+
+@pytest.mark.parametrize(
+    ("tool", "trusted", "danger"),
+    [
+        (ToolSpec("look", read_only=True), True, None),
+        (ToolSpec("delete_file", read_only=True), True, None),
+        (ToolSpec("delete_file", read_only=True), False, "delete"),
+        (ToolSpec("look", destructive=True), True, "delete"),
+        (ToolSpec("look", destructive=True), False, "delete"),
+        (ToolSpec("look", read_only=True, destructive=True), True, "delete"),
+        (ToolSpec("look", read_only=False), True, "change"),
+        (ToolSpec("look", read_only=False, destructive=False), False, "change"),
+        (ToolSpec("run", read_only=False), False, "execute"),
+        (ToolSpec("look", destructive=False), False, None),
+        (ToolSpec("delete_file", destructive=False), True, "delete"),
+        (ToolSpec("shown", wire_name="delete_file"), False, "delete"),
+    ],
+)
+def test_a_hint_of_a_stranger_only_adds_caution(tool: ToolSpec, trusted: bool, danger: str | None) -> None:
+    assert danger_of(tool, {}, trusted=trusted) == danger
+
+
+@pytest.mark.parametrize(
+    ("arguments", "danger"),
+    [
+        ({"sql": "SELECT * FROM deleted"}, None),
+        ({"sql": "DROP TABLE users"}, "delete"),
+        ({"query": "with old as (select 1) delete from users"}, "delete"),
+        ({"query": "select 1; /* */ Insert Into users values (1)"}, "change"),
+        ({"statement": "UPDATE users SET a = 1"}, "change"),
+        ({"query": "how do I delete a file"}, None),
+        ({"text": "DROP TABLE users"}, None),
+        ({"query": {"delete from": 1}}, None),
+    ],
+)
+def test_sql_is_judged_by_its_statements(arguments: dict[str, Any], danger: str | None) -> None:
+    assert danger_of(ToolSpec("query", read_only=True), arguments, trusted=True) == danger

@@ -1,0 +1,51 @@
+"""Which tools are on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rkllm_mcp.records import Switch
+from rkllm_mcp.tools.trust.switches import Switches
+
+
+def test_everything_is_on_until_it_is_switched_off() -> None:
+    assert Switches().is_on("s", "t")
+    assert Switches().is_server_on("s")
+
+
+def test_a_server_that_is_off_has_no_tool_but_those_switched_on_since() -> None:
+    switches = Switches()
+    switches.turn_server("s", is_on=False)
+    switches.turn("s", "a", is_on=True)
+    assert [switches.is_on("s", tool) for tool in "ab"] == [True, False]
+    assert switches.is_on("other", "b")
+    switches.turn_server("s", is_on=True)
+    assert [switches.is_on("s", tool) for tool in "ab"] == [True, True]
+
+
+def test_switching_a_server_forgets_what_was_said_about_its_tools() -> None:
+    switches = Switches()
+    switches.turn("s", "a", is_on=False)
+    switches.turn_server("s", is_on=False)
+    switches.turn_server("s", is_on=True)
+    assert switches.is_on("s", "a")
+
+
+def test_what_changes_is_given_to_be_kept_and_brings_the_same_state_back() -> None:
+    kept: dict[tuple[str, str], Switch] = {}
+
+    def keep(changes: Sequence[Switch]) -> None:
+        for change in changes:
+            kept[change.server, change.tool] = change
+
+    switches = Switches(keep=keep)
+    switches.turn("s", "a", is_on=False)
+    switches.turn("s", "b", is_on=True)
+    switches.turn_server("r", is_on=False)
+    switches.turn("r", "x", is_on=True)
+    switches.turn("r", "y", is_on=False)
+    left = [switch for switch in kept.values() if switch.is_on is not None]
+    assert left == [Switch("s", "a", False), Switch("r", "", False), Switch("r", "x", True)]
+    again = Switches(left)
+    for server, tool in (("s", "a"), ("s", "b"), ("r", "x"), ("r", "y"), ("r", "z")):
+        assert again.is_on(server, tool) == switches.is_on(server, tool)
