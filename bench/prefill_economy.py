@@ -95,6 +95,9 @@ class CountingRuntime:
     def announce(self, tokens: Sequence[int]) -> None:
         """Nobody else waits here."""
 
+    def revoke(self, tokens: Sequence[int]) -> None:
+        """Nobody else waits here."""
+
     def uncached(self, tokens: Sequence[int]) -> int:
         """See ``generation.Generator``."""
         return max(1, len(tokens) - common_prefix(tokens, self.cache))

@@ -12,11 +12,11 @@ The data path, left to right, is the table of contents of this package:
 Beside the path: ``errors``, ``messages``, ``events``, ``generation``, ``calling``, ``records``, ``forms`` and
 ``offers`` are its values, ``encode`` writes events as JSON, ``config`` reads what a user wrote, ``providers`` joins
 prompt, runtime and toolcalls into one model, ``board`` looks at the machine, ``shelf`` keeps the user's models and
-fetches their files, ``acquisition`` puts models on it and takes them off, ``availability`` says what this version does
-not do, ``assembly`` turns the configuration into the settings of each part, ``store`` remembers from one run to the
-next, ``equipment`` opens the tools with their memory and safeguards, ``head_start`` fills the KV cache before the first
-question, ``app`` runs them all, ``abilities`` is what they can do for others, ``inspection`` looks at them without a
-model, and ``measurement`` measures and probes them.
+fetches their files, ``acquisition`` puts models on it and takes them off, ``availability`` says what this version
+does not do, ``assembly`` turns the configuration into the settings of each part, ``store`` remembers from one run to
+the next, ``equipment`` opens the tools with their memory and safeguards, ``head_start`` fills the KV cache before the
+first question, ``specialists`` are the models that embed and rank, ``app`` runs them all, ``abilities`` is what they
+can do for others, ``inspection`` looks at them without a model, and ``measurement`` measures and probes them.
 
 The names below are imported on first use, so that importing one of them does not load the others' libraries.
 """

@@ -9,21 +9,19 @@ queue, or has its run stopped. It knows no protocol; ``surfaces.offering`` puts 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 
 import anyio
 import anyio.to_thread
 
 from rkllm_mcp.app import App, ReplyOptions, StatusSink, open_app
-from rkllm_mcp.assembly import chosen_model, device_state, engine_settings, model_form
+from rkllm_mcp.assembly import device_state
 from rkllm_mcp.config import Config
 from rkllm_mcp.errors import GenerationError
 from rkllm_mcp.events import End, EndReason, Text, Usage
-from rkllm_mcp.prompt.vocabulary import Vocabulary
 from rkllm_mcp.providers.embedding import SEARCH, embed_texts, rank_documents
-from rkllm_mcp.runtime.domains import with_domains
-from rkllm_mcp.runtime.engine import Engine, open_engine
+from rkllm_mcp.specialists import Specialist, open_specialists
 
 # The text that has come, and how many pieces of it.
 OnText = Callable[[str, int], Awaitable[None]]
@@ -59,15 +57,6 @@ class Generated:
     reason: EndReason
     prompt_tokens: int
     generated_tokens: int
-
-
-@dataclass(frozen=True)
-class Specialist:
-    """A model that evaluates."""
-
-    name: str
-    engine: Engine
-    vocabulary: Vocabulary
 
 
 @dataclass
@@ -168,19 +157,8 @@ async def open_abilities(
     """
     others = others or OtherModels()
     config = config.overridden(tools=False)
-    names = list(dict.fromkeys(name for name in (others.embedding, others.ranking) if name is not None))
-    configs = {name: config.overridden(model=name) for name in names}
-    folders = {name: chosen_model(each) for name, each in configs.items()}
-    # The chat model begins in the first domain, where every model does that is alone.
-    shared = [engine_settings(config, chosen_model(config))]
-    shared += [engine_settings(configs[name], folders[name]) for name in names]
-    settings = dict(zip(names, with_domains(shared)[1:], strict=True))
-    async with AsyncExitStack() as stack:
-        app = await stack.enter_async_context(open_app(config, status=status))
+    names = [name for name in (others.embedding, others.ranking) if name is not None]
+    async with open_app(config, status=status) as app, open_specialists(config, names) as specialists:
         own = Specialist(app.model.name, app.engine, app.form.vocabulary)
-        specialists: dict[str | None, Specialist] = {None: own}
-        for name in names:
-            engine = await stack.enter_async_context(open_engine(settings[name]))
-            vocabulary = model_form(configs[name], folders[name]).vocabulary
-            specialists[name] = Specialist(folders[name].name, engine, vocabulary)
-        yield Abilities(app, specialists[others.embedding], specialists[others.ranking])
+        embedder = specialists[others.embedding] if others.embedding else own
+        yield Abilities(app, embedder, specialists[others.ranking] if others.ranking else own)

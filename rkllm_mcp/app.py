@@ -35,10 +35,10 @@ from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.events import End, Event, Status
 from rkllm_mcp.head_start import HeadStart
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
-from rkllm_mcp.prompt.conversation import PromptPart
 from rkllm_mcp.providers.reading import Reading, Readings
 from rkllm_mcp.providers.rkllm import RkllmModel
 from rkllm_mcp.runtime.engine import Engine, open_engine
+from rkllm_mcp.specialists import Specialist, open_specialists
 from rkllm_mcp.tools.latecomers import tell_latecomers
 
 logger = logging.getLogger(__name__)
@@ -104,6 +104,7 @@ class App:
         tasks: TaskGroup,
         readings: Readings,
         head_start: HeadStart,
+        embedder: Specialist | None,
     ) -> None:
         self.config = config
         self.model = model
@@ -118,7 +119,7 @@ class App:
         self.form = chat_model.form
         self._jobs: dict[str, _Job] = {}
         self._questions = Questions()
-        self._briefing = briefing(config, model, chat_model.form, self.toolbox, self.memory.calls)
+        self._briefing = briefing(config, model, chat_model.form, self.toolbox, self.memory.calls, embedder)
         self._has_announced = False
         self._is_closed = False
 
@@ -255,13 +256,6 @@ class App:
         conversation = self.new_conversation()
         return self._chat_model.head(conversation, self._briefing.beginnings(conversation, self.tools()))
 
-    async def preview(self, text: str, options: ReplyOptions | None = None) -> list[PromptPart]:
-        """The prompt that ``text`` would get as a first question, part by part; an ``auto_context_tool`` is called."""
-        conversation = self.new_conversation()
-        brief = await self._briefing.prepare(conversation, Assignment(Asked(text), self.tools(options)))
-        conversation.add(Message("user", text, context=brief.context))
-        return self._chat_model.preview(conversation, brief.offer.listed)
-
     async def _answer(
         self,
         conversation: Conversation,
@@ -309,7 +303,10 @@ class App:
         asked = await prepare(emit, context)
         assignment = Assignment(asked, self.tools(options), forced)
         model, wish = self._chat_model, options.max_new_tokens
-        await answer(model, self._briefing, conversation, assignment, limits, emit, context, wish)
+        try:
+            await answer(model, self._briefing, conversation, assignment, limits, emit, context, wish)
+        finally:
+            model.over(conversation.id)
 
     def _asker(self, options: ReplyOptions, emit: Emit) -> Asker:
         if options.approvals == "ask":
@@ -360,7 +357,8 @@ async def open_app(
     model = chosen_model(config)
     settings = engine_settings(config, model)
     # The engine comes first: its process loads the model while this one imports what servers need.
-    async with open_engine(settings) as engine:
+    named = config.agent.embedding_model if config.active_servers else None
+    async with open_engine(settings) as engine, open_specialists(config, [named] if named else []) as specialists:
         form = model_form(config, model)
         readings = Readings(settings.profile.prefill_s if settings.profile else None)
         chat_model = RkllmModel(engine, form, readings)
@@ -369,7 +367,9 @@ async def open_app(
         failure: Exception | None = None
         async with tools as equipment, anyio.create_task_group() as tasks:
             head_start = HeadStart(config, model, engine, status, one_shot=one_shot)
-            app = App(config, model, chat_model, engine, equipment, tasks, readings, head_start)
+            app = App(
+                config, model, chat_model, engine, equipment, tasks, readings, head_start, specialists.get(named or "")
+            )
             if status is not None:
                 tasks.start_soon(tell_latecomers, app.toolbox.connections, status)
             tasks.start_soon(head_start.run, app.ready, app.head)

@@ -33,7 +33,7 @@ from rkllm_mcp.records import PastCalls
 from rkllm_mcp.runtime.engine import EngineSettings
 from rkllm_mcp.runtime.profile import kept_profile
 from rkllm_mcp.toolcalls.detector import ThinkingMode
-from rkllm_mcp.tools.retrieval.search import ToolSearch
+from rkllm_mcp.tools.retrieval.search import Embedder, ToolSearch
 from rkllm_mcp.tools.servers import LocalTool, OAuth, Sandbox, ServerSpec
 
 EMULATOR = "emulator"
@@ -119,7 +119,12 @@ def model_form(config: Config, model: ModelFolder) -> ModelForm:
 
 
 def briefing(
-    config: Config, model: ModelFolder, form: ModelForm, tools: Tools, past: PastCalls | None = None
+    config: Config,
+    model: ModelFolder,
+    form: ModelForm,
+    tools: Tools,
+    past: PastCalls | None = None,
+    embedder: Embedder | None = None,
 ) -> Briefing:
     """What prepares answers: which tools a conversation is shown, and what is told with a question.
 
@@ -129,6 +134,7 @@ def briefing(
         form: how it is spoken to.
         tools: every server's tools.
         past: what served earlier requests, where that is kept.
+        embedder: what knows the meaning of words, where there is a model for it.
     """
     agent, card = config.agent, model.card
     context_tokens = config.model.context_tokens or card.context_tokens
@@ -138,7 +144,7 @@ def briefing(
         two_steps=card.two_step_tools if agent.two_step_tools is None else agent.two_step_tools,
     )
     costs = ToolCosts(form.vocabulary, form.template.tool_form)
-    return Briefing(tools, Selection(ToolSearch(past), costs.of, settings))
+    return Briefing(tools, Selection(ToolSearch(past, embedder), costs.of, settings))
 
 
 def server_specs(config: Config) -> list[ServerSpec]:

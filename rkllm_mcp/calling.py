@@ -17,7 +17,6 @@ from rkllm_mcp.messages import Message
 # once: this call; conversation: and the same tool for the rest of it; always: from now on; deny: no; never: and the
 # same tool from now on.
 Decision: TypeAlias = Literal["once", "conversation", "always", "deny", "never"]
-DECISIONS: tuple[Decision, ...] = ("once", "conversation", "always", "deny", "never")
 
 # progress, total, message: as servers report them.
 OnProgress: TypeAlias = Callable[[float, "float | None", "str | None"], Awaitable[None]]

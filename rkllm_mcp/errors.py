@@ -167,20 +167,28 @@ class UnsupportedError(GenerationError):
         return f"RKLLM {self.version} has no {self.feature}; {remedy}"
 
 
+# What a RunRejectedError is about.
+ANSWER = "this answer"
+EVALUATION = "this evaluation"
+CALL = "this call"
+
+
 @dataclass(eq=False)
 class RunRejectedError(GenerationError):
-    """The runtime refused a run or reported an error in the middle of it.
+    """The runtime refused a run or a call, or reported an error in the middle of it.
 
     Args:
         reason: what it said.
         tokens_delivered: tokens of this answer that came before; with 0 it can be asked for again unseen.
+        task: what failed: ``ANSWER``, ``EVALUATION`` or ``CALL``.
     """
 
     reason: str
     tokens_delivered: int = 0
+    task: str = ANSWER
 
     def __str__(self) -> str:
-        return f"the runtime failed this answer: {self.reason}; ask again, and run 'rkllm-mcp doctor' if it repeats"
+        return f"the runtime failed {self.task}: {self.reason}; ask again, and run 'rkllm-mcp doctor' if it repeats"
 
 
 @dataclass(eq=False)

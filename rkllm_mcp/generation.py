@@ -225,6 +225,10 @@ class Generator(Protocol):
         """Tell that a run whose prompt begins with these tokens will be asked for soon."""
         ...
 
+    def revoke(self, tokens: Sequence[int], /) -> None:
+        """Tell that the run that was announced with this very sequence will not come, so that nobody waits for it."""
+        ...
+
     def uncached(self, tokens: Sequence[int], /) -> int:
         """How many of these prompt tokens a run that began now would have to evaluate, as far as that is known."""
         ...

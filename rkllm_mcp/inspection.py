@@ -17,6 +17,7 @@ from rkllm_mcp.board.doctor import examine, worst
 from rkllm_mcp.board.finding import Finding, LibraryReport, ModelReport, ServerReport, Subjects
 from rkllm_mcp.board.machine import Machine
 from rkllm_mcp.board.rkllm_file import read_rkllm_file
+from rkllm_mcp.calling import NO_CONTEXT, CallContext
 from rkllm_mcp.config import Config, ServerConfig, StdioServer
 from rkllm_mcp.config.models import ModelFolder, choose_model
 from rkllm_mcp.config.redaction import redacted_arguments, redacted_text
@@ -91,10 +92,19 @@ async def open_remembered(config: Config) -> AsyncGenerator[Memory, None]:
         yield memory
 
 
-async def prompt_parts(config: Config, text: str, equipment: Equipment, system: str | None = None) -> list[PromptPart]:
+async def prompt_parts(
+    config: Config, text: str, equipment: Equipment, system: str | None = None, context: CallContext = NO_CONTEXT
+) -> list[PromptPart]:
     """The prompt that ``text`` would get as a first question, part by part.
 
     Every ``auto_context_tool`` is called, and every resource read that the text names.
+
+    Args:
+        config: the configuration.
+        text: the question.
+        equipment: the tools, connected.
+        system: the system text; the configuration's when None.
+        context: what accompanies calls.
 
     Raises:
         ModelNotFoundError: there is no such model, or it lacks a file.
@@ -104,7 +114,6 @@ async def prompt_parts(config: Config, text: str, equipment: Equipment, system: 
     from rkllm_mcp.agent.briefing import Assignment, unheard
     from rkllm_mcp.agent.instructions import system_text
     from rkllm_mcp.assembly import briefing, chosen_model, model_form
-    from rkllm_mcp.calling import NO_CONTEXT
     from rkllm_mcp.messages import Conversation, Message
     from rkllm_mcp.prompt.conversation import ConversationPrompt
 
@@ -114,8 +123,8 @@ async def prompt_parts(config: Config, text: str, equipment: Equipment, system: 
     conversation = Conversation(messages=[Message("system", head)] if head else [])
     prepares = briefing(config, model, form, equipment.toolbox, equipment.memory.calls)
     offerings, limit_chars = equipment.toolbox.offerings, config.agent.resource_chars
-    asked = await ask_in_words(text, offerings, limit_chars, unheard, NO_CONTEXT)
-    brief = await prepares.prepare(conversation, Assignment(asked, equipment.toolbox.tools()))
+    asked = await ask_in_words(text, offerings, limit_chars, unheard, context)
+    brief = await prepares.prepare(conversation, Assignment(asked, equipment.toolbox.tools()), context)
     conversation.add(Message("user", asked.text, context=brief.context))
     prompt = ConversationPrompt(form.vocabulary, form.template, thinking=form.think)
     return prompt.parts(conversation.messages, brief.offer.listed)

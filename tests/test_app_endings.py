@@ -61,6 +61,25 @@ async def test_a_reader_may_leave_at_any_event(tmp_path: Path) -> None:
             assert (await events_of(app, conversation, "Hello"))[-1] == End("answered")
 
 
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_nobody_waits_for_the_next_round_of_an_answer_that_ended_in_its_tool(
+    tmp_path: Path, leaves: bool
+) -> None:
+    async with running(make_demo(tmp_path, [TIME_SERVER])) as app:
+        await app.ready()
+        conversation = app.new_conversation()
+        announced = False
+        async with aclosing(app.reply(conversation, QUESTION)) as stream:
+            async for event in stream:
+                if isinstance(event, Status) and event.text.startswith("[MCP: Detected"):
+                    announced = bool(app.engine.announced)
+                    if leaves:
+                        break
+                    app.cancel(conversation.id)
+        assert announced
+        assert not app.engine.announced
+
+
 async def test_an_answer_may_be_stopped_at_any_event_and_has_one_end(tmp_path: Path) -> None:
     async with running(make_demo(tmp_path, [TIME_SERVER])) as app:
         await app.ready()

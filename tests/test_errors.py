@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from rkllm_mcp.errors import PromptTooLongError, WorkerDiedError
+from rkllm_mcp.errors import CALL, EVALUATION, PromptTooLongError, RunRejectedError, WorkerDiedError
 
 
 def test_a_dead_worker_is_named_with_its_signal_and_what_explains_it() -> None:
@@ -26,3 +26,9 @@ def test_a_signal_without_a_name_is_told_by_its_number() -> None:
 
 def test_a_prompt_that_is_too_long_says_by_how_much() -> None:
     assert "has 900 tokens, 400 more than the 500 that fit" in str(PromptTooLongError(900, 500))
+
+
+def test_a_failure_of_the_runtime_says_what_it_failed() -> None:
+    assert str(RunRejectedError("no")).startswith("the runtime failed this answer: no; ask again")
+    assert str(RunRejectedError("no", task=EVALUATION)).startswith("the runtime failed this evaluation: no;")
+    assert str(RunRejectedError("no", task=CALL)).startswith("the runtime failed this call: no;")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from rkllm_mcp.board.finding import Finding
 from rkllm_mcp.board.machine import Machine
@@ -16,6 +17,8 @@ from rkllm_mcp.board.machine import Machine
 OPEN_FILES_WANTED = 16384
 # Cores slow down from about 85 degrees on with the vendor's trip points.
 HOT_MILLIDEGREES = 85_000
+# A clock set by hand is often one step below the fastest, and a chip's clock is a little off its step.
+FULL_SPEED_SHARE = 0.9
 # KV cache, runtime and the host beside the weights; a fifth of the weights on the published models of 1 to 4 GB.
 MEMORY_MARGIN = 1.2
 # The kernels of Rockchip's SDK (guide 1.3.0, 2.4: 5.10.209 or 6.1.84).
@@ -47,7 +50,7 @@ def check_governors(machine: Machine) -> Iterator[Finding]:
         governor = machine.text(f"{machine.inside(policy)}/scaling_governor") or "unknown"
         kilohertz = machine.number(f"{machine.inside(policy)}/scaling_cur_freq")
         found.append(f"{policy.name} {governor}" + (f" {kilohertz // 1000} MHz" if kilohertz is not None else ""))
-        is_slow = is_slow or governor not in {"performance", "userspace"}
+        is_slow = is_slow or governor not in {"performance", "userspace"} or _is_held_down(machine, policy, governor)
     if not found:
         return
     command = "echo performance | sudo tee /sys/devices/system/cpu/cpufreq/policy*/scaling_governor"
@@ -56,6 +59,18 @@ def check_governors(machine: Machine) -> Iterator[Finding]:
         yield Finding("cpu governor", "warn", ", ".join(found), remedy, command)
     else:
         yield Finding("cpu governor", "ok", ", ".join(found))
+
+
+def _is_held_down(machine: Machine, policy: Path, governor: str) -> bool:
+    """Whether somebody chose a clock well below the fastest."""
+    name = machine.inside(policy)
+    fastest = machine.number(f"{name}/cpuinfo_max_freq")
+    chosen = machine.number(f"{name}/scaling_cur_freq")
+    if chosen is None:
+        chosen = machine.number(f"{name}/scaling_setspeed")
+    if governor != "userspace" or fastest is None or chosen is None:
+        return False
+    return chosen < fastest * FULL_SPEED_SHARE
 
 
 def check_memory_clock(machine: Machine) -> Iterator[Finding]:

@@ -98,6 +98,8 @@ class AgentSection(Section):
     """List only tools that fit the first question: auto when all of them cost more than the budget, true always."""
     tool_budget_tokens: Positive | None = None
     """The most that the list of tools may cost; a third of the context window when not given."""
+    embedding_model: str | None = None
+    """A model that helps to choose tools by their meaning, name or path; words alone decide when not given."""
     two_step_tools: bool | None = None
     """List tools by name, and tell a tool's parameters when it is first called; the model's own when not given."""
     tool_listing: Literal["json", "compact"] = "json"

@@ -21,7 +21,7 @@ from rkllm_mcp.events import DetectorEvent, ModelEvent, Status, Text, Thinking, 
 from rkllm_mcp.generation import GenerationOptions, Generator, RunStats, Sampling, Token
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
 from rkllm_mcp.prompt.budget import Budget
-from rkllm_mcp.prompt.conversation import ConversationPrompt, Prompt, PromptPart, stop_ids
+from rkllm_mcp.prompt.conversation import ConversationPrompt, Prompt, stop_ids
 from rkllm_mcp.prompt.ledger import common_prefix
 from rkllm_mcp.prompt.template import ChatTemplate
 from rkllm_mcp.prompt.vocabulary import Trusted, Vocabulary
@@ -133,6 +133,8 @@ class RkllmModel:
         self._markers = _special_markers(form)
         self._prompts: OrderedDict[str, ConversationPrompt] = OrderedDict()
         self._readings = readings or Readings()
+        # Whose run was announced last, and as what.
+        self._announced: tuple[str, list[int]] | None = None
 
     @property
     def form(self) -> ModelForm:
@@ -167,13 +169,15 @@ class RkllmModel:
         heads = [prompt.head(conversation.messages, tools) for tools in lists]
         return heads[0][: min(common_prefix(heads[0], head) for head in heads)]
 
-    def preview(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> list[PromptPart]:
-        """The prompt that ``conversation`` would get, part by part; nothing is run or kept."""
-        prompt = ConversationPrompt(self._form.vocabulary, self._form.template, thinking=self._form.think)
-        return prompt.parts(conversation.messages, tools)
+    def over(self, conversation_id: str) -> None:
+        """The answer under way in a conversation ended: no run behind a tool call is to be expected any more."""
+        if self._announced is not None and self._announced[0] == conversation_id:
+            self._engine.revoke(self._announced[1])
+            self._announced = None
 
     def forget(self, conversation_id: str) -> None:
         """Drop what is kept for a conversation that will not return."""
+        self.over(conversation_id)
         self._prompts.pop(conversation_id, None)
 
     def _detector(self, tools: Sequence[ToolSpec], forced_tool: str | None) -> Detector:
@@ -225,7 +229,8 @@ class RkllmModel:
         closing = answer.finish()
         if answer.calls:
             # Their results come back in a prompt that goes on from here.
-            self._engine.announce([*prompt.ids, *answer.ids])
+            self._announced = (answer.conversation.id, [*prompt.ids, *answer.ids])
+            self._engine.announce(self._announced[1])
         for event in (*closing, *accounts):
             yield event
 

@@ -70,11 +70,13 @@ class Adjustments(ABC):
             scale: the strength with which it is applied.
 
         Raises:
-            InputRefusedError: there is no such file, or the name is taken.
+            InputRefusedError: there is no such file, or the name is taken or empty.
             RunRejectedError: the runtime refused it.
             WorkerDiedError: the worker died of it.
         """
         require_c_text(name)
+        if not name:
+            raise InputRefusedError("an adapter needs a name, by which a generation selects it; give it one")
         if name in self.adapters:
             raise InputRefusedError(f"an adapter '{name}' is loaded already; choose another name")
         arguments = {"path": str(_existing(path)), "name": name, "scale": scale}

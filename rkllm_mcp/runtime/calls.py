@@ -13,7 +13,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 
-from rkllm_mcp.errors import RkllmMcpError, RunRejectedError
+from rkllm_mcp.errors import CALL, RkllmMcpError, RunRejectedError
 from rkllm_mcp.runtime.commands import CallCommand, pack_call
 from rkllm_mcp.runtime.frames import Answer
 
@@ -102,7 +102,7 @@ class Calls:
         if awaited.value is None or awaited.value.done():
             return
         if answer.failure:
-            _raise_from(awaited.value, RunRejectedError(answer.failure))
+            _raise_from(awaited.value, RunRejectedError(answer.failure, task=CALL))
         else:
             awaited.value.set_result(answer.value)
 
@@ -110,7 +110,10 @@ class Calls:
         """No call that is awaited will be answered."""
         for awaited in self._awaited:
             if awaited.value is not None and not awaited.value.done():
-                _raise_from(awaited.value, copy(error))
+                failure = copy(error)
+                if isinstance(failure, RunRejectedError):
+                    failure.task = CALL
+                _raise_from(awaited.value, failure)
             elif awaited.value is None and awaited.command.name == _SAVES_TIME_ONLY:
                 # Maybe the worker died of it, and then the next one would.
                 self.drop(awaited.keep)

@@ -34,7 +34,7 @@ from typing import Any
 
 import anyio
 
-from rkllm_mcp.errors import InputRefusedError, RunRejectedError
+from rkllm_mcp.errors import CALL, EVALUATION, InputRefusedError, RunRejectedError
 from rkllm_mcp.generation import GenerationOptions, Input, Rows, RunStats, Token
 from rkllm_mcp.runtime.abi.common import require
 from rkllm_mcp.runtime.adjustments import Adjustments
@@ -122,6 +122,15 @@ class Engine(Evaluations, Adjustments):
         self._lane.announce(tokens)
 
     @property
+    def announced(self) -> Sequence[int]:
+        """What the generation that others may be waiting for begins with; empty when none is to come."""
+        return self._lane.announced
+
+    def revoke(self, tokens: Sequence[int]) -> None:
+        """The generation that was announced with this very sequence will not be asked for; nothing if it was."""
+        self._lane.revoke(tokens)
+
+    @property
     def restarts(self) -> int:
         """How often a worker has been started again."""
         return self._supervisor.restarts
@@ -190,7 +199,13 @@ class Engine(Evaluations, Adjustments):
         try:
             await run.next()
             if run.rows is None:
-                raise RunRejectedError(f"it gave no {output}")
+                raise RunRejectedError(f"it gave no {output}", task=EVALUATION)
+            if columns and not run.rows.values:
+                width = run.rows.width
+                raise InputRefusedError(
+                    f"this model's {output} have {width} columns, so none is {max(columns)}; "
+                    f"ask for one from 0 to {width - 1}"
+                )
             return Rows(run.rows.values, run.rows.width, run.rows.given, run.stats())
         finally:
             await self._leave(run)
@@ -245,7 +260,7 @@ class Engine(Evaluations, Adjustments):
             async for item in run:
                 stats = item if isinstance(item, RunStats) else None
         if stats is None or not await file.is_file():
-            raise RunRejectedError(f"it wrote no prompt cache to {path}")
+            raise RunRejectedError(f"it wrote no prompt cache to {path}", task=CALL)
         return stats
 
     async def run(self) -> None:
@@ -288,7 +303,7 @@ class Engine(Evaluations, Adjustments):
         await self.ready()
         worker, abi, lane = self._supervisor.worker, self._lane.abi, self._lane
         if worker is None or abi is None:
-            raise RunRejectedError("its process is not running")
+            raise RunRejectedError("its process is not running", task=CALL)
         if needs:
             require(abi, self.version, needs)
         answer = lane.calls.ask(worker.send, CallCommand(name, arguments), keep=keep)

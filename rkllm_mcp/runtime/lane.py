@@ -88,6 +88,17 @@ class Lane:
         """A run that begins with these tokens will be submitted soon."""
         self._announced = Announcement(tokens, asyncio.get_running_loop().time())
 
+    @property
+    def announced(self) -> Sequence[int]:
+        """What the announced run begins with; empty when none is to come."""
+        return self._announced.tokens if self._announced is not None else ()
+
+    def revoke(self, tokens: Sequence[int]) -> None:
+        """The run that was announced with this very sequence will not come: those that wait go on."""
+        if self._announced is not None and self._announced.tokens is tokens:
+            self._forget_announcement()
+            self._start_next()
+
     def asked(self, change: Callable[[], None] | None = None) -> None:
         """A call was sent, and the worker does as it is told in order: behind the run under way, before the next.
 

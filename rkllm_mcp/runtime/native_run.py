@@ -263,10 +263,13 @@ class RowsRun(NativeRun):
         return report
 
     def rows(self) -> tuple[int, int, bytes] | None:
-        """Width, rows that the runtime gave, and those that were wanted, as float32; None when it was aborted first."""
+        """Width, rows that the runtime gave, and those that were wanted, as float32; None when it was aborted first.
+
+        Where a column was wanted that no row has, no values, and the width of the runtime's rows.
+        """
         if not self._given:
             return None
-        return len(self._wanted.columns) or self._width, self._given, self._values
+        return self._width, self._given, self._values
 
     def take(self, result: Any, state: int, entered_ns: int) -> int:
         """One callback; rows are copied, and where the library would keep them, it is told that it need not."""
@@ -294,9 +297,9 @@ class RowsRun(NativeRun):
             start = addressof(pointer.contents) + first * width * _FLOAT_BYTES
             self._values = string_at(start, (count - first) * width * _FLOAT_BYTES)
         elif max(columns) >= width:
-            raise ValueError(f"column {max(columns)} of {width}")
+            self._values = b""
         else:
             chosen = [pointer[row * width + column] for row in range(first, count) for column in columns]
-            self._values = array("f", chosen).tobytes()
+            self._values, width = array("f", chosen).tobytes(), len(columns)
         self._width, self._given = width, count
         return True

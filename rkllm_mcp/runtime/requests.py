@@ -87,11 +87,16 @@ def evaluation_command(run: int, prompt: Input, output: Output, wanted: RowsWant
     for given, known in ((output, get_args(Output)), (wanted.which, get_args(WhichRows))):
         if given not in known:
             raise InputRefusedError(f"there is no {given!r} to evaluate; there are {', '.join(known)}")
-    if any(column < 0 for column in wanted.columns):
-        raise InputRefusedError(f"there is no column {min(wanted.columns)}; columns begin with 0")
+    for column in wanted.columns:
+        if not _is_column(column):
+            raise InputRefusedError(f"there is no column {column!r}; columns are numbers that begin with 0")
     mode = RKLLM_INFER_GET_LOGITS if output == "logits" else RKLLM_INFER_GET_LAST_HIDDEN_LAYER
     infer = InferParameters(_NO_LIMIT_OF_ITS_OWN, mode=mode, lora=lora)
     return RunCommand(run, prompt, infer, rows=wanted, clears_before=True, clears_after=True)
+
+
+def _is_column(number: object) -> bool:
+    return isinstance(number, int) and number >= 0
 
 
 def fitted(command: RunCommand, abi: Abi, version: str) -> RunCommand:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rkllm_mcp.errors import RkllmMcpError, RunRejectedError, WorkerDiedError
+from rkllm_mcp.errors import ANSWER, EVALUATION, RkllmMcpError, RunRejectedError, WorkerDiedError
 from rkllm_mcp.generation import FinishReason, GenerationOptions, RunStats, Token, TokenInput
 from rkllm_mcp.runtime.commands import RunCommand
 from rkllm_mcp.runtime.frames import RowsReport, RunEnded
@@ -86,6 +86,10 @@ class Run:
     def tokens(self) -> Sequence[int]:
         """Its prompt; empty when it is none of token ids."""
         return self.command.prompt.tokens if isinstance(self.command.prompt, TokenInput) else ()
+
+    @property
+    def _task(self) -> str:
+        return ANSWER if self.command.rows is None else EVALUATION
 
     @property
     def has_tokens(self) -> bool:
@@ -163,9 +167,9 @@ class Run:
             self._finish = "paused"
         failure = f"{self.fault}, and it was aborted" if self.fault else ended.failure
         if self._is_void:
-            self._error = RunRejectedError(self.fault, self._count)
+            self._error = RunRejectedError(self.fault, self._count, self._task)
         elif failure and not self._is_complete:
-            self._error = RunRejectedError(f"{failure} ({said})" if said else failure, self._count)
+            self._error = RunRejectedError(f"{failure} ({said})" if said else failure, self._count, self._task)
         self._close()
 
     def fail(self, error: RkllmMcpError) -> None:
@@ -173,6 +177,8 @@ class Run:
         if not self._is_complete:
             if isinstance(error, (RunRejectedError, WorkerDiedError)):
                 error.tokens_delivered = self._count
+            if isinstance(error, RunRejectedError):
+                error.task = self._task
             self._error = error
         self._close()
 

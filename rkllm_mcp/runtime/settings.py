@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 
+from rkllm_mcp.errors import InputRefusedError
 from rkllm_mcp.generation import ImageTags, Sampling
 from rkllm_mcp.runtime.abi.common import N_KEEP_AUTOMATIC, LoadParameters
 from rkllm_mcp.runtime.hosting import WorkerKind
@@ -14,6 +15,9 @@ from rkllm_mcp.runtime.library import AUTOMATIC
 from rkllm_mcp.runtime.profile import RuntimeProfile
 from rkllm_mcp.runtime.waiting import PATIENCE_RUNS
 from rkllm_mcp.runtime.watchdog import SilenceLimits
+
+# enabled_cpus_mask is a uint32.
+_MASK_BITS = 32
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,16 @@ class EngineSettings:
     timed_tokens: bool = False
     timed_callbacks: bool = False
 
+    def __post_init__(self) -> None:
+        """Refuse CPUs that there cannot be.
+
+        Raises:
+            InputRefusedError: a number outside the mask that the library takes.
+        """
+        for cpu in self.cpus:
+            if not _is_cpu(cpu):
+                raise InputRefusedError(f"there is no CPU {cpu!r}; name CPUs by their numbers, 0 to {_MASK_BITS - 1}")
+
     def load_parameters(self) -> LoadParameters:
         """What of this goes to rkllm_init."""
         return LoadParameters(
@@ -101,6 +115,10 @@ class EngineSettings:
             embedding_table=None if self.embedding_table is None else _absolute(self.embedding_table),
             lacks_tokenizer=self.lacks_tokenizer,
         )
+
+
+def _is_cpu(number: object) -> bool:
+    return isinstance(number, int) and 0 <= number < _MASK_BITS
 
 
 def _absolute(path: str | PathLike[str]) -> str:

@@ -23,6 +23,16 @@ _SERVED = (
 # A service runs for months: what is too old goes at its start and then once in so many calls.
 _CALLS_BETWEEN_CLEANINGS = 200
 _DAY_S = 86400.0
+# A board without a battery begins in 1970 or anywhere. Between two calls, more than this is a clock that was set.
+_CLOCK_WAS_SET_S = 365 * _DAY_S
+# A call's age is the time between the calls since, so that no clock makes a month of calls old at once.
+_DELETE_OLD = """
+DELETE FROM calls WHERE id IN (
+    SELECT id FROM (
+        SELECT id, SUM(CASE WHEN ABS(gap) > ? THEN 0 ELSE gap END) OVER (ORDER BY id DESC) AS age
+        FROM (SELECT id, LEAD(at, 1, ?) OVER (ORDER BY id) - at AS gap FROM calls)
+    ) WHERE age > ?
+)"""
 
 
 @dataclass(frozen=True)
@@ -30,7 +40,7 @@ class Retention:
     """How much is kept.
 
     Args:
-        days: older calls go; 0 keeps none.
+        days: older calls go; 0 keeps none. A clock that is set by more than a year makes none older.
         calls: of more, the oldest go.
     """
 
@@ -64,8 +74,7 @@ class CallHistory:
 
     def clean(self) -> None:
         """Forget what is kept no longer."""
-        oldest = self._clock() - self._retention.days * _DAY_S
-        self._database.tell(partial(_delete, oldest, self._retention.calls))
+        self._database.tell(partial(_delete, self._clock(), self._retention))
 
     async def latest(
         self, limit: int, *, server: str | None = None, errors_only: bool = False, conversation: str | None = None
@@ -95,9 +104,9 @@ def _insert(call: CallRecord, connection: sqlite3.Connection) -> None:
     connection.execute(_INSERT, astuple(call))
 
 
-def _delete(oldest: float, calls: int, connection: sqlite3.Connection) -> None:
-    connection.execute("DELETE FROM calls WHERE at < ?", (oldest,))
-    connection.execute("DELETE FROM calls WHERE id <= (SELECT MAX(id) FROM calls) - ?", (calls,))
+def _delete(now: float, retention: Retention, connection: sqlite3.Connection) -> None:
+    connection.execute(_DELETE_OLD, (_CLOCK_WAS_SET_S, now, retention.days * _DAY_S))
+    connection.execute("DELETE FROM calls WHERE id <= (SELECT MAX(id) FROM calls) - ?", (retention.calls,))
 
 
 def _latest(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 
 from rkllm_mcp import __version__
+from rkllm_mcp.calling import CallContext
 from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.surfaces.chat_commands import obey
 from rkllm_mcp.surfaces.chat_state import ChatState
@@ -36,7 +37,7 @@ def chat(session: Session) -> int:
         def person(app: App) -> tuple[LineReader, Inquirer | None]:
             if not (sys.stdin.isatty() and sys.stdout.isatty()):
                 return PipedLines(sys.stdin.fileno()), None
-            lines = TerminalLines(Completions(app).complete)
+            lines = TerminalLines(Completions(app, CallContext(tokens=tokens)).complete)
             # Questions stand on standard error; where nobody sees it, nobody is asked.
             can_ask = sys.stderr.isatty()
             return lines, Inquirer(session.terminal, lines, asking_language(app.config)) if can_ask else None

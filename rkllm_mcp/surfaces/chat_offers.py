@@ -10,8 +10,8 @@ async def list_resources(state: ChatState, rest: str) -> None:
     """List the resources and templates of every server, or of one."""
     offerings = state.app.toolbox.offerings
     server = rest or None
-    resources = await offerings.resources(server)
-    templates = await offerings.templates(server)
+    resources = await offerings.resources(server, state.context())
+    templates = await offerings.templates(server, state.context())
     state.terminal.answer(resource_table(resources, templates) or "No resources; /servers shows the servers.\n")
 
 
@@ -34,7 +34,7 @@ async def take_resource(state: ChatState, rest: str) -> None:
 
 async def list_prompts(state: ChatState, rest: str) -> None:
     """List the prompts of every server, or of one."""
-    prompts = await state.app.toolbox.offerings.prompts(rest or None)
+    prompts = await state.app.toolbox.offerings.prompts(rest or None, state.context())
     state.terminal.answer(prompt_table(prompts) or "No prompts; /servers shows the servers.\n")
 
 

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from rkllm_mcp.calling import NO_CONTEXT, CallContext
 from rkllm_mcp.errors import ToolboxError
 from rkllm_mcp.surfaces.chat_commands import COMMANDS
 
 if TYPE_CHECKING:
     from rkllm_mcp.app import App
     from rkllm_mcp.inspection import Toolbox
-    from rkllm_mcp.offers import PromptTemplate
+    from rkllm_mcp.offers import PromptTemplate, ResourceTemplate
 
 # Whoever presses Tab types on rather than wait longer, seconds.
 PATIENCE_S = 3.0
@@ -33,10 +34,12 @@ class Completions:
 
     Args:
         app: whose commands, tools, servers, resources and prompts.
+        context: the circumstances in which servers are asked.
     """
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: App, context: CallContext = NO_CONTEXT) -> None:
         self._app = app
+        self._context = context
 
     async def complete(self, text: str) -> tuple[str, list[str]]:
         """The word that ends ``text``, and what it may become."""
@@ -55,9 +58,9 @@ class Completions:
         command, *words = text.split() or [""]
         given = words if not word else words[:-1]
         if word.startswith("@"):
-            return [f"@{reference}" for reference in await resource_references(toolbox, word[1:])]
+            return [f"@{reference}" for reference in await resource_references(toolbox, word[1:], self._context)]
         if command == "/resource" and not given:
-            return await resource_references(toolbox, word)
+            return await resource_references(toolbox, word, self._context)
         if command == "/resources" and not given:
             return _beginning(word, toolbox.offerings.server_names())
         if command == "/prompt":
@@ -70,7 +73,7 @@ class Completions:
         return _beginning(word, [tool.name for tool in toolbox.tools()]) if word else []
 
     async def _prompt(self, word: str, given: Sequence[str]) -> list[str]:
-        prompts = await self._app.toolbox.offerings.prompts()
+        prompts = await self._app.toolbox.offerings.prompts(context=self._context)
         names = prompt_names(prompts)
         if not given:
             return _beginning(word, names)
@@ -82,7 +85,8 @@ class Completions:
         if not equals:
             left = [f"{each.name}=" for each in prompt.arguments if each.name not in values]
             return _beginning(word, left)
-        ideas = await self._app.toolbox.offerings.complete_prompt(prompt.reference, argument, value, values)
+        offerings, reference = self._app.toolbox.offerings, prompt.reference
+        ideas = await offerings.complete_prompt(reference, argument, value, values, self._context)
         return [f"{argument}={_quoted(idea)}" for idea in ideas]
 
     async def _approvals(self, word: str, given: Sequence[str]) -> list[str]:
@@ -92,29 +96,32 @@ class Completions:
         return _beginning(word, sorted({tool for _, tool, _ in remembered}))
 
 
-async def resource_references(toolbox: Toolbox, begun: str) -> list[str]:
+async def resource_references(toolbox: Toolbox, begun: str, context: CallContext) -> list[str]:
     """What ``server:uri`` may be meant by what was typed of it."""
     server, colon, uri = begun.partition(":")
     if not colon:
         return _beginning(begun, [f"{name}:" for name in toolbox.offerings.server_names()])
     if server not in toolbox.offerings.server_names():
         return []
-    uris = [resource.uri for resource in await toolbox.offerings.resources(server)]
-    for template in await toolbox.offerings.templates(server):
-        uris += await _made_of(toolbox, server, template.uri_template, uri)
+    uris = [resource.uri for resource in await toolbox.offerings.resources(server, context)]
+    for template in await toolbox.offerings.templates(server, context):
+        uris += await _made_of(toolbox, template, uri, context)
     return [f"{server}:{name}" for name in _beginning(uri, dict.fromkeys(uris))]
 
 
-async def _made_of(toolbox: Toolbox, server: str, template: str, uri: str) -> list[str]:
+async def _made_of(toolbox: Toolbox, template: ResourceTemplate, uri: str, context: CallContext) -> list[str]:
     """The addresses that a template with one blank may become."""
-    head, opening, rest = template.partition("{")
+    head, opening, rest = template.uri_template.partition("{")
     blank, _, tail = rest.partition("}")
     if not opening or "{" in tail:
         return []
     if not uri.startswith(head):
         # The person has not come to the blank yet.
         return [head] if head.startswith(uri) else []
-    ideas = await toolbox.offerings.complete_resource(server, template, blank.lstrip("+#"), uri[len(head) :])
+    name, typed = blank.lstrip("+#"), uri[len(head) :]
+    ideas = await toolbox.offerings.complete_resource(
+        template.server, template.uri_template, name, typed, None, context
+    )
     return [f"{head}{idea}{tail}" for idea in ideas]
 
 

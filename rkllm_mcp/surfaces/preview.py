@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from rkllm_mcp.calling import CallContext
 from rkllm_mcp.surfaces.session import EXIT_DONE, Session, run_async
 from rkllm_mcp.surfaces.terminal import BOLD, wants_color
 
@@ -15,11 +16,14 @@ def show_prompt(session: Session, text: str, system: str | None, *, tools: bool,
     """Print the prompt part by part, with its token ids and their count."""
     from rkllm_mcp.inspection import open_tools_and_memory, prompt_parts
 
+    context = CallContext(tokens=session.tokens)
+
     async def work() -> int:
         config = session.config()
         async with open_tools_and_memory(config.overridden(tools=tools), session.status) as equipment:
             await equipment.toolbox.connected()
-            parts = await prompt_parts(config, text, equipment, system)
+            async with equipment.toolbox.attending(context.tokens):
+                parts = await prompt_parts(config, text, equipment, system, context)
         rows = [(part.label, part.text, part.ids) for part in parts]
         sys.stdout.write(_as_json(rows) if as_json else _as_text(rows))
         sys.stdout.flush()

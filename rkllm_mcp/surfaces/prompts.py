@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 def list_all(session: Session, server: str | None, *, as_json: bool) -> int:
     """Print the prompts of every server, or of one."""
+    context = CallContext(tokens=session.tokens)
 
     async def work(toolbox: Toolbox) -> int:
-        prompts = await toolbox.offerings.prompts(server)
+        prompts = await toolbox.offerings.prompts(server, context)
         if as_json:
             write_json([prompt_dict(prompt) for prompt in prompts])
             return EXIT_DONE

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
 def list_all(session: Session, server: str | None, *, as_json: bool) -> int:
     """Print the resources and templates of every server, or of one."""
+    context = CallContext(tokens=session.tokens)
 
     async def work(toolbox: Toolbox) -> int:
-        resources = await toolbox.offerings.resources(server)
-        templates = await toolbox.offerings.templates(server)
+        resources = await toolbox.offerings.resources(server, context)
+        templates = await toolbox.offerings.templates(server, context)
         if as_json:
             listed = {
                 "resources": list(map(resource_dict, resources)),
@@ -71,6 +72,7 @@ def read(session: Session, reference: str, target: str | None, *, as_json: bool)
 
 def subscribe(session: Session, reference: str, count: int | None, *, as_json: bool) -> int:
     """Print a line whenever a resource changes, until interrupted or ``count`` of them have come."""
+    context = CallContext(tokens=session.tokens)
 
     async def work(toolbox: Toolbox) -> int:
         left = count
@@ -85,7 +87,7 @@ def subscribe(session: Session, reference: str, count: int | None, *, as_json: b
                 enough.set()
 
         async with anyio.create_task_group() as tasks:
-            await tasks.start(toolbox.offerings.subscribe, reference.removeprefix("@"), changed)
+            await tasks.start(toolbox.offerings.subscribe, reference.removeprefix("@"), changed, context)
             session.status(f"Waiting for changes of {reference}; Ctrl-C ends.")
             await enough.wait()
             tasks.cancel_scope.cancel()

@@ -1,65 +1,38 @@
 """One call of a tool without a model: ``rkllm-mcp tools call``.
 
 The person who types it chose the call, but not what a server makes of it: what may change something is asked about at a
-terminal, and needs ``--yes`` where nobody can be asked.
+terminal, and needs ``--yes`` where nobody can be asked. What a server asks meanwhile is asked there too.
 """
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rkllm_mcp.calling import Asker, CallContext, Decision, ElicitationAnswer, Standing
+from rkllm_mcp.calling import Asker, CallContext, Standing
 from rkllm_mcp.encode import event_to_json
-from rkllm_mcp.events import Approval, Elicitation, ToolFinished
+from rkllm_mcp.events import ToolFinished
 from rkllm_mcp.messages import ToolCall
-from rkllm_mcp.surfaces.lines import PipedLines
+from rkllm_mcp.surfaces.inquiry import Inquirer, Person
+from rkllm_mcp.surfaces.lines import ConsoleAnswers
 from rkllm_mcp.surfaces.questions import somebody_is_there
 from rkllm_mcp.surfaces.session import EXIT_ANSWER_FAILED, EXIT_DONE, Session
-from rkllm_mcp.surfaces.terminal import YELLOW, Terminal, printable
+from rkllm_mcp.surfaces.terminal import printable
 from rkllm_mcp.surfaces.tools import found_tool, read_arguments, with_tools
 
 if TYPE_CHECKING:
     from rkllm_mcp.inspection import Toolbox
 
-_YES = frozenset({"y", "yes", "はい"})
 _SAY_YES = "Say --yes to allow it."
 _NOT_RUN = f"Error: it was not run, because it may change something and nobody could be asked. {_SAY_YES}"
-
-
-class PersonAtTerminal:
-    """Asks whoever typed the command, who answers y or anything else.
-
-    Args:
-        terminal: where the question is shown.
-        read: the next line that is typed; None when there is none.
-    """
-
-    def __init__(self, terminal: Terminal, read: Callable[[], Awaitable[str | None]]) -> None:
-        self._terminal = terminal
-        self._read = read
-
-    async def approve(self, question: Approval) -> Decision:
-        """Yes for this call, or no."""
-        arguments = json.dumps(dict(question.arguments), ensure_ascii=False)
-        self._terminal.error(f"{question.reason}\n{question.name} {arguments}\nRun it? [y/N]")
-        answer = await self._read()
-        return "once" if (answer or "").strip().lower() in _YES else "deny"
-
-    async def elicit(self, question: Elicitation) -> ElicitationAnswer:
-        """Forms are for the chat."""
-        self._terminal.note(f"[MCP: Server '{question.server}' asks: {question.message}]", YELLOW)
-        return ElicitationAnswer("cancel")
 
 
 def call(session: Session, name: str, words: Sequence[str], *, as_json: bool, yes: bool) -> int:
     """Call one tool and print what it answers."""
     is_piped = list(words) == ["-"]
     given = [sys.stdin.buffer.read().decode("utf-8", "replace")] if is_piped else words
-    asker = _asker(session.terminal, yes=yes, can_ask=not is_piped)
-
+    asker = _asker(session, yes=yes, can_ask=not is_piped)
     context = CallContext(asker=asker, tokens=session.tokens)
 
     async def work(toolbox: Toolbox) -> int:
@@ -80,9 +53,12 @@ def call(session: Session, name: str, words: Sequence[str], *, as_json: bool, ye
     return with_tools(session, work)
 
 
-def _asker(terminal: Terminal, *, yes: bool, can_ask: bool) -> Asker:
+def _asker(session: Session, *, yes: bool, can_ask: bool) -> Asker:
+    from rkllm_mcp.inspection import asking_language
+
     if yes:
         return Standing("once")
     if can_ask and somebody_is_there():
-        return PersonAtTerminal(terminal, PipedLines(sys.stdin.fileno()).read)
+        language = asking_language(session.config())
+        return Person(Inquirer(session.terminal, ConsoleAnswers(session.terminal), language))
     return Standing("deny", _SAY_YES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 
 from rkllm_mcp.messages import Message
@@ -22,5 +23,12 @@ def transcript(messages: Sequence[Message]) -> str:
                 "\n\n".join(["## Assistant", *([message.text.strip()] if message.text.strip() else []), *calls])
             )
         else:
-            parts += [f"### {result.name}\n\n```\n{result.text}\n```" for result in message.results]
+            parts += [f"### {result.name}\n\n{_fenced(result.text)}" for result in message.results]
     return "\n\n".join(parts) + "\n"
+
+
+def _fenced(text: str) -> str:
+    """The text as a block of code, whatever blocks it has itself."""
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}\n{fence}"

@@ -26,7 +26,7 @@ from rkllm_mcp.tools.policy import Caller, Cleaned, SizeLimited, Timed, TimeLimi
 from rkllm_mcp.tools.servers import ServerSpec, ServerState
 from rkllm_mcp.tools.session.connection import Connection
 from rkllm_mcp.tools.session.host import Host
-from rkllm_mcp.tools.session.tokened import attending
+from rkllm_mcp.tools.session.tokened import TokenedConnection, attending
 from rkllm_mcp.tools.sources import Source, source_of
 from rkllm_mcp.tools.tokens import claimed_by
 from rkllm_mcp.tools.trust.definitions import presentable
@@ -97,7 +97,11 @@ class Toolbox:
         host = replace(host or Host(), callbacks_for=answers.callbacks_for)
         self._connections = {spec.name: source_of(spec, host, on_change=self._changed) for spec in specs}
         # Only MCP servers have anything to offer besides tools.
-        on_mcp = {name: source for name, source in self._connections.items() if isinstance(source, Connection)}
+        on_mcp = {
+            name: source
+            for name, source in self._connections.items()
+            if isinstance(source, (Connection, TokenedConnection))
+        }
         self.offerings = Offerings(on_mcp, answers.updates, on_status, self.clean)
         self._callers = {name: self._way_to(source, result_chars) for name, source in self._connections.items()}
         self._told: set[ToolKey] = set()

@@ -12,7 +12,17 @@ from rkllm_mcp.board.doctor import examine, worst
 from rkllm_mcp.board.finding import Finding, LibraryReport, ModelReport, ServerReport, Subjects
 from rkllm_mcp.board.machine import Machine
 from rkllm_mcp.board.rkllm_file import RkllmFile
-from tests.board.trees import LAPTOP, MAINLINE_ROCK_5B, ORANGE_PI_5, RK3562, RK3576, RK3588, ROCK_5B_OLD, plant
+from tests.board.trees import (
+    LAPTOP,
+    MAINLINE_ROCK_5B,
+    ORANGE_PI_5,
+    RK3562,
+    RK3576,
+    RK3588,
+    ROCK_5B_OLD,
+    cpu_held_at,
+    plant,
+)
 
 VENDOR_KERNEL = "Use the board maker's image with Rockchip's kernel 5.10 or 6.1, which has the rknpu driver."
 UPDATE = "The driver is part of the kernel; update it, or take the board maker's newest image."
@@ -280,6 +290,23 @@ def test_clocks_below_the_fastest_are_told_with_what_they_are(tmp_path: Path) ->
         "Set it to full speed; that lasts until the next start.",
         "echo 1000000000 | sudo tee /sys/kernel/debug/rknpu/freq",
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "clock"),
+    [
+        (cpu_held_at(2400000), "ok", " 2400 MHz"),
+        (cpu_held_at(2352000), "ok", " 2352 MHz"),  # a step below the fastest
+        (cpu_held_at(1200000), "warn", " 1200 MHz"),
+        (cpu_held_at(None, setspeed="816000"), "warn", ""),
+        (cpu_held_at(None), "ok", ""),
+    ],
+)
+def test_a_clock_that_somebody_chose_is_compared_with_the_fastest(
+    tmp_path: Path, changes: Mapping[str, str | None], status: str, clock: str
+) -> None:
+    governor = found_on(tmp_path, {**RK3588, **changes})["cpu governor"]
+    assert (governor.status, governor.found) == (status, f"policy0 performance, policy4 userspace{clock}")
 
 
 def test_a_driver_with_which_every_token_fails_is_no_mere_warning(tmp_path: Path) -> None:

@@ -57,6 +57,17 @@ def _cpus(**policies: tuple[str, int]) -> dict[str, str]:
     }
 
 
+def cpu_held_at(kilohertz: int | None, *, setspeed: str = "<unsupported>") -> dict[str, str | None]:
+    """A policy of the fast cores with the governor ``userspace``; None where the present clock is not told."""
+    base = "sys/devices/system/cpu/cpufreq/policy4"
+    return {
+        f"{base}/scaling_governor": "userspace\n",
+        f"{base}/scaling_cur_freq": None if kilohertz is None else f"{kilohertz}\n",
+        f"{base}/scaling_setspeed": f"{setspeed}\n",
+        f"{base}/cpuinfo_max_freq": "2400000\n",
+    }
+
+
 def _devfreq(name: str, hertz: int, governor: str) -> dict[str, str]:
     base = f"sys/class/devfreq/{name}"
     return {f"{base}/cur_freq": f"{hertz}\n", f"{base}/governor": f"{governor}\n"}

@@ -188,3 +188,19 @@ def test_run_on_a_terminal_asks_and_ctrl_c_ends_it(tmp_path: Path) -> None:
         terminal.wait()
         assert terminal.exitstatus == 130
     assert (tmp_path / "old.txt").exists()
+
+
+def test_a_single_call_asks_its_person_what_the_model_would_have_asked(tmp_path: Path) -> None:
+    demo = make_features(tmp_path)
+    (tmp_path / "old.txt").write_text("kept")
+    with started(demo, "tools", "call", "ask_owner") as terminal:
+        answer(terminal, "Name>", "Ada")
+        answer(terminal, "size>", "Large")
+        answer(terminal, "count>", "")
+        answer(terminal, "Send this?", "y")
+        terminal.expect_exact('"content":{"name":"Ada","size":"l","count":2}')
+    with started(demo, "tools", "call", "delete_file", "path=old.txt") as terminal:
+        terminal.expect_exact("path = old.txt")
+        answer(terminal, "Run it?", "")
+        terminal.expect_exact("Error: ")
+    assert (tmp_path / "old.txt").exists()

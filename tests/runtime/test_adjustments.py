@@ -72,6 +72,8 @@ async def test_a_run_selects_its_adapter_and_a_new_worker_has_it_too(emulator: E
         assert engine.adapters == ("legal",)
         with pytest.raises(InputRefusedError, match="'legal' is loaded already"):
             await engine.load_lora(adapter(emulator), "legal")
+        with pytest.raises(InputRefusedError, match="an adapter needs a name"):
+            await engine.load_lora(adapter(emulator), "")
         for _ in range(2):
             assert (await answer(engine, text("x"), lora="legal"))[0] == "Objection!"
             assert (await answer(engine, text("x")))[0] == "x"
@@ -136,7 +138,7 @@ async def test_tools_are_described_to_the_model_where_the_runtime_can(emulator: 
 
 async def test_tools_without_a_template_of_the_model_are_refused_by_the_runtime(newest: Emulator) -> None:
     async with open_engine(newest.settings(RULES)) as engine:
-        with pytest.raises(RunRejectedError, match="rkllm_set_function_tools returned -1"):
+        with pytest.raises(RunRejectedError, match="failed this call: rkllm_set_function_tools returned -1"):
             await engine.set_function_tools([TOOL])
         assert (await answer(engine, text("x")))[0] == "x"
 

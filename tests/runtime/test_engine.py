@@ -6,13 +6,14 @@ import asyncio
 import random
 from collections.abc import Sequence
 from contextlib import aclosing
+from typing import Any
 
 import anyio
 import pytest
 
 from rkllm_mcp.errors import InputRefusedError, ModelLoadError, PromptTooLongError, RunRejectedError
 from rkllm_mcp.generation import GenerationOptions, RunStats, Sampling, Token
-from rkllm_mcp.runtime.engine import Engine, open_engine
+from rkllm_mcp.runtime.engine import Engine, EngineSettings, open_engine
 from rkllm_mcp.runtime.run import TimedToken
 from tests.support.emulator import IM_END, Emulator, prompt_of
 
@@ -126,6 +127,12 @@ async def test_a_runtime_that_does_not_know_its_stop_token_is_stopped(emulator: 
             tokens, stats = await answer(engine, "hello")
             assert text_of(tokens) == "Hi 東京!<|im_end|>"
             assert stats.finish == "stop"
+
+
+@pytest.mark.parametrize("cpu", [-1, 32, "4"])
+def test_cpus_that_there_cannot_be_are_refused(cpu: Any) -> None:
+    with pytest.raises(InputRefusedError, match=f"there is no CPU {cpu!r}; name CPUs by their numbers, 0 to 31"):
+        EngineSettings("m.rkllm", cpus=(cpu,))
 
 
 async def test_sampling_goes_to_the_runtime_where_a_run_can_have_its_own(

@@ -8,7 +8,7 @@ from array import array
 import anyio
 import pytest
 
-from rkllm_mcp.errors import InputRefusedError, PromptTooLongError, RunRejectedError
+from rkllm_mcp.errors import InputRefusedError, PromptTooLongError
 from rkllm_mcp.generation import EmbeddingInput, Rows, RunStats
 from rkllm_mcp.runtime.engine import Engine, open_engine
 from rkllm_mcp.runtime.evaluations import cut, normalised, probability
@@ -103,7 +103,7 @@ async def test_a_reranker_gives_the_probability_of_yes(emulator: Emulator) -> No
     async with open_engine(emulator.settings(RULES, FAULTY.format("logits-rows all"))) as engine:
         with anyio.fail_after(20):
             scores = await engine.rerank([pair("some yellow apples"), pair("green apples"), pair("a dog")], YES, NO)
-            with pytest.raises(RunRejectedError, match="column 999 of 261"):
+            with pytest.raises(InputRefusedError, match="logits have 261 columns, so none is 999; ask for one from 0"):
                 await engine.rerank([pair("x")], 999, NO)
             again = await engine.rerank([pair("some yellow apples")], YES, NO)
     assert [round(score, 2) for score in scores] == [0.98, 0.5, 0.02]
@@ -157,6 +157,8 @@ async def test_what_cannot_be_evaluated_is_refused_before_the_npu_sees_it(newest
             await engine.evaluate([1] * 64, "hidden")
         with pytest.raises(InputRefusedError, match="no column -1"):
             await engine.evaluate([1], "logits", columns=(-1,))
+        with pytest.raises(InputRefusedError, match="no column 'yes'"):
+            await engine.evaluate([1], "logits", columns=("yes",))  # pyright: ignore[reportArgumentType]
         with pytest.raises(InputRefusedError, match="no LoRA adapter 'legal' is loaded"):
             await engine.embed([[1]], lora="legal")
 

@@ -134,7 +134,7 @@ async def test_a_file_that_is_refused_or_saves_nothing_is_dropped_and_not_tried_
         await opened.warm_up()
         assert (await opened.ask()).prefilled_tokens == new_tokens()
     reason = (
-        "loading it saved nothing" if kind == "ignored" else "the runtime failed this answer: rkllm_load_prompt_cache"
+        "loading it saved nothing" if kind == "ignored" else "the runtime failed this call: rkllm_load_prompt_cache"
     )
     assert opened.said[0].startswith(f"[NPU: prompt caches are not tried again with this model and runtime: {reason}")
     assert not saved.exists()

@@ -110,3 +110,24 @@ async def test_an_engine_that_holds_runs_back_can_be_closed_and_can_lose_its_wor
                 await anyio.lowlevel.checkpoint()
                 tasks.cancel_scope.cancel()
             assert (done, engine.restarts) == ([], 0)
+
+
+@pytest.mark.parametrize("is_the_announced", [True, False])
+async def test_others_go_on_at_once_when_the_announced_run_is_taken_back(
+    newest: Emulator, is_the_announced: bool
+) -> None:
+    done: list[str] = []
+    async with open_engine(newest.settings(ECHO, SLOW)) as engine:
+        with anyio.fail_after(20):
+            await prepared(engine)
+            announced = prompt_of("a" * 300)[:-11]
+            engine.announce(announced)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ask, engine, "b" * 300, done)
+                for _ in range(5):
+                    await anyio.lowlevel.checkpoint()
+                engine.revoke(announced if is_the_announced else list(announced))
+                # What reuses more would go first, were the other not under way already.
+                tasks.start_soon(ask, engine, "a" * 310, done)
+    other, announced_one = "b" * 300, "a" * 310
+    assert done == ([other, announced_one] if is_the_announced else [announced_one, other])

@@ -45,6 +45,23 @@ async def test_old_calls_and_too_many_are_forgotten(tmp_path: Path) -> None:
         assert [one.tool for one in await history.latest(10)] == ["4", "3", "2"]
 
 
+@pytest.mark.parametrize("wrong", [0.0, NOW + 36500 * DAY_S], ids=["back", "far ahead"])
+async def test_a_clock_that_was_set_makes_no_call_old(tmp_path: Path, wrong: float) -> None:
+    times = [NOW - 3 * DAY_S, NOW - DAY_S, wrong, NOW]
+    async with open_database(tmp_path / "state.db", on_problem=pytest.fail) as database:
+        for at in times:
+            # Each one a start, with the clock as it is then.
+            history = CallHistory(database, Retention(days=2), clock=lambda at=at: at)
+            history.record(call(str(at), at=at))
+            history.clean()
+            assert [one.at for one in await history.latest(1)] == [at]
+        assert len(await CallHistory(database, Retention()).latest(10)) == len(times)
+        later = CallHistory(database, Retention(days=2), clock=lambda: NOW + 1.5 * DAY_S)
+        later.clean()
+        # Time goes on from there: the first is three days old now, two of them before the clock was set.
+        assert [one.at for one in await later.latest(10)] == [NOW, wrong, NOW - DAY_S]
+
+
 async def test_a_service_that_runs_for_long_cleans_up_by_itself(tmp_path: Path) -> None:
     async with open_database(tmp_path / "state.db", on_problem=pytest.fail) as database:
         history = CallHistory(database, Retention(days=2, calls=3), clock=lambda: NOW)

@@ -43,6 +43,7 @@ class ScriptedEngine:
     evaluated: list[list[int]] = field(default_factory=list[list[int]])
     options: list[GenerationOptions] = field(default_factory=list[GenerationOptions])
     announced: list[list[int]] = field(default_factory=list[list[int]])
+    revoked: list[list[int]] = field(default_factory=list[list[int]])
     aborted: int = 0
     _cache: list[int] = field(default_factory=list[int])
     _known: list[int] = field(default_factory=list[int])
@@ -57,6 +58,9 @@ class ScriptedEngine:
 
     def announce(self, tokens: Sequence[int]) -> None:
         self.announced.append(list(tokens))
+
+    def revoke(self, tokens: Sequence[int]) -> None:
+        self.revoked.append(list(tokens))
 
     def uncached(self, tokens: Sequence[int]) -> int:
         return max(1, len(tokens) - common_prefix(tokens, self._known))

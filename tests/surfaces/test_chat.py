@@ -53,6 +53,12 @@ def test_a_conversation_is_held_line_by_line(tmp_path: Path) -> None:
     assert "never read" not in done.stdout + done.stderr
 
 
+def test_a_result_with_a_fence_of_its_own_stands_in_a_longer_one() -> None:
+    text = "```python\nprint()\n```"
+    messages = [Message("tool", results=(ToolResult("call_1", "read", text),))]
+    assert transcript(messages) == f"### read\n\n````\n{text}\n````\n"
+
+
 def test_a_transcript_tells_calls_and_results() -> None:
     messages = [
         Message("system", "Be brief."),

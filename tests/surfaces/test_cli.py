@@ -4,14 +4,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from rkllm_mcp import __version__
-from rkllm_mcp.surfaces.cli import hoisted, main
+from rkllm_mcp.surfaces.cli import hoisted
+from tests.support.outcome import Command, Outcome
 
 CLOCK = f'[[servers]]\nname = "time"\ncommand = "{sys.executable}"\nargs = ["-m", "mcp_server_time"]\n'
 NO_MODEL = (
@@ -20,36 +19,6 @@ NO_MODEL = (
 
 
 MCP_OFF = "Error: MCP is switched off, so there are no servers and no tools; leave out --no-mcp or MCP_ENABLED\n"
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Outcome]
-
-
-@pytest.fixture
-def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """``rkllm-mcp`` in an empty folder, as a person without any configuration would type it."""
-    for name in [name for name in os.environ if name.startswith(("RKLLM_", "MCP_", "XDG_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words: str) -> Outcome:
-        with pytest.raises(SystemExit) as left:
-            main(words)
-        captured = capsys.readouterr()
-        assert isinstance(left.value.code, int)
-        return Outcome(left.value.code, captured.out, captured.err.replace(f"{tmp_path}/", ""))
-
-    return run
 
 
 @pytest.mark.parametrize(

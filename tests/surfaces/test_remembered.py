@@ -16,8 +16,6 @@ from rkllm_mcp.records import CallRecord, Grant
 from rkllm_mcp.store.location import state_file
 from rkllm_mcp.store.memory import open_memory
 from rkllm_mcp.surfaces.cli import main
-from rkllm_mcp.surfaces.terminal import Terminal
-from rkllm_mcp.surfaces.tool_call import PersonAtTerminal
 
 Typed = Callable[..., tuple[int, str, str]]
 CONFIG = '[[servers]]\nname = "files"\ncommand = "no-such-program"\n'
@@ -95,21 +93,6 @@ def test_approvals_are_listed_and_taken_back(typed: Typed) -> None:
 def test_a_server_is_switched_without_being_started(typed: Typed) -> None:
     assert typed("tools", "disable", "files") == (0, "", "Server 'files' is switched off.\n")
     assert typed("tools", "enable", "files") == (0, "", "Server 'files' is switched on.\n")
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("answer", "decision"), [("y", "once"), (" YES ", "once"), ("はい", "once"), ("", "deny"), (None, "deny")]
-)
-async def test_a_person_at_the_terminal_says_yes_or_it_is_no(
-    answer: str | None, decision: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async def typed_line() -> str | None:
-        return answer
-
-    question = Approval("call_1", "rm", {"path": "東京.txt"}, "Warning: it deletes.")
-    assert await PersonAtTerminal(Terminal(), typed_line).approve(question) == decision
-    assert capsys.readouterr().err == 'Warning: it deletes.\nrm {"path": "東京.txt"}\nRun it? [y/N]\n'
 
 
 @pytest.mark.anyio

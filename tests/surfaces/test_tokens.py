@@ -8,9 +8,7 @@ import pytest
 
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.surfaces.tokens import read_tokens, variable_of
-from tests.surfaces.test_cli import Command, command
-
-__all__ = ["command"]
+from tests.support.outcome import Command
 
 ENV = {"RKLLM_MCP_TOKEN_SERVICE_NOW": "tok-of-the-environment"}
 
@@ -59,7 +57,7 @@ def test_a_token_that_cannot_be_had_says_how_to_give_it(word: str, sentence: str
 
 def test_a_command_without_its_token_ends_before_anything_is_started(command: Command, tmp_path: Path) -> None:
     (tmp_path / "mcp_config.toml").write_text('[[servers]]\nname = "a"\nurl = "http://127.0.0.1:1/mcp"\n', "utf-8")
-    for words in (["tools", "list"], ["run", "hi"], ["chat"], ["servers", "test"]):
+    for words in (["tools", "list"], ["run", "hi"], ["chat"], ["servers", "test"], ["prompt", "hi"]):
         outcome = command(*words, "--token", "who")
         assert (outcome.code, outcome.out) == (2, "")
         assert outcome.err == ("Error: there is no token 'who'; set RKLLM_MCP_TOKEN_WHO, or write --token who=@FILE\n")

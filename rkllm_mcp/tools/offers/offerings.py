@@ -1,7 +1,8 @@
 """What all servers offer besides tools: resources and prompts, as ``server:…`` or by what is unique among them.
 
 A list leaves out the servers that cannot be asked, and says so; anything that was named and cannot be had is a
-``ToolboxError`` that names it. Every request is bounded by its server's ``timeout_s``.
+``ToolboxError`` that names it. Every request is bounded by its server's ``timeout_s``; a server that wants its caller's
+token gets that of the request's context, and cannot be asked without it.
 """
 
 from __future__ import annotations
@@ -23,12 +24,11 @@ from rkllm_mcp.tools.offers.prompts import check_arguments, closest, fill_prompt
 from rkllm_mcp.tools.offers.resources import list_resources, list_templates, read_resource
 from rkllm_mcp.tools.offers.subscriptions import OnUpdate, follow
 from rkllm_mcp.tools.offers.updates import Updates
+from rkllm_mcp.tools.session.tokened import AnyConnection, session_of
 from rkllm_mcp.tools.trust.hidden import without_hidden
 
 if TYPE_CHECKING:
     from mcp import Client
-
-    from rkllm_mcp.tools.session.connection import Connection
 
 # A person who presses Tab does not wait longer, seconds.
 COMPLETION_PATIENCE_S = 3.0
@@ -49,7 +49,7 @@ class Offerings:
 
     def __init__(
         self,
-        connections: Mapping[str, Connection],
+        connections: Mapping[str, AnyConnection],
         updates: Updates,
         on_status: Callable[[str], None] | None = None,
         clean: Callable[[str], str] = str,
@@ -65,13 +65,15 @@ class Offerings:
 
     # --- resources -------------------------------------------------------------------------------------------------
 
-    async def resources(self, server: str | None = None) -> tuple[Resource, ...]:
+    async def resources(self, server: str | None = None, context: CallContext = NO_CONTEXT) -> tuple[Resource, ...]:
         """The resources of every server, or of one; in the order of the configuration, then in each server's."""
-        return await self._listed(list_resources, "resources", server)
+        return await self._listed(list_resources, "resources", server, context)
 
-    async def templates(self, server: str | None = None) -> tuple[ResourceTemplate, ...]:
+    async def templates(
+        self, server: str | None = None, context: CallContext = NO_CONTEXT
+    ) -> tuple[ResourceTemplate, ...]:
         """The templates of resources of every server, or of one; in the same order."""
-        return await self._listed(list_templates, "resource templates", server)
+        return await self._listed(list_templates, "resource templates", server, context)
 
     async def read_resource(
         self, reference: str, limit_chars: int = sys.maxsize, context: CallContext = NO_CONTEXT
@@ -86,7 +88,7 @@ class Offerings:
         Raises:
             ToolboxError: there is no such resource, or it cannot be read.
         """
-        connection, uri = await self._holder(reference)
+        connection, uri = await self._holder(reference, context)
         name = connection.spec.name
         content = await _asked(
             connection,
@@ -97,26 +99,33 @@ class Offerings:
         return replace(content, text=self._readable(content.text))
 
     async def subscribe(
-        self, reference: str, on_update: OnUpdate, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+        self,
+        reference: str,
+        on_update: OnUpdate,
+        context: CallContext = NO_CONTEXT,
+        *,
+        task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
         """Call ``on_update`` with the address whenever a resource changes, until cancelled.
 
         Args:
             reference: ``server:uri``, or an address that says by itself whose it is.
             on_update: awaited for one change after the other.
+            context: the circumstances; a session of its tokens is kept open meanwhile.
             task_status: told once the server has agreed, for ``TaskGroup.start``.
 
         Raises:
             ToolboxError: there is no such resource, its server does not tell of changes, or the connection was lost.
         """
-        connection, uri = await self._holder(reference)
-        await follow(connection, self._updates, uri, on_update, task_status)
+        connection, uri = await self._holder(reference, context)
+        async with session_of(connection, context.tokens) as session:
+            await follow(session, self._updates, uri, on_update, task_status)
 
     # --- prompts -----------------------------------------------------------------------------------------------------
 
-    async def prompts(self, server: str | None = None) -> tuple[PromptTemplate, ...]:
+    async def prompts(self, server: str | None = None, context: CallContext = NO_CONTEXT) -> tuple[PromptTemplate, ...]:
         """The prompts of every server, or of one; in the order of the configuration, then in each server's."""
-        return await self._listed(list_prompts, "prompts", server)
+        return await self._listed(list_prompts, "prompts", server, context)
 
     async def fill_prompt(
         self, reference: str, arguments: Mapping[str, str], context: CallContext = NO_CONTEXT
@@ -126,7 +135,7 @@ class Offerings:
         Raises:
             ToolboxError: there is no such prompt, an argument is missing or unknown, or the server refuses.
         """
-        template = await self._template(reference)
+        template = await self._template(reference, context)
         check_arguments(template, arguments)
         filled = await _asked(
             self._connections[template.server],
@@ -142,7 +151,12 @@ class Offerings:
     # --- completion --------------------------------------------------------------------------------------------------
 
     async def complete_prompt(
-        self, reference: str, argument: str, value: str, others: Mapping[str, str] | None = None
+        self,
+        reference: str,
+        argument: str,
+        value: str,
+        others: Mapping[str, str] | None = None,
+        context: CallContext = NO_CONTEXT,
     ) -> tuple[str, ...]:
         """What an argument of a prompt could become; empty when the server has no idea, or takes too long to have one.
 
@@ -151,21 +165,30 @@ class Offerings:
             argument: which of its arguments.
             value: what of it was typed.
             others: the arguments that are known already.
+            context: the circumstances.
         """
         from mcp_types import PromptReference
 
         with anyio.move_on_after(COMPLETION_PATIENCE_S):
             try:
-                template = await self._template(reference)
+                template = await self._template(reference, context)
                 connection = self._connections[template.server]
                 ref = PromptReference(name=template.name)
-                return await connection.request(lambda client: complete(client, ref, argument, value, others or {}))
+                return await connection.request(
+                    lambda client: complete(client, ref, argument, value, others or {}), context
+                )
             except ToolboxError:
                 return ()
         return ()
 
     async def complete_resource(
-        self, server: str, uri_template: str, blank: str, value: str, others: Mapping[str, str] | None = None
+        self,
+        server: str,
+        uri_template: str,
+        blank: str,
+        value: str,
+        others: Mapping[str, str] | None = None,
+        context: CallContext = NO_CONTEXT,
     ) -> tuple[str, ...]:
         """What a blank of a resource template could become; see ``complete_prompt``."""
         from mcp_types import ResourceTemplateReference
@@ -174,7 +197,9 @@ class Offerings:
             try:
                 connection = self._named(server)
                 ref = ResourceTemplateReference(uri=uri_template)
-                return await connection.request(lambda client: complete(client, ref, blank, value, others or {}))
+                return await connection.request(
+                    lambda client: complete(client, ref, blank, value, others or {}), context
+                )
             except ToolboxError:
                 return ()
         return ()
@@ -187,16 +212,20 @@ class Offerings:
     # --- who has what ------------------------------------------------------------------------------------------------
 
     async def _listed(
-        self, list_of: Callable[[Client, Connection], Awaitable[Sequence[_Item]]], what: str, server: str | None
+        self,
+        list_of: Callable[[Client, AnyConnection], Awaitable[Sequence[_Item]]],
+        what: str,
+        server: str | None,
+        context: CallContext,
     ) -> tuple[_Item, ...]:
         connections = [self._named(server)] if server is not None else [*self._connections.values()]
         found: dict[str, Sequence[_Item]] = {}
 
-        async def ask(connection: Connection) -> None:
+        async def ask(connection: AnyConnection) -> None:
             name = connection.spec.name
             problem = f"the {what} of server '{name}' could not be listed"
             try:
-                found[name] = await _asked(connection, lambda client: list_of(client, connection), NO_CONTEXT, problem)
+                found[name] = await _asked(connection, lambda client: list_of(client, connection), context, problem)
             except ToolboxError as error:
                 if server is None and self._on_status is not None:
                     self._on_status(f"[MCP: {error}]")
@@ -210,16 +239,16 @@ class Offerings:
             raise errors[0]
         return tuple(item for connection in connections for item in found.get(connection.spec.name, ()))
 
-    async def _holder(self, reference: str) -> tuple[Connection, str]:
+    async def _holder(self, reference: str, context: CallContext) -> tuple[AnyConnection, str]:
         """Whose resource is meant, and its address there."""
         server, colon, uri = reference.partition(":")
         # "file:///a" names a server only where one is called file, and then still means the address where it has that.
         if colon and server in self._connections and not uri.startswith("//"):
             return self._connections[server], uri
-        resources = await self.resources()
+        resources = await self.resources(context=context)
         holders = [resource.server for resource in resources if resource.uri == reference]
         if not holders:
-            holders = await self._makers(reference)
+            holders = await self._makers(reference, context)
         if len(set(holders)) == 1:
             return self._connections[holders[0]], reference
         if holders:
@@ -228,19 +257,19 @@ class Offerings:
         near = closest(reference, [name for resource in resources for name in (resource.reference, resource.uri)])
         raise ToolboxError(f"there is no resource '{reference}'; {near}")
 
-    async def _makers(self, uri: str) -> list[str]:
+    async def _makers(self, uri: str, context: CallContext) -> list[str]:
         """The servers with a template that the address begins like."""
-        templates = await self.templates()
+        templates = await self.templates(context=context)
         beginnings = ((template.server, template.uri_template.partition("{")[0]) for template in templates)
         return [server for server, beginning in beginnings if beginning and uri.startswith(beginning)]
 
-    async def _template(self, reference: str) -> PromptTemplate:
+    async def _template(self, reference: str, context: CallContext) -> PromptTemplate:
         server, colon, name = reference.partition(":")
         if colon and server in self._connections:
-            prompts = await self.prompts(server)
+            prompts = await self.prompts(server, context)
             found = [prompt for prompt in prompts if prompt.name == name]
         else:
-            prompts = await self.prompts()
+            prompts = await self.prompts(context=context)
             found = [prompt for prompt in prompts if prompt.name == reference]
         if len(found) == 1:
             return found[0]
@@ -250,7 +279,7 @@ class Offerings:
         near = closest(reference, [name for prompt in prompts for name in (prompt.name, prompt.reference)])
         raise ToolboxError(f"there is no prompt '{reference}'; {near}")
 
-    def _named(self, server: str) -> Connection:
+    def _named(self, server: str) -> AnyConnection:
         connection = self._connections.get(server)
         if connection is None:
             raise ToolboxError(f"there is no server '{server}'; {closest(server, self._connections)}")
@@ -258,7 +287,7 @@ class Offerings:
 
 
 async def _asked(
-    connection: Connection, operation: Callable[[Client], Awaitable[_Result]], context: CallContext, problem: str
+    connection: AnyConnection, operation: Callable[[Client], Awaitable[_Result]], context: CallContext, problem: str
 ) -> _Result:
     """The result of a request, bounded; ``problem`` begins the sentence when there is none."""
     timeout_s = connection.spec.timeout_s

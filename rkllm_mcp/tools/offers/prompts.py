@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from mcp import Client
     from mcp_types import ListPromptsResult
 
-    from rkllm_mcp.tools.session.connection import Connection
+    from rkllm_mcp.tools.session.tokened import AnyConnection
 
 
-async def list_prompts(client: Client, connection: Connection) -> list[PromptTemplate]:
+async def list_prompts(client: Client, connection: AnyConnection) -> list[PromptTemplate]:
     """The server's prompts, in its order; see ``paging.all_pages`` for what is raised."""
     if client.server_capabilities.prompts is None:
         return []

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from mcp import Client
     from mcp_types import ListResourcesResult, ListResourceTemplatesResult
 
-    from rkllm_mcp.tools.session.connection import Connection
+    from rkllm_mcp.tools.session.tokened import AnyConnection
 
 _TEXTUAL = ("text/", "application/json", "application/xml", "application/yaml", "application/x-yaml")
 
 
-async def list_resources(client: Client, connection: Connection) -> list[Resource]:
+async def list_resources(client: Client, connection: AnyConnection) -> list[Resource]:
     """The server's resources, in its order; see ``paging.all_pages`` for what is raised."""
     if client.server_capabilities.resources is None:
         return []
@@ -46,7 +46,7 @@ async def list_resources(client: Client, connection: Connection) -> list[Resourc
     ]
 
 
-async def list_templates(client: Client, connection: Connection) -> list[ResourceTemplate]:
+async def list_templates(client: Client, connection: AnyConnection) -> list[ResourceTemplate]:
     """The server's templates of resources, in its order; see ``paging.all_pages`` for what is raised."""
     if client.server_capabilities.resources is None:
         return []

@@ -86,7 +86,7 @@ class Connection:
         self._restarts, self._ping_patience_s = restarts, ping_patience_s
         self._secrets = (*secrets, *keys_of(spec.headers))
         self._is_known_to_fail = False
-        self._announced: tuple[State, str] | None = None
+        self._announced: tuple[State, str, tuple[ToolSpec, ...]] | None = None
         self._protocol_version = ""
         self._connect_seconds = 0.0
         self._client: Client | None = None
@@ -391,9 +391,10 @@ class Connection:
 
     def _become(self, state: State, reason: str = "") -> None:
         self.state, self.reason = state, self._clean(reason)
-        # A server that is tried again with every question and fails as before is not worth a line each time.
-        is_news = state == "ready" or (state, self.reason) != self._announced
+        # One that is tried again and fails as before, or announces the tools it has, is not worth a line each time.
+        news = (state, self.reason, self.tools)
+        is_news = news != self._announced
         if state != "connecting":
-            self._announced = (state, self.reason)
+            self._announced = news
         if self._on_change is not None and is_news:
             self._on_change(self)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
@@ -194,6 +194,9 @@ class TokenedConnection:
             self._on_change(self)
 
 
+AnyConnection: TypeAlias = Connection | TokenedConnection
+
+
 @asynccontextmanager
 async def attending(connections: Iterable[object], tokens: Mapping[str, str]) -> AsyncGenerator[None]:
     """Keep every server that these tokens open connected inside this block, and know its tools.
@@ -218,9 +221,22 @@ async def attending(connections: Iterable[object], tokens: Mapping[str, str]) ->
         yield
 
 
-def connection_for(
-    spec: ServerSpec, host: Host, on_change: Callable[[Any], None] | None = None
-) -> Connection | TokenedConnection:
+@asynccontextmanager
+async def session_of(connection: AnyConnection, tokens: Mapping[str, str]) -> AsyncGenerator[Connection]:
+    """One connection for several requests in a row; that of the tokens stays open inside this block.
+
+    Raises:
+        ServerUnavailableError: a token is missing.
+    """
+    if isinstance(connection, Connection):
+        yield connection
+        return
+    await connection.running()
+    with connection.held(tokens) as session:
+        yield session
+
+
+def connection_for(spec: ServerSpec, host: Host, on_change: Callable[[Any], None] | None = None) -> AnyConnection:
     """The connection that a server needs: one for everybody, or one per set of tokens."""
     if any(placeholders(value) for value in spec.headers_template.values()):
         return TokenedConnection(spec, host, on_change=on_change)

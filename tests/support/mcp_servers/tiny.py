@@ -144,8 +144,9 @@ def steps(server: TinyServer, arguments: Arguments) -> str:
 
 
 def learn(server: TinyServer, arguments: Arguments) -> str:
-    """Adds a tool of that name, and says that the list has changed."""
-    server.tools.append(tool(arguments["name"]))
+    """Adds a tool of that name where there is none, and says that the list has changed."""
+    if all(known["name"] != arguments["name"] for known in server.tools):
+        server.tools.append(tool(arguments["name"]))
     server.tools_changed()
     return "learnt"
 

@@ -142,19 +142,25 @@ async def test_progress_is_passed_on_in_order() -> None:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_tools_that_change_are_listed_again(era: str) -> None:
+async def test_tools_that_change_are_listed_again_and_only_a_change_is_told(era: str) -> None:
     changed = anyio.Event()
+    heard: list[str] = []
 
     def hear(line: str) -> None:
+        heard.append(line)
         if "8 tools" in line:
             changed.set()
 
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([tiny("t", era)], on_status=hear) as toolbox:
             await toolbox.connected()
+            assert await said(toolbox, "learn", name="add") == ("learnt", False)
+            # The list that was announced is asked for before this is.
+            assert await said(toolbox, "add", a=1, b=1) == ("2", False)
             assert await said(toolbox, "learn", name="juggle") == ("learnt", False)
             await changed.wait()
             assert toolbox.tools()[-1].name == "juggle"
+    assert [line.rpartition(": ")[2] for line in heard] == ["7 tools]", "8 tools]"]
 
 
 async def test_noise_on_stdout_and_a_flood_on_stderr_hurt_nobody() -> None:

@@ -15,12 +15,14 @@ import pytest
 
 from rkllm_mcp.calling import CallContext
 from rkllm_mcp.encode import event_to_json
+from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.events import Status, ToolFinished, ToolProgress
 from rkllm_mcp.messages import ToolCall, ToolResult
 from rkllm_mcp.tools.servers import ServerSpec
 from rkllm_mcp.tools.session.host import open_host
 from rkllm_mcp.tools.session.tokened import TokenedConnection
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
+from tests.support.mcp_servers.asking import AskingServer
 from tests.support.mcp_servers.specs import PATIENCE_S
 from tests.support.mcp_servers.tiny import LEGACY, MODERN, Arguments, TinyServer
 from tests.support.mcp_servers.web import Mcp, Reply, Request, serving
@@ -110,6 +112,52 @@ async def test_parallel_calls_with_different_tokens_never_mix(era: str) -> None:
                 # Two callers each: equal tokens share a session, and share it with nobody else.
                 callers.start_soon(ask, toolbox, f"token-{number // 2}", number)
     assert answers == {number: f"token-{number // 2}"[::-1] for number in range(60)}
+
+
+@pytest.mark.parametrize("era", [MODERN, LEGACY])
+async def test_what_else_it_offers_is_for_whoever_brings_the_token(era: str) -> None:
+    server, heard = Whoami((era,)), list[str]()
+    server.inner = AskingServer((era,))
+    mine = CallContext(tokens={"servicenow": "abc", "other": "def"})
+    with anyio.fail_after(PATIENCE_S):
+        async with serving(server) as url, open_toolbox([spec(url)], on_status=heard.append) as toolbox:
+            offerings = toolbox.offerings
+            assert (await offerings.read_resource("memo://tuesday", context=mine)).text == "Call the plumber."
+            assert [each.uri_template for each in await offerings.templates(context=mine)] == ["memo://day/{date}"]
+            filled = await offerings.fill_prompt("code_review", {"language": "rust"}, mine)
+            assert filled.template in await offerings.prompts("tickets", mine)
+            ideas = await offerings.complete_prompt("code_review", "language", "p", context=mine)
+            assert ideas == ("python", "pascal")
+            days = await offerings.complete_resource("tickets", "memo://day/{date}", "date", "2026", context=mine)
+            assert days[0].startswith("2026-")
+            assert set(server.seen) == {"Bearer abc"}
+            server.seen.clear()
+            assert await offerings.resources() == ()
+            assert await offerings.complete_prompt("code_review", "language", "p") == ()
+            with pytest.raises(ServerUnavailableError, match="No token 'servicenow' was given"):
+                await offerings.prompts("tickets")
+            assert server.seen == []
+    assert "No token 'servicenow' was given" in next(line for line in heard if "could not be listed" in line)
+
+
+async def test_a_subscription_keeps_the_session_of_its_token() -> None:
+    async def ignore(_: str) -> None:
+        pass
+
+    server, mine = Whoami((LEGACY,)), CallContext(tokens={"servicenow": "abc"})
+    server.inner = AskingServer((LEGACY,))
+    with anyio.fail_after(PATIENCE_S):
+        async with (
+            serving(server) as url,
+            open_toolbox([spec(url)]) as toolbox,
+            anyio.create_task_group() as listening,
+        ):
+            await listening.start(toolbox.offerings.subscribe, "tickets:memo://monday", ignore, mine)
+            await toolbox.offerings.read_resource("tickets:memo://monday", context=mine)
+            listening.cancel_scope.cancel()
+    assert server.heard.count("initialize") == 1
+    asked = [method for method in server.heard if method.startswith("resources/")]
+    assert asked == ["resources/subscribe", "resources/read", "resources/unsubscribe"]
 
 
 async def test_a_session_is_shared_by_equal_tokens_and_ends_with_its_last_user() -> None:
