@@ -15,7 +15,7 @@ import anyio
 from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.surfaces.chat_memory import approvals, history, switch_off, switch_on
 from rkllm_mcp.surfaces.chat_offers import fill_prompt, list_prompts, list_resources, take_resource
-from rkllm_mcp.surfaces.chat_state import ChatState
+from rkllm_mcp.surfaces.chat_state import ChatState, Stats
 from rkllm_mcp.surfaces.table import table
 from rkllm_mcp.surfaces.tools import tool_table, tool_text
 from rkllm_mcp.surfaces.transcript import transcript
@@ -34,8 +34,8 @@ async def obey(state: ChatState, text: str) -> None:
     command = COMMANDS.get(name)
     if command is None:
         near = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
-        state.terminal.error(f"There is no {name}; {hint}The commands are {' '.join(COMMANDS)}")
+        hint = f"; did you mean {near[0]}?" if near else "."
+        state.terminal.error(f"There is no {name}{hint} The commands are {' '.join(COMMANDS)}")
         return
     try:
         with state.interruptible():
@@ -69,8 +69,14 @@ async def _tools(state: ChatState, rest: str) -> None:
 
 async def _servers(state: ChatState, rest: str) -> None:
     del rest
+    switches = state.app.toolbox.switches
     rows = [
-        (server.name, server.state, f"{server.tool_count} tools", server.reason)
+        (
+            server.name,
+            server.state,
+            f"{server.tool_count} tools",
+            server.reason if switches.is_server_on(server.name) else f"switched off; /enable {server.name}",
+        )
         for server in state.app.toolbox.servers()
     ]
     state.terminal.answer(table(("NAME", "STATE", "TOOLS", "REASON"), rows) or "No servers are configured.\n")
@@ -85,6 +91,7 @@ async def _clear(state: ChatState, rest: str) -> None:
     del rest
     state.conversation = state.app.new_conversation()
     state.attached.clear()
+    state.stats = Stats()
     state.terminal.note("A new conversation begins.")
 
 
