@@ -78,7 +78,7 @@ class Inquirer:
         prompt = self.phrases.asks_model if is_sampling else self.phrases.run_it
 
         def read(text: str) -> Decision | None:
-            word = text.strip().lower()
+            word = _word(text)
             return keys.get(word) or SPELLINGS.get(word)
 
         return await self._until(prompt, read, "/".join(keys))
@@ -108,7 +108,7 @@ class Inquirer:
                 return answers[choice]
 
     def _choice(self, text: str) -> str | None:
-        return self.phrases.send_keys.get(text.strip().lower())
+        return self.phrases.send_keys.get(_word(text))
 
     async def _visit(self, url: str) -> ElicitationAnswer:
         host = urlsplit(url).netloc.rpartition("@")[2]
@@ -210,6 +210,11 @@ class Person:
             return await self._inquirer.elicit(question)
         except InquiryLeftError:
             return NO_ANSWER
+
+
+def _word(text: str) -> str:
+    """A typed word to compare; a Japanese keyboard may write it in wide letters."""
+    return unicodedata.normalize("NFKC", text).strip().lower()
 
 
 def visible(text: str) -> str:
