@@ -22,7 +22,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 Schema = Mapping[str, Any]
 
 # Read and checked, but not available in this version (rkllm_mcp/availability.py); a test compares.
-LATER_SECTIONS = frozenset({"service", "provider", "tenants"})
+LATER_SECTIONS = frozenset({"provider", "tenants"})
 LATER_KEYS: Mapping[str, frozenset[str]] = {
     "servers": frozenset(),
 }

@@ -126,7 +126,7 @@ class SecuritySection(Section):
 
 
 class ServiceSection(Section):
-    """The HTTP service."""
+    """Serving over HTTP; in this version `rkllm-mcp tools serve --http` is all that does."""
 
     host: str = "127.0.0.1"
     """The address to listen on; off loopback a key is required."""
