@@ -1,6 +1,7 @@
 """The composition root: a configuration becomes a running assistant.
 
-``open_app`` starts the engine and the servers side by side, owns every task, and takes all down again. An answer is
+``open_app`` starts the model and the servers side by side, owns every task, and takes all down again; several
+assistants may share one model (``core``). An answer is
 made by a task of its own, so that whoever reads its events may leave at any moment: leaving cancels that task, waits
 until the NPU is free again, and leaves the conversation ready for the next question. It knows every layer below and no
 surface.
@@ -8,15 +9,13 @@ surface.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup
-from anyio.streams.memory import MemoryObjectSendStream
 
 from rkllm_mcp.agent.answer import answer
 from rkllm_mcp.agent.asking import Asked, ask_by_prompt, ask_in_words
@@ -25,33 +24,28 @@ from rkllm_mcp.agent.instructions import system_text
 from rkllm_mcp.agent.loop import LoopSettings
 from rkllm_mcp.agent.questions import Emit, OnStream, Question, Questions
 from rkllm_mcp.agent.sampling import ModelSampler
-from rkllm_mcp.assembly import briefing, chosen_model, engine_settings, model_form
+from rkllm_mcp.assembly import briefing
 from rkllm_mcp.availability import ineffective
 from rkllm_mcp.calling import Asker, CallContext, Decision, ElicitationAnswer, Standing
 from rkllm_mcp.config import Config
 from rkllm_mcp.config.models import ModelFolder
+from rkllm_mcp.core import Core, StatusSink, open_core
 from rkllm_mcp.equipment import Equipment, open_equipment
-from rkllm_mcp.errors import RkllmMcpError, UsageError
-from rkllm_mcp.events import End, Event, Status
+from rkllm_mcp.errors import UsageError
+from rkllm_mcp.events import Event, Status
 from rkllm_mcp.head_start import HeadStart
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
-from rkllm_mcp.providers.reading import Reading, Readings
-from rkllm_mcp.providers.rkllm import RkllmModel
-from rkllm_mcp.runtime.engine import Engine, open_engine
-from rkllm_mcp.specialists import Specialist, open_specialists
+from rkllm_mcp.providers.reading import Reading
+from rkllm_mcp.providers.rkllm import ModelForm
+from rkllm_mcp.runtime.engine import Engine
 from rkllm_mcp.tools.latecomers import tell_latecomers
+from rkllm_mcp.under_way import AnswersUnderWay, Work
 
-logger = logging.getLogger(__name__)
-
-StatusSink = Callable[[str], None]
 # For the model to pass on when nobody could be asked.
 HOW_TO_ALLOW = "It can be allowed with 'rkllm-mcp run --yes', or for good with always_allow in the configuration."
 
 # What is asked, made ready for the loop once everything is there.
 Prepare: TypeAlias = Callable[[Emit, CallContext], Awaitable[Asked]]
-
-# Events that an answer may be ahead of its reader; a full buffer slows the answer, it never drops anything.
-EVENTS_AHEAD = 256
 
 
 @dataclass(frozen=True)
@@ -65,6 +59,7 @@ class ReplyOptions:
         approvals: what becomes of a call that needs a yes: ``ask`` puts an Approval on the stream and waits for
             ``App.decide``; ``grant`` and ``refuse`` answer beforehand.
         tokens: secrets that ``headers_template`` placeholders are filled with, by name; held for this answer only.
+        allowed_tools: the only tools that this answer may use, by any of their names; all when None.
     """
 
     tools: bool = True
@@ -72,14 +67,7 @@ class ReplyOptions:
     force_tool: str | None = None
     approvals: Literal["ask", "grant", "refuse"] = "refuse"
     tokens: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-
-
-@dataclass
-class _Job:
-    """One answer under way."""
-
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    done: anyio.Event = field(default_factory=anyio.Event)
+    allowed_tools: tuple[str, ...] | None = None
 
 
 class App:
@@ -87,45 +75,44 @@ class App:
 
     Attributes:
         config: what it was started with.
-        model: the model's folder and card.
-        form: how the model is spoken to.
-        engine: the owner of the NPU.
+        core: the model that answers.
         toolbox: every server's tools.
         memory: what is remembered between runs, the calls of tools among it.
     """
 
     def __init__(
-        self,
-        config: Config,
-        model: ModelFolder,
-        chat_model: RkllmModel,
-        engine: Engine,
-        equipment: Equipment,
-        tasks: TaskGroup,
-        readings: Readings,
-        head_start: HeadStart,
-        embedder: Specialist | None,
+        self, config: Config, core: Core, equipment: Equipment, tasks: TaskGroup, head_start: HeadStart | None
     ) -> None:
         self.config = config
-        self.model = model
-        self.engine = engine
+        self.core = core
         self.toolbox = equipment.toolbox
         self.memory = equipment.memory
         self._equipment = equipment
         self._tasks = tasks
-        self._readings = readings
         self._head_start = head_start
-        self._chat_model = chat_model
-        self.form = chat_model.form
-        self._jobs: dict[str, _Job] = {}
+        self._under_way = AnswersUnderWay(tasks)
         self._questions = Questions()
-        self._briefing = briefing(config, model, chat_model.form, self.toolbox, self.memory.calls, embedder)
+        self._briefing = briefing(config, core.listing, self.toolbox, self.memory.calls, core.embedder)
         self._has_announced = False
-        self._is_closed = False
+
+    @property
+    def model(self) -> ModelFolder:
+        """The folder and card of the model on the NPU; a UsageError where a remote service answers."""
+        return self.core.board.model
+
+    @property
+    def engine(self) -> Engine:
+        """The owner of the NPU; a UsageError where a remote service answers."""
+        return self.core.board.engine
+
+    @property
+    def form(self) -> ModelForm:
+        """How the model on the NPU is spoken to; a UsageError where a remote service answers."""
+        return self.core.board.form
 
     def close(self) -> None:
         """Stop every answer and take no more; ``open_app`` does this at the end."""
-        self._is_closed = True
+        self._under_way.close()
         self._tasks.cancel_scope.cancel()
 
     def new_conversation(self, system: str | None = None) -> Conversation:
@@ -153,7 +140,7 @@ class App:
         async def prepare(emit: Emit, context: CallContext) -> Asked:
             return await ask_in_words(text, self.toolbox.offerings, limit_chars, emit, context)
 
-        return self._stream(conversation, prepare, options or ReplyOptions())
+        return self.stream(conversation, self._reply(conversation, prepare, options or ReplyOptions()))
 
     def reply_prompt(
         self,
@@ -170,46 +157,47 @@ class App:
         async def prepare(emit: Emit, context: CallContext) -> Asked:
             return await ask_by_prompt(prompt, arguments, self.toolbox.offerings, emit, context)
 
-        return self._stream(conversation, prepare, options or ReplyOptions())
+        return self.stream(conversation, self._reply(conversation, prepare, options or ReplyOptions()))
 
-    async def _stream(
-        self, conversation: Conversation, prepare: Prepare, options: ReplyOptions
-    ) -> AsyncGenerator[Event, None]:
-        if conversation.id in self._jobs:
-            raise UsageError("this conversation has an answer under way; wait for it or cancel it")
-        if self._is_closed:
-            raise UsageError("this assistant is closed; ask while its 'async with open_app(...)' block runs")
-        send, receive = anyio.create_memory_object_stream[Event](EVENTS_AHEAD)
-        job = self._jobs[conversation.id] = _Job()
-        self._tasks.start_soon(self._answer, conversation, prepare, options, send, job)
-        try:
-            with receive:
-                async for event in receive:
-                    yield event
-                    if isinstance(event, End):
-                        return
-            # Stopped: the task that made the answer may not wait for a reader any more, so the reader says it.
-            yield End("cancelled")
-        finally:
-            job.scope.cancel()
-            with anyio.CancelScope(shield=True):
-                # Bounded: everything that the answer may be in, a run, a tool, a connection, has a limit of its own.
-                await job.done.wait()
+    def stream(self, conversation: Conversation, work: Work) -> AsyncGenerator[Event, None]:
+        """An answer that ``work`` makes once the model is there: what ``reply`` promises holds for it as well.
+
+        Args:
+            conversation: what it answers; one answer at a time.
+            work: sends the events, an ``End`` last. What it raises becomes a failed ``End``.
+
+        Raises:
+            UsageError: the conversation has an answer under way, or the assistant is closed.
+        """
+
+        async def ready_work(emit: Emit) -> None:
+            await self._wait_until_ready(emit)
+            await work(emit)
+
+        return self._under_way.stream(conversation.id, ready_work)
 
     def cancel(self, conversation_id: str) -> bool:
         """Stop the answer under way; its stream closes with ``End("cancelled")``. False when there is none."""
-        job = self._jobs.get(conversation_id)
-        if job is None:
-            return False
-        job.scope.cancel()
-        return True
+        return self._under_way.cancel(conversation_id)
+
+    @property
+    def answering(self) -> int:
+        """How many answers are under way."""
+        return len(self._under_way)
+
+    async def idle(self) -> None:
+        """Wait until no answer is under way."""
+        await self._under_way.idle()
 
     def reading(self, conversation_id: str) -> Reading | None:
         """The prompt that the NPU is reading for an answer under way; None when it reads none."""
-        tokens = self._head_start.reading_tokens
-        if tokens and conversation_id in self._jobs:
-            return self._readings.estimate(tokens)
-        return self._readings.of(conversation_id)
+        npu = self.core.npu
+        if npu is None:
+            return None
+        tokens = self._head_start.reading_tokens if self._head_start else 0
+        if tokens and conversation_id in self._under_way:
+            return npu.readings.estimate(tokens)
+        return npu.readings.of(conversation_id)
 
     def questions(self) -> tuple[Question, ...]:
         """What waits for a person: calls for approval and servers' questions, oldest first."""
@@ -232,7 +220,7 @@ class App:
         if self._has_announced:
             return ()
         self._has_announced = True
-        lines = [f"[NPU: Loading model '{self.model.name}']"]
+        lines = [f"[NPU: Loading model '{self.core.name}']"] if self.core.npu else []
         if count := len(self.toolbox.servers()):
             lines.append(f"[MCP: Connecting to {count} server{'s' if count > 1 else ''}]")
         return tuple(map(Status, lines))
@@ -244,54 +232,35 @@ class App:
             RuntimeUnusableError: the model could not be loaded.
         """
         # Both are under way already; a model that fails is known at once this way, whatever the servers take.
-        await self.engine.ready()
+        await self.core.ready()
         await self.toolbox.connected()
 
     def tools(self, options: ReplyOptions | None = None) -> tuple[ToolSpec, ...]:
         """The tools that an answer is shown."""
-        return self.toolbox.tools() if options is None or options.tools else ()
+        options = options or ReplyOptions()
+        if not options.tools:
+            return ()
+        if options.allowed_tools is None:
+            return self.toolbox.tools()
+        allowed = {spec.name for spec in map(self.toolbox.resolve, options.allowed_tools) if spec is not None}
+        return tuple(tool for tool in self.toolbox.tools() if tool.name in allowed)
 
     def head(self) -> list[int]:
         """The ids that every prompt begins with: system text and tools, as they are now."""
         conversation = self.new_conversation()
-        return self._chat_model.head(conversation, self._briefing.beginnings(conversation, self.tools()))
+        lists = self._briefing.beginnings(conversation, self.tools())
+        return self.core.board.chat_model.head(conversation, lists)
 
-    async def _answer(
-        self,
-        conversation: Conversation,
-        prepare: Prepare,
-        options: ReplyOptions,
-        send: MemoryObjectSendStream[Event],
-        job: _Job,
-    ) -> None:
-        async def emit(event: Event) -> None:
-            await send.send(event)
+    def _reply(self, conversation: Conversation, prepare: Prepare, options: ReplyOptions) -> Work:
+        """The work of answering what ``prepare`` makes ready."""
 
-        try:
-            with job.scope:
-                await self._answer_to(emit, conversation, prepare, options)
-        except anyio.BrokenResourceError:
-            pass  # the reader has left; there is nobody to tell
-        finally:
-            send.close()
-            del self._jobs[conversation.id]
-            job.done.set()
-
-    async def _answer_to(self, emit: Emit, conversation: Conversation, prepare: Prepare, options: ReplyOptions) -> None:
-        try:
-            await self._wait_until_ready(emit)
+        async def work(emit: Emit) -> None:
             await self._equipment.refresh()
             # A server that wants a token of the one who asks is there, and its tools are known, for this answer.
             async with self.toolbox.attending(options.tokens):
                 await self._answer_with_tools(emit, conversation, prepare, options)
-        except RkllmMcpError as error:
-            await emit(End("failed", str(error)))
-        except anyio.BrokenResourceError:
-            raise
-        except Exception as error:
-            # A mistake of ours must cost this answer, not the service and everybody else's answers.
-            logger.exception("an answer failed")
-            await emit(End("failed", f"internal error: {error!r}; please report it with the output of --debug"))
+
+        return work
 
     async def _answer_with_tools(
         self, emit: Emit, conversation: Conversation, prepare: Prepare, options: ReplyOptions
@@ -302,7 +271,7 @@ class App:
         context = CallContext(asker=self._asker(options, emit), tokens=options.tokens, conversation_id=conversation.id)
         asked = await prepare(emit, context)
         assignment = Assignment(asked, self.tools(options), forced)
-        model, wish = self._chat_model, options.max_new_tokens
+        model, wish = self.core.chat_model, options.max_new_tokens
         try:
             await answer(model, self._briefing, conversation, assignment, limits, emit, context, wish)
         finally:
@@ -314,12 +283,14 @@ class App:
         return Standing("once") if options.approvals == "grant" else Standing("deny", HOW_TO_ALLOW)
 
     async def _wait_until_ready(self, emit: Emit) -> None:
-        self._head_start.awaited()
-        if not self.engine.is_ready:
+        if self._head_start is not None:
+            self._head_start.awaited()
+        if not self.core.is_ready:
             for status in self.starting():
                 await emit(status)
         await self.ready()
-        await self._head_start.over()
+        if self._head_start is not None:
+            await self._head_start.over()
 
     def _forced_tool(self, options: ReplyOptions) -> str | None:
         if options.force_tool is None:
@@ -336,7 +307,12 @@ class App:
 
 @asynccontextmanager
 async def open_app(
-    config: Config, *, status: StatusSink | None = None, one_shot: bool = False
+    config: Config,
+    *,
+    status: StatusSink | None = None,
+    one_shot: bool = False,
+    core: Core | None = None,
+    tenant: str = "",
 ) -> AsyncGenerator[App, None]:
     """Start everything that ``config`` names, and stop it at the end.
 
@@ -347,6 +323,8 @@ async def open_app(
         config: the configuration.
         status: is told, one line each, what is connected and what is not.
         one_shot: there will be one question, which comes at once, so nothing is prefilled in advance.
+        core: the model that answers, which stays when this assistant ends; one of its own when None.
+        tenant: whose assistant it is; what is remembered of one tenant is never seen by another. Empty for the owner.
 
     Raises:
         ModelNotFoundError: there is no such model, or it lacks a file.
@@ -354,30 +332,26 @@ async def open_app(
     for line in ineffective(config):
         if status is not None:
             status(line)
-    model = chosen_model(config)
-    settings = engine_settings(config, model)
-    # The engine comes first: its process loads the model while this one imports what servers need.
-    named = config.agent.embedding_model if config.active_servers else None
-    async with open_engine(settings) as engine, open_specialists(config, [named] if named else []) as specialists:
-        form = model_form(config, model)
-        readings = Readings(settings.profile.prefill_s if settings.profile else None)
-        chat_model = RkllmModel(engine, form, readings)
-        sampler = ModelSampler(chat_model, model.name, config.agent.sampling_tokens, chat_model.forget)
-        tools = open_equipment(config, status=status, sampler=sampler, syntaxes=form.syntaxes)
-        failure: Exception | None = None
-        async with tools as equipment, anyio.create_task_group() as tasks:
-            head_start = HeadStart(config, model, engine, status, one_shot=one_shot)
-            app = App(
-                config, model, chat_model, engine, equipment, tasks, readings, head_start, specialists.get(named or "")
-            )
-            if status is not None:
-                tasks.start_soon(tell_latecomers, app.toolbox.connections, status)
+    failure: Exception | None = None
+    async with AsyncExitStack() as stack:
+        if core is None:
+            core = await stack.enter_async_context(open_core(config))
+        sampler = ModelSampler(core.chat_model, core.name, config.agent.sampling_tokens, core.chat_model.forget)
+        tools = open_equipment(config, status=status, sampler=sampler, syntaxes=core.syntaxes, tenant=tenant)
+        equipment = await stack.enter_async_context(tools)
+        tasks = await stack.enter_async_context(anyio.create_task_group())
+        npu = core.npu
+        head_start = HeadStart(config, npu.model, npu.engine, status, one_shot=one_shot) if npu else None
+        app = App(config, core, equipment, tasks, head_start)
+        if status is not None:
+            tasks.start_soon(tell_latecomers, app.toolbox.connections, status)
+        if head_start is not None:
             tasks.start_soon(head_start.run, app.ready, app.head)
-            try:
-                yield app
-            except Exception as error:  # noqa: BLE001  (raised again below: the task group would wrap it in a group)
-                failure = error
-            finally:
-                app.close()
-        if failure is not None:
-            raise failure
+        try:
+            yield app
+        except Exception as error:  # noqa: BLE001  (raised again below: the task group would wrap it in a group)
+            failure = error
+        finally:
+            app.close()
+    if failure is not None:
+        raise failure

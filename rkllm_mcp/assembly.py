@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,6 +24,7 @@ from rkllm_mcp.config.models import CARD_NAME, ModelFolder, choose_model
 from rkllm_mcp.config.servers import BuiltinTool, OpenAPIServer, RemoteServer, ServerConfig, StdioServer
 from rkllm_mcp.errors import ModelNotFoundError
 from rkllm_mcp.generation import Sampling
+from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.prompt.costs import ToolCosts
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.prompt.template import ChatTemplate
@@ -118,10 +119,31 @@ def model_form(config: Config, model: ModelFolder) -> ModelForm:
     )
 
 
+@dataclass(frozen=True)
+class Listing:
+    """How a model takes a list of tools.
+
+    Args:
+        context_tokens: its context window.
+        cost: tokens of one listed tool.
+        two_steps: tools are listed by name, and described when they are first called, unless the owner says otherwise.
+    """
+
+    context_tokens: int
+    cost: Callable[[ToolSpec], int]
+    two_steps: bool = False
+
+
+def listing(config: Config, model: ModelFolder, form: ModelForm) -> Listing:
+    """How the model on the NPU takes a list of tools."""
+    context_tokens = config.model.context_tokens or model.card.context_tokens
+    costs = ToolCosts(form.vocabulary, form.template.tool_form)
+    return Listing(context_tokens, costs.of, model.card.two_step_tools)
+
+
 def briefing(
     config: Config,
-    model: ModelFolder,
-    form: ModelForm,
+    listing: Listing,
     tools: Tools,
     past: PastCalls | None = None,
     embedder: Embedder | None = None,
@@ -130,21 +152,18 @@ def briefing(
 
     Args:
         config: the configuration.
-        model: the model that the tools are listed for.
-        form: how it is spoken to.
+        listing: how the model takes the tools.
         tools: every server's tools.
         past: what served earlier requests, where that is kept.
         embedder: what knows the meaning of words, where there is a model for it.
     """
-    agent, card = config.agent, model.card
-    context_tokens = config.model.context_tokens or card.context_tokens
+    agent = config.agent
     settings = SelectionSettings(
-        budget_tokens=agent.tool_budget_tokens or context_tokens // TOOL_SHARE,
+        budget_tokens=agent.tool_budget_tokens or listing.context_tokens // TOOL_SHARE,
         auto_select=agent.auto_select,
-        two_steps=card.two_step_tools if agent.two_step_tools is None else agent.two_step_tools,
+        two_steps=listing.two_steps if agent.two_step_tools is None else agent.two_step_tools,
     )
-    costs = ToolCosts(form.vocabulary, form.template.tool_form)
-    return Briefing(tools, Selection(ToolSearch(past, embedder), costs.of, settings))
+    return Briefing(tools, Selection(ToolSearch(past, embedder), listing.cost, settings))
 
 
 def server_specs(config: Config) -> list[ServerSpec]:

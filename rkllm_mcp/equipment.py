@@ -5,6 +5,7 @@ Both roots, ``app`` with a model and ``inspection`` without one, open their tool
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from rkllm_mcp.calling import Sampler
 from rkllm_mcp.config import Config
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.store.history import Retention
+from rkllm_mcp.store.location import state_file
 from rkllm_mcp.store.memory import Memory, open_memory
 from rkllm_mcp.toolcalls.neutral import neutralised, without_markers
 from rkllm_mcp.tools.login.signin import BrowserConsent, ShowAddress, nobody
@@ -52,6 +54,7 @@ async def open_equipment(
     syntaxes: Sequence[str] = (),
     required: bool = False,
     log_in: ShowAddress | None = None,
+    tenant: str = "",
 ) -> AsyncGenerator[Equipment, None]:
     """Connect the servers that ``config`` names; on leaving all of them are gone and everything is written.
 
@@ -62,6 +65,7 @@ async def open_equipment(
         syntaxes: how the model writes calls.
         required: not being able to remember is an error.
         log_in: shows somebody where to log in to a server; nobody can be shown when None.
+        tenant: whose servers they are; each tenant's memory is a file of its own. Empty for the owner.
 
     Raises:
         StoreError: remembering is required and cannot be done.
@@ -71,7 +75,8 @@ async def open_equipment(
     def clean_result(text: str, tools: Sequence[ToolSpec]) -> str:
         return neutralised(text, tools, syntaxes)
 
-    async with open_memory(retention=retention, on_problem=status, required=required) as memory:
+    path = state_file(os.environ, tenant)
+    async with open_memory(path=path, retention=retention, on_problem=status, required=required) as memory:
         safeguards = Safeguards(
             approvals=Approvals(memory.grants, language_of(config.agent.language)),
             recorder=memory.calls,

@@ -131,6 +131,14 @@ class Status:
 
 
 @dataclass(frozen=True)
+class Queued:
+    """The question waits for its turn; ``position`` is how many come before it, counted anew whenever that changes."""
+
+    position: int
+    kind: ClassVar[Literal["queued"]] = "queued"
+
+
+@dataclass(frozen=True)
 class Usage:
     """The cost of one round of the model.
 
@@ -179,6 +187,7 @@ Event: TypeAlias = (
     | ToolFinished
     | ResourceRead
     | Status
+    | Queued
     | Usage
     | End
 )
@@ -194,6 +203,7 @@ EVENT_TYPES: tuple[type[Event], ...] = (
     ToolFinished,
     ResourceRead,
     Status,
+    Queued,
     Usage,
     End,
 )

@@ -113,7 +113,7 @@ async def prompt_parts(
     from rkllm_mcp.agent.asking import ask_in_words
     from rkllm_mcp.agent.briefing import Assignment, unheard
     from rkllm_mcp.agent.instructions import system_text
-    from rkllm_mcp.assembly import briefing, chosen_model, model_form
+    from rkllm_mcp.assembly import briefing, chosen_model, listing, model_form
     from rkllm_mcp.messages import Conversation, Message
     from rkllm_mcp.prompt.conversation import ConversationPrompt
 
@@ -121,7 +121,7 @@ async def prompt_parts(
     form = model_form(config, model)
     head = system_text(config.agent.system_prompt, config.agent.language) if system is None else system
     conversation = Conversation(messages=[Message("system", head)] if head else [])
-    prepares = briefing(config, model, form, equipment.toolbox, equipment.memory.calls)
+    prepares = briefing(config, listing(config, model, form), equipment.toolbox, equipment.memory.calls)
     offerings, limit_chars = equipment.toolbox.offerings, config.agent.resource_chars
     asked = await ask_in_words(text, offerings, limit_chars, unheard, context)
     brief = await prepares.prepare(conversation, Assignment(asked, equipment.toolbox.tools()), context)

@@ -37,12 +37,15 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "equipment": BELOW_THE_ROOTS | {"assembly"},
     "head_start": BELOW_THE_ROOTS,
     "specialists": BELOW_THE_ROOTS | {"assembly"},
-    "app": BELOW_THE_ROOTS | {"availability", "assembly", "equipment", "head_start", "specialists"},
+    "core": BELOW_THE_ROOTS | {"assembly", "specialists"},
+    "under_way": VALUES | {"agent"},
+    "app": BELOW_THE_ROOTS | {"availability", "assembly", "core", "equipment", "head_start", "under_way"},
+    "tenancy": VALUES | {"config", "app", "core"},
     "abilities": BELOW_THE_ROOTS | {"assembly", "app", "specialists"},
     "acquisition": BELOW_THE_ROOTS,
     "inspection": BELOW_THE_ROOTS | {"availability", "assembly", "equipment"},
     "measurement": BELOW_THE_ROOTS | {"availability", "assembly"},
-    "surfaces": VALUES | NO_IO | {"config", "abilities", "acquisition", "app", "inspection", "measurement"},
+    "surfaces": VALUES | NO_IO | {"config", "abilities", "acquisition", "app", "core", "inspection", "measurement", "tenancy"},
     "__main__": frozenset({"surfaces"}),
 }
 NEVER_IN_NO_IO = frozenset({"anyio", "asyncio", "ctypes", "os", "socket", "subprocess", "threading", "time"})

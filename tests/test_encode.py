@@ -13,6 +13,7 @@ from rkllm_mcp.events import (
     Elicitation,
     End,
     Event,
+    Queued,
     ResourceRead,
     Status,
     Text,
@@ -53,6 +54,7 @@ EXAMPLES: list[tuple[Event, str]] = [
     ),
     (ResourceRead("a://b"), '{"kind":"resource","uri":"a://b"}'),
     (Status("[MCP: x]"), '{"kind":"status","text":"[MCP: x]"}'),
+    (Queued(2), '{"kind":"queued","position":2}'),
     (
         Usage(10, 4, 6, 3, 1.5, 2.5, 3.5),
         (

@@ -178,6 +178,10 @@ class TenantSection(Section):
     """Their key."""
     servers: Names | None = None
     """The only servers they may use; all when not given."""
+    tools: Names | None = None
+    """The only tools they may use, as a server or `mcp__{server}__{tool}` names them; all when not given."""
+    system_prompt: str | None = None
+    """What the model is told first for them; agent.system_prompt when not given."""
     approve: Approve | None = None
     """Where they differ from security.approve."""
     daily_tokens: Positive | None = None
@@ -210,6 +214,11 @@ class Sections(Section):
                 if name not in known:
                     raise combination(f"tenants[{index}].servers", repr(name), _one_of(known))
         return self
+
+
+def given(**values: Any) -> dict[str, Any]:
+    """Those of ``values`` that are given."""
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _one_of(names: set[str]) -> str:
@@ -279,6 +288,21 @@ class Config(Sections):
             where = library if is_word else str(Path(library).expanduser().absolute())
             changes["runtime"] = self.runtime.model_copy(update={"library": where})
         return self.model_copy(update=changes).loaded_from(self._source, mcp_enabled=self._mcp_enabled and tools)
+
+    def for_tenant(self, tenant: TenantSection | None) -> Config:
+        """What one assistant of several is given: of the keys and of other tenants it knows nothing.
+
+        Args:
+            tenant: whose assistant; None for the owner's.
+        """
+        service = self.service.model_copy(update={"api_keys": (), "cors": ()})
+        changes: dict[str, Any] = {"tenants": (), "service": service}
+        if tenant is not None:
+            chosen = [s for s in self.servers if tenant.servers is None or s.name in tenant.servers]
+            changes["servers"] = tuple(server.narrowed(tenant.tools) for server in chosen)
+            changes["agent"] = self.agent.model_copy(update=given(system_prompt=tenant.system_prompt))
+            changes["security"] = self.security.model_copy(update=given(approve=tenant.approve))
+        return self.model_copy(update=changes)
 
     def only_servers(self, names: Collection[str]) -> Config:
         """The same configuration with these servers alone, switched on."""

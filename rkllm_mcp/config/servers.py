@@ -7,11 +7,13 @@ Which class an entry is follows from its ``transport``, and without one from the
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from typing_extensions import Self
 
 from rkllm_mcp.config.section import (
     Approve,
@@ -95,6 +97,19 @@ class ServerBase(Section):
     """From which level on the server is asked for its log; whatever it sends by itself when not given."""
     task_timeout_s: Seconds = 600.0
     """The longest a call may take that the server runs as a task."""
+
+    def narrowed(self, tools: Sequence[str] | None) -> Self:
+        """The same server, offering less.
+
+        Args:
+            tools: the only tools to offer, by the server's own names or ``mcp__{server}__{tool}``; all when None.
+        """
+        if tools is None:
+            return self
+        own = [name.removeprefix(f"mcp__{self.name}__") for name in tools]
+        allowed = self.allowed_tools
+        still = tuple(name for name in own if allowed is None or any(fnmatchcase(name, each) for each in allowed))
+        return self.model_copy(update={"allowed_tools": still})
 
 
 class StdioServer(ServerBase):

@@ -44,3 +44,15 @@ class ChatModel(Protocol):
             GenerationError: the round failed; what had come stays in the conversation.
         """
         ...
+
+
+class LastingModel(ChatModel, Protocol):
+    """A chat model that keeps something for each conversation, and is told when it need not any more."""
+
+    def over(self, conversation_id: str) -> None:
+        """The answer under way in a conversation ended; another round of it is not to be expected."""
+        ...
+
+    def forget(self, conversation_id: str) -> None:
+        """The conversation will not return."""
+        ...

@@ -81,7 +81,7 @@ async def _answer(state: ChatState, text: str) -> None:
 
 
 def _greet(session: Session, state: ChatState) -> None:
-    model = state.app.model
-    session.status(f"rkllm-mcp {__version__}, model {model.name}. /help shows the commands, Ctrl-D leaves.")
-    if model.card.emulated:
-        session.status(emulation_note(model.name))
+    core = state.app.core
+    session.status(f"rkllm-mcp {__version__}, model {core.name}. /help shows the commands, Ctrl-D leaves.")
+    if core.is_emulated:
+        session.status(emulation_note(core.name))

@@ -114,15 +114,12 @@ async def _save(state: ChatState, rest: str) -> None:
 
 async def _model(state: ChatState, rest: str) -> None:
     del rest
-    model = state.app.model
-    rows = [
-        ("name", model.name),
-        ("description", model.card.description),
-        ("file", str(model.file)),
-        ("template", model.card.template),
-        ("context", f"{state.app.config.model.context_tokens or model.card.context_tokens} tokens"),
-        ("kind", "emulated: answers come from a script" if model.card.emulated else "on the NPU"),
-    ]
+    core = state.app.core
+    rows = [("name", core.name), ("context", f"{core.listing.context_tokens} tokens"), ("kind", core.description)]
+    if core.npu is not None:
+        model = core.npu.model
+        files = (("file", str(model.file)), ("template", model.card.template))
+        rows[1:1] = [("description", model.card.description), *files]
     state.terminal.answer(table((), rows))
 
 

@@ -20,6 +20,7 @@ from rkllm_mcp.events import (
     Elicitation,
     End,
     Event,
+    Queued,
     ResourceRead,
     Status,
     Text,
@@ -53,6 +54,7 @@ _Line: TypeAlias = (
     | ToolFinished
     | ResourceRead
     | Status
+    | Queued
     | End
 )
 
@@ -99,6 +101,8 @@ class TerminalRenderer:
         match event:
             case Status():
                 note(event.text)
+            case Queued():
+                note(f"[Queue: {event.position} before this question]")
             case ToolCallDetected():
                 note(f"  → {event.name}({_arguments(event.arguments)}){' (repaired)' if event.repaired else ''}")
             case ToolCallFailed():

@@ -97,8 +97,8 @@ def _run(session: Session, question: Question, renderer: Renderer) -> int:
             await app.ready()
             if question.force_tool is not None and app.toolbox.resolve(question.force_tool) is None:
                 raise unknown_tool(question.force_tool, app.toolbox.suggest(question.force_tool))
-            if app.model.card.emulated:
-                session.status(emulation_note(app.model.name))
+            if app.core.is_emulated:
+                session.status(emulation_note(app.core.name))
             conversation = app.new_conversation(question.system)
             running.append((app, conversation.id))
             events = app.reply(conversation, question.text, options)

@@ -45,6 +45,8 @@ def test_secrets_are_not_shown_and_everything_else_is(tmp_path: Path) -> None:
         "name": "t",
         "api_key": hidden,
         "servers": None,
+        "tools": None,
+        "system_prompt": None,
         "approve": None,
         "daily_tokens": 1000,
     }

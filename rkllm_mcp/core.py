@@ -1,0 +1,141 @@
+"""The model that answers, shared by every assistant of one process.
+
+    configuration ─▶ open_core ─▶ Core (NPU: engine, form, prompts; or a remote service) ─▶ one ``App`` for each tenant
+
+A board has one NPU and loads one model; who may use it with which tools is the business of the assistants over it. It
+knows how a model is opened, and neither servers nor conversations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from rkllm_mcp.assembly import Listing, chosen_model, engine_settings, listing, model_form
+from rkllm_mcp.config import Config
+from rkllm_mcp.config.models import ModelFolder
+from rkllm_mcp.errors import UsageError
+from rkllm_mcp.providers import LastingModel
+from rkllm_mcp.providers.reading import Readings
+from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
+from rkllm_mcp.runtime.engine import Engine, open_engine
+from rkllm_mcp.specialists import Specialist, open_specialists
+
+StatusSink = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Npu:
+    """The board's own model.
+
+    Args:
+        model: its folder and card.
+        engine: the owner of the NPU.
+        form: how it is spoken to and read.
+        chat_model: prompt, engine and detector joined.
+        readings: the prompts that are being read.
+    """
+
+    model: ModelFolder
+    engine: Engine
+    form: ModelForm
+    chat_model: RkllmModel
+    readings: Readings
+
+
+@dataclass(frozen=True)
+class Core:
+    """The model that answers; ``open_core`` makes one.
+
+    Args:
+        name: the model's name.
+        chat_model: who answers.
+        listing: how it takes a list of tools.
+        npu: the board's own model; None where a remote service answers alone.
+        embedder: a model that helps to choose tools; None where there is none.
+        description: who that is, in a few words.
+    """
+
+    name: str
+    chat_model: LastingModel
+    listing: Listing
+    npu: Npu | None
+    embedder: Specialist | None = None
+    description: str = ""
+
+    @property
+    def board(self) -> Npu:
+        """The board's own model.
+
+        Raises:
+            UsageError: a remote service answers, and no model is loaded here.
+        """
+        if self.npu is None:
+            raise UsageError(f"{self.name} is a remote service; what was asked needs a model on the NPU")
+        return self.npu
+
+    @property
+    def is_emulated(self) -> bool:
+        """The answers come from a script."""
+        return self.npu is not None and self.npu.model.card.emulated
+
+    @property
+    def is_ready(self) -> bool:
+        """Nothing has to be loaded before the next answer."""
+        return self.npu is None or self.npu.engine.is_ready
+
+    @property
+    def syntaxes(self) -> tuple[str, ...]:
+        """The tool-call syntaxes that the model may write; none where calls are not read out of text."""
+        return self.npu.form.syntaxes if self.npu else ()
+
+    async def ready(self) -> None:
+        """Wait until the model is loaded.
+
+        Raises:
+            RuntimeUnusableError: it could not be.
+        """
+        if self.npu is not None:
+            await self.npu.engine.ready()
+
+
+def check_core(config: Config) -> None:
+    """Look whether the model that ``config`` names can be opened; nothing is started.
+
+    Raises:
+        RuntimeUnusableError: there is no such model or runtime, or a file is missing.
+    """
+    model = chosen_model(config)
+    engine_settings(config, model)
+    model_form(config, model)
+
+
+@asynccontextmanager
+async def open_core(config: Config) -> AsyncGenerator[Core, None]:
+    """Load the model that ``config`` names, in the background; on leaving it is gone.
+
+    Args:
+        config: the configuration.
+
+    Raises:
+        ModelNotFoundError: there is no such model, or it lacks a file.
+    """
+    model = chosen_model(config)
+    settings = engine_settings(config, model)
+    named = config.agent.embedding_model if config.active_servers else None
+    # The engine comes first: its process loads the model while this one imports what servers need.
+    async with open_engine(settings) as engine, open_specialists(config, [named] if named else []) as specialists:
+        form = model_form(config, model)
+        readings = Readings(settings.profile.prefill_s if settings.profile else None)
+        chat_model = RkllmModel(engine, form, readings)
+        npu = Npu(model, engine, form, chat_model, readings)
+        description = "emulated: answers come from a script" if model.card.emulated else "on the NPU"
+        yield Core(
+            model.name,
+            chat_model,
+            listing(config, model, form),
+            npu,
+            specialists.get(named or ""),
+            description,
+        )
