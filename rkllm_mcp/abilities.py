@@ -141,6 +141,21 @@ class Abilities:
         return rows | dict(await anyio.to_thread.run_sync(device_state))
 
 
+def abilities_of(app: App) -> Abilities:
+    """What an assistant's board can do, with the models that were loaded beside the chat model for the service.
+
+    Raises:
+        UsageError: a remote service answers, and no model is loaded here.
+    """
+    service, beside = app.config.service, app.core.specialists
+    own = Specialist(app.model.name, app.engine, app.form.vocabulary)
+    return Abilities(
+        app,
+        beside.get(service.embedding_model or "", own),
+        beside.get(service.ranking_model or "", own),
+    )
+
+
 @asynccontextmanager
 async def open_abilities(
     config: Config, others: OtherModels | None = None, *, status: StatusSink | None = None

@@ -33,10 +33,15 @@ from rkllm_mcp.core import Core, StatusSink, open_core
 from rkllm_mcp.equipment import Equipment, open_equipment
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.events import Event, Status
+from rkllm_mcp.generation import SamplingWish
 from rkllm_mcp.head_start import HeadStart
+from rkllm_mcp.keeping import Keeping, revived
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
+from rkllm_mcp.providers import ResponseOptions
+from rkllm_mcp.providers.departures import departures
 from rkllm_mcp.providers.reading import Reading
 from rkllm_mcp.providers.rkllm import ModelForm
+from rkllm_mcp.records import KeptConversation
 from rkllm_mcp.runtime.engine import Engine
 from rkllm_mcp.tools.latecomers import tell_latecomers
 from rkllm_mcp.under_way import AnswersUnderWay, Work
@@ -60,6 +65,10 @@ class ReplyOptions:
             ``App.decide``; ``grant`` and ``refuse`` answer beforehand.
         tokens: secrets that ``headers_template`` placeholders are filled with, by name; held for this answer only.
         allowed_tools: the only tools that this answer may use, by any of their names; all when None.
+        keep: question and answer are kept before the ``End`` comes; what cannot be kept is told by a ``Status``.
+        sampling: how the next token is chosen, as far as this answer differs from the configuration.
+        stop: texts that end the answer and are no part of it.
+        thinking: the model is to think before it answers, or not; None for the configuration's.
     """
 
     tools: bool = True
@@ -68,6 +77,10 @@ class ReplyOptions:
     approvals: Literal["ask", "grant", "refuse"] = "refuse"
     tokens: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     allowed_tools: tuple[str, ...] | None = None
+    keep: bool = False
+    sampling: SamplingWish | None = None
+    stop: tuple[str, ...] = ()
+    thinking: bool | None = None
 
 
 class App:
@@ -77,16 +90,26 @@ class App:
         config: what it was started with.
         core: the model that answers.
         toolbox: every server's tools.
-        memory: what is remembered between runs, the calls of tools among it.
+        memory: what is remembered between runs, the calls of tools and the conversations among it.
+        tenant: whose assistant it is; empty for the owner.
+        keeping: what puts answers into the memory.
     """
 
     def __init__(
-        self, config: Config, core: Core, equipment: Equipment, tasks: TaskGroup, head_start: HeadStart | None
+        self,
+        config: Config,
+        core: Core,
+        equipment: Equipment,
+        tasks: TaskGroup,
+        head_start: HeadStart | None,
+        tenant: str = "",
     ) -> None:
         self.config = config
         self.core = core
         self.toolbox = equipment.toolbox
         self.memory = equipment.memory
+        self.tenant = tenant
+        self.keeping = Keeping(equipment.memory.conversations, tenant)
         self._equipment = equipment
         self._tasks = tasks
         self._head_start = head_start
@@ -119,10 +142,14 @@ class App:
         """A conversation that begins with the system text: ``system``, or the configuration's."""
         agent = self.config.agent
         text = system_text(agent.system_prompt, agent.language) if system is None else system
-        conversation = Conversation()
+        conversation = Conversation(own_system=system)
         if text:
             conversation.add(Message("system", text))
         return conversation
+
+    def resume(self, kept: KeptConversation) -> Conversation:
+        """A conversation of ``memory.conversations`` to go on with; the model reads it anew, under its own id."""
+        return revived(kept, self.new_conversation(kept.system))
 
     def reply(
         self, conversation: Conversation, text: str, options: ReplyOptions | None = None
@@ -140,7 +167,7 @@ class App:
         async def prepare(emit: Emit, context: CallContext) -> Asked:
             return await ask_in_words(text, self.toolbox.offerings, limit_chars, emit, context)
 
-        return self.stream(conversation, self._reply(conversation, prepare, options or ReplyOptions()))
+        return self.stream(conversation, self._reply(conversation, prepare, options or ReplyOptions(), text))
 
     def reply_prompt(
         self,
@@ -179,6 +206,10 @@ class App:
     def cancel(self, conversation_id: str) -> bool:
         """Stop the answer under way; its stream closes with ``End("cancelled")``. False when there is none."""
         return self._under_way.cancel(conversation_id)
+
+    def is_answering(self, conversation_id: str) -> bool:
+        """Whether a conversation has an answer under way."""
+        return conversation_id in self._under_way
 
     @property
     def answering(self) -> int:
@@ -251,8 +282,8 @@ class App:
         lists = self._briefing.beginnings(conversation, self.tools())
         return self.core.board.chat_model.head(conversation, lists)
 
-    def _reply(self, conversation: Conversation, prepare: Prepare, options: ReplyOptions) -> Work:
-        """The work of answering what ``prepare`` makes ready."""
+    def _reply(self, conversation: Conversation, prepare: Prepare, options: ReplyOptions, words: str = "") -> Work:
+        """The work of answering what ``prepare`` makes ready; ``words`` are a person's, as they came."""
 
         async def work(emit: Emit) -> None:
             await self._equipment.refresh()
@@ -260,7 +291,7 @@ class App:
             async with self.toolbox.attending(options.tokens):
                 await self._answer_with_tools(emit, conversation, prepare, options)
 
-        return work
+        return self.keeping.kept(conversation, words, options.tokens.values(), work) if options.keep else work
 
     async def _answer_with_tools(
         self, emit: Emit, conversation: Conversation, prepare: Prepare, options: ReplyOptions
@@ -271,9 +302,9 @@ class App:
         context = CallContext(asker=self._asker(options, emit), tokens=options.tokens, conversation_id=conversation.id)
         asked = await prepare(emit, context)
         assignment = Assignment(asked, self.tools(options), forced)
-        model, wish = self.core.chat_model, options.max_new_tokens
+        model, wishes = self.core.chat_model, _wishes(options, forced)
         try:
-            await answer(model, self._briefing, conversation, assignment, limits, emit, context, wish)
+            await answer(model, self._briefing, conversation, assignment, limits, emit, context, wishes)
         finally:
             model.over(conversation.id)
 
@@ -305,6 +336,13 @@ class App:
         return spec.name
 
 
+def _wishes(options: ReplyOptions, forced: str | None) -> ResponseOptions:
+    """What an answer's options ask of the model."""
+    return ResponseOptions(
+        options.max_new_tokens, forced, sampling=options.sampling, stop=options.stop, thinking=options.thinking
+    )
+
+
 @asynccontextmanager
 async def open_app(
     config: Config,
@@ -329,7 +367,7 @@ async def open_app(
     Raises:
         ModelNotFoundError: there is no such model, or it lacks a file.
     """
-    for line in ineffective(config):
+    for line in (*ineffective(config), *(departures(config) if tenant == "" else ())):
         if status is not None:
             status(line)
     failure: Exception | None = None
@@ -342,7 +380,8 @@ async def open_app(
         tasks = await stack.enter_async_context(anyio.create_task_group())
         npu = core.npu
         head_start = HeadStart(config, npu.model, npu.engine, status, one_shot=one_shot) if npu else None
-        app = App(config, core, equipment, tasks, head_start)
+        app = App(config, core, equipment, tasks, head_start, tenant)
+        tasks.start_soon(app.keeping.tidy, status)
         if status is not None:
             tasks.start_soon(tell_latecomers, app.toolbox.connections, status)
         if head_start is not None:

@@ -1,4 +1,4 @@
-"""What a configuration may ask for and this version does not do: named in a line, never ignored in silence."""
+"""What a configuration may ask for and does not get: named in a line, never ignored in silence."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from collections.abc import Iterator
 
 from rkllm_mcp.config import Config
 
-LATER = "not available in this version"
-
 
 def ineffective(config: Config) -> list[str]:
-    """One line for every wish that has no effect in this version."""
-    return [f"{key} is {LATER} and has no effect" for key in _ineffective_keys(config)]
+    """One line for every wish that has no effect beside the rest of the configuration."""
+    return list(_without_effect(config))
 
 
-def _ineffective_keys(config: Config) -> Iterator[str]:
-    if config.provider.kind != "rkllm":
-        yield "provider.kind"
-    if config.tenants:
-        yield "tenants"
+def _without_effect(config: Config) -> Iterator[str]:
+    provider = config.provider
+    if provider.kind != "rkllm" and config.agent.embedding_model is not None:
+        yield f"agent.embedding_model has no effect: with provider.kind = '{provider.kind}' no model runs on the NPU"
+    if provider.fallback is not None and not provider.fallback.when:
+        yield "provider.fallback has no effect while its 'when' is empty; list the occasions on which it takes over"

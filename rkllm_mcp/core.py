@@ -1,6 +1,7 @@
 """The model that answers, shared by every assistant of one process.
 
     configuration ─▶ open_core ─▶ Core (NPU: engine, form, prompts; or a remote service) ─▶ one ``App`` for each tenant
+                                    └─ a second service that takes over by rule, where the owner names one
 
 A board has one NPU and loads one model; who may use it with which tools is the business of the assistants over it. It
 knows how a model is opened, and neither servers nor conversations.
@@ -8,17 +9,21 @@ knows how a model is opened, and neither servers nor conversations.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
 
 from rkllm_mcp.assembly import Listing, chosen_model, engine_settings, listing, model_form
 from rkllm_mcp.config import Config
 from rkllm_mcp.config.models import ModelFolder
-from rkllm_mcp.errors import UsageError
+from rkllm_mcp.errors import RuntimeUnusableError, UsageError
 from rkllm_mcp.providers import LastingModel
+from rkllm_mcp.providers.fallback import FallbackModel
 from rkllm_mcp.providers.reading import Readings
+from rkllm_mcp.providers.remote import check_sdk, open_remote
+from rkllm_mcp.providers.remote_model import RemoteModel
 from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
+from rkllm_mcp.providers.service import ASSUMED_CONTEXT_TOKENS, Service, estimated_tool_tokens, services_of
 from rkllm_mcp.runtime.engine import Engine, open_engine
 from rkllm_mcp.specialists import Specialist, open_specialists
 
@@ -55,6 +60,9 @@ class Core:
         npu: the board's own model; None where a remote service answers alone.
         embedder: a model that helps to choose tools; None where there is none.
         description: who that is, in a few words.
+        has_stand_in: another model answers where the board's own cannot be loaded.
+        remote: the service that answers; None where the NPU does.
+        specialists: the models beside it that embed or rank, by the name or path that the configuration gives them.
     """
 
     name: str
@@ -63,6 +71,9 @@ class Core:
     npu: Npu | None
     embedder: Specialist | None = None
     description: str = ""
+    has_stand_in: bool = False
+    remote: RemoteModel | None = None
+    specialists: Mapping[str, Specialist] = field(default_factory=dict[str, Specialist])
 
     @property
     def board(self) -> Npu:
@@ -83,7 +94,12 @@ class Core:
     @property
     def is_ready(self) -> bool:
         """Nothing has to be loaded before the next answer."""
-        return self.npu is None or self.npu.engine.is_ready
+        return self.npu.engine.is_ready if self.npu else self.remote is not None and self.remote.is_ready
+
+    @property
+    def is_stuck(self) -> bool:
+        """No answer will come any more from this process."""
+        return self.npu is not None and self.npu.engine.is_stuck
 
     @property
     def syntaxes(self) -> tuple[str, ...]:
@@ -97,7 +113,10 @@ class Core:
             RuntimeUnusableError: it could not be.
         """
         if self.npu is not None:
-            await self.npu.engine.ready()
+            with suppress(*((RuntimeUnusableError,) if self.has_stand_in else ())):
+                await self.npu.engine.ready()
+        if self.remote is not None:
+            await self.remote.ready()
 
 
 def check_core(config: Config) -> None:
@@ -106,26 +125,60 @@ def check_core(config: Config) -> None:
     Raises:
         RuntimeUnusableError: there is no such model or runtime, or a file is missing.
     """
-    model = chosen_model(config)
-    engine_settings(config, model)
-    model_form(config, model)
+    services = services_of(config)
+    for service in services.values():
+        check_sdk(service)
+    if "model" not in services:
+        model = chosen_model(config)
+        engine_settings(config, model)
+        model_form(config, model)
 
 
 @asynccontextmanager
-async def open_core(config: Config) -> AsyncGenerator[Core, None]:
-    """Load the model that ``config`` names, in the background; on leaving it is gone.
+async def open_core(config: Config, beside: Sequence[str] = ()) -> AsyncGenerator[Core, None]:
+    """Load the model that ``config`` names, in the background, or make ready to ask a service; on leaving it is gone.
 
     Args:
         config: the configuration.
+        beside: models that embed or rank, name or path, to be loaded beside it; they have no place beside a service.
 
     Raises:
         ModelNotFoundError: there is no such model, or it lacks a file.
+        RuntimeUnusableError: the package that speaks to the service is not installed.
     """
+    services, fallback = services_of(config), config.provider.fallback
+    async with AsyncExitStack() as stack:
+        opened = _open_service(services["model"]) if "model" in services else _open_on_npu(config, beside)
+        core = await stack.enter_async_context(opened)
+        if "fallback" in services and fallback is not None:
+            second = await stack.enter_async_context(open_remote(services["fallback"]))
+            core = replace(
+                core,
+                chat_model=FallbackModel(core.chat_model, second, fallback.when),
+                description=f"{core.description}; '{second.name}' at {second.service.host} takes over by rule",
+                has_stand_in="failed" in fallback.when,
+            )
+        yield core
+
+
+@asynccontextmanager
+async def _open_service(service: Service) -> AsyncGenerator[Core, None]:
+    """A core without an NPU: nothing is loaded here."""
+    async with open_remote(service) as model:
+        shown = Listing(service.context_tokens or ASSUMED_CONTEXT_TOKENS, estimated_tool_tokens)
+        description = f"a service with {'OpenAI' if service.kind == 'openai' else 'Anthropic'}'s interface at "
+        yield Core(model.name, model, shown, npu=None, description=description + service.host, remote=model)
+
+
+@asynccontextmanager
+async def _open_on_npu(config: Config, beside: Sequence[str]) -> AsyncGenerator[Core, None]:
+    """A core on the board's own model."""
     model = chosen_model(config)
     settings = engine_settings(config, model)
     named = config.agent.embedding_model if config.active_servers else None
+    names = [*([named] if named else []), *beside]
     # The engine comes first: its process loads the model while this one imports what servers need.
-    async with open_engine(settings) as engine, open_specialists(config, [named] if named else []) as specialists:
+    async with open_engine(settings) as engine, open_specialists(config, names) as specialists:
         form = model_form(config, model)
         readings = Readings(settings.profile.prefill_s if settings.profile else None)
         chat_model = RkllmModel(engine, form, readings)
@@ -138,4 +191,5 @@ async def open_core(config: Config) -> AsyncGenerator[Core, None]:
             npu,
             specialists.get(named or ""),
             description,
+            specialists=specialists,
         )

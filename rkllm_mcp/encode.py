@@ -10,13 +10,15 @@ import json
 from dataclasses import fields
 from typing import Any
 
-from rkllm_mcp.events import EVENT_TYPES, Event, ToolCallDetected
+from rkllm_mcp.events import EVENT_TYPES, End, Event, ToolCallDetected
 
 _BY_KIND: dict[str, type[Event]] = {event.kind: event for event in EVENT_TYPES}
 
-# A call is written as programs look for it: id and name first; its raw text is for the log of the detector only.
+# A call is written as programs look for it: id and name first; its raw text is for the log of the detector only. An
+# exception cannot be written at all.
 _FIELD_ORDER: dict[type[Event], tuple[str, ...]] = {
     ToolCallDetected: ("id", "name", "server", "arguments", "repaired"),
+    End: ("reason", "error"),
 }
 
 

@@ -14,6 +14,7 @@ from rkllm_mcp.assembly import server_specs
 from rkllm_mcp.calling import Sampler
 from rkllm_mcp.config import Config
 from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.store.conversations import HistoryLimits
 from rkllm_mcp.store.history import Retention
 from rkllm_mcp.store.location import state_file
 from rkllm_mcp.store.memory import Memory, open_memory
@@ -71,12 +72,14 @@ async def open_equipment(
         StoreError: remembering is required and cannot be done.
     """
     retention = Retention(config.security.history_days, config.security.history_calls)
+    limits = HistoryLimits(config.service.history_days, config.service.history_conversations)
 
     def clean_result(text: str, tools: Sequence[ToolSpec]) -> str:
         return neutralised(text, tools, syntaxes)
 
     path = state_file(os.environ, tenant)
-    async with open_memory(path=path, retention=retention, on_problem=status, required=required) as memory:
+    memories = open_memory(path=path, retention=retention, limits=limits, on_problem=status, required=required)
+    async with memories as memory:
         safeguards = Safeguards(
             approvals=Approvals(memory.grants, language_of(config.agent.language)),
             recorder=memory.calls,

@@ -14,6 +14,8 @@
     │   └── ModelDownloadError       a model's files could not be fetched
     ├── GenerationError          one answer failed; the next may work                   exit code 1
     │   ├── PromptTooLongError       the prompt does not fit the context window
+    │   │   └── ServiceTooLongError      a service says so of its own, without figures
+    │   ├── ServiceError             a service that answers in place of the NPU refused, failed or cannot be reached
     │   ├── InputRefusedError        an input or an option that cannot work
     │   ├── UnsupportedError         the runtime at hand is too old for what was asked
     │   ├── RunRejectedError         the runtime refused or failed the run
@@ -136,6 +138,38 @@ class PromptTooLongError(GenerationError):
             f"the prompt has {self.prompt_tokens} tokens, {over} more than the {self.limit_tokens} that fit beside the "
             f"answer; {self.advice}"
         )
+
+
+@dataclass(eq=False)
+class ServiceTooLongError(PromptTooLongError):
+    """A service refused a prompt as too long and told no figures; ``prompt_tokens`` is an estimate."""
+
+    host: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.host} says that the prompt is too long for its model; {self.advice}"
+
+
+@dataclass(eq=False)
+class ServiceError(GenerationError):
+    """A service that answers in place of the NPU refused, failed or cannot be reached.
+
+    Args:
+        host: the service.
+        found: what happened, as what follows its name.
+        remedy: what to do.
+        status: the HTTP status; 0 where there was none.
+        retry_after_s: when the service wants to be asked again, seconds; None when it did not say.
+    """
+
+    host: str
+    found: str
+    remedy: str
+    status: int = 0
+    retry_after_s: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.host} {self.found}; {self.remedy}"
 
 
 @dataclass(eq=False)

@@ -8,7 +8,7 @@ adds the rest and closes with exactly one End.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias
 
 
@@ -167,10 +167,17 @@ EndReason = Literal["answered", "round_limit", "token_limit", "cancelled", "fail
 
 @dataclass(frozen=True)
 class End:
-    """The last event of every stream; ``error`` is a sentence when the reason is ``failed``."""
+    """The last event of every stream.
+
+    Args:
+        reason: why it ended.
+        error: a sentence when the reason is ``failed``.
+        cause: what was raised then, where that is known, for whoever answers with a status; it is never encoded.
+    """
 
     reason: EndReason
     error: str | None = None
+    cause: Exception | None = field(default=None, compare=False, repr=False)
     kind: ClassVar[Literal["end"]] = "end"
 
 

@@ -8,8 +8,8 @@ The port that providers ask for is ``Generator`` below; runtime.engine.Engine is
 from __future__ import annotations
 
 from array import array
-from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Literal, Protocol
 
 # Whose turn a text is: the runtime knows no other roles
@@ -114,6 +114,39 @@ class Sampling:
 
 
 @dataclass(frozen=True)
+class SamplingWish:
+    """What one request wants of the sampling; None keeps what the model has.
+
+    Args:
+        temperature: 0 takes the likeliest token.
+        top_k: choose among this many likeliest tokens.
+        top_p: choose among the likeliest tokens that together have this probability.
+        repeat_penalty: above 1 makes repetitions less likely.
+        frequency_penalty: above 0 makes a token less likely the more often it came.
+        presence_penalty: above 0 makes a token that came less likely.
+    """
+
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    repeat_penalty: float | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+
+    def over(self, base: Sampling) -> Sampling:
+        """``base`` with what is wished for."""
+        wished = {field.name: value for field in fields(self) if (value := getattr(self, field.name)) is not None}
+        sampling = replace(base, **wished)
+        if sampling.temperature == 0:
+            # The likeliest token is meant; what the runtime does with a zero is not known.
+            return replace(sampling, top_k=1)
+        if base.temperature == 0 and self.top_k is None:
+            # The base takes the likeliest token, and the wish is another.
+            return replace(sampling, top_k=Sampling.top_k)
+        return sampling
+
+
+@dataclass(frozen=True)
 class GenerationOptions:
     """One generation's limits and switches.
 
@@ -130,6 +163,8 @@ class GenerationOptions:
         pause_after_tokens: the run pauses after this many tokens, which ends the generation with ``paused``; the next
             with ``resume`` goes on (1.2.1 on). 0 for never.
         resume: go on with the generation that was paused; its input is not read by the runtimes that were seen.
+        enough: asked when the next token is fetched; when it says yes the run ends as it does at a stop string, and
+            its figures come. Whoever leaves instead gets none.
     """
 
     max_new_tokens: int = 512
@@ -141,6 +176,7 @@ class GenerationOptions:
     keep_history: bool = False
     pause_after_tokens: int = 0
     resume: bool = False
+    enough: Callable[[], bool] | None = None
 
 
 FinishReason = Literal["stop", "length", "paused"]

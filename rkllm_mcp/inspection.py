@@ -15,17 +15,20 @@ from typing import TYPE_CHECKING, Literal
 from rkllm_mcp.availability import ineffective
 from rkllm_mcp.board.doctor import examine, worst
 from rkllm_mcp.board.finding import Finding, LibraryReport, ModelReport, ServerReport, Subjects
+from rkllm_mcp.board.gauges import Gauges, read_gauges
 from rkllm_mcp.board.machine import Machine
+from rkllm_mcp.board.npu import npu_node
 from rkllm_mcp.board.rkllm_file import read_rkllm_file
 from rkllm_mcp.calling import NO_CONTEXT, CallContext
 from rkllm_mcp.config import Config, ServerConfig, StdioServer
 from rkllm_mcp.config.models import ModelFolder, choose_model
 from rkllm_mcp.config.redaction import redacted_arguments, redacted_text
-from rkllm_mcp.errors import ConfigError, ModelFileError, RuntimeUnusableError
+from rkllm_mcp.errors import ConfigError, ModelFileError, RuntimeUnusableError, UsageError
 
 if TYPE_CHECKING:
     from rkllm_mcp.equipment import Equipment
     from rkllm_mcp.prompt.conversation import PromptPart
+    from rkllm_mcp.providers.service import Service
     from rkllm_mcp.store.memory import Memory
     from rkllm_mcp.tools.toolbox import Toolbox
 
@@ -33,6 +36,8 @@ __all__ = ["Finding", "diagnose", "open_tools", "prompt_parts", "review", "worst
 
 EMULATOR = "emulator"
 AUTOMATIC = "auto"
+# What the check-up looks at where a service answers and nothing is loaded here.
+_NEEDED_WITHOUT_NPU = frozenset({"kernel", "open files", "configuration", "servers"})
 
 
 @asynccontextmanager
@@ -109,6 +114,7 @@ async def prompt_parts(
     Raises:
         ModelNotFoundError: there is no such model, or it lacks a file.
         ToolboxError: a resource cannot be read.
+        UsageError: a service answers, whose prompts nobody here sees.
     """
     from rkllm_mcp.agent.asking import ask_in_words
     from rkllm_mcp.agent.briefing import Assignment, unheard
@@ -117,6 +123,8 @@ async def prompt_parts(
     from rkllm_mcp.messages import Conversation, Message
     from rkllm_mcp.prompt.conversation import ConversationPrompt
 
+    if config.provider.kind != "rkllm":
+        raise UsageError("a service makes the prompt itself; provider.kind = 'rkllm' shows the one that the NPU gets")
     model = chosen_model(config)
     form = model_form(config, model)
     head = system_text(config.agent.system_prompt, config.agent.language) if system is None else system
@@ -130,6 +138,37 @@ async def prompt_parts(
     return prompt.parts(conversation.messages, brief.offer.listed)
 
 
+def gauges() -> Gauges:
+    """How the board is at this moment, as figures."""
+    return read_gauges()
+
+
+def npu_devices(machine: Machine | None = None) -> tuple[str, ...]:
+    """The device nodes that the runtime opens, as patterns of paths; none on a machine without an NPU.
+
+    Followed: rknpu's Kconfig; a build with DRM has a render node, one without /dev/rknpu, both take DMA heaps.
+    """
+    machine = machine or Machine()
+    node = npu_node(machine)
+    if node is None:
+        return ()
+    cards = sorted(machine.name_of(card) for card in machine.glob("dev/dri/card*")) if "dri" in node.parts else []
+    heaps = sorted(machine.name_of(heap) for heap in machine.glob("dev/dma_heap/*"))
+    return (machine.name_of(node), *cards, *heaps)
+
+
+def model_files(config: Config) -> tuple[Path, ...]:
+    """The folder and the file of the model on the NPU; none where it cannot be found.
+
+    The file may lie elsewhere, where the folder links to it.
+    """
+    try:
+        model = choose_model(config.model, emulated=config.runtime.library == EMULATOR)
+    except (RuntimeUnusableError, ConfigError):
+        return ()
+    return tuple(dict.fromkeys((model.folder.absolute(), model.file.resolve().parent)))
+
+
 def asking_language(config: Config) -> Literal["en", "ja"]:
     """The language in which a person is asked."""
     from rkllm_mcp.tools.trust.reasons import language_of
@@ -138,7 +177,13 @@ def asking_language(config: Config) -> Literal["en", "ja"]:
 
 
 def review(config: Config) -> list[str]:
-    """One line for every wish of the configuration that this version, or the configuration itself, does not fulfil."""
+    """One line for whatever leaves the board, and for every wish of the configuration that is not fulfilled."""
+    from rkllm_mcp.providers.departures import departures
+
+    return [*departures(config), *_faults(config)]
+
+
+def _faults(config: Config) -> list[str]:
     return [*ineffective(config), *(f"Server '{name}': {refusal}" for name, refusal in _refused(config).items())]
 
 
@@ -164,13 +209,37 @@ def diagnose(config: Config, machine: Machine | None = None) -> list[Finding]:
         config: the configuration.
         machine: where; this machine by default.
     """
-    model, report = _model(config)
-    library = _library(config, emulated=model is not None and model.card.emulated)
     source = str(config.source) if config.source else "none, the defaults hold; write one with 'rkllm-mcp config init'"
     servers = tuple(_server(server) for server in config.servers) if config.mcp_enabled else None
-    findings = examine(machine or Machine(), Subjects(source, library, report, servers))
-    findings += _profile(config, model)
-    return [*findings, *(Finding("configuration", "warn", note) for note in review(config))]
+    if config.provider.kind == "rkllm":
+        model, report = _model(config)
+        library = _library(config, emulated=model is not None and model.card.emulated)
+        findings = examine(machine or Machine(), Subjects(source, library, report, servers))
+        findings += _profile(config, model)
+    else:
+        subjects = Subjects(source, LibraryReport("", "ok", emulated=True), ModelReport(""), servers)
+        looked_at = examine(machine or Machine(), subjects)
+        findings = [finding for finding in looked_at if finding.name in _NEEDED_WITHOUT_NPU]
+    return [*findings, *_services(config), *(Finding("configuration", "warn", note) for note in _faults(config))]
+
+
+def _services(config: Config) -> list[Finding]:
+    """The services that answer in place of the NPU; none of them is asked anything."""
+    from rkllm_mcp.providers.departures import departures
+    from rkllm_mcp.providers.service import services_of
+
+    told = (Finding("privacy", "info", line.strip("[]")) for line in departures(config))
+    return [*(_service(name, service) for name, service in services_of(config).items()), *told]
+
+
+def _service(name: str, service: Service) -> Finding:
+    from rkllm_mcp.providers.remote import check_sdk
+
+    try:
+        check_sdk(service)
+    except RuntimeUnusableError as error:
+        return Finding(name, "fail", error.message, error.remedy)
+    return Finding(name, "ok", f"'{service.model}' at {service.host}, asked over HTTP")
 
 
 def _model(config: Config) -> tuple[ModelFolder | None, ModelReport]:

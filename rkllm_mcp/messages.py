@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rkllm_mcp.records import Ruling
+from rkllm_mcp.records import KeptTurn, Ruling
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -133,6 +133,9 @@ class Conversation:
         listed_tools: the tools that stand at its front, before everything that was said; None before its first
             question. They stay while it lasts, because all that stands behind them would have to be read again.
         told_tools: the tools whose parameters the model was told later, in a turn, by name.
+        own_system: a system text of its own; None where the configuration's holds.
+        kept_turns: how many of its turns the store has.
+        unkept: turns that are over and that the store does not have yet.
     """
 
     id: str = field(default_factory=_new_id)
@@ -140,6 +143,9 @@ class Conversation:
     calls_made: int = 0
     listed_tools: tuple[ToolSpec, ...] | None = None
     told_tools: dict[str, ToolSpec] = field(default_factory=dict[str, ToolSpec])
+    own_system: str | None = None
+    kept_turns: int = 0
+    unkept: list[KeptTurn] = field(default_factory=list[KeptTurn])
 
     def add(self, message: Message) -> None:
         """Append a turn."""

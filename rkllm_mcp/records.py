@@ -10,12 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
+from rkllm_mcp.events import EndReason
+
 # free: nobody had to be asked; remembered: by an earlier "always"; granted and refused: decided before the run;
 # off: the tool was switched off; stopped: it was cancelled; the others are what a person said.
 Ruling: TypeAlias = Literal[
     "free", "remembered", "granted", "once", "conversation", "always", "deny", "never", "refused", "off", "stopped"
 ]
 GrantKind: TypeAlias = Literal["always", "never", "configured"]
+# How an answer that is kept came to its end; a question has none.
+Ending: TypeAlias = EndReason | Literal[""]
 
 
 @dataclass(frozen=True)
@@ -109,3 +113,66 @@ class Switch:
     server: str
     tool: str
     is_on: bool | None
+
+
+@dataclass(frozen=True)
+class KeptTurn:
+    """One side of a conversation as it is kept: a person's words, or the answer they got at last.
+
+    Args:
+        role: who speaks.
+        text: the words; of an answer that did not come to its end, what had come.
+        thinking: what the model thought for this answer.
+        context: what the host put before a person's words.
+        ending: how the answer ended; empty for a question.
+        at: when it was asked, or the answer ended, seconds since 1970.
+    """
+
+    role: Literal["user", "assistant"]
+    text: str
+    thinking: str = ""
+    context: str = ""
+    ending: Ending = ""
+    at: float = 0.0
+
+
+@dataclass(frozen=True)
+class KeptConversation:
+    """A conversation as it is kept.
+
+    Args:
+        id: its name.
+        title: what a person knows it by.
+        created: when its first question was asked, seconds since 1970.
+        updated: when its last answer ended, seconds since 1970.
+        turns: what was said.
+        system: a system text of its own; None where the configuration's holds.
+        calls_made: how many calls of tools have an id.
+    """
+
+    id: str
+    title: str
+    created: float
+    updated: float
+    turns: tuple[KeptTurn, ...]
+    system: str | None = None
+    calls_made: int = 0
+
+
+@dataclass(frozen=True)
+class ConversationSummary:
+    """A kept conversation without its words.
+
+    Args:
+        id: its name.
+        title: what a person knows it by.
+        created: when its first question was asked, seconds since 1970.
+        updated: when its last answer ended, seconds since 1970.
+        messages: how many turns it has.
+    """
+
+    id: str
+    title: str
+    created: float
+    updated: float
+    messages: int

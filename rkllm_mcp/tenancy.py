@@ -20,7 +20,7 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from rkllm_mcp.app import App, open_app
 from rkllm_mcp.config import Config
-from rkllm_mcp.config.sections import TenantSection
+from rkllm_mcp.config.service import TenantSection
 from rkllm_mcp.core import Core, StatusSink, check_core, open_core
 from rkllm_mcp.errors import UsageError
 
@@ -110,6 +110,11 @@ class House:
         return self._core is not None and self._core.value.is_ready
 
     @property
+    def is_stuck(self) -> bool:
+        """No answer will come any more from this process."""
+        return self._core is not None and self._core.value.is_stuck
+
+    @property
     def tenants(self) -> Mapping[str, Tenant]:
         """Everybody by name, the owner under the empty one."""
         return self._tenants
@@ -154,14 +159,14 @@ class House:
             if not keeps_core:
                 check_core(config)
                 await self._close(drain_s)
-                self._core = await _opened(self._tasks, open_core(config), config)
+                self._core = await _opened(self._tasks, open_core(config, _beside(config)), config)
             self.config = config
             await self._settle(drain_s)
             return keeps_core
 
     async def open(self) -> None:
         """Start everything; ``open_house`` does this."""
-        self._core = await _opened(self._tasks, open_core(self.config), self.config)
+        self._core = await _opened(self._tasks, open_core(self.config, _beside(self.config)), self.config)
         await self._settle(0)
 
     async def close(self) -> None:
@@ -225,7 +230,14 @@ async def open_house(config: Config, *, status: StatusSink | None = None) -> Asy
 def _core_part(config: Config) -> tuple[object, ...]:
     """What of a configuration decides which model is loaded, and how."""
     agent = config.agent
-    return (config.runtime, config.model, config.provider, agent.embedding_model, agent.tool_listing)
+    model = (config.runtime, config.model, config.provider, agent.embedding_model, agent.tool_listing)
+    return (*model, *_beside(config))
+
+
+def _beside(config: Config) -> tuple[str, ...]:
+    """The models that embed and rank for the service."""
+    names = (config.service.embedding_model, config.service.ranking_model)
+    return tuple(name for name in names if name is not None)
 
 
 async def _drained(kept: _Kept[App], drain_s: float) -> None:

@@ -125,10 +125,10 @@ async def _worked(emit: Emit, work: Work) -> None:
     try:
         await work(emit)
     except RkllmMcpError as error:
-        await emit(End("failed", str(error)))
+        await emit(End("failed", str(error), error))
     except anyio.BrokenResourceError:
         raise
     except Exception as error:
         # A mistake of ours must cost this answer, not the service and everybody else's answers.
         logger.exception("an answer failed")
-        await emit(End("failed", f"internal error: {error!r}; please report it with the output of --debug"))
+        await emit(End("failed", f"internal error: {error!r}; please report it with the output of --debug", error))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,6 @@ from rkllm_mcp.surfaces.cli import app
 REPOSITORY = Path(__file__).resolve().parents[1]
 Schema = Mapping[str, Any]
 
-# Read and checked, but not available in this version (rkllm_mcp/availability.py); a test compares.
-LATER_SECTIONS = frozenset({"provider", "tenants"})
-LATER_KEYS: Mapping[str, frozenset[str]] = {
-    "servers": frozenset(),
-}
-
 
 def configuration() -> str:
     """Every section of a configuration file."""
@@ -38,9 +32,7 @@ def configuration() -> str:
             continue
         section = _resolved(field, schema)
         title = f"[[{name}]]" if field.get("type") == "array" else f"[{name}]"
-        later = "*Not available in this version.* " if name in LATER_SECTIONS else ""
-        later_keys = LATER_KEYS.get(name, frozenset())
-        parts += [f"### `{title}`", later + section["description"], _key_table(section, schema, later_keys)]
+        parts += [f"### `{title}`", section["description"], _key_table(section, schema)]
     return "\n\n".join(parts)
 
 
@@ -48,14 +40,14 @@ def _servers() -> Iterator[str]:
     common = ServerBase.model_json_schema()
     yield "### `[[servers]]`"
     yield "Where tools come from. Every server has:"
-    yield _key_table(common, common, LATER_KEYS["servers"])
+    yield _key_table(common, common)
     for kind in SERVER_TYPES.values():
         schema = kind.model_json_schema()
         own = {key: field for key, field in schema["properties"].items() if key not in common["properties"]}
         names = ", ".join(f"`{value}`" for value in _choices(own["transport"], schema))
         yield f"#### {names}"
         yield schema["description"]
-        yield _key_table({**schema, "properties": own}, schema, LATER_KEYS["servers"])
+        yield _key_table({**schema, "properties": own}, schema)
 
 
 def model_card() -> str:
@@ -64,14 +56,14 @@ def model_card() -> str:
     return _key_table(schema, schema)
 
 
-def _key_table(section: Schema, whole: Schema, later: Container[str] = ()) -> str:
+def _key_table(section: Schema, whole: Schema) -> str:
     required = section.get("required", [])
     rows = [
         (
             f"`{key}`",
             _type(field, whole),
             "required" if key in required else _default(field),
-            ("*Not available in this version.* " if key in later else "") + _meaning(field),
+            _meaning(field),
         )
         for key, field in section["properties"].items()
     ]

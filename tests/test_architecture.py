@@ -39,13 +39,15 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "specialists": BELOW_THE_ROOTS | {"assembly"},
     "core": BELOW_THE_ROOTS | {"assembly", "specialists"},
     "under_way": VALUES | {"agent"},
-    "app": BELOW_THE_ROOTS | {"availability", "assembly", "core", "equipment", "head_start", "under_way"},
+    "keeping": VALUES | {"agent", "store", "tools"},
+    "app": BELOW_THE_ROOTS | {"availability", "assembly", "core", "equipment", "head_start", "keeping", "under_way"},
     "tenancy": VALUES | {"config", "app", "core"},
+    "completions": VALUES | NO_IO | {"config", "providers", "agent", "app"},
     "abilities": BELOW_THE_ROOTS | {"assembly", "app", "specialists"},
     "acquisition": BELOW_THE_ROOTS,
     "inspection": BELOW_THE_ROOTS | {"availability", "assembly", "equipment"},
     "measurement": BELOW_THE_ROOTS | {"availability", "assembly"},
-    "surfaces": VALUES | NO_IO | {"config", "abilities", "acquisition", "app", "core", "inspection", "measurement", "tenancy"},
+    "surfaces": VALUES | NO_IO | {"config", "abilities", "acquisition", "app", "completions", "core", "inspection", "measurement", "tenancy"},
     "__main__": frozenset({"surfaces"}),
 }
 NEVER_IN_NO_IO = frozenset({"anyio", "asyncio", "ctypes", "os", "socket", "subprocess", "threading", "time"})

@@ -15,6 +15,10 @@ def config_of(folder: Path, text: str) -> Config:
 
 
 def test_other_wishes_are_named_and_have_no_effect(tmp_path: Path) -> None:
-    config = config_of(tmp_path, '[[tenants]]\nname = "a"\napi_key = "k"\n')
-    assert ineffective(config) == ["tenants is not available in this version and has no effect"]
+    config = config_of(
+        tmp_path, '[provider.fallback]\nkind = "openai"\nmodel = "m"\nbase_url = "http://127.0.0.1:1"\nwhen = []\n'
+    )
+    assert ineffective(config) == [
+        "provider.fallback has no effect while its 'when' is empty; list the occasions on which it takes over"
+    ]
     assert ineffective(config_of(tmp_path, "")) == []

@@ -20,7 +20,7 @@ async def answer(
     settings: LoopSettings,
     emit: Emit,
     context: CallContext,
-    max_new_tokens: int | None = None,
+    wishes: ResponseOptions | None = None,
 ) -> None:
     """Answer what is asked; the last event is always an ``End``, except when the caller cancels or ``emit`` raises.
 
@@ -32,7 +32,7 @@ async def answer(
         settings: the limits of the loop.
         emit: takes the events in order.
         context: what accompanies every call.
-        max_new_tokens: the longest answer of one round; None for the model's own.
+        wishes: what is asked of the model's responses, the tool that it begins with among it.
     """
     listed, told = conversation.listed_tools, dict(conversation.told_tools)
     asked = assignment.asked
@@ -40,7 +40,7 @@ async def answer(
     brief = await briefing.prepare(conversation, assignment, context, emit)
     length = len(conversation.messages)
     loop = Loop(model, brief.caller, brief.offer, settings, emit, context, brief.instructions)
-    options = ResponseOptions(max_new_tokens, assignment.forced)
+    options = wishes or ResponseOptions(forced_tool=assignment.forced)
     try:
         await loop.run(conversation, asked.text, options, told_with_it=brief.context, preceding=asked.preceding)
     finally:

@@ -126,7 +126,7 @@ class Loop:
             if isinstance(error, PromptTooLongError) and not _has_results(conversation, start):
                 # The question that does not fit must not stand in the way of the next one.
                 conversation.replace(conversation.messages[:start])
-            end = End("failed", str(error))
+            end = End("failed", str(error), error)
             reason_for_open_calls = "the answer failed before this call was run"
         except Exception:
             reason_for_open_calls = "the answer failed before this call was finished"

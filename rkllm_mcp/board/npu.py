@@ -194,10 +194,21 @@ def check_load(machine: Machine) -> Iterator[Finding]:
             command = "sudo cat /sys/kernel/debug/rknpu/load"
             yield Finding("npu load", "unknown", "not readable", "Only root can read it.", command)
         return
-    cores = [f"core {core} {percent or 0} %" for core, percent in _CORE_LOAD.findall(text)]
-    if not cores:
-        cores = [f"{percent or 0} %" for percent in _ONE_LOAD.findall(text)]
-    yield Finding("npu load", "info" if cores else "unknown", ", ".join(cores) or text)
+    loads = _loads(text)
+    names = [f"core {core} " for core in range(len(loads))] if len(loads) > 1 or "Core" in text else [""]
+    found = ", ".join(f"{name}{load} %" for name, load in zip(names, loads, strict=False))
+    yield Finding("npu load", "info" if loads else "unknown", found or text)
+
+
+def npu_loads(machine: Machine) -> tuple[int, ...] | None:
+    """How busy each core of the NPU is, percent; None where that may not be read."""
+    text = next((text for name in _LOADS if (text := machine.text(name))), None)
+    return (_loads(text) or None) if text is not None else None
+
+
+def _loads(text: str) -> tuple[int, ...]:
+    found = [percent for _, percent in _CORE_LOAD.findall(text)] or _ONE_LOAD.findall(text)
+    return tuple(int(percent or 0) for percent in found)
 
 
 def check_clock(machine: Machine) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from rkllm_mcp.board.machine import Machine
 # The demo raises the limit to 102400; loading maps some thousands of buffers.
 OPEN_FILES_WANTED = 16384
 # Cores slow down from about 85 degrees on with the vendor's trip points.
-HOT_MILLIDEGREES = 85_000
+HOT_CELSIUS = 85.0
 # A clock set by hand is often one step below the fastest, and a chip's clock is a little off its step.
 FULL_SPEED_SHARE = 0.9
 # KV cache, runtime and the host beside the weights; a fifth of the weights on the published models of 1 to 4 GB.
@@ -92,20 +92,26 @@ def check_memory_clock(machine: Machine) -> Iterator[Finding]:
 
 def check_temperature(machine: Machine) -> Iterator[Finding]:
     """The hottest place on the chip."""
-    zones: list[tuple[int, str]] = []
-    for zone in machine.glob("sys/class/thermal/thermal_zone*"):
-        millidegrees = machine.number(f"{machine.inside(zone)}/temp")
-        if millidegrees is not None:
-            zones.append((millidegrees, machine.text(f"{machine.inside(zone)}/type") or zone.name))
+    zones = temperatures(machine)
     if not zones:
         return
-    millidegrees, name = max(zones)
-    found = f"{millidegrees / 1000:.0f} °C ({name})"
-    if millidegrees >= HOT_MILLIDEGREES:
+    name, celsius = max(zones, key=lambda zone: (zone[1], zone[0]))
+    found = f"{celsius:.0f} °C ({name})"
+    if celsius >= HOT_CELSIUS:
         command = "watch cat /sys/class/thermal/thermal_zone*/temp"
         yield Finding("temperature", "warn", found, "The chip slows down when it is hot; cool it.", command)
     else:
         yield Finding("temperature", "ok", found)
+
+
+def temperatures(machine: Machine) -> list[tuple[str, float]]:
+    """Every sensor by name, degrees Celsius."""
+    zones: list[tuple[str, float]] = []
+    for zone in machine.glob("sys/class/thermal/thermal_zone*"):
+        millidegrees = machine.number(f"{machine.inside(zone)}/temp")
+        if millidegrees is not None:
+            zones.append((machine.text(f"{machine.inside(zone)}/type") or zone.name, millidegrees / 1000))
+    return zones
 
 
 def check_open_files(machine: Machine) -> Iterator[Finding]:

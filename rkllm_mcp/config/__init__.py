@@ -8,16 +8,8 @@ names file, key, what was found and what is allowed; nothing here starts a serve
 
 from rkllm_mcp.config.loading import load_config, search_order
 from rkllm_mcp.config.models import ModelCard, ModelFolder, choose_model, list_models, load_model
-from rkllm_mcp.config.sections import (
-    AgentSection,
-    Config,
-    ModelSection,
-    ProviderSection,
-    RuntimeSection,
-    SecuritySection,
-    ServiceSection,
-    TenantSection,
-)
+from rkllm_mcp.config.provider import ProviderSection
+from rkllm_mcp.config.sections import AgentSection, Config, ModelSection, RuntimeSection, SecuritySection
 from rkllm_mcp.config.servers import (
     BuiltinServer,
     BuiltinTool,
@@ -26,6 +18,7 @@ from rkllm_mcp.config.servers import (
     ServerConfig,
     StdioServer,
 )
+from rkllm_mcp.config.service import ServiceSection, TenantSection
 
 __all__ = [
     "AgentSection",

@@ -9,8 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rkllm_mcp.config.section import Section
-from rkllm_mcp.config.sections import Positive
+from rkllm_mcp.config.section import Positive, Section
 
 Platform = Literal["RK3588", "RK3576", "RK3562", "RV1126B"]
 """The SoC that a .rkllm file is converted for; an RK3588S takes files for the RK3588."""

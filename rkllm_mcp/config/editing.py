@@ -22,6 +22,10 @@ _BARE_KEY = re.compile(r"^[A-Za-z0-9_-]+$")
 _TABLE = re.compile(r"^\s*\[")
 _SERVERS_TABLE = re.compile(r"^\s*\[\[\s*servers\s*\]\]")
 _SERVERS_SUBTABLE = re.compile(r"^\s*\[\[?\s*servers\s*\.")
+_SERVICE_TABLE = re.compile(r"^\s*\[\s*service\s*\]")
+_TENANTS_TABLE = re.compile(r"^\s*\[\[\s*tenants\s*\]\]")
+_API_KEYS = re.compile(r"^\s*api_keys\s*=\s*\[")
+_API_KEY = re.compile(r"^(\s*api_key\s*=\s*)(\"[^\"]*\"|'[^']*')")
 
 
 def to_toml(table: Mapping[str, Any], header: str) -> str:
@@ -62,6 +66,99 @@ def remove_server(path: Path, name: str) -> None:
         return
     advice = f"remove the server {name!r} by hand"
     _write_checked(path, _without_block(path.read_text("utf-8"), index), wanted, advice)
+
+
+def add_key(path: Path, entry: str, label: str = "") -> None:
+    """Put a key of the owner into a configuration file, which is made when it is not there.
+
+    Args:
+        path: the file.
+        entry: the key as the file keeps it.
+        label: what the key is for, written beside it.
+
+    Raises:
+        ConfigError: the file cannot be read, written or edited this way.
+    """
+    before = read_file(path) if path.exists() else {}
+    service: dict[str, Any] = before.get("service", {})
+    wanted = {**before, "service": {**service, "api_keys": [entry, *service.get("api_keys", [])]}}
+    if _is_json(path, before):
+        _write_json(path, wanted)
+        return
+    text = path.read_text("utf-8") if path.exists() else ""
+    item = f"    {_value(entry)},{_comment(label)}\n"
+    _write_checked(path, _with_key(text, item), wanted, f"add this to api_keys in [service] by hand:\n{item}")
+
+
+def add_tenant(path: Path, name: str, entry: str, label: str = "") -> None:
+    """Put a tenant with a key into a configuration file, or give one that is there another key.
+
+    Args:
+        path: the file.
+        name: the tenant's name.
+        entry: the key as the file keeps it.
+        label: what the key is for, written beside it.
+
+    Raises:
+        ConfigError: the file cannot be read, written or edited this way.
+    """
+    before = read_file(path) if path.exists() else {}
+    tenants: list[dict[str, Any]] = before.get("tenants", [])
+    index = next((number for number, tenant in enumerate(tenants) if tenant.get("name") == name), None)
+    after = [*tenants, {"name": name, "api_key": entry}]
+    if index is not None:
+        after = [{**tenant, "api_key": entry} if number == index else tenant for number, tenant in enumerate(tenants)]
+    wanted = {**before, "tenants": after}
+    if _is_json(path, before):
+        _write_json(path, wanted)
+        return
+    text = path.read_text("utf-8") if path.exists() else ""
+    line = f"api_key = {_value(entry)}{_comment(label)}\n"
+    if index is None:
+        separator = "" if not text else "\n" if text.endswith("\n") else "\n\n"
+        text = f"{text}{separator}[[tenants]]\nname = {_value(name)}\n{line}"
+    else:
+        text = _with_tenant_key(text, index, entry)
+    _write_checked(path, text, wanted, f"write this by hand, for the tenant {name}:\n{line}")
+
+
+def _comment(label: str) -> str:
+    words = " ".join(label.split())
+    return f"  # {words}" if words else ""
+
+
+def _with_key(text: str, item: str) -> str:
+    """The text with ``item`` first in the list of keys, which is begun where there is none."""
+    lines = text.splitlines(keepends=True)
+    start = next((number for number, line in enumerate(lines) if _SERVICE_TABLE.match(line)), None)
+    if start is None:
+        separator = "" if not text else "\n" if text.endswith("\n") else "\n\n"
+        return f"{text}{separator}[service]\napi_keys = [\n{item}]\n"
+    for number in range(start + 1, len(lines)):
+        if _TABLE.match(lines[number]):
+            break
+        if found := _API_KEYS.match(lines[number]):
+            rest = lines[number][found.end() :].lstrip(" \t")
+            # What stood behind the bracket gets a line of its own; a bracket alone closes the list.
+            rest = f"    {rest}" if rest.strip(" \t\n]") else rest.lstrip("\n")
+            lines[number] = f"{found[0]}\n{item}{rest}"
+            return "".join(lines)
+    head = lines[start] if lines[start].endswith("\n") else f"{lines[start]}\n"
+    return "".join([*lines[:start], head, f"api_keys = [\n{item}]\n", *lines[start + 1 :]])
+
+
+def _with_tenant_key(text: str, index: int, entry: str) -> str:
+    """The text with another key in the ``index``-th ``[[tenants]]``."""
+    lines = text.splitlines(keepends=True)
+    starts = [number for number, line in enumerate(lines) if _TENANTS_TABLE.match(line)]
+    first = starts[index] + 1 if index < len(starts) else len(lines)
+    for number in range(first, len(lines)):
+        if _TABLE.match(lines[number]):
+            break
+        if _API_KEY.match(lines[number]):
+            lines[number] = _API_KEY.sub(lambda found: f"{found[1]}{_value(entry)}", lines[number])
+            break
+    return "".join(lines)
 
 
 def _is_json(path: Path, before: Mapping[str, Any]) -> bool:

@@ -16,8 +16,9 @@ from pydantic_core import ErrorDetails
 
 from rkllm_mcp.config.claude import Entry
 from rkllm_mcp.config.redaction import is_secret_name, redacted_text
-from rkllm_mcp.config.sections import Sections, TenantSection
+from rkllm_mcp.config.sections import Sections
 from rkllm_mcp.config.servers import SERVER_KEYS, SERVER_TYPES, ServerBase
+from rkllm_mcp.config.service import TenantSection
 from rkllm_mcp.errors import ConfigError
 
 # pydantic's error type -> what is allowed; {…} are fields of the error's context.

@@ -54,17 +54,34 @@ def load_config(
 
     Args:
         path: the file to use; it must exist. None looks for one and takes the defaults when there is none.
-        env: the environment: variables in values, ``RKLLM_MCP_<SECTION>__<KEY>``, ``MCP_ENABLED``, ``XDG_CONFIG_HOME``.
+        env: the environment: variables in values, ``RKLLM_MCP_<SECTION>__<KEY>``, ``MCP_ENABLED``, ``XDG_CONFIG_HOME``;
+            the files in ``CREDENTIALS_DIRECTORY``, where systemd puts secrets, are variables by their names as well.
         cwd: the folder that relative paths and the search begin in; the process's own by default.
 
     Raises:
         ConfigError: something in it cannot be used.
     """
     enabled = _mcp_enabled(env)
+    env = {**_credentials(env), **env}
     source = _find(path, env, cwd)
     name = str(source) if source else "the environment"
     raw = read_file(source) if source else {}
     return build_config(raw, env, name, source, mcp_enabled=enabled)
+
+
+def _credentials(env: Mapping[str, str]) -> dict[str, str]:
+    """What systemd's LoadCredential hands over, by name."""
+    folder = env.get("CREDENTIALS_DIRECTORY", "")
+    files = sorted(Path(folder).iterdir()) if folder and Path(folder).is_dir() else ()
+    return {path.name: _credential(path) for path in files}
+
+
+def _credential(path: Path) -> str:
+    try:
+        # An editor ends a file with a line end, which is no part of the secret.
+        return path.read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(str(path), "", f"a credential that cannot be read ({error})", "give it as text") from None
 
 
 def build_config(

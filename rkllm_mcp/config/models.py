@@ -21,8 +21,8 @@ import rkllm_mcp
 from rkllm_mcp.config.catalogue import PublishedCard, SourceCard
 from rkllm_mcp.config.explanation import allowed_for, describe
 from rkllm_mcp.config.loading import read_file
-from rkllm_mcp.config.section import Names, Section
-from rkllm_mcp.config.sections import ModelSection, Positive, Probability, Temperature
+from rkllm_mcp.config.section import Names, Positive, Probability, Section, Temperature
+from rkllm_mcp.config.sections import ModelSection
 from rkllm_mcp.errors import ConfigError, ModelNotFoundError
 
 CARD_NAME = "model.toml"

@@ -27,6 +27,10 @@ Names: TypeAlias = Annotated[tuple[str, ...], Field(strict=False)]
 Numbers: TypeAlias = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(strict=False)]
 Seconds: TypeAlias = Annotated[float, Field(gt=0)]
 NotNegativeSeconds: TypeAlias = Annotated[float, Field(ge=0)]
+Temperature: TypeAlias = Annotated[float, Field(ge=0, le=2)]
+Probability: TypeAlias = Annotated[float, Field(gt=0, le=1)]
+Positive: TypeAlias = Annotated[int, Field(gt=0)]
+NotNegative: TypeAlias = Annotated[int, Field(ge=0)]
 Approve: TypeAlias = Literal["dangerous", "always", "never"]
 
 

@@ -12,13 +12,23 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from rkllm_mcp.config.section import Approve, FilePath, FilePaths, Names, Numbers, Seconds, Section, combination
+from rkllm_mcp.config.provider import ProviderSection
+from rkllm_mcp.config.section import (
+    Approve,
+    FilePath,
+    FilePaths,
+    Names,
+    NotNegative,
+    Numbers,
+    Positive,
+    Probability,
+    Seconds,
+    Section,
+    Temperature,
+    combination,
+)
 from rkllm_mcp.config.servers import ServerConfig
-
-Temperature = Annotated[float, Field(ge=0, le=2)]
-Probability = Annotated[float, Field(gt=0, le=1)]
-Positive = Annotated[int, Field(gt=0)]
-NotNegative = Annotated[int, Field(ge=0)]
+from rkllm_mcp.config.service import ServiceSection, TenantSection, is_loopback
 
 
 class RuntimeSection(Section):
@@ -125,69 +135,6 @@ class SecuritySection(Section):
     """Folders that servers are told to work in; none are told when empty. Relative to the configuration file."""
 
 
-class ServiceSection(Section):
-    """Serving over HTTP; in this version `rkllm-mcp tools serve --http` is all that does."""
-
-    host: str = "127.0.0.1"
-    """The address to listen on; off loopback a key is required."""
-    port: Annotated[int, Field(ge=1, le=65535)] = 8080
-    """The port to listen on."""
-    api_keys: Names = ()
-    """Keys that may use the service."""
-    cors: Names = ()
-    """Origins whose pages may use it."""
-    history: bool = True
-    """Keep conversations."""
-
-    @model_validator(mode="after")
-    def _check_key_off_loopback(self) -> ServiceSection:
-        if not _is_loopback(self.host) and not self.api_keys:
-            raise combination("host", repr(self.host), "off loopback a key is required: add api_keys = ['…']")
-        return self
-
-
-def _is_loopback(host: str) -> bool:
-    return host in {"localhost", "::1", "[::1]"} or host.startswith("127.")
-
-
-class ProviderSection(Section):
-    """Who answers."""
-
-    kind: Literal["rkllm", "openai", "anthropic"] = "rkllm"
-    """rkllm is the NPU; the others are services."""
-    base_url: str | None = None
-    """The service's address."""
-    model: str | None = None
-    """The service's name of the model."""
-    api_key: str | None = None
-    """The key for it; better as ${VAR}."""
-
-    @model_validator(mode="after")
-    def _check_model_of_service(self) -> ProviderSection:
-        if self.kind != "rkllm" and self.model is None:
-            raise combination("model", "nothing", f"kind = {self.kind!r} needs the name of a model")
-        return self
-
-
-class TenantSection(Section):
-    """Somebody who uses the service with a key of their own."""
-
-    name: Annotated[str, Field(min_length=1)]
-    """Their name."""
-    api_key: Annotated[str, Field(min_length=1)]
-    """Their key."""
-    servers: Names | None = None
-    """The only servers they may use; all when not given."""
-    tools: Names | None = None
-    """The only tools they may use, as a server or `mcp__{server}__{tool}` names them; all when not given."""
-    system_prompt: str | None = None
-    """What the model is told first for them; agent.system_prompt when not given."""
-    approve: Approve | None = None
-    """Where they differ from security.approve."""
-    daily_tokens: Positive | None = None
-    """The most tokens in a day."""
-
-
 class Sections(Section):
     """Everything that a configuration file may hold."""
 
@@ -213,6 +160,22 @@ class Sections(Section):
             for name in tenant.servers or ():
                 if name not in known:
                     raise combination(f"tenants[{index}].servers", repr(name), _one_of(known))
+        return self
+
+    @model_validator(mode="after")
+    def _check_keys(self) -> Sections:
+        entries = [*self.service.api_keys, *(tenant.api_key for tenant in self.tenants)]
+        if not is_loopback(self.service.host) and not entries:
+            sentence = "off loopback a key is required: 'rkllm-mcp config add-key' makes one"
+            raise combination("service.host", repr(self.service.host), sentence)
+        if "*" in self.service.cors and not entries:
+            sentence = "any page in any browser here could use the board: 'rkllm-mcp config add-key' makes a key"
+            raise combination("service.cors", "'*' without a key", sentence)
+        for index, tenant in enumerate(self.tenants):
+            if entries.count(tenant.api_key) > 1:
+                raise combination(
+                    f"tenants[{index}].api_key", "a key that somebody else has", "give everybody their own"
+                )
         return self
 
 
@@ -270,12 +233,14 @@ class Config(Sections):
         """The same configuration with what a command line says.
 
         Args:
-            model: a model's name or path; None keeps the configuration's.
+            model: a model's name or path, or a service's name of it; None keeps the configuration's.
             library: auto, emulator or a path; None keeps the configuration's.
             tools: false switches tools off.
         """
         changes: dict[str, Any] = {}
-        if model is not None:
+        if model is not None and self.provider.kind != "rkllm":
+            changes["provider"] = self.provider.model_copy(update={"model": model})
+        elif model is not None:
             is_path = "/" in model or model.endswith(".rkllm") or model in {".", ".."}
             named = (
                 {"name": None, "path": Path(model).expanduser().absolute()}

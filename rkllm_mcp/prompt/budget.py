@@ -60,6 +60,12 @@ class Compaction:
         self._dropped = 0
         self._shortened: dict[int, Message] = {}
 
+    def copied(self) -> Compaction:
+        """The same view of a conversation that begins as this one."""
+        other = Compaction()
+        other._history, other._dropped, other._shortened = list(self._history), self._dropped, dict(self._shortened)
+        return other
+
     def view(self, body: Sequence[Message]) -> list[Message]:
         """The messages to render of ``body``, the conversation without its system message."""
         if list(body[: len(self._history)]) != self._history:

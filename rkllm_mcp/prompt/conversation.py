@@ -63,15 +63,31 @@ class ConversationPrompt:
         self._template = template
         self._thinking = thinking
         self._ledger = TokenLedger()
-        self._head: tuple[str, tuple[ToolSpec, ...]] | None = None
+        self._head: tuple[str, tuple[ToolSpec, ...], bool] | None = None
         self._head_end = 0
         self._before_first: Before = "start"
         self._turns: list[_Turn] = []
         self._compaction = Compaction()
         self._stops = stop_ids(vocabulary, template)
 
+    def copied(self) -> ConversationPrompt:
+        """The prompt of a conversation that begins as this one does and goes on in its own way."""
+        other = ConversationPrompt(self._vocabulary, self._template, thinking=self._thinking)
+        other._ledger.append(self._ledger.ids)
+        other._head, other._head_end, other._before_first = self._head, self._head_end, self._before_first
+        other._turns = list(self._turns)
+        other._compaction = self._compaction.copied()
+        return other
+
     def prepare(
-        self, messages: Sequence[Message], tools: Sequence[ToolSpec], budget: Budget, *, forced_tool: str | None = None
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        budget: Budget,
+        *,
+        forced_tool: str | None = None,
+        any_tool: bool = False,
+        thinking: bool | None = None,
     ) -> Prompt:
         """The prompt for the next answer.
 
@@ -80,14 +96,17 @@ class ConversationPrompt:
             tools: the tools to list, in a stable order.
             budget: the window and the longest answer wanted.
             forced_tool: the answer is to begin with a call of this tool; the prompt ends inside the call.
+            any_tool: the same, of whichever tool the model names.
+            thinking: the model is to think before it answers, or not, from now on; None for what it was told last.
 
         Raises:
             PromptTooLongError: it does not fit, even with all that may go left out.
         """
+        self._thinking = self._thinking if thinking is None else thinking
         system, body = _split_system(messages)
         self._write_head(system, tuple(tools))
         before = before_next(body[-1]) if body else self._before_first
-        opening = self._vocabulary.encode(self._opening(forced_tool, before))
+        opening = self._vocabulary.encode(self._opening(before, forced_tool, any_tool=any_tool))
         self._write_turns(self._compaction.view(body))
         notice = ""
         if len(self._ledger) + len(opening) > budget.prompt_limit_tokens:
@@ -118,15 +137,16 @@ class ConversationPrompt:
         for message in body:
             labelled.append((message.role, self._vocabulary.encode(self._template.turn(message, before))))
             before = before_next(message)
-        labelled.append(("answer", self._vocabulary.encode(self._opening(None, before))))
+        labelled.append(("answer", self._vocabulary.encode(self._opening(before))))
         return [PromptPart(label, self._vocabulary.decode(ids), ids) for label, ids in labelled]
 
-    def _opening(self, forced_tool: str | None, before: Before) -> list[Segment]:
-        if forced_tool is None:
+    def _opening(self, before: Before, forced_tool: str | None = None, *, any_tool: bool = False) -> list[Segment]:
+        if forced_tool is None and not any_tool:
             return self._template.opening(thinking=self._thinking, before=before)
         # A call inside an open thinking block would be a thought.
         opening = self._template.opening(thinking=False, before=before)
-        return [*opening, *self._template.tool_form.forced_call(forced_tool)]
+        form = self._template.tool_form
+        return [*opening, *(form.any_call() if forced_tool is None else form.forced_call(forced_tool))]
 
     def _head_parts(self, system: str, tools: Sequence[ToolSpec]) -> list[tuple[str, list[int]]]:
         """The head cut into its system text and its tool list, where the first tokens of both are the same."""
@@ -139,14 +159,16 @@ class ConversationPrompt:
 
     def _write_head(self, system: str, tools: tuple[ToolSpec, ...]) -> None:
         """Start over when the head is another one: everything behind it changes with it."""
-        if self._head == (system, tools):
+        if self._head == (system, tools, self._thinking):
             return
-        self._ledger.rewind(0)
-        self._turns = []
-        self._ledger.append(self._vocabulary.encode(self._template.head(system, tools, thinking=self._thinking)))
-        self._head = (system, tools)
+        ids = self._vocabulary.encode(self._template.head(system, tools, thinking=self._thinking))
+        if self._head is None or ids != list(self._ledger.ids[: self._head_end]):
+            self._ledger.rewind(0)
+            self._turns = []
+            self._ledger.append(ids)
+            self._head_end = len(self._ledger)
+        self._head = (system, tools, self._thinking)
         self._before_first = self._template.before_first(system, tools)
-        self._head_end = len(self._ledger)
 
     def _write_turns(self, view: Sequence[Message]) -> None:
         """Make the ledger hold exactly the turns of ``view``, rendering only those behind what it holds already."""

@@ -29,6 +29,8 @@ _DROPPED_KEYWORDS = frozenset({"$schema", "$id", "title", "examples"})
 _NAME_MAPS = frozenset({"properties", "$defs", "definitions", "patternProperties"})
 # Whatever cannot be in a tool's name.
 _UNNAMELY = re.compile(r"[^\w.-]")
+# Stands for a name where a spelling is cut before it.
+_SOME_NAME = "TOOL_NAME"
 _SCHEMA_LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 
 ToolListing = Literal["json", "compact"]
@@ -195,6 +197,17 @@ class ToolForm:
     def forced_call_text(self, name: str) -> str:
         """``forced_call`` as text, for the detector."""
         return self.calls_opening + self.call_opening + self.spelling.begin(name)
+
+    def any_call(self) -> list[Segment]:
+        """The beginning of a call of no tool in particular, as far as the form writes anything before the name."""
+        return [Trusted(self.calls_opening + self.call_opening), Foreign(self._before_name())]
+
+    def any_call_text(self) -> str:
+        """``any_call`` as text, for the detector."""
+        return self.calls_opening + self.call_opening + self._before_name()
+
+    def _before_name(self) -> str:
+        return self.spelling.begin(_SOME_NAME).partition(_SOME_NAME)[0]
 
 
 # The form Qwen2.5 and Qwen3 were trained on; the wording is the format (reference: toolcall-formats, section 6).

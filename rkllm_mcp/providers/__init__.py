@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rkllm_mcp.events import ModelEvent
+from rkllm_mcp.generation import SamplingWish
 from rkllm_mcp.messages import Conversation, ToolSpec
 
 
@@ -21,11 +22,24 @@ class ResponseOptions:
         max_new_tokens: the longest answer; None for the model's own limit.
         forced_tool: the response is to begin with a call of this tool.
         others: tools that may be called though they are not among the listed ones: the model heard of them in a turn.
+        sampling: how the next token is chosen, as far as this request says; a runtime that cannot for each run keeps
+            what the model was loaded with.
+        stop: texts that end the answer and are no part of it; looked for in its words, not in thinking and in calls.
+        any_tool: the response is to begin with a call of any tool.
+        single_call: the response ends behind its first call.
+        no_calls: nothing is read as a call, though tools are listed: they stand at the front, before what was said.
+        thinking: the model is to think before it answers, or not; None for its own setting, also where it cannot.
     """
 
     max_new_tokens: int | None = None
     forced_tool: str | None = None
     others: tuple[ToolSpec, ...] = ()
+    sampling: SamplingWish | None = None
+    stop: tuple[str, ...] = ()
+    any_tool: bool = False
+    single_call: bool = False
+    no_calls: bool = False
+    thinking: bool | None = None
 
 
 class ChatModel(Protocol):
@@ -55,4 +69,8 @@ class LastingModel(ChatModel, Protocol):
 
     def forget(self, conversation_id: str) -> None:
         """The conversation will not return."""
+        ...
+
+    def branch(self, conversation_id: str, new_id: str) -> None:
+        """A conversation begins as another one did, and goes on in its own way; what is kept for one serves both."""
         ...

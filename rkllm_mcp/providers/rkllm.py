@@ -4,8 +4,9 @@ conversation ─▶ ConversationPrompt ─▶ token ids ─▶ engine ─▶ tok
 
 Rules: one ledger per conversation, the most recent ones kept; an answer is kept as the ids that came, also when it was
 cut short; every run's prefill is compared with what the engine expected, and an excess is said. When the runtime dies
-before anybody saw anything of an answer, the same ids are run once more. It knows no process and no library: the
-engine is the port ``generation.Generator``.
+before anybody saw anything of an answer, the same ids are run once more. Where a request ends an answer, by a text of
+its own or behind the first call, the run ends there, and its figures are complete. It knows no process and no library:
+the engine is the port ``generation.Generator``.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from rkllm_mcp.prompt.ledger import common_prefix
 from rkllm_mcp.prompt.template import ChatTemplate
 from rkllm_mcp.prompt.vocabulary import Trusted, Vocabulary
 from rkllm_mcp.providers import ResponseOptions
+from rkllm_mcp.providers.cutting import Cut
 from rkllm_mcp.providers.reading import Readings
 from rkllm_mcp.toolcalls.detector import Detector, ThinkingMode
 from rkllm_mcp.toolcalls.syntax import marker_texts
@@ -59,6 +61,20 @@ class ModelForm:
     sampling: Sampling | None = None
     max_new_tokens: int = 512
 
+    def thinks(self, wish: bool | None) -> bool:
+        """Whether it is asked to think in an answer of which this is wished."""
+        return self.think if wish is None or not self._can_think else wish
+
+    def read_as(self, wish: bool | None) -> ThinkingMode:
+        """How the thinking of such an answer is recognised."""
+        if wish is None or not self._can_think:
+            return self.thinking
+        return "open" if wish and self.template.open_thinking else "auto"
+
+    @property
+    def _can_think(self) -> bool:
+        return bool(self.template.no_thinking or self.template.open_thinking)
+
 
 @dataclass
 class _Answer:
@@ -66,6 +82,7 @@ class _Answer:
 
     conversation: Conversation
     new_detector: Callable[[], Detector]
+    options: ResponseOptions
     ids: list[int] = field(default_factory=list[int])
     text: list[str] = field(default_factory=list[str])
     thinking: list[str] = field(default_factory=list[str])
@@ -74,24 +91,31 @@ class _Answer:
     is_cut: bool = False
 
     def __post_init__(self) -> None:
-        self.detector = self.new_detector()
+        self.begin_again()
+
+    @property
+    def is_over(self) -> bool:
+        """It came to an end that the request asked for."""
+        return self.cut.is_over
 
     def begin_again(self) -> None:
         """Forget tokens of which nothing was certain yet; their run is made once more."""
         self.ids.clear()
         self.detector = self.new_detector()
+        self.cut = Cut(self.options.stop, single_call=self.options.single_call)
 
     def take(self, token_id: int, text: str) -> list[DetectorEvent]:
         """A token came; returns what is certain now."""
         self.ids.append(token_id)
-        return [self._kept(event) for event in self.detector.feed(text)]
+        return [self._kept(event) for event in self.cut.passed(self.detector.feed(text))]
 
     def finish(self) -> list[DetectorEvent]:
         """There will be no more tokens; returns what was held back, and nothing the second time."""
         if self.is_finished:
             return []
         self.is_finished = True
-        return [self._kept(event) for event in self.detector.finish()]
+        last = [*self.cut.passed(self.detector.finish()), *self.cut.rest()]
+        return [self._kept(event) for event in last]
 
     def message(self) -> Message:
         """The assistant's turn."""
@@ -100,7 +124,7 @@ class _Answer:
             "".join(self.text),
             calls=tuple(self.calls),
             thinking="".join(self.thinking),
-            cut=self.is_cut,
+            cut=self.is_cut and not self.is_over,
         )
 
     def _kept(self, event: DetectorEvent) -> DetectorEvent:
@@ -148,8 +172,15 @@ class RkllmModel:
         options = options or ResponseOptions()
         conversation_prompt = self._prompt_of(conversation)
         budget = Budget(self._engine.context_tokens, options.max_new_tokens or self._form.max_new_tokens)
-        prompt = conversation_prompt.prepare(conversation.messages, tools, budget, forced_tool=options.forced_tool)
-        answer = _Answer(conversation, partial(self._detector, [*tools, *options.others], options.forced_tool))
+        prompt = conversation_prompt.prepare(
+            conversation.messages,
+            tools,
+            budget,
+            forced_tool=options.forced_tool,
+            any_tool=options.any_tool,
+            thinking=self._form.thinks(options.thinking),
+        )
+        answer = _Answer(conversation, partial(self._detector, tools, options), options)
         try:
             if prompt.notice:
                 yield Status(f"[Context: {prompt.notice} to fit {self._engine.context_tokens} tokens]")
@@ -180,13 +211,21 @@ class RkllmModel:
         self.over(conversation_id)
         self._prompts.pop(conversation_id, None)
 
-    def _detector(self, tools: Sequence[ToolSpec], forced_tool: str | None) -> Detector:
+    def branch(self, conversation_id: str, new_id: str) -> None:
+        """See ``LastingModel.branch``."""
+        if (prompt := self._prompts.get(conversation_id)) is not None:
+            self._keep(new_id, prompt.copied())
+
+    def _detector(self, tools: Sequence[ToolSpec], options: ResponseOptions) -> Detector:
         form = self._form
-        if forced_tool is None:
-            return Detector(tools, form.syntaxes, thinking=form.thinking)
+        callable_tools = () if options.no_calls else (*tools, *options.others)
+        if options.forced_tool is None and not options.any_tool:
+            return Detector(callable_tools, form.syntaxes, thinking=form.read_as(options.thinking))
         # The prompt ends inside the call; the detector has to know, and nothing of it is output.
-        detector = Detector(tools, form.syntaxes)
-        detector.feed(form.template.tool_form.forced_call_text(forced_tool))
+        detector = Detector(callable_tools, form.syntaxes)
+        written = form.template.tool_form
+        forced = options.forced_tool
+        detector.feed(written.any_call_text() if forced is None else written.forced_call_text(forced))
         return detector
 
     async def _run(self, prompt: Prompt, answer: _Answer) -> AsyncGenerator[ModelEvent, None]:
@@ -210,7 +249,12 @@ class RkllmModel:
                 yield event
 
     async def _run_once(self, prompt: Prompt, answer: _Answer) -> AsyncGenerator[ModelEvent, None]:
-        options = GenerationOptions(prompt.max_new_tokens, self._stops, self._form.sampling)
+        options = GenerationOptions(
+            prompt.max_new_tokens,
+            self._stops,
+            self._sampling(answer.options),
+            enough=lambda: answer.is_over,
+        )
         accounts: list[ModelEvent] = []
         self._readings.begin(answer.conversation.id, partial(self._engine.uncached, prompt.ids))
         try:
@@ -234,6 +278,11 @@ class RkllmModel:
         for event in (*closing, *accounts):
             yield event
 
+    def _sampling(self, options: ResponseOptions) -> Sampling | None:
+        if options.sampling is None:
+            return self._form.sampling
+        return options.sampling.over(self._form.sampling or Sampling())
+
     def _visible(self, token: Token) -> str:
         """The token's part of the answer: a special token has none, unless it is a marker that the detector reads."""
         if token.id in self._markers:
@@ -244,10 +293,13 @@ class RkllmModel:
         prompt = self._prompts.pop(conversation.id, None)
         if prompt is None:
             prompt = ConversationPrompt(self._form.vocabulary, self._form.template, thinking=self._form.think)
-        self._prompts[conversation.id] = prompt
+        self._keep(conversation.id, prompt)
+        return prompt
+
+    def _keep(self, conversation_id: str, prompt: ConversationPrompt) -> None:
+        self._prompts[conversation_id] = prompt
         if len(self._prompts) > LEDGERS_KEPT:
             self._prompts.popitem(last=False)
-        return prompt
 
 
 def _special_markers(form: ModelForm) -> frozenset[int]:

@@ -47,6 +47,9 @@ from rkllm_mcp.runtime.run import Run
 from rkllm_mcp.runtime.settings import EngineSettings
 from rkllm_mcp.runtime.supervision import EMULATOR
 
+# A process that was killed is gone at once, unless a driver holds it.
+DYING_S = 60.0
+
 __all__ = ["EMULATOR", "Engine", "EngineSettings", "open_engine"]
 
 
@@ -136,6 +139,14 @@ class Engine(Evaluations, Adjustments):
         return self._supervisor.restarts
 
     @property
+    def is_stuck(self) -> bool:
+        """No answer will come any more: the model cannot be loaded, or the kernel does not give the worker back.
+
+        A runtime that falls silent is aborted, then killed; a process that not even that ends hangs in the driver.
+        """
+        return self._supervisor.has_given_up or self._lane.dying_s > DYING_S
+
+    @property
     def worker_pid(self) -> int | None:
         """The worker's process; None while there is none."""
         return self._supervisor.worker.pid if self._supervisor.worker else None
@@ -178,6 +189,8 @@ class Engine(Evaluations, Adjustments):
         try:
             while (token := await run.next()) is not None:
                 yield token
+                if options.enough is not None and options.enough():
+                    self._lane.suffice(run)
             yield run.stats()
         finally:
             await self._leave(run)

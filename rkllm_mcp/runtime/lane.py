@@ -58,7 +58,7 @@ class Lane:
         self._watchdog = Watchdog(self._on_silence)
         self._pace = PrefillPace(settings.silence, settings.profile.prefill_s if settings.profile else None)
         self._is_decoding = False
-        self._is_doomed = False
+        self._killed_at: float | None = None
         self._cause = ""
         self._log_mark = 0
 
@@ -67,6 +67,11 @@ class Lane:
         """The interface in use; None until the model is loaded."""
         loaded = self.supervisor.loaded
         return next((abi for abi in FAMILIES if loaded and abi.name == loaded.abi), None)
+
+    @property
+    def dying_s(self) -> float:
+        """How long ago the worker was killed that is still there, seconds; 0 when none was."""
+        return 0.0 if self._killed_at is None else asyncio.get_running_loop().time() - self._killed_at
 
     def submit(self, run: Run) -> None:
         """Let a run wait for its turn."""
@@ -83,6 +88,13 @@ class Lane:
             return False
         self._tell_to_stop(run)
         return True
+
+    def suffice(self, run: Run) -> None:
+        """What came of this run is enough: it ends, and its figures are wanted."""
+        if not run.is_over:
+            run.suffice()
+            if run.must_stop:
+                self._tell_to_stop(run)
 
     def announce(self, tokens: Sequence[int]) -> None:
         """A run that begins with these tokens will be submitted soon."""
@@ -127,7 +139,7 @@ class Lane:
     def _start_next(self) -> None:
         """Give the worker the next run, if both are there."""
         worker, loaded, abi = self.supervisor.worker, self.supervisor.loaded, self.abi
-        if worker is None or loaded is None or abi is None or self._is_doomed or self.calls.is_repeating:
+        if worker is None or loaded is None or abi is None or self._killed_at is not None or self.calls.is_repeating:
             return
         while self._current is None and (run := self._next()) is not None:
             try:
@@ -214,7 +226,9 @@ class Lane:
 
     def _kill(self, cause: str) -> None:
         if self.supervisor.worker is not None:
-            self._is_doomed, self._cause = True, cause
+            if self._killed_at is None:
+                self._killed_at = asyncio.get_running_loop().time()
+            self._cause = cause
             self.supervisor.worker.kill()
 
     def _forget_current(self) -> Run | None:
@@ -320,7 +334,7 @@ class Lane:
     # What the supervisor says
 
     def _on_service(self) -> None:
-        self._is_doomed, self._cause = False, ""
+        self._killed_at, self._cause = None, ""
         self.cache.renewed()
         worker = self.supervisor.worker
         if worker is not None:

@@ -190,6 +190,13 @@ class Run:
         """What came is no answer, also when it is complete; the run has to be aborted for it."""
         self.fault, self._is_void, self.must_stop = reason, True, True
 
+    def suffice(self) -> None:
+        """What came is the whole answer; what may still come is not wanted."""
+        self.must_stop = self.must_stop or not self._is_complete
+        self._is_complete, self._finish = True, "stop"
+        self._tokens.clear()
+        self._stops = None
+
     def leave(self) -> None:
         """Nobody consumes it any more."""
         self.is_left = True

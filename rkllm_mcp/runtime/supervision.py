@@ -77,6 +77,11 @@ class Supervisor:
         """The last lines that the runtime printed, of the last worker where there is none now."""
         return self.worker.log.last() if self.worker else self._last_log
 
+    @property
+    def has_given_up(self) -> bool:
+        """There will never be a worker in service again."""
+        return self._failure is not None
+
     def check(self) -> None:
         """Raise why there will never be a worker in service again; otherwise do nothing."""
         if self._failure is not None:

@@ -1,12 +1,14 @@
 """One SQLite file behind one thread: the event loop never waits for a disk.
 
     ask(work) ──▶ thread ──▶ its result, or StoreError
+    ask(work, durable=True)  the same, and no power failure takes it back
     tell(work) ─▶ thread     returns at once; a failure is told once, and nothing else is harmed
 
 Rules:
 * The thread takes one piece of work after the other, each in a transaction of its own, so that what was told is seen by
 whoever asks later. Other processes may use the file at the same time (WAL; a writer waits for another one).
 * The file and its folder are for their owner alone (0600, 0700).
+* What is deleted is overwritten, so that a conversation that somebody deleted does not stay in the file.
 * A file that cannot be used costs the memory, not the assistant: unless ``required``, everything goes on in a database
 in memory, and one sentence says so. Nothing is ever deleted or repaired in a damaged file.
 
@@ -55,19 +57,44 @@ class Database:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rkllm-mcp store")
         self._connection: sqlite3.Connection | None = None
         self._loop = asyncio.get_running_loop()
+        self._is_lasting = False
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether what is written now is there in the next run."""
+        return self._is_lasting
 
     @property
     def is_whole(self) -> bool:
         """Whether everything that was told so far is in it."""
         return self._problem is None
 
-    async def ask(self, work: Work[_Result]) -> _Result:
+    async def ask(self, work: Work[_Result], *, durable: bool = False) -> _Result:
         """Do ``work`` in a transaction and return its result.
+
+        Args:
+            work: reads or changes; what it raises undoes it.
+            durable: wait until the disk has it, so that it is there after a power failure as well.
 
         Raises:
             StoreError: the file cannot be read or written.
         """
-        return await asyncio.wrap_future(self._thread.submit(self._transact, work))
+        transact = self._transact_durably if durable else self._transact
+        try:
+            done = self._thread.submit(transact, work)
+        except RuntimeError:
+            raise StoreError(str(self.path), "it is closed already", _REPORT) from None
+        return await asyncio.wrap_future(done)
+
+    async def empty_log(self) -> None:
+        """Have the write-ahead log written into the file and emptied, so that what was deleted is not there either.
+
+        While another process reads, that is put off until the file is closed.
+
+        Raises:
+            StoreError: the file cannot be written.
+        """
+        await asyncio.wrap_future(self._thread.submit(self._empty_log))
 
     def tell(self, work: Work[object]) -> None:
         """Have ``work`` done in a transaction, without waiting; a failure is told, never raised."""
@@ -94,6 +121,7 @@ class Database:
         """
         try:
             await asyncio.wrap_future(self._thread.submit(self._open_file))
+            self._is_lasting = True
         except StoreError as error:
             if required:
                 raise
@@ -133,6 +161,7 @@ class Database:
             # In WAL mode this loses at most the last moments when the power fails, never the file.
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute("PRAGMA secure_delete = ON")
             migrate(connection)
         except BaseException:
             connection.close()
@@ -153,8 +182,28 @@ class Database:
                 connection.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error):
                 raise self._failure(error) from None
+            if isinstance(error, UnicodeError):
+                raise StoreError(str(self.path), "a name is no Unicode text", "use another one") from None
             raise
         return result
+
+    def _transact_durably(self, work: Work[_Result]) -> _Result:
+        """Like ``_transact``, but the write-ahead log is on the disk before it returns: the price is one fsync."""
+        connection = self._connection
+        if connection is not None:
+            connection.execute("PRAGMA synchronous = FULL")
+        try:
+            return self._transact(work)
+        finally:
+            if connection is not None:
+                connection.execute("PRAGMA synchronous = NORMAL")
+
+    def _empty_log(self) -> None:
+        try:
+            if self._connection is not None:
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except sqlite3.Error as error:
+            raise self._failure(error) from None
 
     def _close(self) -> None:
         connection, self._connection = self._connection, None

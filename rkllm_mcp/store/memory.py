@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from rkllm_mcp.errors import StoreError
+from rkllm_mcp.store.conversations import Conversations, HistoryLimits
 from rkllm_mcp.store.database import Database, open_database
 from rkllm_mcp.store.decisions import KeptGrants, KeptSwitches
 from rkllm_mcp.store.history import CallHistory, Retention
@@ -54,12 +55,14 @@ class Memory:
         calls: the calls of tools that were made.
         grants: which tools may run unasked, or never.
         switches: which tools and servers were switched off.
+        conversations: what was asked and answered.
     """
 
     database: Database
     calls: CallHistory
     grants: KeptGrants
     switches: KeptSwitches
+    conversations: Conversations
 
     async def settled(self) -> None:
         """Wait until everything that was to be kept is.
@@ -83,6 +86,7 @@ async def open_memory(
     *,
     path: Path | None = None,
     retention: Retention | None = None,
+    limits: HistoryLimits | None = None,
     on_problem: Callable[[str], None] | None = None,
     required: bool = False,
 ) -> AsyncGenerator[Memory, None]:
@@ -91,6 +95,7 @@ async def open_memory(
     Args:
         path: the file; the user's own when None.
         retention: how many calls are kept.
+        limits: how many conversations are kept.
         on_problem: is told, once, when something is not kept.
         required: a file that cannot be used is an error instead of a memory that ends with this run.
 
@@ -100,7 +105,8 @@ async def open_memory(
     where = state_file(os.environ) if path is None else path
     async with open_database(where, on_problem=on_problem or _ignore, required=required) as database:
         calls = CallHistory(database, retention or Retention())
-        yield Memory(database, calls, KeptGrants(database), KeptSwitches(database))
+        grants, switches = KeptGrants(database), KeptSwitches(database)
+        yield Memory(database, calls, grants, switches, Conversations(database, limits))
 
 
 def _ignore(problem: str) -> None:

@@ -49,6 +49,35 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (kind, key)
         ) WITHOUT ROWID""",
     ),
+    (
+        # touched counts on with every change: what is the latest does not hang on a clock that may be set.
+        """CREATE TABLE conversations (
+            tenant TEXT NOT NULL,
+            id TEXT NOT NULL,
+            title TEXT NOT NULL,
+            system TEXT,
+            calls_made INTEGER NOT NULL,
+            created REAL NOT NULL,
+            updated REAL NOT NULL,
+            touched INTEGER NOT NULL,
+            PRIMARY KEY (tenant, id)
+        ) WITHOUT ROWID""",
+        "CREATE INDEX conversations_by_change ON conversations (tenant, touched)",
+        """CREATE TABLE messages (
+            tenant TEXT NOT NULL,
+            conversation TEXT NOT NULL,
+            position INTEGER NOT NULL,
+            role TEXT NOT NULL,
+            text TEXT NOT NULL,
+            thinking TEXT NOT NULL,
+            context TEXT NOT NULL,
+            ending TEXT NOT NULL,
+            created REAL NOT NULL,
+            UNIQUE (tenant, conversation, position),
+            FOREIGN KEY (tenant, conversation) REFERENCES conversations (tenant, id) ON DELETE CASCADE
+        )""",
+        "CREATE INDEX calls_by_conversation ON calls (conversation)",
+    ),
 )
 
 

@@ -15,6 +15,7 @@ from rkllm_mcp import __version__
 from rkllm_mcp.calling import CallContext
 from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.surfaces.chat_commands import obey
+from rkllm_mcp.surfaces.chat_conversations import LATEST, farewell, kept_conversation, take_up
 from rkllm_mcp.surfaces.chat_state import ChatState
 from rkllm_mcp.surfaces.completion import Completions
 from rkllm_mcp.surfaces.inquiry import Inquirer
@@ -22,8 +23,17 @@ from rkllm_mcp.surfaces.lines import LineReader, PipedLines, TerminalLines
 from rkllm_mcp.surfaces.session import EXIT_DONE, Session, emulation_note, run_async
 
 
-def chat(session: Session) -> int:
-    """Hold a conversation; returns the exit code when the person leaves."""
+def chat(session: Session, resumed: str | None = None) -> int:
+    """Hold a conversation; returns the exit code when the person leaves.
+
+    Args:
+        session: this invocation.
+        resumed: the id of a kept conversation to go on with, or the beginning of it; empty for the latest one, None
+            for a new one.
+
+    Raises:
+        UsageError: no kept conversation, or several, are called so.
+    """
     tokens = session.tokens
     states: list[ChatState] = []
 
@@ -44,11 +54,19 @@ def chat(session: Session) -> int:
 
         async with open_app(session.config(), status=session.status) as app:
             lines, inquirer = person(app)
-            options = ReplyOptions(approvals="ask" if inquirer else "refuse", tokens=tokens)
+            keep = app.config.service.history
+            options = ReplyOptions(approvals="ask" if inquirer else "refuse", tokens=tokens, keep=keep)
             state = ChatState(app, app.new_conversation(), session.terminal, options, inquirer)
             states.append(state)
+            kept = None if resumed is None else await kept_conversation(app, resumed)
             _greet(session, state)
+            if kept is not None:
+                take_up(state, kept)
+            elif resumed == LATEST:
+                session.status("No conversation is kept yet; a new one begins.")
             await converse(state, lines)
+            if line := farewell(state):
+                session.status(line)
         return EXIT_DONE
 
     return run_async(work, stop)

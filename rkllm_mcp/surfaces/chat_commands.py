@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import anyio
 
 from rkllm_mcp.errors import RkllmMcpError
+from rkllm_mcp.surfaces.chat_conversations import list_conversations, rename, resume
 from rkllm_mcp.surfaces.chat_memory import approvals, history, switch_off, switch_on
 from rkllm_mcp.surfaces.chat_offers import fill_prompt, list_prompts, list_resources, take_resource
 from rkllm_mcp.surfaces.chat_state import ChatState, Stats
@@ -140,6 +141,11 @@ COMMANDS: Mapping[str, _Command] = {
     "/disable": _Command("/disable NAME", "switch a tool or a server off, also for later", switch_off),
     "/approve": _Command("/approve [forget NAME]", "what may run unasked or never; take it back", approvals),
     "/history": _Command("/history", "the calls of this conversation", history),
+    "/conversations": _Command(
+        "/conversations [TEXT]", "the kept conversations, or those with this text", list_conversations
+    ),
+    "/resume": _Command("/resume ID", "go on with another conversation", resume),
+    "/rename": _Command("/rename TITLE", "give this conversation another title", rename),
     "/stats": _Command("/stats", "tokens and speed of this conversation", _stats),
     "/model": _Command("/model", "the model", _model),
     "/clear": _Command("/clear", "begin a new conversation", _clear),

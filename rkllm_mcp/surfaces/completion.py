@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from rkllm_mcp.calling import NO_CONTEXT, CallContext
-from rkllm_mcp.errors import ToolboxError
+from rkllm_mcp.errors import StoreError, ToolboxError
 from rkllm_mcp.surfaces.chat_commands import COMMANDS
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Completions:
         with anyio.move_on_after(PATIENCE_S):
             try:
                 return word, await self._names(text, word)
-            except ToolboxError:
+            except (ToolboxError, StoreError):
                 return word, []
         return word, []
 
@@ -68,6 +68,9 @@ class Completions:
         if command in ("/enable", "/disable") and not given:
             names = [tool.name for tool in toolbox.tools(disabled=command == "/enable")]
             return _beginning(word, [*names, *(server.name for server in toolbox.servers())])
+        if command == "/resume" and not given:
+            kept = await self._app.memory.conversations.matching(self._app.tenant, word)
+            return [conversation.id for conversation in kept]
         if command == "/approve":
             return await self._approvals(word, given)
         return _beginning(word, [tool.name for tool in toolbox.tools()]) if word else []

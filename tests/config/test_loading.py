@@ -152,7 +152,7 @@ def test_the_first_file_of_the_search_order_is_the_configuration(tmp_path: Path)
         ),
         (
             '[service]\nhost = "0.0.0.0"\n',
-            "service.host: found '0.0.0.0'; off loopback a key is required: add api_keys = ['…']",
+            "service.host: found '0.0.0.0'; off loopback a key is required: 'rkllm-mcp config add-key' makes one",
         ),
         ("[provider]\napi_key = 12345\n", "provider.api_key: found 12345 (a number); a string is allowed"),
         ('[provider]\nkind = "openai"\n', "provider.model: found nothing; kind = 'openai' needs the name of a model"),

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 
-from rkllm_mcp.availability import ineffective
-from rkllm_mcp.config.sections import Config
 from rkllm_mcp.events import EVENT_TYPES
 from rkllm_mcp.prompt.families import TEMPLATES
-from scripts.reference import BLOCKS, LATER_KEYS, LATER_SECTIONS, regenerated
+from scripts.reference import BLOCKS, regenerated
 from tests.support.shared import REPOSITORY
 
 
@@ -42,25 +39,3 @@ def test_every_template_and_every_kind_of_event_is_explained() -> None:
     assert [name for name in TEMPLATES if f"\n| `{name}` |" not in models] == []
     cli = (REPOSITORY / "docs" / "cli.md").read_text(encoding="utf-8")
     assert [event.kind for event in EVENT_TYPES if f"\n| `{event.kind}` |" not in cli] == []
-
-
-EVERY_WISH: dict[str, dict[str, Any]] = {
-    "provider": {"kind": "openai", "model": "m"},
-    "agent": {"auto_select": True},
-    "security": {"log_wire": True},
-}
-SERVER_WISHES = {
-    "lazy": True,
-    "system_instruction": "s",
-    "response_instruction": "r",
-    "auto_context_tool": "t",
-}
-
-
-def test_what_the_program_calls_ineffective_is_marked_in_the_reference() -> None:
-    server = {"name": "a", "command": "a", **SERVER_WISHES}
-    tenant = {"name": "t", "api_key": "k"}
-    config = Config.model_validate({**EVERY_WISH, "servers": [server], "tenants": [tenant]})
-    for line in ineffective(config):
-        section, _, key = re.sub(r"\[\d+\]", "", line.split(" ")[0]).partition(".")
-        assert section in LATER_SECTIONS or key in LATER_KEYS[section], line

@@ -87,6 +87,8 @@ class ScriptedEngine:
                     done.append(token_id)
                     if token_id not in options.stop_ids or self.delivers_stops:
                         yield Token(token_id, self.vocabulary.decode([token_id]))
+                    if options.enough is not None and options.enough():
+                        break
                 if play.hangs:
                     await anyio.sleep_forever()
                 is_over = True

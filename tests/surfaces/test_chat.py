@@ -43,7 +43,7 @@ def test_a_conversation_is_held_line_by_line(tmp_path: Path) -> None:
         (
             "There is no /hlep; did you mean /help? "
             "The commands are /help /tools /servers /resources /resource /prompts /prompt /enable /disable /approve "
-            "/history /stats /model /clear /save /quit"
+            "/history /conversations /resume /rename /stats /model /clear /save /quit"
         ),
         "A new conversation begins.",
         "[NPU: emulated; model 'demo' answers from a script, not from a language model]",

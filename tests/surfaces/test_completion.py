@@ -9,12 +9,12 @@ import pytest
 
 from rkllm_mcp.app import open_app
 from rkllm_mcp.config import load_config
-from rkllm_mcp.records import Grant
+from rkllm_mcp.records import Grant, KeptConversation, KeptTurn
 from rkllm_mcp.surfaces.completion import Completions
 from tests.support.feature_demo import DESK, make_features
 
 CASES: dict[str, tuple[str, str]] = {
-    "/re": ("/re", "/resources /resource"),
+    "/re": ("/re", "/resources /resource /resume /rename"),
     "/save fi": ("fi", ""),
     "": ("", ""),
     "tell ask_o": ("ask_o", "ask_owner"),
@@ -33,6 +33,7 @@ CASES: dict[str, tuple[str, str]] = {
     "/prompt code_review language=p": ("language=p", "language=python language=pascal"),
     "/prompt nothing x": ("x", ""),
     "/approve f": ("f", "forget"),
+    "/resume ab": ("ab", "abc"),
     "/approve forget del": ("del", "delete_file"),
 }
 
@@ -46,6 +47,9 @@ async def test_what_is_typed_becomes_what_there_is(tmp_path: Path, monkeypatch: 
         async with open_app(load_config(demo.config)) as app:
             await app.toolbox.connected()
             app.memory.grants.keep("notes", "delete_file", Grant("always", ""))
+            turns = (KeptTurn("user", "Why?"), KeptTurn("assistant", "So.", ending="answered"))
+            for name in ("abc", "xyz"):
+                await app.memory.conversations.add("", KeptConversation(name, "Why?", 1.0, 2.0, turns))
             complete = Completions(app).complete
             found = {text: await complete(text) for text in CASES}
     assert found == {text: (word, names.split()) for text, (word, names) in CASES.items()}

@@ -1,0 +1,155 @@
+"""The body of POST /v1/chat/completions, as OpenAI describes it and as programs send it.
+
+Every field that means something here is declared, with its limits; all others are ignored, because programs send many
+that mean nothing to a model on a board. docs/openai.md has the table.
+
+Followed: OpenAI's API reference, chat completions; the fields of vLLM and llama.cpp for what OpenAI has none for.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+Penalty = Annotated[float, Field(ge=-2, le=2)]
+Positive = Annotated[int, Field(ge=1)]
+
+
+class Body(BaseModel):
+    """A part of the body: types are what they say, and fields that are not known are ignored."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+
+class ContentPart(Body):
+    """A piece of a message."""
+
+    type: str
+    text: str | None = None
+    refusal: str | None = None
+
+
+class CalledFunction(Body):
+    """What a call of an assistant's message calls; programs also send its arguments as the object they are."""
+
+    name: str
+    arguments: str | dict[str, Any] = "{}"
+
+
+class MessageCall(Body):
+    """A call in an assistant's message."""
+
+    id: Annotated[str, Field(min_length=1)]
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class BodyMessage(Body):
+    """One message."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[ContentPart] | None = None
+    name: str | None = None
+    refusal: str | None = None
+    tool_calls: list[MessageCall] | None = None
+    tool_call_id: str | None = None
+
+
+class DeclaredFunction(Body):
+    """A function that the program offers."""
+
+    name: Name
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class DeclaredTool(Body):
+    """A tool that the program offers."""
+
+    type: Literal["function"]
+    function: DeclaredFunction
+
+
+class ChosenFunction(Body):
+    """The function that has to be called."""
+
+    name: str
+
+
+class ChosenTool(Body):
+    """The tool that has to be called."""
+
+    type: Literal["function"]
+    function: ChosenFunction
+
+
+class JsonSchemaFormat(Body):
+    """The schema of an answer; it always holds, so ``strict`` makes no difference."""
+
+    # "schema" is a method of every pydantic model.
+    schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
+    name: Name
+    description: str | None = None
+
+
+class ResponseFormat(Body):
+    """The form of an answer."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchemaFormat | None = None
+
+
+class StreamOptions(Body):
+    """What a stream holds beside the answer."""
+
+    include_usage: bool | None = None
+
+
+class ThinkingSwitch(Body):
+    """Whether the model is to think, as Anthropic's and some of OpenAI's clients say it."""
+
+    type: Literal["enabled", "disabled", "adaptive"]
+
+
+class TemplateSwitches(Body):
+    """Whether the model is to think, as programs for vLLM and llama.cpp say it."""
+
+    enable_thinking: bool | None = None
+
+
+class ChatBody(Body):
+    """The whole body."""
+
+    messages: Annotated[list[BodyMessage], Field(min_length=1)]
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: Positive | None = None
+    max_completion_tokens: Positive | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    top_k: int | None = None
+    frequency_penalty: Penalty | None = None
+    presence_penalty: Penalty | None = None
+    repetition_penalty: Annotated[float, Field(gt=0)] | None = None
+    stop: str | list[str] | None = None
+    response_format: ResponseFormat | None = None
+    tools: list[DeclaredTool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | ChosenTool | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    thinking: bool | ThinkingSwitch | None = None
+    chat_template_kwargs: TemplateSwitches | None = None
+    # What cannot be done is refused, because an answer without it would be taken for one with it.
+    n: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    logit_bias: dict[str, float] | None = None
+    modalities: list[str] | None = None
+    functions: list[Any] | None = None
+    # Of this service.
+    mcp: bool | None = None
+    tokens: dict[str, str] | None = None
+    x_events: bool | None = None

@@ -1,0 +1,280 @@
+"""OpenAI's body becomes a ``ChatRequest``, or a sentence that says which field cannot be and what to send instead.
+
+Followed: OpenAI's API reference, chat completions. What it leaves open is our choice: system texts at the front are
+one; one that comes later is read before the user's words that follow it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from rkllm_mcp.completions.answer_form import AnswerForm, SchemaCheck, SchemaError
+from rkllm_mcp.completions.openai_body import (
+    BodyMessage,
+    ChatBody,
+    ChosenTool,
+    DeclaredTool,
+    MessageCall,
+    ResponseFormat,
+    ThinkingSwitch,
+)
+from rkllm_mcp.completions.request import ChatRequest, RequestRefusedError
+from rkllm_mcp.generation import SamplingWish
+from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
+from rkllm_mcp.providers import ResponseOptions
+
+MOST_STOPS = 4
+_SYSTEM_ROLES = frozenset({"system", "developer"})
+_NO_THINKING = frozenset({"none", "minimal"})
+_TEXT_PARTS = frozenset({"text", "refusal"})
+
+
+def chat_request(body: ChatBody, check: SchemaCheck, *, host_tools: bool = False) -> ChatRequest:
+    """What is asked.
+
+    Args:
+        body: as it came.
+        check: sees that its schemas will do.
+        host_tools: the host's tools are run inside when the body does not say.
+
+    Raises:
+        RequestRefusedError: a field that cannot be what it is.
+    """
+    _refuse_impossible(body)
+    tools = _tools(body.tools or (), check)
+    runs_host_tools = not tools and (host_tools if body.mcp is None else body.mcp)
+    return ChatRequest(
+        messages=_messages(body.messages),
+        tools=tools,
+        options=_options(body, tools, is_forcible=runs_host_tools),
+        form=_form(body.response_format, check),
+        host_tools=runs_host_tools,
+        tokens=body.tokens or {},
+    )
+
+
+def _refuse_impossible(body: ChatBody) -> None:
+    refusals = {
+        "n": (body.n not in {None, 1}, "one answer is made for a request; send n = 1, or the request again"),
+        "logprobs": (body.logprobs or body.top_logprobs, "the runtime gives no probabilities; leave it out"),
+        "logit_bias": (body.logit_bias, "the runtime cannot favour tokens; leave it out"),
+        "modalities": (set(body.modalities or ()) - {"text"}, "the answer is text; leave it out"),
+        "functions": (body.functions, "functions became tools; send tools and tool_choice"),
+    }
+    for name, (is_asked, advice) in refusals.items():
+        if is_asked:
+            raise RequestRefusedError(f"{name} cannot be done: {advice}", name, "unsupported_parameter")
+
+
+# Options
+
+
+def _options(body: ChatBody, tools: Sequence[ToolSpec], *, is_forcible: bool) -> ResponseOptions:
+    choice = body.tool_choice
+    forced = choice.function.name if isinstance(choice, ChosenTool) else None
+    names = [tool.name for tool in tools]
+    if not names and (choice == "required" or (forced is not None and not is_forcible)):
+        raise RequestRefusedError("there is no tool to choose; send tools with tool_choice", "tool_choice")
+    if names and forced is not None and forced not in names:
+        raise RequestRefusedError(f"there is no tool {forced!r} among the tools; send it with them", "tool_choice")
+    return ResponseOptions(
+        max_new_tokens=body.max_completion_tokens or body.max_tokens,
+        forced_tool=forced,
+        sampling=_sampling(body),
+        stop=_stops(body.stop),
+        any_tool=choice == "required",
+        single_call=body.parallel_tool_calls is False,
+        no_calls=choice == "none",
+        thinking=_thinking(body),
+    )
+
+
+def _sampling(body: ChatBody) -> SamplingWish | None:
+    # 0 and less mean all tokens to other servers; what the runtime does with them is not known.
+    top_k = body.top_k if body.top_k is None or body.top_k > 0 else None
+    wish = SamplingWish(
+        temperature=body.temperature,
+        top_k=1 if body.top_p == 0 else top_k,
+        top_p=body.top_p or None,
+        repeat_penalty=body.repetition_penalty,
+        frequency_penalty=body.frequency_penalty,
+        presence_penalty=body.presence_penalty,
+    )
+    return None if wish == SamplingWish() else wish
+
+
+def _stops(stop: str | Sequence[str] | None) -> tuple[str, ...]:
+    stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
+    if len(stops) > MOST_STOPS:
+        raise RequestRefusedError(f"stop has {len(stops)} texts; send {MOST_STOPS} at most", "stop")
+    if not all(stops):
+        raise RequestRefusedError("an empty text would end every answer at once; leave it out of stop", "stop")
+    return stops
+
+
+def _thinking(body: ChatBody) -> bool | None:
+    if isinstance(body.thinking, ThinkingSwitch):
+        return body.thinking.type != "disabled"
+    if body.thinking is not None:
+        return body.thinking
+    if body.chat_template_kwargs is not None and body.chat_template_kwargs.enable_thinking is not None:
+        return body.chat_template_kwargs.enable_thinking
+    return None if body.reasoning_effort is None else body.reasoning_effort not in _NO_THINKING
+
+
+def _form(wanted: ResponseFormat | None, check: SchemaCheck) -> AnswerForm | None:
+    if wanted is None or wanted.type == "text":
+        return None
+    if wanted.type == "json_object":
+        return AnswerForm()
+    if wanted.json_schema is None:
+        raise RequestRefusedError(
+            "a json_schema belongs to this type; send its name and schema", "response_format.json_schema"
+        )
+    schema = wanted.json_schema.schema_ or {}
+    try:
+        check(schema)
+    except SchemaError as error:
+        where = "response_format.json_schema.schema"
+        raise RequestRefusedError(f"the schema of the answer cannot be used: {error}", where) from None
+    return AnswerForm(schema, wanted.json_schema.description or "")
+
+
+def _tools(declared: Sequence[DeclaredTool], check: SchemaCheck) -> tuple[ToolSpec, ...]:
+    tools: dict[str, ToolSpec] = {}
+    for index, tool in enumerate(declared):
+        where = f"tools[{index}].function"
+        if (name := tool.function.name) in tools:
+            raise RequestRefusedError(f"there are two tools {name!r}; give each its own name", f"{where}.name")
+        tools[name] = _tool(tool, where, check)
+    return tuple(tools.values())
+
+
+def _tool(tool: DeclaredTool, where: str, check: SchemaCheck) -> ToolSpec:
+    function = tool.function
+    schema: dict[str, Any] = {"type": "object", "properties": {}, **(function.parameters or {})}
+    try:
+        check(schema, of_object=True)
+    except SchemaError as error:
+        message = f"the parameters of the tool {function.name!r} cannot be used: {error}"
+        raise RequestRefusedError(message, f"{where}.parameters", "invalid_function_parameters") from None
+    return ToolSpec(function.name, function.description or "", schema)
+
+
+# Messages
+
+
+@dataclass
+class _Reading:
+    """The messages so far."""
+
+    messages: list[Message] = field(default_factory=list[Message])
+    # Rules that came later than the front; they are read with the next words of the user.
+    rules: list[str] = field(default_factory=list[str])
+    # What the calls of the last message still have to come to, by their ids.
+    open_calls: dict[str, str] = field(default_factory=dict[str, str])
+    results: list[ToolResult] = field(default_factory=list[ToolResult])
+
+    def take(self, message: BodyMessage, index: int) -> None:
+        """Read the next message."""
+        where = f"messages[{index}]"
+        if message.role == "tool":
+            self._take_result(message, where)
+            return
+        self._close_results(where)
+        text = "\n".join(_texts(message, where))
+        if message.role in _SYSTEM_ROLES:
+            self._take_rule(text)
+        elif message.role == "user":
+            words = f"{message.name}: {text}" if message.name else text
+            self.messages.append(Message("user", words, context=self._told_rules()))
+        else:
+            self._take_answer(message, text or message.refusal or "", where)
+
+    def finish(self, where: str) -> tuple[Message, ...]:
+        """All messages."""
+        self._close_results(where)
+        if self.rules:
+            self.messages.append(Message("user", self._told_rules()))
+        return tuple(self.messages)
+
+    def _take_rule(self, text: str) -> None:
+        if self.messages and (self.messages[0].role != "system" or len(self.messages) > 1):
+            self.rules.append(text)
+        else:
+            before = [message.text for message in self.messages]
+            self.messages = [Message("system", "\n\n".join([*before, text]))]
+
+    def _told_rules(self) -> str:
+        rules, self.rules = self.rules, []
+        return "\n\n".join(rules)
+
+    def _take_answer(self, message: BodyMessage, text: str, where: str) -> None:
+        if self.rules:
+            self.messages.append(Message("user", self._told_rules()))
+        calls = tuple(_call(call, f"{where}.tool_calls[{at}]") for at, call in enumerate(message.tool_calls or ()))
+        self.open_calls = {call.id: call.name for call in calls}
+        if len(self.open_calls) < len(calls):
+            raise RequestRefusedError("two calls have the same id; give each its own", f"{where}.tool_calls")
+        self.messages.append(Message("assistant", text, calls=calls))
+
+    def _take_result(self, message: BodyMessage, where: str) -> None:
+        name = self.open_calls.pop(message.tool_call_id or "", None)
+        if name is None:
+            raise RequestRefusedError(
+                f"there is no open call {message.tool_call_id!r} that this would be the result of; send results behind "
+                "the assistant's message with the calls, with the ids of those",
+                f"{where}.tool_call_id",
+            )
+        text = "\n".join(_texts(message, where))
+        self.results.append(ToolResult(message.tool_call_id or "", name, text))
+
+    def _close_results(self, where: str) -> None:
+        """The results of a round are over: every call has one, and they stand in the order of the calls."""
+        if self.open_calls:
+            missing = ", ".join(self.open_calls)
+            raise RequestRefusedError(
+                f"calls have no result: {missing}; send a tool message for each behind the assistant's message", where
+            )
+        if self.results:
+            order = [call.id for call in self.messages[-1].calls]
+            results = sorted(self.results, key=lambda result: order.index(result.call_id))
+            self.messages.append(Message("tool", results=tuple(results)))
+            self.results = []
+
+
+def _messages(messages: Sequence[BodyMessage]) -> tuple[Message, ...]:
+    reading = _Reading()
+    for index, message in enumerate(messages):
+        reading.take(message, index)
+    return reading.finish(f"messages[{len(messages) - 1}]")
+
+
+def _texts(message: BodyMessage, where: str) -> Iterator[str]:
+    if message.content is None and message.role != "assistant":
+        raise RequestRefusedError("a message of this role has a content; send a text", f"{where}.content")
+    if isinstance(message.content, str):
+        yield message.content
+        return
+    for index, part in enumerate(message.content or ()):
+        if part.type not in _TEXT_PARTS:
+            place = f"{where}.content[{index}].type"
+            raise RequestRefusedError(
+                f"this model reads text; send parts of the type text, not {part.type!r}", place, "unsupported_content"
+            )
+        yield part.text or part.refusal or ""
+
+
+def _call(call: MessageCall, where: str) -> ToolCall:
+    arguments: Any = call.function.arguments
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments or "{}")
+        except (ValueError, RecursionError):
+            arguments = None
+    if not isinstance(arguments, dict):
+        raise RequestRefusedError("the arguments of a call are a JSON object as text", f"{where}.function.arguments")
+    return ToolCall(call.id, call.function.name, cast("dict[str, Any]", arguments))

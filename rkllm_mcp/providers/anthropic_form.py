@@ -1,0 +1,184 @@
+"""Anthropic's messages: a conversation becomes a request, an event of the stream becomes pieces. No IO.
+
+Followed: Anthropic "Messages" (create, streaming), "Tool use", "Extended thinking" (what was thought before a call goes
+back with its result), "Prompt caching".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias, cast
+
+from rkllm_mcp.messages import ToolCall, ToolResult
+from rkllm_mcp.providers.pieces import CallPart, Counted, Piece, Said, Stopped, Thought
+from rkllm_mcp.providers.round import Round
+from rkllm_mcp.providers.schemas import wire_schema
+from rkllm_mcp.providers.service import Service
+from rkllm_mcp.providers.turns import Turn, WireNames, wire_id
+
+# The interface wants a limit; this one is for those who have none in mind.
+DEFAULT_MAX_TOKENS = 4096
+Thoughts: TypeAlias = tuple[Mapping[str, Any], ...]
+"""Blocks of thinking as they came, signatures included."""
+
+_STOPS: Mapping[str, Stopped] = {
+    "max_tokens": Stopped("length"),
+    "model_context_window_exceeded": Stopped("length"),
+    "refusal": Stopped("withheld"),
+}
+# The front of the prompt is the same in every round, and need not be paid for each time.
+_CACHED = {"type": "ephemeral"}
+
+
+def request_of(
+    service: Service, asked: Round, refused: frozenset[str], thoughts: Mapping[str, Thoughts]
+) -> dict[str, Any]:
+    """The request's body.
+
+    Args:
+        service: which model is asked.
+        asked: what is asked.
+        refused: names of parts that the service does not want to hear of.
+        thoughts: what was thought before calls, by the id of the first of them as it is sent.
+    """
+    body: dict[str, Any] = {
+        "model": service.model,
+        "max_tokens": asked.max_new_tokens or service.max_new_tokens or DEFAULT_MAX_TOKENS,
+        "messages": [_message(turn, asked.names, thoughts) for turn in asked.turns],
+    }
+    if asked.system:
+        body["system"] = [{"type": "text", "text": asked.system, "cache_control": _CACHED}]
+    if asked.stop:
+        body["stop_sequences"] = list(asked.stop)
+    body.update(
+        (key, value)
+        for key, value in (("temperature", _temperature(asked)), ("top_p", asked.sampling.top_p))
+        if value is not None
+    )
+    if asked.tools:
+        body["tools"] = [
+            {
+                "name": asked.names.wire(tool.name),
+                "description": tool.description,
+                "input_schema": wire_schema(tool.input_schema),
+            }
+            for tool in asked.tools
+        ]
+        body.update(_choice(asked))
+    return {key: value for key, value in body.items() if key not in refused - {"max_tokens"}}
+
+
+class EventReader:
+    """Reads the events of one answer; keeps what was thought."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, dict[str, Any]] = {}
+        self._prompt = 0
+        self._cached = 0
+
+    @property
+    def thoughts(self) -> Thoughts:
+        """The blocks of thinking that came."""
+        return tuple(block for block in self._blocks.values() if block.get("signature") or block.get("data"))
+
+    def pieces_of(self, event: Mapping[str, Any]) -> Iterator[Piece]:
+        """The pieces of one event; what makes no sense, and kinds that are not known, are passed over."""
+        kind, index = event.get("type"), event.get("index")
+        place = index if isinstance(index, int) else 0
+        if kind == "message_start":
+            yield from self._count(_mapping(_mapping(event.get("message")).get("usage")))
+        elif kind == "content_block_start":
+            yield from self._begin(place, _mapping(event.get("content_block")))
+        elif kind == "content_block_delta":
+            yield from self._go_on(place, _mapping(event.get("delta")))
+        elif kind == "message_delta":
+            yield from self._count(_mapping(event.get("usage")))
+            reason = _mapping(event.get("delta")).get("stop_reason")
+            if isinstance(reason, str):
+                yield _STOPS.get(reason, Stopped("end"))
+
+    def _begin(self, place: int, block: Mapping[str, Any]) -> Iterator[Piece]:
+        kind = block.get("type")
+        if kind == "text" and block.get("text"):
+            yield Said(str(block["text"]))
+        elif kind in {"thinking", "redacted_thinking"}:
+            self._blocks[place] = dict(block)
+        elif kind == "tool_use":
+            written = block.get("input")
+            # Services with this interface may hand over the arguments at once.
+            arguments = json.dumps(written, ensure_ascii=False) if written else ""
+            yield CallPart(place, str(block.get("id") or ""), str(block.get("name") or ""), arguments)
+
+    def _go_on(self, place: int, delta: Mapping[str, Any]) -> Iterator[Piece]:
+        kind = delta.get("type")
+        if kind == "text_delta" and delta.get("text"):
+            yield Said(str(delta["text"]))
+        elif kind == "thinking_delta" and delta.get("thinking"):
+            block = self._blocks.setdefault(place, {"type": "thinking", "thinking": ""})
+            block["thinking"] = f"{block.get('thinking', '')}{delta['thinking']}"
+            yield Thought(str(delta["thinking"]))
+        elif kind == "signature_delta":
+            self._blocks.setdefault(place, {"type": "thinking", "thinking": ""})["signature"] = delta.get("signature")
+        elif kind == "input_json_delta":
+            yield CallPart(place, arguments=str(delta.get("partial_json") or ""))
+
+    def _count(self, usage: Mapping[str, Any]) -> Iterator[Counted]:
+        """The count so far; the prompt's stands at the beginning, the answer's grows."""
+        if not usage:
+            return
+        read, written = _number(usage.get("cache_read_input_tokens")), _number(usage.get("cache_creation_input_tokens"))
+        prompt = _number(usage.get("input_tokens")) + read + written
+        self._prompt, self._cached = max(self._prompt, prompt), max(self._cached, read)
+        yield Counted(self._prompt, self._cached, _number(usage.get("output_tokens")))
+
+
+def _message(turn: Turn, names: WireNames, thoughts: Mapping[str, Thoughts]) -> dict[str, Any]:
+    words = [{"type": "text", "text": turn.text}] if turn.text.strip() else []
+    if turn.role == "assistant":
+        before = thoughts.get(wire_id(turn.calls[0].id), ()) if turn.calls else ()
+        return {"role": "assistant", "content": [*before, *words, *(_call(call, names) for call in turn.calls)]}
+    return {"role": "user", "content": [*map(_result, turn.results), *words]}
+
+
+def _call(call: ToolCall, names: WireNames) -> dict[str, Any]:
+    return {"type": "tool_use", "id": wire_id(call.id), "name": names.wire(call.name), "input": dict(call.arguments)}
+
+
+def _result(result: ToolResult) -> dict[str, Any]:
+    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": wire_id(result.call_id)}
+    # An empty block of text is refused; a result without content is not.
+    return {
+        **block,
+        **({"content": result.text} if result.text.strip() else {}),
+        **({"is_error": True} if result.is_error else {}),
+    }
+
+
+def _temperature(asked: Round) -> float | None:
+    """Its range ends at 1."""
+    wish = asked.sampling.temperature
+    return None if wish is None else min(wish, 1.0)
+
+
+def _choice(asked: Round) -> dict[str, Any]:
+    if asked.no_calls:
+        return {"tool_choice": {"type": "none"}}
+    choice: dict[str, Any] = {}
+    if asked.forced_tool is not None:
+        choice = {"type": "tool", "name": asked.names.wire(asked.forced_tool)}
+    elif asked.any_tool:
+        choice = {"type": "any"}
+    elif asked.single_call:
+        choice = {"type": "auto"}
+    if asked.single_call:
+        choice["disable_parallel_tool_use"] = True
+    return {"tool_choice": choice} if choice else {}
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,259 @@
+"""What a service or an SDK says went wrong becomes an error of this project: a sentence that names host and remedy.
+
+Both SDKs, and the services that speak like them, put the same things in much the same places (a status, a body with
+``error.message``, ``Retry-After``); a ``Problem`` is what of it matters. Keys are never shown: services quote them in
+their own messages.
+
+Followed: OpenAI "Error codes", Anthropic "Errors"; the words of Ollama, vLLM, llama.cpp and OpenRouter, as their issues
+show them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from rkllm_mcp.config.redaction import REDACTED, redacted_text
+from rkllm_mcp.errors import GenerationError, PromptTooLongError, ServiceError, ServiceTooLongError
+from rkllm_mcp.providers.service import Service
+
+# A page of HTML instead of an error says little, at any length.
+_MOST_CHARS = 200
+_CONTEXT_REMEDY = "shorten the question, use fewer tools, or choose a model with a larger context"
+
+# The kinds of Anthropic's errors in a stream, which come with status 200.
+_KIND_STATUS: Mapping[str, int] = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "api_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+_TOO_LONG = re.compile(
+    r"context_length_exceeded|exceed_context_size|maximum context length|prompt is too long"
+    r"|context (?:window|size|length)|too many (?:input )?tokens|input length .*exceed",
+    re.IGNORECASE,
+)
+# Limit and length, as services say them: "maximum context length is 8192 tokens … 9000 tokens", "too long: 9000
+# tokens > 8192 maximum", "request (9000 tokens) exceeds the available context size (8192 tokens)".
+_FIGURES = (
+    re.compile(
+        r"maximum context length is (?P<limit>\d+) tokens.*?(?P<prompt>\d+) (?:tokens|in the messages|input)", re.DOTALL
+    ),
+    re.compile(r"too long: (?P<prompt>\d+) tokens > (?P<limit>\d+)"),
+    re.compile(r"\((?P<prompt>\d+) tokens\) exceeds .*\((?P<limit>\d+) tokens\)"),
+)
+_REFUSAL = (
+    r"not support|n't support|unsupported|unknown|unrecogni[sz]ed|unexpected|not permitted|not allowed"
+    r"|extra (?:inputs|fields)"
+)
+_REFUSED = re.compile(_REFUSAL, re.IGNORECASE)
+_NO_TOOLS = re.compile(
+    rf"(?:{_REFUSAL})\b.*\b(?:tools?|function calling|tool use)\b|\btools?\b['\"]?[^.]*(?:{_REFUSAL}|requires? --)"
+    r"|\bno endpoints found that support tool use",
+    re.IGNORECASE,
+)
+# A request without these asks for the same thing; a service that names one of them as its problem is asked without it.
+DISPENSABLE = (
+    "stream_options",
+    "parallel_tool_calls",
+    "max_tokens",
+    "max_completion_tokens",
+    "temperature",
+    "top_p",
+    "frequency_penalty",
+    "presence_penalty",
+)
+_CLIENT_ERRORS = frozenset({400, 404, 422, 500, 501})
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a service said.
+
+    Args:
+        status: the HTTP status; 0 where the request did not get as far.
+        message: its words, on one line, without keys.
+        code: its own name for it.
+        parameter: the part of the request that it is about; empty where it does not say.
+        retry_after_s: when it wants to be asked again.
+        location: where it sent the request on to.
+    """
+
+    status: int
+    message: str
+    code: str = ""
+    parameter: str = ""
+    retry_after_s: float | None = None
+    location: str = ""
+
+
+def problem_of(error: Exception, service: Service) -> Problem:
+    """What of an SDK's exception matters."""
+    body = _mapping(getattr(error, "body", None))
+    # Anthropic's SDK hands over the whole body, OpenAI's what stands under "error".
+    told = _mapping(body.get("error")) or body
+    status: object = getattr(error, "status_code", None)
+    code = str(told.get("code") or told.get("type") or "")
+    number = status if isinstance(status, int) and status != 200 else _KIND_STATUS.get(str(told.get("type")), 0)
+    headers: Mapping[str, str] = getattr(getattr(error, "response", None), "headers", {})
+    message = told.get("message") or body.get("detail") or getattr(error, "message", None) or str(error)
+    return Problem(
+        status=number,
+        message=_shown(str(message), service),
+        code=code,
+        parameter=str(told.get("param") or ""),
+        retry_after_s=_seconds(headers.get("retry-after", "")),
+        location=_shown(headers.get("location", ""), service),
+    )
+
+
+def is_about_tools(problem: Problem) -> bool:
+    """Whether the service says that its model cannot be given tools."""
+    if problem.status not in _CLIENT_ERRORS:
+        return False
+    return (problem.parameter == "tools" and bool(_REFUSED.search(problem.message))) or bool(
+        _NO_TOOLS.search(problem.message)
+    )
+
+
+def dispensable_in(problem: Problem, request: Mapping[str, Any]) -> str | None:
+    """The part of the request that the service refuses to hear of and that it can do without; None for another."""
+    if problem.status not in {400, 422} or not _REFUSED.search(problem.message):
+        return None
+    named = (key for key in DISPENSABLE if key in request and _names(problem, key))
+    return next(named, None)
+
+
+def failure(problem: Problem, service: Service, prompt_tokens: int) -> GenerationError:
+    """The error of the answer.
+
+    Args:
+        problem: what the service said.
+        service: which one.
+        prompt_tokens: how long the prompt was, about.
+    """
+    if problem.status in {400, 413, 422, 500} and _TOO_LONG.search(f"{problem.code} {problem.message}"):
+        return _too_long(problem, service, prompt_tokens)
+    found, remedy = _sentence(problem, service)
+    return ServiceError(service.host, found, remedy, problem.status, problem.retry_after_s)
+
+
+def unreachable(error: Exception, service: Service) -> ServiceError:
+    """The error of a connection that did not come about, or broke."""
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    words = _shown(str(cause) or type(cause).__name__, service)
+    return ServiceError(
+        service.host, f"cannot be reached ({words})", "check the network and provider.base_url, then ask again"
+    )
+
+
+def silent(service: Service, error: Exception | None = None) -> ServiceError:
+    """The error of a service that does not answer in time.
+
+    Args:
+        service: which one.
+        error: what the SDK raised; None where the whole answer took too long.
+    """
+    # Both SDKs raise one error for all timeouts, and name the kind in its cause alone.
+    if error is not None and "Connect" in type(error.__cause__ or error).__name__:
+        found = f"cannot be reached within {service.connect_timeout_s:g} s"
+        return ServiceError(service.host, found, "check the network and provider.base_url, then ask again")
+    if error is not None:
+        found, remedy = f"said nothing for {service.timeout_s:g} s", "ask again, or raise provider.timeout_s"
+    else:
+        found = f"did not end its answer within {service.answer_timeout_s:g} s"
+        remedy = "ask for less, or raise provider.answer_timeout_s"
+    return ServiceError(service.host, found, remedy)
+
+
+def broken_off(service: Service, why: str = "") -> ServiceError:
+    """The error of an answer that ended in the middle."""
+    found = "broke off in the middle of its answer"
+    return ServiceError(service.host, f"{found} ({_shown(why, service)})" if why else found, "ask again")
+
+
+def no_stream(service: Service) -> ServiceError:
+    """The error of a service that answers something else."""
+    return ServiceError(
+        service.host,
+        f"did not answer as a service of kind '{service.kind}' does",
+        f"check provider.kind, and whether provider.base_url is right: {_example(service)}",
+    )
+
+
+def _too_long(problem: Problem, service: Service, prompt_tokens: int) -> PromptTooLongError:
+    for figures in _FIGURES:
+        found = figures.search(problem.message)
+        if found is not None:
+            prompt, limit = int(found["prompt"]), int(found["limit"])
+            if prompt > limit:
+                return PromptTooLongError(prompt, limit, f"so {service.host} refused it; {_CONTEXT_REMEDY}")
+    # Nobody said how long it was or may be; what is known is that it is longer than what fits.
+    return ServiceTooLongError(prompt_tokens, max(0, prompt_tokens - 1), _CONTEXT_REMEDY, service.host)
+
+
+def _sentence(problem: Problem, service: Service) -> tuple[str, str]:
+    """What happened and what to do."""
+    status, said = problem.status, f" ({problem.message})" if problem.message else ""
+    if 300 <= status < 400:
+        return f"sends requests on to {problem.location or 'another address'}", (
+            "write that address into provider.base_url if you trust it"
+        )
+    if status in {401, 403}:
+        what = "needs a key" if service.api_key is None else "refuses the key"
+        return f"{what}{said}", "check provider.api_key"
+    if status == 402:
+        return f"wants to be paid first{said}", "look at the account there"
+    if status == 404:
+        return f"has no model '{service.model}', or no such address{said}", (
+            f"check provider.model and provider.base_url: {_example(service)}"
+        )
+    if status in {408, 504}:
+        return f"took too long{said}", "ask again"
+    if status in {429, 503, 529}:
+        wait = "in a while" if problem.retry_after_s is None else f"in {problem.retry_after_s:g} s"
+        return f"is busy or its limit is reached{said}", f"ask again {wait}"
+    if status >= 500:
+        return f"failed with status {status}{said}", "ask again"
+    if status:
+        return f"refuses the request with status {status}{said}", "check provider.model and the tools in use"
+    return f"reports an error{said}", "ask again"
+
+
+def _example(service: Service) -> str:
+    return "it ends in /v1 for most services" if service.kind == "openai" else "it ends before /v1/messages"
+
+
+def _names(problem: Problem, key: str) -> bool:
+    return problem.parameter == key or re.search(rf"(?<![\w]){key}(?![\w])", problem.message) is not None
+
+
+def _shown(text: str, service: Service) -> str:
+    """One line of moderate length, without keys."""
+    line = " ".join(text.split())
+    if service.api_key:
+        line = line.replace(service.api_key, REDACTED)
+    line = redacted_text(line)
+    return line if len(line) <= _MOST_CHARS else f"{line[: _MOST_CHARS - 1]}…"
+
+
+def _seconds(value: str) -> float | None:
+    try:
+        seconds = float(value)
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds < float("inf") else None
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}

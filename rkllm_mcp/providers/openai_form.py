@@ -1,0 +1,170 @@
+"""OpenAI's chat completions: a conversation becomes a request, a chunk becomes pieces. No IO.
+
+Followed: OpenAI "Chat Completions" (create, streaming); ``reasoning_content`` and ``reasoning`` as DeepSeek, vLLM,
+llama.cpp, Ollama and OpenRouter add them. What a service may refuse to hear of stands in the request only where it is
+wished for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from rkllm_mcp.messages import ToolCall, ToolResult
+from rkllm_mcp.providers.pieces import CallPart, Counted, Piece, Said, Stopped, Thought
+from rkllm_mcp.providers.round import Round
+from rkllm_mcp.providers.schemas import wire_schema
+from rkllm_mcp.providers.service import Service
+from rkllm_mcp.providers.turns import Turn, WireNames, wire_id
+
+_STOPS: Mapping[str, Stopped] = {
+    "length": Stopped("length"),
+    "content_filter": Stopped("withheld"),
+}
+# The names under which services stream what a model thinks.
+_THINKING = ("reasoning_content", "reasoning")
+
+
+def request_of(service: Service, asked: Round, refused: frozenset[str]) -> dict[str, Any]:
+    """The request's body.
+
+    Args:
+        service: which model is asked.
+        asked: what is asked.
+        refused: names of parts that the service does not want to hear of.
+    """
+    messages: list[dict[str, Any]] = [{"role": "system", "content": asked.system}] if asked.system else []
+    for turn in asked.turns:
+        messages += _messages(turn, asked.names)
+    body: dict[str, Any] = {
+        "model": service.model,
+        "messages": messages,
+        "stream_options": {"include_usage": True},
+        **_limit(service, asked, refused),
+        **_sampling(asked),
+    }
+    if asked.stop:
+        body["stop"] = list(asked.stop)
+    if asked.tools:
+        body["tools"] = [
+            {
+                "type": "function",
+                "function": {
+                    "name": asked.names.wire(tool.name),
+                    "description": tool.description,
+                    "parameters": wire_schema(tool.input_schema),
+                },
+            }
+            for tool in asked.tools
+        ]
+        body.update(_choice(asked))
+    return {key: value for key, value in body.items() if key not in refused}
+
+
+def pieces_of(chunk: Mapping[str, Any]) -> Iterator[Piece]:
+    """The pieces of one chunk; what makes no sense is passed over."""
+    choices = chunk.get("choices")
+    for choice in cast("list[Any]", choices) if isinstance(choices, list) else ():
+        delta = _mapping(_mapping(choice).get("delta"))
+        yield from _pieces(delta)
+        reason = _mapping(choice).get("finish_reason")
+        if isinstance(reason, str):
+            yield _STOPS.get(reason, Stopped("end"))
+    usage = _mapping(chunk.get("usage"))
+    if usage:
+        cached = _number(_mapping(usage.get("prompt_tokens_details")).get("cached_tokens"))
+        yield Counted(_number(usage.get("prompt_tokens")), cached, _number(usage.get("completion_tokens")))
+
+
+def _pieces(delta: Mapping[str, Any]) -> Iterator[Piece]:
+    thinking = next((text for key in _THINKING if isinstance(text := delta.get(key), str) and text), "")
+    if thinking:
+        yield Thought(thinking)
+    for key in ("content", "refusal"):
+        text = delta.get(key)
+        if isinstance(text, str) and text:
+            yield Said(text)
+    calls = delta.get("tool_calls")
+    for place, call in enumerate(cast("list[Any]", calls) if isinstance(calls, list) else ()):
+        yield _call_part(_mapping(call), place)
+
+
+def _call_part(call: Mapping[str, Any], place: int) -> CallPart:
+    function = _mapping(call.get("function"))
+    index, arguments = call.get("index"), function.get("arguments")
+    # Some services hand the arguments over as an object, in one piece.
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments) if isinstance(arguments, dict) else ""
+    return CallPart(
+        index=index if isinstance(index, int) else place,
+        id=str(call.get("id") or ""),
+        name=str(function.get("name") or ""),
+        arguments=text,
+    )
+
+
+def _messages(turn: Turn, names: WireNames) -> Iterator[dict[str, Any]]:
+    if turn.role == "assistant":
+        message: dict[str, Any] = {"role": "assistant", "content": turn.text or None}
+        if turn.calls:
+            message["tool_calls"] = [_call(call, names) for call in turn.calls]
+        yield message
+        return
+    yield from ({"role": "tool", "tool_call_id": wire_id(one.call_id), "content": _told(one)} for one in turn.results)
+    if turn.text:
+        yield {"role": "user", "content": turn.text}
+
+
+def _call(call: ToolCall, names: WireNames) -> dict[str, Any]:
+    arguments = json.dumps(call.arguments, ensure_ascii=False)
+    return {
+        "id": wire_id(call.id),
+        "type": "function",
+        "function": {"name": names.wire(call.name), "arguments": arguments},
+    }
+
+
+def _told(result: ToolResult) -> str:
+    # This interface has no place for it; the NPU's models read the same words.
+    return f"Error: {result.text}" if result.is_error else result.text
+
+
+def _limit(service: Service, asked: Round, refused: frozenset[str]) -> dict[str, int]:
+    """The longest answer, under the name that the service knows for it."""
+    limit = asked.max_new_tokens or service.max_new_tokens
+    if limit is None:
+        return {}
+    # OpenAI's newer models refuse the old name, older services do not know the new one.
+    keys = ("max_completion_tokens", "max_tokens")
+    ordered: Sequence[str] = keys if service.is_vendors_own else keys[::-1]
+    return {next((key for key in ordered if key not in refused), ordered[0]): limit}
+
+
+def _sampling(asked: Round) -> dict[str, float]:
+    wish = asked.sampling
+    values = {
+        "temperature": wish.temperature,
+        "top_p": wish.top_p,
+        "frequency_penalty": wish.frequency_penalty,
+        "presence_penalty": wish.presence_penalty,
+    }
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _choice(asked: Round) -> dict[str, Any]:
+    choice: dict[str, Any] = {}
+    if asked.no_calls:
+        choice["tool_choice"] = "none"
+    elif asked.forced_tool is not None:
+        choice["tool_choice"] = {"type": "function", "function": {"name": asked.names.wire(asked.forced_tool)}}
+    elif asked.any_tool:
+        choice["tool_choice"] = "required"
+    return {**choice, "parallel_tool_calls": False} if asked.single_call else choice
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0

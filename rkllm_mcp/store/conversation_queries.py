@@ -1,0 +1,247 @@
+"""The queries behind ``Conversations``: functions of a connection, each called in a transaction of its own.
+
+Every one names the tenant. Which order, which age and which duplicates there are is decided here, by the number of the
+change and not by the clock.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rkllm_mcp.messages import Conversation
+from rkllm_mcp.records import ConversationSummary, KeptConversation, KeptTurn
+
+TITLE_CHARS = 60
+_DAY_S = 86400.0
+# A board without a battery begins in 1970 or anywhere. Between two changes, more than this is a clock that was set.
+_CLOCK_WAS_SET_S = 365 * _DAY_S
+_SUMMARY = """
+SELECT id, title, created, updated,
+    (SELECT COUNT(*) FROM messages AS m WHERE m.tenant = c.tenant AND m.conversation = c.id)
+FROM conversations AS c WHERE tenant = ?"""
+_WITH_WORDS = """
+ AND (title LIKE ? ESCAPE '\\' OR EXISTS (
+    SELECT 1 FROM messages AS m WHERE m.tenant = c.tenant AND m.conversation = c.id AND m.text LIKE ? ESCAPE '\\'))"""
+_LATEST_FIRST = " ORDER BY touched DESC LIMIT ? OFFSET ?"
+_UPSERT = """
+INSERT INTO conversations (tenant, id, title, system, calls_made, created, updated, touched)
+VALUES (?, ?, ?, ?, ?, ?, ?, (SELECT COALESCE(MAX(touched), 0) + 1 FROM conversations))
+ON CONFLICT (tenant, id) DO UPDATE SET
+    calls_made = MAX(calls_made, excluded.calls_made), updated = excluded.updated, touched = excluded.touched"""
+_INSERT_TURN = """
+INSERT INTO messages (tenant, conversation, position, role, text, thinking, context, ending, created)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+# A conversation's age is the time between the changes since, so that no clock makes all of them old at once.
+_TOO_OLD = """
+SELECT id FROM (
+    SELECT id, SUM(CASE WHEN ABS(gap) > ? THEN 0 ELSE gap END) OVER (ORDER BY touched DESC) AS age
+    FROM (
+        SELECT id, touched, LEAD(updated, 1, ?) OVER (ORDER BY touched) - updated AS gap
+        FROM conversations WHERE tenant = ?
+    )
+) WHERE age > ?"""
+_TOO_MANY = "SELECT id FROM conversations WHERE tenant = ? ORDER BY touched DESC LIMIT -1 OFFSET ?"
+
+
+@dataclass(frozen=True)
+class HistoryLimits:
+    """How much is kept.
+
+    Args:
+        days: conversations whose last answer is older go; None for no limit. A clock that is set by more than a year
+            makes none older.
+        conversations: of more, those that were touched longest ago go; None for no limit.
+    """
+
+    days: float | None = None
+    conversations: int | None = None
+
+
+@dataclass(frozen=True)
+class HistoryStats:
+    """How much is kept of one tenant.
+
+    Args:
+        conversations: how many.
+        messages: how many turns they have together.
+        characters: how long these are together.
+    """
+
+    conversations: int
+    messages: int
+    characters: int
+
+
+def title_of(words: str) -> str:
+    """The first words of a text, on one line; they end at a blank where there is one."""
+    line = " ".join(_utf8(words).split())
+    if len(line) <= TITLE_CHARS:
+        return line
+    head = line[: TITLE_CHARS - 1]
+    # Where words are not parted by blanks, the cut is where it is.
+    at_blank = head.rpartition(" ")[0]
+    return f"{at_blank if len(at_blank) > TITLE_CHARS // 2 else head}…"
+
+
+def storable(turn: KeptTurn) -> KeptTurn:
+    """A turn as the file can hold it."""
+    return replace(turn, text=_utf8(turn.text), thinking=_utf8(turn.thinking), context=_utf8(turn.context))
+
+
+def _utf8(text: str) -> str:
+    """The text with what is no character, such as half of a surrogate pair in somebody's JSON, replaced."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def append(
+    tenant: str, conversation: Conversation, turns: Sequence[KeptTurn], connection: sqlite3.Connection
+) -> tuple[int, int]:
+    """Write the turns behind what is there; how many there are now, and how many of them somebody else has added."""
+    question = next((turn.text for turn in turns if turn.role == "user"), turns[0].text)
+    head = (tenant, conversation.id, title_of(question), conversation.own_system, conversation.calls_made)
+    connection.execute(_UPSERT, (*head, turns[0].at, turns[-1].at))
+    where = "FROM messages WHERE tenant = ? AND conversation = ?"
+    whose = (tenant, conversation.id)
+    position = connection.execute(f"SELECT COALESCE(MAX(position) + 1, 0) {where}", whose).fetchone()[0]
+    unknown = connection.execute(
+        f"SELECT created, role, text {where} AND position >= ? ORDER BY position",
+        (*whose, conversation.kept_turns),
+    ).fetchall()
+    new = turns[_written(unknown, turns) :]
+    _insert(tenant, conversation.id, position, new, connection)
+    others = max(0, position - conversation.kept_turns - (len(turns) - len(new)))
+    return position + len(new), others
+
+
+def _written(there: Sequence[tuple[float, str, str]], turns: Sequence[KeptTurn]) -> int:
+    """How many of the first turns an earlier try has written, of which nobody knew the end: all of it, or nothing."""
+    marks = [(turn.at, turn.role, turn.text) for turn in turns]
+    for count in range(len(marks), 0, -1):
+        if any(there[start : start + count] == marks[:count] for start in range(len(there) - count + 1)):
+            return count
+    return 0
+
+
+def _insert(
+    tenant: str, conversation_id: str, position: int, turns: Sequence[KeptTurn], connection: sqlite3.Connection
+) -> None:
+    rows = [
+        (tenant, conversation_id, place, turn.role, turn.text, turn.thinking, turn.context, turn.ending, turn.at)
+        for place, turn in enumerate(turns, position)
+    ]
+    connection.executemany(_INSERT_TURN, rows)
+
+
+def add(tenant: str, kept: KeptConversation, connection: sqlite3.Connection) -> str:
+    """Write a conversation from elsewhere; its id, another one where that is taken."""
+    taken = connection.execute("SELECT 1 FROM conversations WHERE tenant = ? AND id = ?", (tenant, kept.id)).fetchone()
+    conversation_id = uuid.uuid4().hex[:12] if taken or not kept.id else kept.id
+    head = (tenant, conversation_id, title_of(kept.title), kept.system, kept.calls_made, kept.created, kept.updated)
+    connection.execute(_UPSERT, head)
+    _insert(tenant, conversation_id, 0, kept.turns, connection)
+    return conversation_id
+
+
+def get(tenant: str, conversation_id: str, connection: sqlite3.Connection) -> KeptConversation | None:
+    """One conversation with its turns in order."""
+    head = connection.execute(
+        "SELECT title, created, updated, system, calls_made FROM conversations WHERE tenant = ? AND id = ?",
+        (tenant, conversation_id),
+    ).fetchone()
+    if head is None:
+        return None
+    title, created, updated, system, calls_made = head
+    rows = connection.execute(
+        "SELECT role, text, thinking, context, ending, created FROM messages "
+        "WHERE tenant = ? AND conversation = ? ORDER BY position",
+        (tenant, conversation_id),
+    ).fetchall()
+    turns = tuple(KeptTurn(*row) for row in rows)
+    return KeptConversation(conversation_id, title, created, updated, turns, system, calls_made)
+
+
+def latest(
+    tenant: str, limit: int, offset: int, search: str, connection: sqlite3.Connection
+) -> list[ConversationSummary]:
+    """A page of the conversations, all or those with some words."""
+    where, values = _found(tenant, search)
+    rows = connection.execute(f"{_SUMMARY}{where}{_LATEST_FIRST}", (*values, limit, offset)).fetchall()
+    return [ConversationSummary(*row) for row in rows]
+
+
+def matching(tenant: str, prefix: str, limit: int, connection: sqlite3.Connection) -> list[ConversationSummary]:
+    """The conversation of this id, else those whose id begins so."""
+    whole = connection.execute(f"{_SUMMARY} AND id = ?", (tenant, _utf8(prefix))).fetchall()
+    begun = f"{_SUMMARY} AND id LIKE ? ESCAPE '\\'{_LATEST_FIRST}"
+    rows = whole or connection.execute(begun, (tenant, f"{_literal(prefix)}%", limit, 0)).fetchall()
+    return [ConversationSummary(*row) for row in rows]
+
+
+def count(tenant: str, search: str, connection: sqlite3.Connection) -> int:
+    """How many conversations there are, or of them have some words."""
+    where, values = _found(tenant, search)
+    query = f"SELECT COUNT(*) FROM conversations AS c WHERE tenant = ?{where}"  # noqa: S608  (no input)
+    return int(connection.execute(query, values).fetchone()[0])
+
+
+def _found(tenant: str, search: str) -> tuple[str, tuple[Any, ...]]:
+    """The end of a query for what holds ``search``, and the values for its blanks."""
+    if not search:
+        return "", (tenant,)
+    pattern = f"%{_literal(search)}%"
+    return _WITH_WORDS, (tenant, pattern, pattern)
+
+
+def _literal(text: str) -> str:
+    """The text for a LIKE, where it means itself."""
+    return _utf8(text).replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+
+
+def stats(tenant: str, connection: sqlite3.Connection) -> HistoryStats:
+    """How much there is."""
+    words = connection.execute(
+        "SELECT COUNT(*), COALESCE(SUM(LENGTH(text) + LENGTH(thinking) + LENGTH(context)), 0) "
+        "FROM messages WHERE tenant = ?",
+        (tenant,),
+    ).fetchone()
+    return HistoryStats(count(tenant, "", connection), *words)
+
+
+def rename(tenant: str, conversation_id: str, title: str, connection: sqlite3.Connection) -> bool:
+    """Another title; False where there is none of that id."""
+    values = (title, tenant, conversation_id)
+    return connection.execute("UPDATE conversations SET title = ? WHERE tenant = ? AND id = ?", values).rowcount > 0
+
+
+def delete(tenant: str, ids: Sequence[str], connection: sqlite3.Connection) -> int:
+    """Delete these with their turns and the records of their calls; how many there were."""
+    deleted = 0
+    for conversation_id in ids:
+        values = (tenant, conversation_id)
+        count = connection.execute("DELETE FROM conversations WHERE tenant = ? AND id = ?", values).rowcount
+        if count:
+            # Calls name no tenant: each tenant has a file of their own, and ids are not guessed.
+            connection.execute("DELETE FROM calls WHERE conversation = ?", (conversation_id,))
+        deleted += count
+    return deleted
+
+
+def delete_all(tenant: str, connection: sqlite3.Connection) -> int:
+    """Delete every conversation; how many there were."""
+    rows = connection.execute("SELECT id FROM conversations WHERE tenant = ?", (tenant,)).fetchall()
+    return delete(tenant, [row[0] for row in rows], connection)
+
+
+def clean(tenant: str, now: float, limits: HistoryLimits, connection: sqlite3.Connection) -> int:
+    """Delete what is too old, and what is too much; how many that were."""
+    gone: set[str] = set()
+    if limits.days is not None:
+        values = (_CLOCK_WAS_SET_S, now, tenant, limits.days * _DAY_S)
+        gone.update(row[0] for row in connection.execute(_TOO_OLD, values))
+    if limits.conversations is not None:
+        gone.update(row[0] for row in connection.execute(_TOO_MANY, (tenant, limits.conversations)))
+    return delete(tenant, sorted(gone), connection)

@@ -1,0 +1,174 @@
+"""Conversations survive the process that held them, killed or not, and two that hold them at the same time."""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.demo_app import Demo, make_demo
+from tests.support.shared import REPOSITORY
+
+PATIENCE_S = 60.0
+GREETING = "こんにちは"
+# Keeps answers as fast as it can and says on standard output which ends it has seen.
+WRITER = """
+import sys
+from pathlib import Path
+import anyio
+from rkllm_mcp.events import End, Text
+from rkllm_mcp.keeping import Keeping
+from rkllm_mcp.messages import Conversation, Message
+from rkllm_mcp.store.memory import open_memory
+
+async def main():
+    async with open_memory(path=Path(sys.argv[1]), required=True) as memory:
+        keeping = Keeping(memory.conversations, "")
+        for number in range(100_000):
+            if number % 3 == 0:
+                conversation = Conversation()
+            name = f"{sys.argv[2]}.{number}"
+
+            async def work(emit):
+                conversation.messages += [Message("user", f"Q{name}"), Message("assistant", f"A{name}" + "x" * 3000)]
+                await emit(End("answered"))
+
+            async def emit(event):
+                print(name, flush=True)
+
+            await keeping.kept(conversation, f"Q{name}", (), work)(emit)
+
+anyio.run(main)
+"""
+
+
+def state_of(demo: Demo) -> Path:
+    return demo.folder / ".local" / "state" / "rkllm-mcp" / "state.db"
+
+
+@contextmanager
+def started(command: Sequence[str], environment: Mapping[str, str]) -> Generator[subprocess.Popen[bytes]]:
+    """A process with its streams in pipes; nobody waits for it longer than ``PATIENCE_S``."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment) as process:
+        limit = threading.Timer(PATIENCE_S, process.kill)
+        limit.start()
+        try:
+            yield process
+        finally:
+            limit.cancel()
+            limit.join()
+            process.kill()
+
+
+def turns_in(path: Path) -> list[tuple[str, int, str, str]]:
+    """Conversation, position, role and text of every turn, after a check of the whole file."""
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
+        query = "SELECT conversation, position, role, text FROM messages ORDER BY conversation, position"
+        return connection.execute(query).fetchall()
+
+
+def test_an_answer_that_was_shown_is_there_after_the_process_was_killed(tmp_path: Path) -> None:
+    demo = make_demo(tmp_path, ())
+    with started(demo.command("--quiet", "chat"), demo.environment) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(f"{GREETING}\n".encode())
+        process.stdin.flush()
+        # The line is ended by the end of the answer.
+        answer = process.stdout.readline().decode()
+        process.kill()
+    assert answer.startswith("◆ こんにちは")
+    (_, _, _, question), (_, _, role, kept) = turns_in(state_of(demo))
+    assert (question, role, f"◆ {kept}\n") == (GREETING, "assistant", answer)
+    gone_on = demo.run("chat", "--continue", stdin="Hello\n/quit\n")
+    assert gone_on.returncode == 0
+    assert f"'{GREETING}', 2 messages" in gone_on.stderr
+    assert [text for _, _, _, text in turns_in(state_of(demo))][::2] == [GREETING, "Hello"]
+
+
+def test_a_process_that_is_killed_at_any_moment_leaves_whole_answers(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    dice = random.Random(5)
+    seen: set[str] = set()
+    for run in range(4):
+        command = [sys.executable, "-c", WRITER, str(path), str(run)]
+        with started(command, environment) as process:
+            assert process.stdout is not None
+            seen |= {process.stdout.readline().decode().strip() for _ in range(dice.randrange(1, 40))}
+            process.kill()
+            # What was in the pipe was said before the end as well.
+            seen |= {line.decode().strip() for line in process.stdout if line.endswith(b"\n")}
+        turns = turns_in(path)
+        asked = [(conversation, text[1:]) for conversation, _, role, text in turns if role == "user"]
+        answered = [(conversation, text[1:].rstrip("x")) for conversation, _, role, text in turns if role != "user"]
+        assert asked == answered
+        assert seen <= {name for _, name in answered}
+    assert len(seen) > 4
+
+
+def test_two_processes_may_go_on_with_one_conversation_at_a_time(tmp_path: Path) -> None:
+    demo = make_demo(tmp_path, ())
+    assert demo.run("chat", stdin=f"{GREETING}\n").returncode == 0
+    ((name, *_), _) = turns_in(state_of(demo))
+    with started(demo.command("chat", "--resume", name[:6]), demo.environment) as first:
+        assert first.stderr is not None
+        while b"Going on with" not in (line := first.stderr.readline()):
+            assert line, "it did not go on"
+        second = demo.run("chat", "--resume", name, stdin="Hello from the second\n")
+        _, said = first.communicate(b"Hello from the first\n")
+    assert first.returncode == second.returncode == 0
+    assert "this conversation went on elsewhere too; all of it is kept" in said.decode()
+    assert "went on elsewhere" not in second.stderr
+    questions = [text for _, _, role, text in turns_in(state_of(demo)) if role == "user"]
+    assert questions == [GREETING, "Hello from the second", "Hello from the first"]
+
+
+@pytest.mark.parametrize("history", [True, False])
+def test_the_chat_says_how_to_come_back_when_there_is_something_to_come_back_to(
+    tmp_path: Path, *, history: bool
+) -> None:
+    demo = make_demo(tmp_path, (), extra="" if history else "[service]\nhistory = false\n")
+    words = [GREETING, "/conversations", "/rename The greeting", "/conversations greet", "/clear", "/resume", "/quit"]
+    done = demo.run("chat", stdin="\n".join(words))
+    assert done.returncode == 0
+    turns = turns_in(state_of(demo))
+    if not history:
+        assert turns == []
+        assert done.stdout.count("No conversation is kept.\n") == 2
+        assert "This conversation is not kept yet; ask something first" in done.stderr
+        return
+    name = turns[0][0]
+    assert done.stdout.count(f"{name}  ") == 2
+    assert "Renamed." in done.stderr
+    assert "/resume needs an id" in done.stderr
+    # A new conversation began and nothing was asked in it.
+    assert "Go on with this conversation" not in done.stderr
+    more = demo.run("chat", stdin=f"/resume {name[:4]}\n/resume {name}\n/resume zzz\nHello\n")
+    assert f"Going on with {name} 'The greeting', 2 messages" in more.stderr
+    assert f"  ❯ {GREETING}\n  ◆ こんにちは。これは" in more.stderr
+    assert "This is that conversation; ask on" in more.stderr
+    assert "there is no conversation 'zzz'; 'rkllm-mcp conversations list' shows them" in more.stderr
+    assert more.stderr.endswith(f"Go on with this conversation: rkllm-mcp chat --resume {name}\n")
+    assert len(turns_in(state_of(demo))) == 4
+
+
+def test_a_chat_that_cannot_go_on_says_why_before_it_begins(tmp_path: Path) -> None:
+    demo = make_demo(tmp_path, ())
+    nothing = demo.run("chat", "--resume", "abc")
+    assert (nothing.returncode, nothing.stdout) == (2, "")
+    assert nothing.stderr.endswith("there is no conversation 'abc'; 'rkllm-mcp conversations list' shows them\n")
+    first = demo.run("chat", "--continue", stdin="/quit\n")
+    assert first.returncode == 0
+    assert "No conversation is kept yet; a new one begins." in first.stderr

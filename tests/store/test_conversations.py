@@ -1,0 +1,282 @@
+"""What was said comes back: as it was, to whom it belongs, and after whatever happened in between."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import pytest
+
+from rkllm_mcp.errors import StoreError
+from rkllm_mcp.messages import Conversation
+from rkllm_mcp.records import CallRecord, ConversationSummary, KeptConversation, KeptTurn
+from rkllm_mcp.store.conversation_queries import title_of
+from rkllm_mcp.store.conversations import Conversations, HistoryLimits, HistoryStats
+from rkllm_mcp.store.database import open_database
+from rkllm_mcp.store.memory import open_memory
+from rkllm_mcp.store.schema import MIGRATIONS
+
+pytestmark = pytest.mark.anyio
+NOW = float(2**40)
+DAY_S = 86400.0
+
+
+def exchange(question: str, answer: str = "答え。", *, at: float = NOW) -> list[KeptTurn]:
+    return [KeptTurn("user", question, at=at), KeptTurn("assistant", answer, ending="answered", at=at + 1)]
+
+
+@asynccontextmanager
+async def opened(
+    folder: Path, limits: HistoryLimits | None = None, now: float = NOW
+) -> AsyncGenerator[Conversations, None]:
+    async with open_database(folder / "state.db", on_problem=pytest.fail, required=True) as database:
+        yield Conversations(database, limits, clock=lambda: now)
+
+
+async def saved(conversations: Conversations, tenant: str, *turns: KeptTurn, name: str = "") -> Conversation:
+    conversation = Conversation(unkept=list(turns))
+    conversation.id = name or conversation.id
+    assert await conversations.save(tenant, conversation) == 0
+    return conversation
+
+
+async def test_a_conversation_comes_back_as_it_was(tmp_path: Path) -> None:
+    question = KeptTurn("user", "東京の天気は？", context="[memo]\n傘", at=NOW)
+    answer = KeptTurn("assistant", "晴れ\n\n です ☀", "think", ending="token_limit", at=NOW + 2.123456)
+    async with opened(tmp_path) as conversations:
+        conversation = Conversation("c1", calls_made=3, own_system="Be brief.", unkept=[question, answer])
+        await conversations.save("", conversation)
+        assert (conversation.kept_turns, conversation.unkept) == (2, [])
+        assert await conversations.save("", conversation) == 0
+        conversation.unkept += (more := exchange("And then?", at=NOW + 9))
+        conversation.calls_made = 4
+        await conversations.save("", conversation)
+    async with opened(tmp_path) as conversations:
+        turns = (question, answer, *more)
+        kept = KeptConversation("c1", "東京の天気は？", NOW, NOW + 10, turns, "Be brief.", 4)
+        assert await conversations.get("", "c1") == kept
+        assert await conversations.get("", "c2") is None
+        characters = sum(len(turn.text + turn.thinking + turn.context) for turn in turns)
+        assert await conversations.stats("") == HistoryStats(1, 4, characters)
+
+
+async def test_a_tenant_sees_changes_and_deletes_nothing_of_another(tmp_path: Path) -> None:
+    async with opened(tmp_path, HistoryLimits(days=1, conversations=1)) as conversations:
+        for tenant in ("", "mia", "leo"):
+            await saved(conversations, tenant, *exchange(f"of {tenant or 'the owner'}"), name="same")
+        await saved(conversations, "mia", *exchange("hers alone", at=NOW - 9 * DAY_S), name="hers")
+        assert await conversations.get("leo", "hers") is None
+        assert await conversations.matching("leo", "her") == []
+        assert not await conversations.rename("leo", "hers", "mine")
+        assert not await conversations.delete("leo", "hers")
+        assert [one.title for one in await conversations.latest("leo", search="of")] == ["of leo"]
+        assert (await conversations.count("mia"), await conversations.count("mia", "leo")) == (2, 0)
+        assert await conversations.clean("leo") == 0
+        assert await conversations.delete_all("") == 1
+        assert await conversations.clean("mia") == 2
+        assert [await conversations.count(tenant) for tenant in ("", "mia", "leo")] == [0, 0, 1]
+        assert (await conversations.stats("leo")).messages == 2
+
+
+async def test_the_latest_come_first_page_by_page_whatever_the_clock_says(tmp_path: Path) -> None:
+    async with opened(tmp_path) as conversations:
+        for number, at in enumerate((NOW, 0.0, NOW + 5)):
+            await saved(conversations, "", *exchange(f"question {number}", at=at), name=f"c{number}")
+        first = Conversation("c0", kept_turns=2, unkept=exchange("again", at=1.0))
+        await conversations.save("", first)
+        assert [one.id for one in await conversations.latest("")] == ["c0", "c2", "c1"]
+        assert [one.id for one in await conversations.latest("", 1, 1)] == ["c2"]
+        assert await conversations.latest("", 1) == [ConversationSummary("c0", "question 0", NOW, 2.0, 4)]
+
+
+@pytest.mark.parametrize(
+    ("search", "found"),
+    [
+        ("KYOTO", ["c1"]),
+        ("京都", ["c2"]),
+        ("100%", ["c3"]),
+        ("100_", []),
+        ("%", ["c3"]),
+        ("\\", ["c4"]),
+        ("答え", ["c4", "c3", "c2", "c1"]),
+        ("the trip", ["c2"]),
+        ("\ud800", []),
+    ],
+)
+async def test_a_search_finds_words_as_they_stand(tmp_path: Path, search: str, found: list[str]) -> None:
+    async with opened(tmp_path) as conversations:
+        for number, text in enumerate(("to Kyoto", "京都へ", "sure, 100% of it", "a\\b"), 1):
+            await saved(conversations, "", *exchange(text), name=f"c{number}")
+        await conversations.rename("", "c2", "The trip")
+        assert [one.id for one in await conversations.latest("", search=search)] == found
+        assert await conversations.count("", search) == len(found)
+
+
+async def test_an_id_may_be_shortened_while_it_is_one(tmp_path: Path) -> None:
+    async with opened(tmp_path) as conversations:
+        for name in ("abc1", "abc", "abd", "a_d"):
+            await saved(conversations, "", *exchange("?"), name=name)
+        matching = {prefix: await conversations.matching("", prefix) for prefix in ("abc1", "abc", "ab", "a_", "x")}
+        ids = {prefix: [one.id for one in found] for prefix, found in matching.items()}
+        assert ids == {"abc1": ["abc1"], "abc": ["abc"], "ab": ["abd", "abc", "abc1"], "a_": ["a_d"], "x": []}
+
+
+@pytest.mark.parametrize(
+    ("words", "title"),
+    [
+        ("How is  the\nweather?", "How is the weather?"),
+        ("w" * 60, "w" * 60),
+        ("天" * 61, "天" * 59 + "…"),
+        (f"{'word ' * 11}and a long end", f"{'word ' * 11}and…"),
+        ("half \ud83d of it", "half ? of it"),
+    ],
+)
+def test_a_title_is_the_first_words_of_a_question(words: str, title: str) -> None:
+    assert title_of(words) == title
+
+
+async def test_a_deleted_conversation_takes_its_calls_with_it_and_leaves_no_trace_in_the_file(tmp_path: Path) -> None:
+    secret = "the words that nobody shall find again"
+    async with open_memory(path=tmp_path / "state.db", required=True) as memory:
+        await saved(memory.conversations, "", *exchange(secret), name="c1")
+        await saved(memory.conversations, "", *exchange("the other one"), name="c2")
+        for name in ("c1", "c2"):
+            memory.calls.record(CallRecord(NOW, "s", "t", f'{{"about":"{name}"}}', "once", conversation=name))
+        assert await memory.conversations.delete("", "c1")
+        assert not await memory.conversations.delete("", "c1")
+        assert [call.conversation for call in await memory.calls.latest(9)] == ["c2"]
+        assert await memory.conversations.get("", "c1") is None
+        content = b"".join([await anyio.Path(tmp_path, name).read_bytes() for name in ("state.db", "state.db-wal")])
+    assert b"the other one" in content
+    assert secret.encode() not in content
+    assert b'"about":"c1"' not in content
+
+
+async def test_two_processes_that_go_on_with_one_conversation_lose_nothing(tmp_path: Path) -> None:
+    async with opened(tmp_path) as here, opened(tmp_path) as there:
+        mine = await saved(here, "", *exchange("first"), name="c1")
+        theirs = Conversation("c1", kept_turns=2, unkept=exchange("from there", at=NOW + 10))
+        assert await there.save("", theirs) == 0
+        mine.unkept += exchange("from here", at=NOW + 11)
+        assert await here.save("", mine) == 2
+        mine.unkept += exchange("once more", at=NOW + 12)
+        assert await here.save("", mine) == 0
+        kept = await there.get("", "c1")
+        assert kept is not None
+        assert [turn.text for turn in kept.turns[::2]] == ["first", "from there", "from here", "once more"]
+
+
+async def test_a_save_that_nobody_knows_the_end_of_is_repeated_without_harm(tmp_path: Path) -> None:
+    async with opened(tmp_path) as conversations:
+        conversation = await saved(conversations, "", *exchange("first"), name="c1")
+        again = replace(conversation, kept_turns=2, unkept=exchange("second", at=NOW + 5))
+        conversation.unkept += exchange("second", at=NOW + 5)
+        await conversations.save("", conversation)
+        again.unkept += exchange("third", at=NOW + 9)
+        assert await conversations.save("", again) == 0
+        kept = await conversations.get("", "c1")
+        assert kept is not None
+        assert [turn.text for turn in kept.turns[::2]] == ["first", "second", "third"]
+
+
+async def test_what_is_said_after_somebody_deleted_the_conversation_is_kept(tmp_path: Path) -> None:
+    async with opened(tmp_path) as conversations:
+        conversation = await saved(conversations, "", *exchange("first"), name="c1")
+        await conversations.delete("", "c1")
+        conversation.unkept += exchange("second", at=NOW + 5)
+        assert await conversations.save("", conversation) == 0
+        kept = await conversations.get("", "c1")
+        assert kept is not None
+        assert (kept.title, len(kept.turns), conversation.kept_turns) == ("second", 2, 2)
+
+
+async def test_a_full_disk_is_an_error_and_the_next_save_has_all_of_it(tmp_path: Path) -> None:
+    async with open_database(tmp_path / "state.db", on_problem=pytest.fail, required=True) as database:
+        conversations = Conversations(database)
+        conversation = await saved(conversations, "", *exchange("first"), name="c1")
+        pages = await database.ask(lambda connection: connection.execute("PRAGMA page_count").fetchone()[0])
+        await database.ask(lambda connection: connection.execute(f"PRAGMA max_page_count = {pages}").fetchone())
+        conversation.unkept += exchange("second", "x" * 50_000, at=NOW + 5)
+        with pytest.raises(StoreError, match=r"database or disk is full\); make room on that disk"):
+            await conversations.save("", conversation)
+        assert (conversation.kept_turns, len(conversation.unkept)) == (2, 2)
+        assert await conversations.count("") == 1
+        await database.ask(lambda connection: connection.execute("PRAGMA max_page_count = 4294967294").fetchone())
+        conversation.unkept += exchange("third", at=NOW + 9)
+        assert await conversations.save("", conversation) == 0
+        kept = await conversations.get("", "c1")
+        assert kept is not None
+        assert [turn.text for turn in kept.turns[::2]] == ["first", "second", "third"]
+
+
+async def test_old_conversations_and_too_many_are_forgotten_with_their_calls(tmp_path: Path) -> None:
+    async with open_memory(path=tmp_path / "state.db", required=True) as memory:
+        for days in (9, 3, 2, 1):
+            await saved(memory.conversations, "", *exchange("?", at=NOW - days * DAY_S), name=f"c{days}")
+            memory.calls.record(CallRecord(NOW, "s", "t", "{}", "once", conversation=f"c{days}"))
+        for limits, left in ((HistoryLimits(), 4), (HistoryLimits(days=4), 3), (HistoryLimits(conversations=2), 2)):
+            conversations = Conversations(memory.database, limits, clock=lambda: NOW)
+            assert await conversations.clean("") == (0 if left == 4 else 1)
+            assert await conversations.count("") == left
+        assert [one.id for one in await conversations.latest("")] == ["c1", "c2"]
+        assert [call.conversation for call in await memory.calls.latest(9)] == ["c1", "c2"]
+
+
+@pytest.mark.parametrize("wrong", [0.0, NOW + 36500 * DAY_S], ids=["back", "far ahead"])
+async def test_a_clock_that_was_set_makes_no_conversation_old(tmp_path: Path, wrong: float) -> None:
+    async with opened(tmp_path, HistoryLimits(days=2)) as conversations:
+        for number, at in enumerate((NOW - 3 * DAY_S, NOW - DAY_S, wrong, NOW)):
+            await saved(conversations, "", *exchange("?", at=at), name=f"c{number}")
+        assert await conversations.clean("") == 0
+        assert await conversations.count("") == 4
+    async with opened(tmp_path, HistoryLimits(days=2), NOW + 1.5 * DAY_S) as conversations:
+        assert await conversations.clean("") == 1
+        # Time goes on from there: the first was two days old before the clock was set.
+        assert [one.id for one in await conversations.latest("")] == ["c3", "c2", "c1"]
+
+
+async def test_an_imported_conversation_is_kept_under_its_id_or_another(tmp_path: Path) -> None:
+    kept = KeptConversation("c1", "A title", 5.0, 7.0, tuple(exchange("old", at=5.0)), "Be brief.", 2)
+    async with opened(tmp_path) as conversations:
+        assert await conversations.add("", kept) == "c1"
+        assert await conversations.get("", "c1") == kept
+        other = await conversations.add("", kept)
+        assert other != "c1"
+        assert await conversations.get("", other) == replace(kept, id=other)
+        assert await conversations.add("mia", kept) == "c1"
+
+
+async def test_text_that_is_no_unicode_is_kept_as_far_as_it_goes(tmp_path: Path) -> None:
+    async with opened(tmp_path) as conversations:
+        await saved(conversations, "", *exchange("half \ud83d", "all 😀"), name="c1")
+        kept = await conversations.get("", "c1")
+        assert kept is not None
+        assert [turn.text for turn in kept.turns] == ["half ?", "all 😀"]
+        with pytest.raises(StoreError, match="no Unicode text"):
+            await conversations.get("", "\ud83d")
+
+
+async def test_an_answer_is_on_the_disk_when_it_is_saved_and_other_work_waits_for_no_disk(tmp_path: Path) -> None:
+    def synchronous(connection: sqlite3.Connection) -> int:
+        return int(connection.execute("PRAGMA synchronous").fetchone()[0])
+
+    full, normal = 2, 1
+    async with open_database(tmp_path / "state.db", on_problem=pytest.fail, required=True) as database:
+        assert await database.ask(synchronous, durable=True) == full
+        assert await database.ask(synchronous) == normal
+
+
+async def test_a_file_of_the_version_before_gets_the_new_tables(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "state.db") as connection:
+        for statement in MIGRATIONS[0]:
+            connection.execute(statement)
+        connection.execute("PRAGMA user_version = 1")
+        connection.execute("INSERT INTO texts VALUES ('servers', 'weather', 'kept', 0)")
+    connection.close()
+    async with open_memory(path=tmp_path / "state.db", required=True) as memory:
+        await saved(memory.conversations, "", *exchange("?"))
+        assert (await memory.texts("servers")).read("weather") == "kept"

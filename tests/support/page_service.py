@@ -1,0 +1,305 @@
+"""A service for the page alone: real HTTP on a port of this machine, the routes that the page uses, scripted answers.
+
+It has the shapes of ``rkllm_mcp.surfaces.http`` and shows what a healthy service shows seldom: a queue, a connection
+that breaks, a key that is wrong, a form that comes back, hostile text. ``tests/end_to_end/test_page.py`` has the page
+meet the real one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncGenerator, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from rkllm_mcp.surfaces.http import page
+
+Json = dict[str, Any]
+# In an answer: wait until ``PageService.go_on`` is called, or break the connection.
+HOLD: Json = {"kind": "hold"}
+BREAK: Json = {"kind": "break"}
+END: Json = {"kind": "end", "reason": "answered", "error": None}
+USAGE: Json = {
+    "kind": "usage",
+    "prompt_tokens": 612,
+    "prefilled_tokens": 96,
+    "cached_tokens": 516,
+    "generated_tokens": 48,
+    "prefill_ms": 410.0,
+    "decode_ms": 5200.0,
+    "time_to_first_token_ms": 640.0,
+}
+
+
+def text(words: str) -> Json:
+    """A piece of an answer."""
+    return {"kind": "text", "text": words}
+
+
+def call(id: str, name: str, arguments: Json, server: str = "weather") -> Json:  # noqa: A002
+    """A call of a tool."""
+    return {"kind": "tool_call", "id": id, "name": name, "server": server, "arguments": arguments, "repaired": False}
+
+
+def result(id: str, name: str, said: str, *, is_error: bool = False) -> Json:  # noqa: A002
+    """What came of a call."""
+    return {
+        "kind": "tool_result",
+        "id": id,
+        "name": name,
+        "is_error": is_error,
+        "text": said,
+        "seconds": 0.42,
+        "truncated": False,
+    }
+
+
+@dataclass
+class PageService:
+    """What the service has and how it is.
+
+    Args:
+        answers: the events of each answer, by the question; ``END`` is added where it is missing.
+        refusals: for one question after the other, an error to answer with: status, body and headers.
+        key: what has to come as a bearer; empty when nothing has to.
+        form_error: the error with which the first form comes back; empty when it is taken.
+    """
+
+    answers: dict[str, list[Json]] = field(default_factory=dict[str, list[Json]])
+    refusals: list[tuple[int, str, dict[str, str]]] = field(default_factory=list[tuple[int, str, dict[str, str]]])
+    key: str = ""
+    form_error: Json | None = None
+    conversations: dict[str, Json] = field(default_factory=dict[str, Json])
+    servers: list[Json] = field(default_factory=list[Json])
+    tools: list[Json] = field(default_factory=list[Json])
+    calls: list[Json] = field(default_factory=list[Json])
+    questions: list[Json] = field(default_factory=list[Json])
+    resources: Json = field(default_factory=lambda: {"resources": [], "templates": []})
+    prompts: list[Json] = field(default_factory=list[Json])
+    board: Json = field(default_factory=lambda: dict(BOARD))
+    requests: list[tuple[str, str, Any]] = field(default_factory=list[tuple[str, str, Any]])
+    headers: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
+    port: int = 0
+    _gate: asyncio.Event = field(default_factory=asyncio.Event)
+    _loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def go_on(self) -> None:
+        """Let every answer that holds go on."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._gate.set)
+
+    def sent(self, path: str) -> list[Any]:
+        """The bodies that were posted to a path."""
+        return [body for method, to, body in self.requests if method == "POST" and to == path]
+
+    def start_of(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    async def execute(self, request: Request) -> Response:
+        body = await request.json()
+        if self.refusals:
+            status, message, headers = self.refusals.pop(0)
+            return _problem(status, message, headers)
+        name = body.get("conversation") or f"c{len(self.conversations) + 1}"
+        asked = body["message"] or body["prompt"]["name"]
+        stored = self.conversations.setdefault(name, _conversation(name, asked))
+        stored["messages"].append({"role": "user", "text": asked, "thinking": "", "created": 1000.0})
+        events = list(self.answers.get(asked, [text("I do not know.")]))
+        events += [] if events[-1]["kind"] in ("end", "break") else [END]
+        return StreamingResponse(
+            self._stream(events, stored), media_type="text/event-stream", headers={"X-Conversation-Id": name}
+        )
+
+    async def _stream(self, events: list[Json], stored: Json) -> AsyncGenerator[bytes, None]:
+        said = ""
+        yield b": heartbeat\n\n"
+        for event in events:
+            if event is HOLD:
+                await self._gate.wait()
+                self._gate.clear()
+                if stored.pop("cancelled", False):
+                    yield _record({"kind": "end", "reason": "cancelled", "error": None})
+                    return
+            elif event is BREAK:
+                raise ConnectionAbortedError
+            else:
+                said += event["text"] if event["kind"] == "text" else ""
+                if event["kind"] == "end" and event["reason"] == "answered":
+                    stored["messages"].append({"role": "assistant", "text": said, "thinking": "", "created": 1100.0})
+                yield _record(event)
+
+    async def cancel(self, request: Request) -> Response:
+        self.conversations[request.path_params["id"]]["cancelled"] = True
+        self._gate.set()
+        return JSONResponse({"cancelled": True})
+
+    async def list_conversations(self, request: Request) -> Response:
+        del request
+        listed = [{**each, "messages": len(each["messages"])} for each in self.conversations.values()]
+        return JSONResponse({"conversations": listed})
+
+    async def conversation(self, request: Request) -> Response:
+        name = request.path_params["id"]
+        if name not in self.conversations:
+            return _problem(404, f"there is no conversation {name!r}")
+        if request.method == "DELETE":
+            del self.conversations[name]
+            return Response(status_code=204)
+        if request.method == "PATCH":
+            self.conversations[name]["title"] = (await request.json())["title"]
+        return JSONResponse(self.conversations[name])
+
+    async def export(self, request: Request) -> Response:
+        stored = self.conversations[request.path_params["id"]]
+        if request.query_params["format"] == "json":
+            return JSONResponse(stored)
+        return PlainTextResponse(f"# {stored['title']}\n", media_type="text/markdown")
+
+    async def switch(self, request: Request) -> Response:
+        name, _, action = request.path_params["name"].rpartition(":")
+        for entry in self.tools + self.servers:
+            if name in (entry.get("qualified_name"), entry["name"]):
+                entry["enabled"] = action == "enable"
+        return JSONResponse({"name": name, "enabled": action == "enable"})
+
+    async def elicitation(self, request: Request) -> Response:
+        if self.form_error is not None:
+            problem, self.form_error = self.form_error, None
+            return JSONResponse({"error": problem}, 422)
+        self._gate.set()
+        return JSONResponse({"id": request.path_params["id"], "action": (await request.json())["action"]})
+
+    async def approval(self, request: Request) -> Response:
+        self._gate.set()
+        return JSONResponse({"id": request.path_params["id"], "decision": (await request.json())["decision"]})
+
+    async def document(self, request: Request) -> Response:
+        errors = request.query_params.get("errors") == "true"
+        server = request.query_params.get("server")
+        calls = [c for c in self.calls if (c["is_error"] or not errors) and server in (None, c["server"])]
+        documents: dict[str, Json] = {
+            "/v1/tools": {"tools": self.tools, "tokens": sum(t["tokens"] for t in self.tools if t["enabled"])},
+            "/v1/tools/history": {"calls": calls},
+            "/v1/servers": {"servers": self.servers},
+            "/v1/questions": {"questions": self.questions},
+            "/v1/resources": self.resources,
+            "/v1/prompts": {"prompts": self.prompts},
+            "/v1/board": self.board,
+            "/v1/me": {"tenant": "", "language": "en", "emulated": True, "model": "demo", "needs_key": bool(self.key)},
+        }
+        return JSONResponse(documents[request.url.path])
+
+    def routes(self) -> list[Route]:
+        documents = ("tools", "tools/history", "servers", "questions", "resources", "prompts", "board", "me")
+        return [
+            *(Route(f"/v1/{name}", self.document) for name in documents),
+            Route("/v1/execute", self.execute, methods=["POST"]),
+            Route("/v1/conversations", self.list_conversations),
+            Route("/v1/conversations/{id}", self.conversation, methods=["GET", "PATCH", "DELETE"]),
+            Route("/v1/conversations/{id}/cancel", self.cancel, methods=["POST"]),
+            Route("/v1/conversations/{id}/export", self.export),
+            Route("/v1/tools/{name}", self.switch, methods=["POST"]),
+            Route("/v1/servers/{name}", self.switch, methods=["POST"]),
+            Route("/v1/approvals/{id}", self.approval, methods=["POST"]),
+            Route("/v1/elicitations/{id}", self.elicitation, methods=["POST"]),
+        ]
+
+
+BOARD: Json = {
+    "npu_load": [62, 58, 0],
+    "temperature_c": 48.5,
+    "memory": {"total_mb": 7920, "available_mb": 5210},
+    "model": "demo",
+    "runtime": "emulated 1.3.0",
+    "emulated": True,
+    "context_tokens": 4096,
+    "prefill_tps": 212.4,
+    "decode_tps": 8.9,
+    "prefilled_tokens": 1840,
+    "reused_tokens": 9620,
+    "queue": {"waiting": 0, "running": 0},
+    "uptime_s": 7384,
+}
+
+
+@contextmanager
+def running(service: PageService) -> Generator[PageService]:
+    """The service on a port of this machine, until the block ends."""
+
+    async def recorded(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and scope["path"].startswith("/v1/"):
+            request = Request(scope, receive)
+            body = await request.body()
+            service.requests.append((request.method, request.url.path, json.loads(body) if body else None))
+            service.headers.append(dict(request.headers))
+            if service.key and request.headers.get("authorization") != f"Bearer {service.key}":
+                await _problem(401, "this key is not known")(scope, receive, send)
+                return
+
+            # The body was taken above; what still comes is the end of the connection.
+            sent = False
+
+            async def again() -> Any:
+                nonlocal sent
+                if sent:
+                    return await receive()
+                sent = True
+                return {"type": "http.request", "body": body, "more_body": False}
+
+            await app(scope, again, send)
+            return
+        await app(scope, receive, send)
+
+    static = [Route("/", page.page), *page.mounts()]
+    app = Starlette(routes=[*static, *service.routes()])
+    server = uvicorn.Server(
+        uvicorn.Config(recorded, port=0, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
+    )
+    started = threading.Event()
+
+    async def serve() -> None:
+        service.start_of(asyncio.get_running_loop())
+        config = server.config
+        config.load()
+        server.lifespan = config.lifespan_class(config)
+        await server.startup()
+        service.port = server.servers[0].sockets[0].getsockname()[1]
+        started.set()
+        await server.main_loop()
+        await server.shutdown()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    assert started.wait(20)
+    try:
+        yield service
+    finally:
+        server.should_exit = True
+        service.go_on()
+        thread.join(timeout=20)
+
+
+def _conversation(name: str, title: str) -> Json:
+    return {"id": name, "title": title, "created": 1_795_000_000.0, "updated": 1_795_000_000.0, "messages": []}
+
+
+def _record(event: Json) -> bytes:
+    return f"data: {json.dumps(event, ensure_ascii=False)}\n\n".encode()
+
+
+def _problem(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    body = {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": None}}
+    return JSONResponse(body, status, headers)

@@ -1,0 +1,123 @@
+"""The service on a socket, with a model that plays a script: what a program meets, in a thread beside the test."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+import uvicorn
+
+from rkllm_mcp.config import load_config
+from rkllm_mcp.surfaces.http.app import create_app
+from rkllm_mcp.surfaces.http.context import Service, service_for
+from rkllm_mcp.tenancy import open_house
+from tests.support.demo_app import PythonServer, make_demo
+from tests.support.demo_model import DEMO_TOKENIZER
+
+_STARTED_WITHIN_S = 60.0
+_CARD = """name = "{name}"
+template = "{template}"
+file = "model.rkllm"
+tokenizer = "{tokenizer}"
+emulated = true
+"""
+_HEAD = """RKLLM-EMULATOR 1
+vocabulary tokenizer.json
+eos <|im_end|>
+context {context}
+speed flat
+"""
+
+
+def scripted_model(
+    folder: Path, rules: str, *, name: str = "parrot", template: str = "qwen2.5", context: int = 4096
+) -> Path:
+    """A model folder that plays ``rules`` (native/README.md), with the demo's tokenizer."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tokenizer.json").write_bytes(DEMO_TOKENIZER.read_bytes())
+    card = _CARD.format(name=name, template=template, tokenizer="tokenizer.json")
+    (folder / "model.toml").write_text(card, "utf-8")
+    (folder / "model.rkllm").write_text(_HEAD.format(context=context) + rules, "utf-8")
+    return folder
+
+
+@dataclass
+class Served:
+    """A running service.
+
+    Args:
+        url: where, without a path.
+        service: what is behind it; it lives in another thread, so a test only looks at it.
+        log: every call that the emulated runtime has had.
+    """
+
+    log: Path
+    url: str = ""
+    service: Service | None = None
+    failure: BaseException | None = None
+    started: threading.Event = field(default_factory=threading.Event)
+
+    def runs(self) -> list[dict[str, Any]]:
+        """What the emulator says of every run so far: ``prompt``, ``sampled``, ``prefill_tokens``, …."""
+        calls = map(json.loads, self.log.read_text("utf-8").splitlines())
+        return [call["run"] for call in calls if call["call"] == "rkllm_run"]
+
+
+@contextmanager
+def served(
+    folder: Path, model: Path, servers: tuple[PythonServer, ...] = (), *, extra: str = ""
+) -> Generator[Served, None, None]:
+    """Serve a model folder until the block is left."""
+    demo = make_demo(folder, servers, extra=extra)
+    text = demo.config.read_text("utf-8").replace('name = "demo"', f'path = "{model}"', 1)
+    demo.config.write_text(text, "utf-8")
+    own = {"RKLLM_MCP_STATE": str(folder / "state"), "RKLLM_EMULATOR_LOG": str(folder / "calls.jsonl")}
+    it = Served(folder / "calls.jsonl")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {**demo.environment, **own}.items():
+            patch.setenv(name, value)
+        stop = threading.Event()
+        thread = threading.Thread(target=_run, args=(it, demo.config, stop), daemon=True)
+        thread.start()
+        try:
+            assert it.started.wait(_STARTED_WITHIN_S), "the service did not start"
+            if it.failure is not None:
+                raise it.failure
+            yield it
+        finally:
+            stop.set()
+            thread.join(_STARTED_WITHIN_S)
+            assert not thread.is_alive(), "the service did not stop"
+
+
+def _run(it: Served, config: Path, stop: threading.Event) -> None:
+    async def serve() -> None:
+        async with open_house(load_config(config)) as house:
+            await house.ready()
+            service = service_for(house)
+            settings = uvicorn.Config(create_app(service), log_level="error", lifespan="off")
+            server = uvicorn.Server(settings)
+            # It listens before the server does: whoever connects early waits.
+            listener = socket.create_server(("127.0.0.1", 0))
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(server.serve, [listener])
+                it.url, it.service = f"http://127.0.0.1:{listener.getsockname()[1]}", service
+                it.started.set()
+                await anyio.to_thread.run_sync(stop.wait)
+                server.should_exit = True
+
+    try:
+        anyio.run(serve)
+    except BaseException as error:  # noqa: BLE001  (raised in the test's thread)
+        it.failure = error
+    finally:
+        it.started.set()
