@@ -100,15 +100,20 @@ def filled(schema: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, A
 
 def problems(schema: Mapping[str, Any], content: Mapping[str, Any]) -> tuple[str, ...]:
     """What is wrong with a filled form, a sentence per field; empty when it can be sent."""
-    found: list[str] = []
+    return tuple(field_problems(schema, content).values())
+
+
+def field_problems(schema: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, str]:
+    """What is wrong with each field of a filled form, by the field's name; empty when it can be sent."""
+    found: dict[str, str] = {}
     for field in fields_of(schema):
         if field.name in content:
-            found.append(field.problem(content[field.name]))
+            found[field.name] = field.problem(content[field.name])
         elif field.required:
-            found.append(f"{field.title}: this has to be filled in")
+            found[field.name] = f"{field.title}: this has to be filled in"
     unknown = content.keys() - {field.name for field in fields_of(schema)}
-    found += [f"{name}: the form has no such field" for name in sorted(unknown)]
-    return tuple(problem for problem in found if problem)
+    found |= {name: f"{name}: the form has no such field" for name in sorted(unknown)}
+    return {name: problem for name, problem in found.items() if problem}
 
 
 # --- a schema's part as a field -------------------------------------------------------------------------------------

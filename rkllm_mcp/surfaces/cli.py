@@ -17,8 +17,9 @@ import typer
 
 from rkllm_mcp import __version__
 from rkllm_mcp.errors import RkllmMcpError, UsageError
-from rkllm_mcp.surfaces import cli_bench, cli_config, cli_models, cli_offers, cli_servers, cli_tools
+from rkllm_mcp.surfaces import cli_bench, cli_config, cli_conversations, cli_models, cli_offers, cli_servers, cli_tools
 from rkllm_mcp.surfaces.session import EXIT_ANSWER_FAILED, EXIT_INTERRUPTED, Session
+from rkllm_mcp.surfaces.systemd import cli as systemd
 
 app = typer.Typer(
     name="rkllm-mcp",
@@ -34,7 +35,9 @@ app.add_typer(cli_tools.app, name="tools")
 app.add_typer(cli_offers.resources, name="resources")
 app.add_typer(cli_offers.prompts, name="prompts")
 app.add_typer(cli_models.app, name="models")
+app.add_typer(cli_conversations.app, name="conversations")
 app.add_typer(cli_config.app, name="config")
+app.add_typer(systemd.app, name="service")
 
 # The options of ``main`` below that people type behind the command as well; those with a value are True.
 _GLOBAL_OPTIONS = {
@@ -182,11 +185,23 @@ def _finish(code: int) -> None:
 
 
 @app.command()
-def chat(context: typer.Context) -> None:
+def chat(
+    context: typer.Context,
+    resume: Annotated[
+        str | None, typer.Option(metavar="ID", help="Go on with a kept conversation; 'conversations list' shows them.")
+    ] = None,
+    go_on: Annotated[
+        bool, typer.Option("--continue", metavar="", help="Go on with the conversation that went on last.")
+    ] = False,
+) -> None:
     """Talk with the assistant. Ctrl-C stops an answer, Ctrl-D leaves, /help shows the commands."""
     from rkllm_mcp.surfaces.chat import chat as command
 
-    _finish(command(context.obj))
+    if resume is not None and go_on:
+        raise UsageError("--resume and --continue exclude each other; leave one of the two out")
+    if resume == "":
+        raise UsageError("--resume needs an id; 'rkllm-mcp conversations list' shows them")
+    _finish(command(context.obj, "" if go_on else resume))
 
 
 @app.command()
@@ -216,6 +231,21 @@ def run(
     approvals = "grant" if yes else "ask" if can_ask else "refuse"
     question = Question(question_text(words), system, force_tool, max_tokens, tools=not no_tools, approvals=approvals)
     _finish(command(context.obj, question, as_json=as_json))
+
+
+@app.command()
+def serve(
+    context: typer.Context,
+    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Where to listen; [service] host.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, metavar="N", help="The port; [service] port, 0 for any.")
+    ] = None,
+) -> None:
+    """Serve over HTTP, with a page for the browser; docs/service.md shows how."""
+    from rkllm_mcp.surfaces.http.service import Address
+    from rkllm_mcp.surfaces.http.service import serve as command
+
+    _finish(command(context.obj, Address(host, port)))
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""``rkllm-mcp config``: check, show, schema, init."""
+"""``rkllm-mcp config``: check, show, schema, init, add-key."""
 
 from __future__ import annotations
 
@@ -29,8 +29,42 @@ def check(context: typer.Context) -> None:
     if not config.mcp_enabled:
         servers = "none, MCP is switched off (MCP_ENABLED=false or --no-mcp)"
     sys.stdout.write(f"{where}\nright; servers: {servers}\n")
-    for note in notes:
+    for note in [*notes, *_plain_keys(config.source)]:
         context.obj.terminal.note(note, YELLOW)
+
+
+def _plain_keys(source: Path | None) -> list[str]:
+    """A line for every key that stands in the file as it is."""
+    from rkllm_mcp.config.keys import plain_keys
+    from rkllm_mcp.config.loading import read_file
+
+    advice = "whoever reads the file has it; 'rkllm-mcp config add-key' keeps a hash instead"
+    return [f"{place} is a key as it is: {advice}" for place in (plain_keys(read_file(source)) if source else ())]
+
+
+@app.command("add-key")
+def add_key(
+    context: typer.Context,
+    tenant: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The tenant whose key it is; made when there is none.")
+    ] = None,
+    name: Annotated[str, typer.Option(metavar="LABEL", help="What it is for, written beside it.")] = "",
+) -> None:
+    """Make a key for the service: it is printed here and never again; the configuration keeps a hash."""
+    from rkllm_mcp.config import editing
+    from rkllm_mcp.config.keys import hashed, new_key
+
+    if tenant is not None and not tenant.strip():
+        raise UsageError("a tenant needs a name; write it behind --tenant")
+    key, target = new_key(), context.obj.target_file()
+    if tenant is None:
+        editing.add_key(target, hashed(key), name)
+    else:
+        editing.add_tenant(target, tenant, hashed(key), name)
+    sys.stdout.write(f"{key}\n")
+    whose = f"the key of the tenant '{tenant}'" if tenant else "a key of yours"
+    context.obj.status(f"{target} has the hash of it, as {whose}. It is shown this once; send it as")
+    context.obj.status("Authorization: Bearer KEY. A service that runs takes it after a reload (SIGHUP) or a restart.")
 
 
 @app.command()

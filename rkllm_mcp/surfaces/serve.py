@@ -5,7 +5,6 @@ Over HTTP the server listens on loopback only, unless ``[service] api_keys`` nam
 
 from __future__ import annotations
 
-import hmac
 import sys
 from collections.abc import Awaitable, Callable, Generator, MutableMapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import anyio
 
+from rkllm_mcp.config.keys import matches
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.surfaces.lines import PipedLines
 from rkllm_mcp.surfaces.session import EXIT_DONE, Session, run_async
@@ -167,6 +167,7 @@ def with_keys(app: WebApp, keys: Sequence[str]) -> WebApp:
 def _has_key(headers: Sequence[tuple[bytes, bytes]], keys: Sequence[str]) -> bool:
     sent = next((value for name, value in headers if name.lower() == b"authorization"), b"")
     kind, _, token = sent.partition(b" ")
+    key = token.strip().decode("latin-1")
     # Every key is compared, and each in the same time whatever was sent.
-    matches = [hmac.compare_digest(token.strip(), key.encode()) for key in keys]
-    return kind.lower() == b"bearer" and any(matches)
+    found = [entry for entry in keys if matches(key, entry)]
+    return kind.lower() == b"bearer" and bool(found)

@@ -6,6 +6,7 @@ wait; SIGTERM and SIGHUP stop everything in order, so that no server and no work
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -49,15 +50,19 @@ class Session:
     def __post_init__(self) -> None:
         self.terminal = Terminal(quiet=self.quiet)
 
-    def config(self) -> Config:
+    def config(self, environment: Mapping[str, str] = os.environ) -> Config:
         """The configuration that holds here, with the global options in it.
+
+        Args:
+            environment: what its variables stand for.
 
         Raises:
             ConfigError: it cannot be used.
         """
         from rkllm_mcp.config import load_config
 
-        return load_config(self.config_path).overridden(model=self.model, library=self.runtime, tools=not self.no_mcp)
+        config = load_config(self.config_path, env=environment)
+        return config.overridden(model=self.model, library=self.runtime, tools=not self.no_mcp)
 
     @cached_property
     def tokens(self) -> Mapping[str, str]:

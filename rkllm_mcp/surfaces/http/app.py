@@ -1,0 +1,59 @@
+"""The application: the table of routes, the gate before it, and one shape for everything that goes wrong.
+
+It is pure ASGI: it opens nothing and owns nothing but what it was given, so a test may drive it without a socket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+from starlette.routing import Route as StarletteRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from rkllm_mcp.surfaces.http.context import Service
+from rkllm_mcp.surfaces.http.gate import Gate
+from rkllm_mcp.surfaces.http.route import Handler, Route
+from rkllm_mcp.surfaces.http.routes import ROUTES
+
+
+def create_app(service: Service, routes: Sequence[Route] = ROUTES, mounts: Sequence[BaseRoute] = ()) -> ASGIApp:
+    """The application that answers for ``service``.
+
+    Args:
+        service: what the routes use.
+        routes: the table; everything by default.
+        mounts: what is served besides and described nowhere, such as the page's files.
+    """
+    app = Starlette(routes=[*_dispatched(routes), *mounts])
+    # A slash too many is another address: a redirect would lose the body of a POST in many clients.
+    app.router.redirect_slashes = False
+    app.state.service = service
+    app.state.routes = tuple(routes)
+
+    async def routed(scope: Scope, receive: Receive, send: Send) -> None:
+        # The router alone: Starlette's own answers to errors have another shape, and the gate has all of ours.
+        scope["app"] = app
+        await app.router(scope, receive, send)
+
+    return Gate(routed, lambda: service.config, [route.path for route in routes if route.is_open])
+
+
+def _dispatched(routes: Iterable[Route]) -> list[BaseRoute]:
+    """One entry for each path, so that a 405 names every method of it; fixed paths before those with parameters."""
+    paths: dict[str, dict[str, Handler]] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method] = route.handler
+    ordered = sorted(paths.items(), key=lambda each: each[0].count("{"))
+    return [StarletteRoute(path, _dispatch(methods), methods=list(methods)) for path, methods in ordered]
+
+
+def _dispatch(methods: Mapping[str, Handler]) -> Handler:
+    async def dispatch(request: Request) -> Response:
+        method = "GET" if request.method == "HEAD" and "GET" in methods else request.method
+        return await methods[method](request)
+
+    return dispatch

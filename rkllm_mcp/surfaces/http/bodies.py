@@ -1,0 +1,174 @@
+"""What a request brings, checked: JSON becomes a model, or a refusal that names the field.
+
+    body ─▶ 413 too large ─▶ 415 no JSON by its type ─▶ 400 not JSON ─▶ 422 not what the route takes ─▶ model
+
+Nothing that JSON does not have gets through (NaN, infinity, lone surrogates), nothing is nested without end, and a body
+that stops coming is given up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+import anyio
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails, from_json
+from starlette.requests import Request
+
+from rkllm_mcp.surfaces.http.problems import Problem
+
+# The longest silence in the middle of a body, seconds.
+SILENCE_S = 30.0
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+class Body(BaseModel):
+    """A request of our own interface: exact types, no unknown fields. Forms and results may use it as well."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", protected_namespaces=(), use_attribute_docstrings=True)
+
+
+class ForeignBody(BaseModel):
+    """A request of somebody else's interface: exact types; fields that nobody here knows are ignored."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", protected_namespaces=(), use_attribute_docstrings=True)
+
+
+async def read(
+    request: Request, model: type[ModelT], limit: int, *, takes_any_type: bool = False, silence_s: float = SILENCE_S
+) -> ModelT:
+    """Read a request's JSON.
+
+    Args:
+        request: the request.
+        model: what it has to be.
+        limit: the longest body, bytes.
+        takes_any_type: do without a JSON Content-Type, as Ollama does.
+        silence_s: the longest pause in the middle of the body, seconds.
+
+    Raises:
+        Problem: 408, 413, 415, 400 or 422, with the field.
+    """
+    # Read in any case: a refusal while the client still sends would be lost with the connection.
+    content = await _content(request, limit, silence_s)
+    _check_type(request, takes_any_type=takes_any_type)
+    value = _json(content)
+    try:
+        return model.model_validate_json(content.removeprefix(_BYTE_ORDER_MARK))
+    except ValidationError as error:
+        raise refusal(error, value) from None
+
+
+def query(request: Request, model: type[ModelT]) -> ModelT:
+    """Read what stands behind the question mark of a request's address.
+
+    Raises:
+        Problem: 422, with the parameter.
+    """
+    values = dict(request.query_params)
+    try:
+        return model.model_validate_strings(values)
+    except ValidationError as error:
+        raise refusal(error, values) from None
+
+
+def refusal(error: ValidationError, value: Any) -> Problem:
+    """The 422 that names the first field that is wrong in ``value``."""
+    details = error.errors(include_url=False, include_context=False)
+    # Of a union every member complains; whoever got furthest into the value is closest to what was meant.
+    detail = max(details, key=lambda each: len(_place(each, value)))
+    param = _written(_place(detail, value))
+    return Problem(422, f"{param or 'the body'}: {detail['msg']}", param=param or None, code=detail["type"])
+
+
+async def _content(request: Request, limit: int, silence_s: float) -> bytes:
+    content, size = bytearray(), 0
+    stream = request.stream()
+    try:
+        while True:
+            chunk: bytes | None = None
+            with anyio.move_on_after(silence_s) as silence:
+                chunk = await anext(stream, None)
+            if silence.cancelled_caught:
+                raise Problem(408, f"the body stopped coming for {silence_s:g} seconds; send it again")
+            if chunk is None:
+                break
+            size += len(chunk)
+            # What is too much is taken off the wire and dropped, within reason.
+            if size <= limit:
+                content += chunk
+            elif size > 4 * limit:
+                break
+    finally:
+        await stream.aclose()
+    if size > limit:
+        megabytes = limit / 2**20
+        raise Problem(
+            413, f"the body is larger than {megabytes:g} MB; send less, or raise body_mb in [service] of the board"
+        )
+    return bytes(content)
+
+
+def _check_type(request: Request, *, takes_any_type: bool) -> None:
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding != "identity":
+        raise Problem(415, f"Content-Encoding {encoding} is not understood here; send the body as it is")
+    kind, _, rest = request.headers.get("content-type", "").partition(";")
+    kind = kind.strip().lower()
+    if not takes_any_type and kind != "application/json" and not kind.endswith("+json"):
+        raise Problem(
+            415, f"the body has to be JSON, not {kind or 'without a type'}; send Content-Type: application/json"
+        )
+    charset = rest.partition("charset=")[2].strip(' "').lower()
+    if charset not in ("", "utf-8", "utf8", "us-ascii"):
+        raise Problem(415, f"the body is in {charset}; JSON is sent as UTF-8")
+
+
+def _json(content: bytes) -> Any:
+    content = content.removeprefix(_BYTE_ORDER_MARK)
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Problem(400, f"the body is not UTF-8 at byte {error.start}; send JSON as UTF-8") from None
+    try:
+        value = from_json(content, allow_inf_nan=False)
+    except ValueError as error:
+        raise Problem(400, f"the body is not JSON: {error}") from None
+    if _has_infinity(value):
+        raise Problem(400, "the body is not JSON: a number is too large")
+    return value
+
+
+def _has_infinity(value: Any) -> bool:
+    """Whether a number was so large that it was read as infinity; the depth is bounded by the parser."""
+    if isinstance(value, dict):
+        return any(map(_has_infinity, cast("dict[str, Any]", value).values()))
+    if isinstance(value, list):
+        return any(map(_has_infinity, cast("list[Any]", value)))
+    return isinstance(value, float) and math.isinf(value)
+
+
+def _place(detail: ErrorDetails, value: Any) -> tuple[str | int, ...]:
+    """The way to the field through ``value``, without the names of unions and of types that pydantic puts into it."""
+    place: list[str | int] = []
+    for index, step in enumerate(detail["loc"]):
+        if isinstance(value, Mapping) and step in value:
+            value = cast("Mapping[Any, Any]", value)[step]
+        elif _is_item(value, step):
+            value = cast("Sequence[Any]", value)[cast("int", step)]
+        elif not (detail["type"] == "missing" and index == len(detail["loc"]) - 1):
+            continue
+        place.append(step)
+    return tuple(place)
+
+
+def _is_item(value: Any, step: str | int) -> bool:
+    return isinstance(value, list) and isinstance(step, int) and step < len(cast("list[Any]", value))
+
+
+def _written(place: Sequence[str | int]) -> str:
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place).removeprefix(".")

@@ -1,0 +1,138 @@
+"""What every route may use: the house, the queue, and whether the service is ready.
+
+``service_of(request)`` and ``tenant_of(request)`` are how a handler gets there; the gate has put the caller's tenant
+and key into ``request.state`` before. The configuration is looked up anew for each request, since it may be exchanged
+while the service runs.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from starlette.requests import Request
+
+from rkllm_mcp.completions.answer_form import SchemaCheck
+from rkllm_mcp.completions.threads import Threads
+from rkllm_mcp.config import Config
+from rkllm_mcp.core import Core
+from rkllm_mcp.errors import RkllmMcpError
+from rkllm_mcp.surfaces.http.allowance import Allowances
+from rkllm_mcp.surfaces.http.desk import Desk
+from rkllm_mcp.surfaces.http.meter import Meter
+from rkllm_mcp.surfaces.http.problems import RETRY_AFTER_S, Problem
+from rkllm_mcp.surfaces.http.turnstile import Turnstile
+from rkllm_mcp.tenancy import House, Tenant
+
+MEBIBYTE = 2**20
+
+
+@dataclass
+class Service:
+    """A running service; ``service.serve`` makes one.
+
+    Args:
+        house: the model and everybody's assistants.
+        turnstile: the queue before the model that answers.
+        evaluations: the queue before those that embed and rank.
+        is_draining: it takes no new answers and ends when those under way have.
+        started: when it began, on the monotonic clock, seconds.
+        started_unix: the same as Unix time.
+        threads: what programs that send the whole conversation each time have said and seen.
+        schemas: the schemas that such programs sent, as far as they were found good.
+        desk: the conversations that are open.
+        meter: what the answers since the start have cost.
+        allowances: what tenants may still cost today.
+    """
+
+    house: House
+    turnstile: Turnstile
+    evaluations: Turnstile
+    is_draining: bool = False
+    started: float = field(default_factory=time.monotonic)
+    started_unix: float = field(default_factory=time.time)
+    threads: Threads = field(default_factory=Threads)
+    schemas: SchemaCheck = field(default_factory=SchemaCheck)
+    desk: Desk = field(default_factory=Desk)
+    meter: Meter = field(default_factory=Meter)
+    allowances: Allowances = field(default_factory=Allowances)
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        return self.house.config
+
+    @property
+    def core(self) -> Core:
+        """The model that answers; a Problem while it is being exchanged."""
+        try:
+            return self.house.core
+        except RkllmMcpError as error:
+            raise Problem(503, str(error), retry_after_s=RETRY_AFTER_S) from None
+
+    @property
+    def body_limit(self) -> int:
+        """The longest body of a request, bytes."""
+        return self.config.service.body_mb * MEBIBYTE
+
+    @property
+    def uptime_s(self) -> float:
+        """How long it has been running, seconds."""
+        return time.monotonic() - self.started
+
+    def drain(self) -> None:
+        """Take no more answers; whoever waits is sent away, and may ask another board."""
+        self.is_draining = True
+        for each in (self.turnstile, self.evaluations):
+            each.close()
+
+    async def idle(self) -> None:
+        """Wait until no answer is under way."""
+        for each in (self.turnstile, self.evaluations):
+            await each.idle()
+
+    def resize(self) -> None:
+        """Put the limits of the configuration in force."""
+        limits = self.config.service
+        self.turnstile.resize(limits.parallel, limits.queue)
+        self.evaluations.resize(1, limits.queue)
+
+    def check_ready(self) -> None:
+        """Refuse an answer that could not begin now.
+
+        Raises:
+            Problem: 503 while the model loads and after the service was told to stop.
+        """
+        if self.is_draining:
+            raise stopping()
+        if not self.house.is_ready:
+            raise Problem(503, "the model is being loaded; ask again in a moment", retry_after_s=RETRY_AFTER_S)
+
+
+def stopping() -> Problem:
+    """What somebody is told who comes too late."""
+    return Problem(503, "the service is being stopped; ask again in a moment", retry_after_s=RETRY_AFTER_S)
+
+
+def service_for(house: House) -> Service:
+    """The service over a house, with the limits of its configuration."""
+    limits = house.config.service
+    return Service(house, Turnstile(limits.parallel, limits.queue), Turnstile(1, limits.queue))
+
+
+def service_of(request: Request) -> Service:
+    """The service that a request came to."""
+    service: Service = request.app.state.service
+    return service
+
+
+def tenant_of(request: Request) -> Tenant:
+    """Whoever sent a request, with the assistant that is theirs.
+
+    Raises:
+        Problem: 503, the model is being exchanged.
+    """
+    try:
+        return service_of(request).house.tenant(request.state.tenant)
+    except RkllmMcpError as error:
+        raise Problem(503, str(error), retry_after_s=RETRY_AFTER_S) from None

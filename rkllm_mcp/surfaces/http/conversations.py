@@ -1,0 +1,228 @@
+"""The conversations of a tenant: list, read, rename, export, delete, and stop the answer under way in one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from rkllm_mcp.app import App
+from rkllm_mcp.messages import Conversation
+from rkllm_mcp.records import KeptConversation
+from rkllm_mcp.surfaces import conversations_export
+from rkllm_mcp.surfaces.conversations import summary_dict
+from rkllm_mcp.surfaces.http import bodies
+from rkllm_mcp.surfaces.http.context import service_of, tenant_of
+from rkllm_mcp.surfaces.http.problems import Problem
+from rkllm_mcp.surfaces.http.route import JSON, Answer, Route
+
+MARKDOWN = "text/markdown"
+
+
+class Summary(BaseModel):
+    """A conversation without its words."""
+
+    id: str
+    title: str = Field(description="The first words of its first question, or what it was renamed to.")
+    created: str = Field(description="When its first question was asked, ISO 8601.")
+    updated: str = Field(description="When its last answer ended, ISO 8601.")
+    messages: int = Field(description="How many turns it has.")
+
+
+class Summaries(BaseModel):
+    """Conversations, the one that went on last first."""
+
+    conversations: list[Summary]
+    count: int = Field(description="How many there are without the limit.")
+
+
+class Turn(BaseModel):
+    """What one side said."""
+
+    role: Literal["user", "assistant"]
+    text: str
+    thinking: str = Field(description="What the model thought before it said that.")
+    created: str = Field(description="ISO 8601; empty where it is not kept.")
+    ending: str = Field(description="How an answer ended; empty for a question.")
+
+
+class Whole(BaseModel):
+    """A conversation."""
+
+    id: str
+    title: str
+    created: str
+    updated: str
+    messages: list[Turn]
+
+
+class Titled(bodies.Body):
+    """Another title."""
+
+    title: Annotated[str, Field(min_length=1, max_length=200, pattern=r"\S")]
+    """The title."""
+
+
+class Listing(bodies.Body):
+    """Which conversations to list."""
+
+    limit: Annotated[int, Field(ge=1, le=500)] = 50
+    """At most so many."""
+    offset: Annotated[int, Field(ge=0, le=10**9)] = 0
+    """Leave out so many at the front."""
+    search: Annotated[str, Field(max_length=200)] = ""
+    """Those alone whose title or words hold this."""
+
+
+class Form(bodies.Body):
+    """How an export is written."""
+
+    format: Literal["markdown", "json"] = "markdown"
+    """For people, or to be imported again."""
+
+
+class Stopped(BaseModel):
+    """What came of a wish to stop."""
+
+    cancelled: bool = Field(description="False when no answer was under way.")
+
+
+async def list_all(request: Request) -> Response:
+    """List them."""
+    app, wish = tenant_of(request).app, bodies.query(request, Listing)
+    kept = app.memory.conversations
+    found = await kept.latest(app.tenant, wish.limit, wish.offset, wish.search)
+    count = await kept.count(app.tenant, wish.search)
+    return JSONResponse({"conversations": [summary_dict(each) for each in found], "count": count})
+
+
+async def show(request: Request) -> Response:
+    """Show one, also one that is not kept as long as it is open."""
+    app, conversation_id = _named(request)
+    kept = await app.memory.conversations.get(app.tenant, conversation_id)
+    if kept is not None:
+        return JSONResponse(_whole(kept))
+    desk = service_of(request).desk
+    found = await desk.find(app, conversation_id) if desk.holds(app, conversation_id) else None
+    if found is None:
+        raise _missing(conversation_id)
+    return JSONResponse(_open(found))
+
+
+async def rename(request: Request) -> Response:
+    """Give one another title."""
+    app, conversation_id = _named(request)
+    body = await bodies.read(request, Titled, service_of(request).body_limit)
+    if not await app.memory.conversations.rename(app.tenant, conversation_id, body.title):
+        raise _missing(conversation_id)
+    return await show(request)
+
+
+async def delete(request: Request) -> Response:
+    """Forget one, the records of its tool calls included; an answer under way in it is stopped."""
+    app, conversation_id = _named(request)
+    app.cancel(conversation_id)
+    was_open = service_of(request).desk.drop(app, conversation_id)
+    if not await app.memory.conversations.delete(app.tenant, conversation_id) and not was_open:
+        raise _missing(conversation_id)
+    return Response(status_code=204)
+
+
+async def export(request: Request) -> Response:
+    """Write one as a file."""
+    app, conversation_id = _named(request)
+    form = bodies.query(request, Form).format
+    kept = await app.memory.conversations.get(app.tenant, conversation_id)
+    if kept is None:
+        raise _missing(conversation_id)
+    text = conversations_export.as_json([kept]) if form == "json" else conversations_export.as_markdown(kept)
+    suffix = "json" if form == "json" else "md"
+    headers = {"Content-Disposition": f'attachment; filename="conversation-{kept.id}.{suffix}"'}
+    return Response(text, media_type=JSON if form == "json" else f"{MARKDOWN}; charset=utf-8", headers=headers)
+
+
+async def cancel(request: Request) -> Response:
+    """Stop the answer under way."""
+    app, conversation_id = _named(request)
+    return JSONResponse({"cancelled": app.cancel(conversation_id)})
+
+
+def _named(request: Request) -> tuple[App, str]:
+    return tenant_of(request).app, request.path_params["id"]
+
+
+def _missing(conversation_id: str) -> Problem:
+    return Problem(404, f"there is no conversation {conversation_id!r} here; GET /v1/conversations lists them")
+
+
+def _whole(kept: KeptConversation) -> dict[str, Any]:
+    stamp = conversations_export.stamp
+    turns = [
+        {
+            "role": turn.role,
+            "text": turn.text,
+            "thinking": turn.thinking,
+            "created": stamp(turn.at),
+            "ending": turn.ending,
+        }
+        for turn in kept.turns
+    ]
+    return {
+        "id": kept.id,
+        "title": kept.title,
+        "created": stamp(kept.created),
+        "updated": stamp(kept.updated),
+        "messages": turns,
+    }
+
+
+def _open(conversation: Conversation) -> dict[str, Any]:
+    """A conversation that is not kept: what of it has words."""
+    turns = [
+        {"role": message.role, "text": message.text, "thinking": message.thinking, "created": "", "ending": ""}
+        for message in conversation.messages
+        if message.role in ("user", "assistant") and message.text.strip()
+    ]
+    title = turns[0]["text"][:60] if turns else ""
+    return {"id": conversation.id, "title": title, "created": "", "updated": "", "messages": turns}
+
+
+ROUTES = (
+    Route("GET", "/v1/conversations", list_all, "List the conversations", query=Listing, answers=(Answer(Summaries),)),
+    Route("GET", "/v1/conversations/{id}", show, "Read a conversation", answers=(Answer(Whole),), problems=(404,)),
+    Route(
+        "PATCH",
+        "/v1/conversations/{id}",
+        rename,
+        "Rename a conversation",
+        body=Titled,
+        answers=(Answer(Whole),),
+        problems=(404,),
+    ),
+    Route(
+        "DELETE",
+        "/v1/conversations/{id}",
+        delete,
+        "Forget a conversation and the records of its tool calls",
+        answers=(Answer(status=204, says="It is gone."),),
+        problems=(404,),
+    ),
+    Route(
+        "GET",
+        "/v1/conversations/{id}/export",
+        export,
+        "Write a conversation as a file",
+        query=Form,
+        answers=(Answer(media=MARKDOWN, says="For people."), Answer(dict[str, Any], says="To be imported again.")),
+        problems=(404,),
+    ),
+    Route(
+        "POST",
+        "/v1/conversations/{id}/cancel",
+        cancel,
+        "Stop the answer under way in a conversation",
+        answers=(Answer(Stopped),),
+    ),
+)

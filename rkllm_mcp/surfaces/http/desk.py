@@ -1,0 +1,76 @@
+"""The conversations that are open: what a request names by its id, found in memory or brought back from the store.
+
+A conversation that stays in memory keeps the very token ids that were generated, so its next question prefills only
+what is new; one that was dropped is read again from its messages. Nobody sees a conversation of another tenant: the key
+is the tenant's name and the id.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from rkllm_mcp.app import App
+from rkllm_mcp.messages import Conversation, Message
+
+# As many as the model keeps the token ids of; one more conversation costs some kilobytes.
+KEPT = 64
+
+
+class Desk:
+    """The open conversations of a service."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[tuple[str, str], tuple[App, Conversation]] = OrderedDict()
+
+    async def find(self, app: App, conversation_id: str) -> Conversation | None:
+        """A conversation to go on with; None where this tenant has none of that id.
+
+        Raises:
+            StoreError: what is remembered cannot be read.
+        """
+        # One id asked for by two requests at once must come to one conversation, so it is looked for again.
+        found = self._taken(app, conversation_id)
+        if found is not None:
+            return found
+        kept = await app.memory.conversations.get(app.tenant, conversation_id)
+        if kept is None:
+            return None
+        return self._taken(app, conversation_id) or self.put(app, app.resume(kept))
+
+    def begin(self, app: App, system: str | None, told: Iterable[tuple[str, str]] = ()) -> Conversation:
+        """A new conversation.
+
+        Args:
+            app: whose.
+            system: its own system text; None for the configuration's.
+            told: what was said elsewhere: who (user or assistant), and the words.
+        """
+        conversation = app.new_conversation(system)
+        for role, text in told:
+            conversation.add(Message("assistant" if role == "assistant" else "user", text))
+        return self.put(app, conversation)
+
+    def put(self, app: App, conversation: Conversation) -> Conversation:
+        """Keep a conversation open."""
+        self._open[app.tenant, conversation.id] = (app, conversation)
+        while len(self._open) > KEPT:
+            (_, dropped), (owner, _) = self._open.popitem(last=False)
+            owner.core.chat_model.forget(dropped)
+        return conversation
+
+    def drop(self, app: App, conversation_id: str) -> bool:
+        """Forget a conversation; False when it was not open."""
+        app.core.chat_model.forget(conversation_id)
+        return self._open.pop((app.tenant, conversation_id), None) is not None
+
+    def holds(self, app: App, conversation_id: str) -> bool:
+        """Whether a conversation is open."""
+        return (app.tenant, conversation_id) in self._open
+
+    def _taken(self, app: App, conversation_id: str) -> Conversation | None:
+        entry = self._open.get((app.tenant, conversation_id))
+        if entry is None:
+            return None
+        self._open.move_to_end((app.tenant, conversation_id))
+        return entry[1]

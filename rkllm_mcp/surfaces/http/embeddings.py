@@ -1,0 +1,143 @@
+"""``/v1/embeddings``: texts become vectors, in OpenAI's shape.
+
+``[service] embedding_model`` embeds, and the chat model where none is configured; its vectors compare texts, too, and
+those of a model made for it do so far better. One request at a time; the others wait in a queue, fair between keys.
+"""
+
+from __future__ import annotations
+
+import base64
+from array import array
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from rkllm_mcp.abilities import Abilities, abilities_of
+from rkllm_mcp.prompt.vocabulary import Foreign
+from rkllm_mcp.surfaces.http import bodies
+from rkllm_mcp.surfaces.http.context import service_of, tenant_of
+from rkllm_mcp.surfaces.http.problems import Problem
+from rkllm_mcp.surfaces.http.route import Answer, Route
+from rkllm_mcp.surfaces.http.streams import while_connected
+from rkllm_mcp.surfaces.http.turns import queued
+
+# As many as OpenAI takes.
+MOST_TEXTS = 2048
+
+TokenId = Annotated[int, Field(ge=0)]
+Tokens = Annotated[list[TokenId], Field(min_length=1)]
+ManyTexts = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=MOST_TEXTS)]
+ManyTokens = Annotated[list[Tokens], Field(min_length=1, max_length=MOST_TEXTS)]
+
+
+class EmbeddingsBody(bodies.ForeignBody):
+    """What is to be embedded."""
+
+    input: Annotated[str, Field(min_length=1)] | ManyTexts | Tokens | ManyTokens
+    """A text, texts, or either as token ids of this model."""
+    model: str = ""
+    """Whatever a program sends; there is one model that embeds."""
+    encoding_format: Literal["float", "base64"] = "float"
+    """Numbers, or base64 of 32-bit floats, least significant byte first."""
+    dimensions: Annotated[int, Field(ge=1)] | None = None
+    """Keep this many leading numbers of each vector, for models trained for it; its length is 1 again."""
+
+
+class Embedding(BaseModel):
+    """One vector."""
+
+    object: Literal["embedding"] = "embedding"
+    index: int
+    embedding: list[float] | str
+
+
+class EmbeddingsUsage(BaseModel):
+    """What it cost."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class Embeddings(BaseModel):
+    """A vector for each text."""
+
+    object: Literal["list"] = "list"
+    data: list[Embedding]
+    model: str
+    usage: EmbeddingsUsage
+
+
+async def embed(request: Request) -> Response:
+    """Turn texts into vectors."""
+    service = service_of(request)
+    body = await bodies.read(request, EmbeddingsBody, service.body_limit)
+    abilities = abilities_of(tenant_of(request).app)
+    texts = texts_of(body.input, abilities)
+
+    async def work() -> list[list[float]]:
+        with queued(request, service.evaluations) as place:
+            await place.turn()
+            return await abilities.embed(texts, dimensions=body.dimensions)
+
+    vectors = await while_connected(request, work)
+    tokens = count_tokens(texts, abilities)
+    answer = Embeddings(
+        data=[
+            Embedding(index=index, embedding=_encoded(vector) if body.encoding_format == "base64" else vector)
+            for index, vector in enumerate(vectors)
+        ],
+        model=abilities.embedder.name,
+        usage=EmbeddingsUsage(prompt_tokens=tokens, total_tokens=tokens),
+    )
+    return JSONResponse(answer.model_dump())
+
+
+def texts_of(given: str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]], abilities: Abilities) -> list[str]:
+    """The texts of an input in any of OpenAI's forms.
+
+    Raises:
+        Problem: 422, an id is not one of the model's.
+    """
+    if isinstance(given, str):
+        return [given]
+    if isinstance(given[0], int):
+        given = [given]  # pyright: ignore[reportAssignmentType]  # pydantic has seen that all of them are
+    return [each if isinstance(each, str) else _decoded(each, abilities) for each in given]  # pyright: ignore[reportArgumentType]
+
+
+def _decoded(ids: Sequence[int], abilities: Abilities) -> str:
+    vocabulary = abilities.embedder.vocabulary
+    if (largest := max(ids)) >= vocabulary.size:
+        raise Problem(
+            422,
+            f"input: {largest} is no token of {abilities.embedder.name}, which has {vocabulary.size}; send texts",
+            param="input",
+        )
+    return vocabulary.decode(ids)
+
+
+def count_tokens(texts: Sequence[str], abilities: Abilities) -> int:
+    """How many tokens texts have for the model that embeds."""
+    vocabulary = abilities.embedder.vocabulary
+    return sum(len(vocabulary.encode([Foreign(text)])) for text in texts)
+
+
+def _encoded(vector: Sequence[float]) -> str:
+    numbers = array("f", vector)
+    return base64.b64encode(numbers.tobytes()).decode("ascii")
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/v1/embeddings",
+        embed,
+        "Turn texts into vectors",
+        body=EmbeddingsBody,
+        answers=(Answer(Embeddings),),
+        problems=(429, 503),
+    ),
+)

@@ -1,0 +1,176 @@
+"""POST /v1/execute: a question to the assistant with all that it can do, answered as a stream of our own events.
+
+    body ─▶ conversation, old or new ─▶ its turn ─▶ events ─▶ one record each, the last one ``end``
+
+The conversation's id is a header of the answer, so that it is known before the first word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, model_validator
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from typing_extensions import Self
+
+from rkllm_mcp.app import App, ReplyOptions
+from rkllm_mcp.encode import event_to_dict
+from rkllm_mcp.events import Event, Text
+from rkllm_mcp.messages import Conversation
+from rkllm_mcp.surfaces.http import bodies
+from rkllm_mcp.surfaces.http.context import service_of, tenant_of
+from rkllm_mcp.surfaces.http.problems import Problem
+from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Answer, Route
+from rkllm_mcp.surfaces.http.streams import event_stream, record, while_connected
+from rkllm_mcp.surfaces.http.turns import in_turn
+
+CONVERSATION = "X-Conversation-Id"
+_Words = Annotated[str, Field(min_length=1)]
+
+
+class Said(bodies.Body):
+    """A turn of a conversation that went on elsewhere."""
+
+    role: Literal["user", "assistant"]
+    """Who said it."""
+    text: str
+    """The words."""
+
+
+class PromptWish(bodies.Body):
+    """A question that a server has prepared."""
+
+    name: _Words
+    """Its name, or server:name."""
+    arguments: dict[str, str] = Field(default_factory=dict[str, str])
+    """What it is filled with."""
+
+
+class ExecuteBody(bodies.Body):
+    """A question."""
+
+    message: _Words | None = None
+    """The question; a resource is named in it as @server:uri. Required unless there is a prompt."""
+    prompt: PromptWish | None = None
+    """A server's prepared question instead."""
+    conversation: _Words | None = None
+    """The conversation to go on with; a new one when not given."""
+    history: tuple[Said, ...] = Field(default=(), strict=False)
+    """What was said before, for a conversation that this board does not know; it goes on under a new id then."""
+    system: str | None = None
+    """The system text of a new conversation; the configuration's when not given."""
+    tokens: dict[str, str] = Field(default_factory=dict[str, str])
+    """Secrets for headers of servers, by name; used for this answer and kept nowhere."""
+    force_tool: _Words | None = None
+    """The tool that the answer begins with."""
+    allowed_tools: tuple[_Words, ...] | None = Field(default=None, strict=False)
+    """The only tools that it may use; none when empty."""
+    max_tokens: Annotated[int, Field(gt=0)] | None = None
+    """The longest answer of one round."""
+    approvals: Literal["ask", "grant", "refuse"] | None = None
+    """What becomes of a call that needs a yes: ask puts it on the stream and waits, for a stream; else refuse."""
+    stream: bool = True
+    """One record for each event as it comes; false answers once, at the end."""
+
+    @model_validator(mode="after")
+    def _check_question(self) -> Self:
+        if (self.message is None) == (self.prompt is None):
+            raise ValueError("give either message or prompt")
+        return self
+
+
+class Executed(BaseModel):
+    """A whole answer."""
+
+    conversation: str = Field(description="The conversation's id.")
+    text: str = Field(description="The words of the answer.")
+    events: list[dict[str, Any]] = Field(description="Everything that happened, in order; the last one is the end.")
+
+
+async def execute(request: Request) -> Response:
+    """Answer a question."""
+    service = service_of(request)
+    body = await bodies.read(request, ExecuteBody, service.body_limit)
+    app = tenant_of(request).app
+    service.check_ready()
+    conversation = await _conversation(request, app, body)
+    events = in_turn(request, partial(_reply, app, conversation, body))
+    headers = {CONVERSATION: conversation.id}
+    if body.stream:
+        return event_stream(_records(events), headers=headers)
+    return JSONResponse(await while_connected(request, partial(_whole, conversation.id, events)), headers=headers)
+
+
+async def _conversation(request: Request, app: App, body: ExecuteBody) -> Conversation:
+    desk = service_of(request).desk
+    told = [(turn.role, turn.text) for turn in body.history]
+    if body.conversation is None:
+        return desk.begin(app, body.system, told)
+    found = await desk.find(app, body.conversation)
+    if found is None and told:
+        return desk.begin(app, body.system, told)
+    if found is None:
+        message = f"there is no conversation {body.conversation!r} here; leave it out to begin one, or send its history"
+        raise Problem(404, message, param="conversation")
+    if app.is_answering(found.id):
+        message = "this conversation has an answer under way; wait for it, or cancel it"
+        raise Problem(409, message, param="conversation", code="answer_under_way")
+    return found
+
+
+def _reply(app: App, conversation: Conversation, body: ExecuteBody) -> AsyncGenerator[Event, None]:
+    options = ReplyOptions(
+        tools=body.allowed_tools is None or bool(body.allowed_tools),
+        max_new_tokens=body.max_tokens,
+        force_tool=body.force_tool,
+        approvals=body.approvals or ("ask" if body.stream else "refuse"),
+        tokens=body.tokens,
+        allowed_tools=body.allowed_tools,
+        keep=app.config.service.history,
+    )
+    if body.prompt is not None:
+        return app.reply_prompt(conversation, body.prompt.name, body.prompt.arguments, options)
+    return app.reply(conversation, body.message or "", options)
+
+
+async def _records(events: AsyncGenerator[Event, None]) -> AsyncGenerator[bytes, None]:
+    async with aclosing(events):
+        async for event in events:
+            yield record(event_to_dict(event))
+
+
+async def _whole(conversation: str, events: AsyncGenerator[Event, None]) -> dict[str, Any]:
+    async with aclosing(events):
+        happened = [event async for event in events]
+    text = "".join(event.text for event in happened if isinstance(event, Text))
+    return {"conversation": conversation, "text": text, "events": _as_dicts(happened)}
+
+
+def _as_dicts(events: Sequence[Event]) -> list[dict[str, Any]]:
+    return [event_to_dict(event) for event in events]
+
+
+_ID_HEADER = ((CONVERSATION, "The conversation's id."),)
+ROUTES = (
+    Route(
+        "POST",
+        "/v1/execute",
+        execute,
+        "Ask the assistant, with its tools",
+        body=ExecuteBody,
+        answers=(
+            Answer(
+                dict[str, Any],
+                media=EVENT_STREAM,
+                says="One event in each record, by its kind; the last kind is end.",
+                headers=_ID_HEADER,
+            ),
+            Answer(Executed, says="The whole answer, when stream is false.", headers=_ID_HEADER),
+        ),
+        problems=(400, 404, 409, 429, 503),
+    ),
+)

@@ -1,0 +1,129 @@
+"""What every request passes before its route, and every answer after it: one plain ASGI wrapper.
+
+    request ─▶ id ─▶ Host, Origin ─▶ preflight ─▶ key ─▶ route ─▶ security headers, CORS headers, id ─▶ log
+
+It refuses in OpenAI's shape like any route. The log has method, path, status and time; no header, no query, no body.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rkllm_mcp.config import Config
+from rkllm_mcp.surfaces.http.auth import Caller, allowed_origin, caller_of, check_host
+from rkllm_mcp.surfaces.http.problems import Problem, response_to
+from rkllm_mcp.surfaces.http.request_id import HEADER, begin_request, current_request_id
+
+logger = logging.getLogger("rkllm_mcp.access")
+
+# For the page: nothing from elsewhere, nothing inline, nobody's frame. For JSON it means nothing and costs nothing.
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; "
+    "connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_SECURITY = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+_EXPOSED = "X-Conversation-Id, X-Request-Id, Retry-After"
+_METHODS = "GET, HEAD, POST, PATCH, DELETE, OPTIONS"
+_USUAL_HEADERS = "Authorization, Content-Type, X-Api-Key, X-Request-Id"
+# The page's files, which need no key.
+_PAGE = "/static/"
+# How long a browser may remember a preflight, seconds.
+_PREFLIGHT_S = "600"
+
+
+class Gate:
+    """The application with a gate before it.
+
+    Args:
+        app: what is behind it.
+        config: gives the configuration in force.
+        open_paths: what is answered without a key.
+    """
+
+    def __init__(self, app: ASGIApp, config: Callable[[], Config], open_paths: Collection[str]) -> None:
+        self._app = app
+        self._config = config
+        self._open_paths = frozenset(open_paths)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        begin_request(headers.get(HEADER, ""))
+        origin: str | None = None
+        started, status = time.monotonic(), 0
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                self._complete(MutableHeaders(scope=message), scope["path"], origin)
+            await send(message)
+
+        try:
+            check_host(headers, self._config())
+            origin = allowed_origin(headers, self._config())
+            if origin is not None and "access-control-request-method" in headers and scope["method"] == "OPTIONS":
+                await _preflight(headers)(scope, receive, answer)
+                return
+            caller = self._caller(scope["path"], headers)
+            scope["state"] = {**scope.get("state", {}), "tenant": caller.tenant, "key": caller.key}
+            await self._app(scope, receive, answer)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the client is told, or the log
+            response = response_to(error)
+            if not status:
+                await response(scope, receive, answer)
+        finally:
+            took_ms = (time.monotonic() - started) * 1000
+            logger.info("%s %s %d %.0f ms", scope["method"], _printable(scope["path"]), status, took_ms)
+
+    def _caller(self, path: str, headers: Headers) -> Caller:
+        try:
+            return caller_of(headers, self._config())
+        except Problem:
+            if path in self._open_paths or path.startswith(_PAGE):
+                return Caller("", "")
+            raise
+
+    def _complete(self, headers: MutableHeaders, path: str, origin: str | None) -> None:
+        headers[HEADER] = current_request_id()
+        for name, value in _SECURITY.items():
+            headers.setdefault(name, value)
+        # What one caller may read is in nobody else's cache; the page's files are asked about each time.
+        headers.setdefault("Cache-Control", "no-cache" if path.startswith(_PAGE) else "no-store")
+        headers.add_vary_header("Origin")
+        if origin is not None:
+            headers["Access-Control-Allow-Origin"] = origin
+            headers["Access-Control-Expose-Headers"] = _EXPOSED
+
+
+def _preflight(headers: Headers) -> Response:
+    """What a browser wants to know before it sends a page's request: yes, and whatever header it names."""
+    response = Response(status_code=204)
+    response.headers["Access-Control-Allow-Methods"] = _METHODS
+    response.headers["Access-Control-Allow-Headers"] = headers.get("access-control-request-headers", _USUAL_HEADERS)
+    response.headers["Access-Control-Max-Age"] = _PREFLIGHT_S
+    if headers.get("access-control-request-private-network") == "true":
+        response.headers["Access-Control-Allow-Private-Network"] = "true"
+    response.headers["Vary"] = "Access-Control-Request-Headers"
+    return response
+
+
+def _printable(path: str) -> str:
+    """A path that cannot write lines of its own into a log."""
+    return path.encode("unicode_escape").decode("ascii")[:200]

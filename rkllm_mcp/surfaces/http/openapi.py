@@ -1,0 +1,157 @@
+"""``/openapi.json``, made from the declarations that run: a route that is not in it does not exist.
+
+Every operation has, besides its own answers, those that any route may give: 401 and 403 before it, 500 in it, and for
+what it reads 400, 408, 413, 415 and 422. The records of a stream are described by ``contentSchema``, which is how JSON
+Schema speaks about a text with JSON in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from http import HTTPStatus
+from typing import Any, Literal, TypeAlias
+
+from pydantic import TypeAdapter
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from rkllm_mcp import __version__
+from rkllm_mcp.surfaces.http.auth import needs_key
+from rkllm_mcp.surfaces.http.context import service_of
+from rkllm_mcp.surfaces.http.problems import ErrorBody
+from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON, NDJSON, Answer, Route
+
+Json: TypeAlias = dict[str, Any]
+_Mode: TypeAlias = Literal["validation", "serialization"]
+# By model, and whether it comes in or goes out.
+_Schemas: TypeAlias = dict[tuple[Any, _Mode], Json]
+
+_PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
+_OF_EVERY_ROUTE = (401, 403, 500)
+_OF_A_BODY = (400, 408, 413, 415, 422)
+_SECURITY_SCHEMES: Json = {
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+    "api-key": {"type": "apiKey", "in": "header", "name": "api-key"},
+}
+_RETRY_AFTER: Json = {"Retry-After": {"description": "When to ask again, seconds.", "schema": {"type": "integer"}}}
+
+
+def document(routes: Sequence[Route], *, keys: bool) -> Json:
+    """The OpenAPI 3.1 description of routes.
+
+    Args:
+        routes: what is described.
+        keys: nobody comes in without a key.
+    """
+    schemas, components = _schemas(routes)
+    paths: dict[str, Json] = {}
+    for route in routes:
+        path = _PARAMETER.sub(r"{\1}", route.path)
+        paths.setdefault(path, {})[route.method.lower()] = _operation(route, schemas)
+    described: Json = {
+        "openapi": "3.1.0",
+        "info": {"title": "rkllm-mcp", "version": __version__, "description": "An assistant on a Rockchip NPU."},
+        "servers": [{"url": "/"}],
+        "paths": paths,
+        "components": {"schemas": components},
+    }
+    if keys:
+        described["components"]["securitySchemes"] = _SECURITY_SCHEMES
+        described["security"] = [{name: []} for name in _SECURITY_SCHEMES]
+    return described
+
+
+def _schemas(routes: Sequence[Route]) -> tuple[_Schemas, Json]:
+    """The schema of every model that routes name, and what those refer to."""
+    wanted: dict[tuple[Any, _Mode], TypeAdapter[Any]] = {(ErrorBody, "serialization"): TypeAdapter(ErrorBody)}
+    for route in routes:
+        for model in (route.body, route.query):
+            if model is not None:
+                wanted[model, "validation"] = TypeAdapter(model)
+        for answer in route.answers:
+            if answer.model is not None:
+                wanted[answer.model, "serialization"] = TypeAdapter(answer.model)
+    keys = list(wanted)
+    inputs: list[tuple[str, _Mode, TypeAdapter[Any]]] = [
+        (str(number), mode, wanted[model, mode]) for number, (model, mode) in enumerate(keys)
+    ]
+    found, rest = TypeAdapter[Any].json_schemas(inputs, ref_template="#/components/schemas/{model}")
+    schemas = {key: dict(found[str(number), key[1]]) for number, key in enumerate(keys)}
+    return schemas, dict(rest.get("$defs", {}))
+
+
+def _operation(route: Route, schemas: _Schemas) -> Json:
+    operation: Json = {"summary": route.summary, "operationId": _operation_id(route)}
+    if parameters := [*_path_parameters(route), *_query_parameters(route)]:
+        operation["parameters"] = parameters
+    if route.body is not None:
+        content = {JSON: {"schema": schemas[route.body, "validation"]}}
+        operation["requestBody"] = {"required": True, "content": content}
+    if route.is_open:
+        operation["security"] = []
+    operation["responses"] = {**_answers(route, schemas), **_refusals(route, schemas[ErrorBody, "serialization"])}
+    return operation
+
+
+def _operation_id(route: Route) -> str:
+    words = re.sub(r"[^a-z0-9]+", "_", route.path.lower()).strip("_")
+    return f"{route.method.lower()}_{words or 'page'}"
+
+
+def _path_parameters(route: Route) -> Iterator[Json]:
+    for name in _PARAMETER.findall(route.path):
+        yield {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+
+
+def _query_parameters(route: Route) -> Iterator[Json]:
+    if route.query is None:
+        return
+    # A parameter stands alone, so its schema may refer to nothing of the model around it.
+    schema = TypeAdapter(route.query).json_schema()
+    for name, each in schema.get("properties", {}).items():
+        yield {"name": name, "in": "query", "required": name in schema.get("required", ()), "schema": each}
+
+
+def _answers(route: Route, schemas: _Schemas) -> Json:
+    answers: dict[str, Json] = {}
+    for answer in route.answers:
+        entry = answers.setdefault(str(answer.status), {"description": answer.says})
+        if answer.headers:
+            entry["headers"] = {
+                name: {"description": says, "schema": {"type": "string"}} for name, says in answer.headers
+            }
+        if answer.status != HTTPStatus.NO_CONTENT:
+            entry.setdefault("content", {})[answer.media] = {"schema": _content(answer, schemas)}
+    return answers
+
+
+def _content(answer: Answer, schemas: _Schemas) -> Json:
+    schema = schemas[answer.model, "serialization"] if answer.model is not None else None
+    if answer.media == JSON:
+        return schema or {}
+    if answer.media in (EVENT_STREAM, NDJSON) and schema is not None:
+        return {"type": "string", "contentMediaType": JSON, "contentSchema": schema}
+    return {"type": "string"}
+
+
+def _refusals(route: Route, error: Json) -> Json:
+    statuses = {*_OF_EVERY_ROUTE, *route.problems}
+    statuses |= {*_OF_A_BODY} if route.body is not None else set()
+    statuses |= {422} if route.query is not None else set()
+    refusals: Json = {}
+    for status in sorted(statuses):
+        refusals[str(status)] = {"description": HTTPStatus(status).phrase, "content": {JSON: {"schema": error}}}
+        if status in (429, 503):
+            refusals[str(status)]["headers"] = _RETRY_AFTER
+    return refusals
+
+
+async def openapi(request: Request) -> Response:
+    """The description of everything that answers here."""
+    routes: Sequence[Route] = request.app.state.routes
+    return JSONResponse(document(routes, keys=needs_key(service_of(request).config)))
+
+
+ROUTES = (Route("GET", "/openapi.json", openapi, "This description", answers=(Answer(dict[str, Any]),), is_open=True),)

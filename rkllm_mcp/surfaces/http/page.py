@@ -1,0 +1,95 @@
+"""The page: the files of ``surfaces/web`` as they are, at ``/`` and below ``/static/``. It needs no key to be seen.
+
+What the page then asks for needs one, where one is configured; it asks the person for it. The files are read once and
+served from memory by the exact names that they have, so no address reaches any other file. A browser asks each time
+whether a file is still the same (ETag) and gets it again only after an update. The page may run nothing but its own
+files: its policy allows no inline script or style, no markup made from text, and no request to anywhere else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+from starlette.routing import Route as StarletteRoute
+
+from rkllm_mcp.surfaces.http.route import Answer, Route
+
+FOLDER = Path(__file__).parent.parent / "web"
+_INDEX = "index.html"
+# Said here and not guessed from the machine's own table: a module of another type is not run by any browser.
+_TYPES: Mapping[str, str] = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+# Trusted types switch off every way to make markup from text: a mistake in the page cannot become an injection.
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+)
+
+
+@dataclass(frozen=True)
+class PageFile:
+    """One file.
+
+    Args:
+        content: its bytes.
+        media: its content type.
+        tag: its entity tag, in quotes; another content has another one.
+    """
+
+    content: bytes
+    media: str
+    tag: str
+
+
+@cache
+def page_files() -> Mapping[str, PageFile]:
+    """Every file of the page by its path below ``/static/``."""
+    found = {path: path.read_bytes() for path in FOLDER.rglob("*") if path.suffix in _TYPES}
+    return {
+        path.relative_to(FOLDER).as_posix(): PageFile(content, _TYPES[path.suffix], _tag(content))
+        for path, content in found.items()
+    }
+
+
+async def page(request: Request) -> Response:
+    """The page itself."""
+    return _response(request, _INDEX)
+
+
+def mounts() -> tuple[BaseRoute, ...]:
+    """The page's scripts, styles and pictures; they are no interface and change with every version."""
+    return (StarletteRoute("/static/{path:path}", _static),)
+
+
+async def _static(request: Request) -> Response:
+    return _response(request, request.path_params["path"])
+
+
+def _response(request: Request, path: str) -> Response:
+    file = page_files().get(path)
+    if file is None:
+        raise HTTPException(404)
+    headers = {"ETag": file.tag, "Cache-Control": "no-cache", "Content-Security-Policy": _POLICY}
+    known = {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
+    if file.tag in known:
+        return Response(status_code=304, headers=headers)
+    return Response(file.content, headers={**headers, "Content-Type": file.media})
+
+
+def _tag(content: bytes) -> str:
+    return f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+
+
+ROUTES = (Route("GET", "/", page, "The page", answers=(Answer(media="text/html", says="The page."),), is_open=True),)

@@ -1,0 +1,155 @@
+"""Whatever goes wrong becomes a status and an error in OpenAI's shape: ``{"error": {message, type, param, code}}``.
+
+A handler raises ``Problem``; an error of the project is turned into one here, by a table. What nobody foresaw is a 500
+that names the request and nothing of the machine; the log has the rest.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse, Response
+
+from rkllm_mcp import errors
+from rkllm_mcp.surfaces.http.request_id import current_request_id
+
+logger = logging.getLogger(__name__)
+
+# Asked again after so long, seconds, where nothing better is known.
+RETRY_AFTER_S = 5
+
+_TYPES: Mapping[int, str] = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+}
+_CODES: Mapping[int, str] = {
+    401: "invalid_api_key",
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "request_too_large",
+    415: "unsupported_media_type",
+    429: "rate_limit_exceeded",
+    503: "not_ready",
+}
+# The router's refusals, in words that say what to do.
+_SENTENCES: Mapping[int, str] = {
+    404: "there is nothing at this address; /openapi.json lists what there is",
+    405: "this address does not take this method; the Allow header lists those that it takes",
+}
+
+
+class ErrorDetail(BaseModel):
+    """What went wrong."""
+
+    message: str = Field(description="What is wrong, and what to do about it.")
+    type: str = Field(description="The kind of error.")
+    param: str | None = Field(default=None, description="The field that is wrong.")
+    code: str | None = Field(default=None, description="The same as a word for programs.")
+
+
+class ErrorBody(BaseModel):
+    """The body of every answer that is no success."""
+
+    error: ErrorDetail
+
+
+@dataclass(eq=False)
+class Problem(Exception):  # noqa: N818  # it is an answer to a request, and named as one
+    """A request that is refused, or cannot be answered.
+
+    Args:
+        status: the HTTP status.
+        message: what is wrong and what to do, a sentence.
+        type: OpenAI's kind of error; the status decides when empty.
+        param: the field that is wrong.
+        code: a word for programs; the status decides when None.
+        retry_after_s: when to ask again, seconds.
+        headers: further headers.
+    """
+
+    status: int
+    message: str
+    type: str = ""
+    param: str | None = None
+    code: str | None = None
+    retry_after_s: float | None = None
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def __str__(self) -> str:
+        return self.message
+
+    def detail(self) -> dict[str, Any]:
+        """The error as JSON, as it stands in a body or at the end of a stream."""
+        kind = self.type or _TYPES.get(self.status) or ("server_error" if self.status >= 500 else "")
+        detail = ErrorDetail(
+            message=self.message,
+            type=kind or "invalid_request_error",
+            param=self.param,
+            code=self.code or _CODES.get(self.status),
+        )
+        return {"error": detail.model_dump()}
+
+    def response(self) -> Response:
+        """The answer."""
+        headers = dict(self.headers)
+        if self.retry_after_s is not None:
+            headers["Retry-After"] = str(max(1, math.ceil(self.retry_after_s)))
+        if self.status == 401:
+            headers.setdefault("WWW-Authenticate", "Bearer")
+        return JSONResponse(self.detail(), self.status, headers)
+
+
+class ClientGoneError(Exception):
+    """The client has left; nobody reads an answer."""
+
+
+def problem_of(error: BaseException) -> Problem:
+    """The problem that an error is to whoever sent the request."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, errors.PromptTooLongError):
+        return Problem(400, str(error), param="messages", code="context_length_exceeded")
+    if isinstance(error, (errors.InputRefusedError, errors.UnsupportedError, errors.UsageError)):
+        return Problem(400, str(error))
+    if isinstance(error, errors.ServiceError):
+        status = 429 if error.status == 429 else 502
+        return Problem(status, str(error), retry_after_s=error.retry_after_s)
+    if isinstance(error, (errors.RuntimeUnusableError, errors.WorkerDiedError)):
+        return Problem(503, str(error), retry_after_s=RETRY_AFTER_S)
+    if isinstance(error, errors.ToolboxError):
+        return Problem(502, str(error), code="tool_server")
+    if isinstance(error, errors.RkllmMcpError):
+        return Problem(500, str(error))
+    return _unforeseen(error)
+
+
+def _unforeseen(error: BaseException) -> Problem:
+    alone: tuple[BaseException, ...] = getattr(error, "exceptions", ())
+    if len(alone) == 1:
+        return problem_of(alone[0])
+    logger.error("a request failed", exc_info=error)
+    where = f"; the log has more under request {request_id}" if (request_id := current_request_id()) else ""
+    return Problem(500, f"something went wrong inside the service{where}", code="internal_error")
+
+
+def response_to(error: BaseException) -> Response:
+    """The answer to a request that ended in an error."""
+    if isinstance(error, (ClientDisconnect, ClientGoneError)):
+        # Nobody reads it; the status is nginx's for the same.
+        return Response(status_code=499)
+    if isinstance(error, HTTPException):
+        message = _SENTENCES.get(error.status_code, error.detail)
+        headers = dict(error.headers or {})
+        if "Allow" in headers:
+            headers["Allow"] = ", ".join(sorted(headers["Allow"].split(", ")))
+        return Problem(error.status_code, message, headers=headers).response()
+    return problem_of(error).response()

@@ -1,0 +1,36 @@
+"""Every route of the service, in the order in which ``/openapi.json`` lists them; each stands in its module."""
+
+from __future__ import annotations
+
+from rkllm_mcp.surfaces.http import (
+    board,
+    chat_completions,
+    conversations,
+    embeddings,
+    execute,
+    health,
+    models,
+    offers,
+    openapi,
+    page,
+    questions,
+    rerank,
+    tools,
+)
+from rkllm_mcp.surfaces.http.route import Route
+
+ROUTES: tuple[Route, ...] = (
+    *chat_completions.ROUTES,
+    *models.ROUTES,
+    *embeddings.ROUTES,
+    *rerank.ROUTES,
+    *execute.ROUTES,
+    *conversations.ROUTES,
+    *tools.ROUTES,
+    *questions.ROUTES,
+    *offers.ROUTES,
+    *board.ROUTES,
+    *health.ROUTES,
+    *openapi.ROUTES,
+    *page.ROUTES,
+)

@@ -1,0 +1,225 @@
+"""``rkllm-mcp serve``: the house behind an HTTP server, from the first line on standard error to an orderly end.
+
+    port ─▶ house (the model loads) ─▶ listening, /readyz 503 ─▶ loaded, 200 ─▶ SIGTERM: 503, answers end ─▶ gone
+
+SIGHUP puts a changed configuration in force without letting anybody go; a second SIGINT or SIGTERM does not wait for
+answers. systemd is told all of it. A model that cannot be loaded ends the service with the reason.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import anyio
+import anyio.abc
+import uvicorn
+
+from rkllm_mcp.config import Config
+from rkllm_mcp.config.service import is_loopback
+from rkllm_mcp.errors import RkllmMcpError, UsageError
+from rkllm_mcp.surfaces.http.app import create_app
+from rkllm_mcp.surfaces.http.auth import needs_key
+from rkllm_mcp.surfaces.http.context import Service, service_for
+from rkllm_mcp.surfaces.http.page import mounts
+from rkllm_mcp.surfaces.http.routes import ROUTES
+from rkllm_mcp.surfaces.session import EXIT_DONE, EXIT_INTERRUPTED, Session, emulation_note
+from rkllm_mcp.surfaces.systemd.notify import Notifier
+from rkllm_mcp.tenancy import open_house
+
+logger = logging.getLogger(__name__)
+
+# What has been answered may still be on its way to the client for so long at the end, seconds.
+FLUSH_S = 5
+# A connection whose other end takes nothing, or is not there any more, is dropped after so long, milliseconds.
+DEAD_AFTER_MS = 60_000
+# Longer than load balancers keep an idle connection, so that it is they who end it and no request gets lost, seconds.
+KEEP_ALIVE_S = 75
+# What a board can hold of connections; more are refused at once.
+MOST_CONNECTIONS = 512
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where to listen, as far as the command line says.
+
+    Args:
+        host: the configuration's when None.
+        port: likewise; 0 for any that is free.
+    """
+
+    host: str | None = None
+    port: int | None = None
+
+
+def serve(session: Session, address: Address) -> int:
+    """Serve until told to stop; returns the exit code.
+
+    Raises:
+        UsageError: the port cannot be had, or a key is missing.
+        RuntimeUnusableError: the model cannot be loaded.
+    """
+    config = session.config()
+    host = address.host or config.service.host
+    port = config.service.port if address.port is None else address.port
+    check_key(host, config)
+    return anyio.run(_Serving(session, config, host, port).run)
+
+
+def check_key(host: str, config: Config) -> None:
+    """Refuse to let other machines in without a key.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if not is_loopback(host) and not needs_key(config):
+        raise UsageError(f"off loopback ({host}) a key is required; 'rkllm-mcp config add-key' makes one")
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """A socket that listens, on which what comes in inherits how long a dead connection is kept.
+
+    Raises:
+        UsageError: the port is taken, or the address is none of this machine's.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise UsageError(f"cannot listen on {host} ({error.strerror}); choose another --host") from None
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_AFTER_MS)
+        listening.bind(address)
+        # Here already: SO_REUSEADDR lets two bind that do not listen, and the second would learn it much later.
+        listening.listen(socket.SOMAXCONN)
+    except OSError as error:
+        listening.close()
+        remedy = f"cannot listen on {host}:{port} ({error.strerror}); choose another --host or --port"
+        raise UsageError(remedy) from None
+    listening.setblocking(False)
+    return listening
+
+
+class _Listener(uvicorn.Server):
+    """Leaves the signals to ``_Serving``."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Capture none."""
+        yield
+
+
+class _Serving:
+    """One run of the service."""
+
+    def __init__(self, session: Session, config: Config, host: str, port: int) -> None:
+        self._session = session
+        self._config = config
+        self._host = host
+        self._port = port
+        self._notifier = Notifier()
+        self._failure: Exception | None = None
+        self._code = EXIT_DONE
+
+    async def run(self) -> int:
+        """Serve; returns the exit code."""
+        listening = listening_socket(self._host, self._port)
+        with listening:
+            self._notifier.extend_start(self._config.runtime.start_timeout_s)
+            async with open_house(self._config, status=self._session.status) as house:
+                service = service_for(house)
+                settings = uvicorn.Config(
+                    create_app(service, ROUTES, mounts()),
+                    http="h11",
+                    ws="none",
+                    lifespan="off",
+                    log_config=None,
+                    access_log=False,
+                    proxy_headers=False,
+                    server_header=False,
+                    limit_concurrency=MOST_CONNECTIONS,
+                    timeout_keep_alive=KEEP_ALIVE_S,
+                    timeout_graceful_shutdown=FLUSH_S,
+                )
+                await self._serve(service, _Listener(settings), listening)
+        if self._failure is not None:
+            raise self._failure
+        return self._code
+
+    async def _serve(self, service: Service, listener: uvicorn.Server, listening: socket.socket) -> None:
+        self._say_where(listening, service)
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(self._obey, service, listener)
+            tasks.start_soon(self._tell_when_ready, service, listener)
+            tasks.start_soon(self._notifier.feed, lambda: service.house.is_stuck)
+            try:
+                await listener.serve([listening])
+            finally:
+                tasks.cancel_scope.cancel()
+
+    def _say_where(self, listening: socket.socket, service: Service) -> None:
+        host = f"[{self._host}]" if ":" in self._host and not self._host.startswith("[") else self._host
+        port = listening.getsockname()[1]
+        reachable = host if is_loopback(host) else socket.gethostname()
+        key = ", with a key" if needs_key(service.config) else ""
+        self._session.status(f"Serving at http://{host}:{port} ; the page{key}: http://{reachable}:{port}/")
+        if service.core.is_emulated:
+            self._session.status(emulation_note(service.core.name))
+
+    async def _tell_when_ready(self, service: Service, listener: uvicorn.Server) -> None:
+        try:
+            await service.house.ready()
+        except RkllmMcpError as error:
+            self._failure = error
+            listener.should_exit = True
+            return
+        self._session.status(f"Ready: {service.core.name}")
+        self._notifier.ready(f"ready: {service.core.name}")
+
+    async def _obey(
+        self, service: Service, listener: uvicorn.Server, *, task_status: anyio.abc.TaskStatus[None]
+    ) -> None:
+        """Do what signals say."""
+        async with anyio.create_task_group() as tasks:
+            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+                task_status.started()
+                async for number in signals:
+                    if number == signal.SIGHUP:
+                        tasks.start_soon(self._reload, service)
+                    elif service.is_draining:
+                        listener.should_exit = listener.force_exit = True
+                    else:
+                        self._code = EXIT_INTERRUPTED if number == signal.SIGINT else EXIT_DONE
+                        tasks.start_soon(self._drain, service, listener)
+
+    async def _drain(self, service: Service, listener: uvicorn.Server) -> None:
+        """Take no more answers, let those under way end, and leave."""
+        service.drain()
+        running = service.turnstile.running + service.evaluations.running
+        if running:
+            self._session.status(f"Stopping after {running} answer{'s' if running > 1 else ''}; again to stop at once")
+        self._notifier.stopping(f"{running} answers under way")
+        with anyio.move_on_after(service.config.service.drain_s):
+            await service.idle()
+        listener.should_exit = True
+
+    async def _reload(self, service: Service) -> None:
+        """Put the configuration in force as it is now; one that cannot be used changes nothing."""
+        self._notifier.reloading()
+        try:
+            config = self._session.config()
+            check_key(self._host, config)
+            is_same_model = await service.house.reload(config, drain_s=config.service.drain_s)
+        except RkllmMcpError as error:
+            self._session.terminal.error(f"The configuration stays as it was: {error}")
+        else:
+            service.resize()
+            self._session.status(f"Configuration in force; {'the model stayed' if is_same_model else 'another model'}")
+        self._notifier.ready(f"serving: {service.house.core.name}")

@@ -1,0 +1,285 @@
+"""The tools and servers of a tenant: what there is, switches, a call by hand, and what was called."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from rkllm_mcp.app import App
+from rkllm_mcp.calling import CallContext, Standing
+from rkllm_mcp.messages import ToolCall, ToolSpec
+from rkllm_mcp.records import CallRecord
+from rkllm_mcp.surfaces.conversations_export import stamp
+from rkllm_mcp.surfaces.http import bodies
+from rkllm_mcp.surfaces.http.context import service_of, tenant_of
+from rkllm_mcp.surfaces.http.problems import Problem
+from rkllm_mcp.surfaces.http.route import Answer, Route
+from rkllm_mcp.surfaces.http.streams import while_connected
+
+_YES = "send approve: true to allow it"
+
+
+class ToolShown(BaseModel):
+    """A tool."""
+
+    name: str = Field(description="The name that the model is shown.")
+    qualified_name: str = Field(description="mcp__server__tool, which no other tool has.")
+    server: str
+    description: str
+    input_schema: dict[str, Any] = Field(description="JSON Schema of the arguments.")
+    enabled: bool = Field(description="It is switched on.")
+    tokens: int = Field(description="What it costs in the list of tools at the front of a prompt.")
+    read_only: bool | None = Field(description="The server says that it changes nothing; null when it does not say.")
+    destructive: bool | None = Field(description="The server says that it may destroy something.")
+
+
+class Tools(BaseModel):
+    """All tools."""
+
+    tools: list[ToolShown]
+    tokens: int = Field(description="What those that are switched on cost together.")
+
+
+class Switched(BaseModel):
+    """A switch as it is now."""
+
+    name: str
+    enabled: bool
+
+
+class CallBody(bodies.Body):
+    """A call by hand."""
+
+    arguments: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """What the tool is given."""
+    tokens: dict[str, str] = Field(default_factory=dict[str, str])
+    """Secrets for headers of servers, by name; used for this call and kept nowhere."""
+    approve: bool = False
+    """The yes to a call that may change something."""
+
+
+class Called(BaseModel):
+    """What a call came to."""
+
+    id: str
+    name: str
+    is_error: bool
+    text: str
+    seconds: float
+    truncated: bool
+
+
+class Record(BaseModel):
+    """A call that was made."""
+
+    name: str
+    server: str
+    conversation: str = Field(description="The conversation's id; empty when it belonged to none.")
+    started: str = Field(description="ISO 8601.")
+    seconds: float
+    is_error: bool
+    error: str = Field(description="The first line of why; empty when it did not fail.")
+    ruling: str = Field(description="How it came to be allowed or refused.")
+    arguments: str = Field(description="As compact JSON, secrets replaced, cut where it is long.")
+
+
+class History(BaseModel):
+    """Calls, the newest first."""
+
+    calls: list[Record]
+
+
+class HistoryWish(bodies.Body):
+    """Which calls to show."""
+
+    limit: Annotated[int, Field(ge=1, le=1000)] = 100
+    """At most so many."""
+    server: str | None = None
+    """Of this server alone."""
+    errors: bool = False
+    """Those alone that failed or were refused."""
+    conversation: str | None = None
+    """Of this conversation alone."""
+
+
+class ServerShown(BaseModel):
+    """A server."""
+
+    name: str
+    transport: str
+    state: str = Field(description="ready, waiting, connecting, failed or died.")
+    error: str = Field(description="Why it is not ready; empty when it is.")
+    tools: int
+    tokens: int = Field(description="What its tools cost in the list at the front of a prompt.")
+    enabled: bool = Field(description="It is switched on.")
+
+
+class Servers(BaseModel):
+    """All servers, in the order of the configuration."""
+
+    servers: list[ServerShown]
+
+
+async def list_tools(request: Request) -> Response:
+    """List the tools, those that are switched off as well."""
+    app = tenant_of(request).app
+    on, off = app.toolbox.tools(), app.toolbox.tools(disabled=True)
+    shown = [_shown(app, tool, enabled=tool in on) for tool in (*on, *off)]
+    return JSONResponse({"tools": shown, "tokens": sum(tool["tokens"] for tool in shown if tool["enabled"])})
+
+
+async def enable(request: Request) -> Response:
+    """Switch a tool on."""
+    return await _switch(request, is_on=True)
+
+
+async def disable(request: Request) -> Response:
+    """Switch a tool off."""
+    return await _switch(request, is_on=False)
+
+
+async def call(request: Request) -> Response:
+    """Call a tool by hand; it is recorded like any call."""
+    service = service_of(request)
+    body = await bodies.read(request, CallBody, service.body_limit)
+    app = tenant_of(request).app
+    asker = Standing("once") if body.approve else Standing("deny", _YES)
+    context = CallContext(asker=asker, tokens=body.tokens)
+
+    async def work() -> dict[str, Any]:
+        async with app.toolbox.attending(body.tokens):
+            tool = _tool(app, request.path_params["name"])
+            result = await app.toolbox.call(ToolCall("call_1", tool.name, body.arguments), context)
+        if result.ruling == "refused":
+            raise Problem(
+                403, f"{tool.name} was not run, because it may change something; {_YES}", code="needs_approval"
+            )
+        return {
+            "id": result.call_id,
+            "name": result.name,
+            "is_error": result.is_error,
+            "text": result.text,
+            "seconds": round(result.seconds, 3),
+            "truncated": result.truncated,
+        }
+
+    return JSONResponse(await while_connected(request, work))
+
+
+async def history(request: Request) -> Response:
+    """What was called."""
+    wish = bodies.query(request, HistoryWish)
+    calls = await tenant_of(request).app.memory.calls.latest(
+        wish.limit, server=wish.server, errors_only=wish.errors, conversation=wish.conversation
+    )
+    return JSONResponse({"calls": [_record(each) for each in calls]})
+
+
+async def list_servers(request: Request) -> Response:
+    """How each server is."""
+    app = tenant_of(request).app
+    transports = {server.name: server.transport for server in app.config.servers}
+    tools = (*app.toolbox.tools(), *app.toolbox.tools(disabled=True))
+    servers = [
+        {
+            "name": state.name,
+            "transport": transports[state.name],
+            "state": state.state,
+            "error": state.reason,
+            "tools": state.tool_count,
+            "tokens": sum(app.core.listing.cost(tool) for tool in tools if tool.server == state.name),
+            "enabled": app.toolbox.switches.is_server_on(state.name),
+        }
+        for state in app.toolbox.servers()
+    ]
+    return JSONResponse({"servers": servers})
+
+
+async def enable_server(request: Request) -> Response:
+    """Switch a server and its tools on."""
+    return await _switch_server(request, is_on=True)
+
+
+async def disable_server(request: Request) -> Response:
+    """Switch a server and its tools off."""
+    return await _switch_server(request, is_on=False)
+
+
+async def _switch(request: Request, *, is_on: bool) -> Response:
+    app = tenant_of(request).app
+    tool = _tool(app, request.path_params["name"])
+    app.toolbox.switches.turn(tool.server, tool.wire_name, is_on=is_on)
+    await app.memory.settled()
+    return JSONResponse({"name": tool.name, "enabled": is_on})
+
+
+async def _switch_server(request: Request, *, is_on: bool) -> Response:
+    app, name = tenant_of(request).app, request.path_params["name"]
+    if name not in {state.name for state in app.toolbox.servers()}:
+        raise Problem(404, f"there is no server {name!r}; GET /v1/servers lists them", param="name")
+    app.toolbox.switches.turn_server(name, is_on=is_on)
+    await app.memory.settled()
+    return JSONResponse({"name": name, "enabled": is_on})
+
+
+def _tool(app: App, name: str) -> ToolSpec:
+    tool = app.toolbox.resolve(name)
+    if tool is None:
+        near = app.toolbox.suggest(name)
+        advice = f"did you mean {near!r}?" if near else "GET /v1/tools lists them"
+        raise Problem(404, f"there is no tool {name!r}; {advice}", param="name")
+    return tool
+
+
+def _shown(app: App, tool: ToolSpec, *, enabled: bool) -> dict[str, Any]:
+    return {
+        "name": tool.name,
+        "qualified_name": tool.qualified_name,
+        "server": tool.server,
+        "description": tool.description,
+        "input_schema": dict(tool.input_schema),
+        "enabled": enabled,
+        "tokens": app.core.listing.cost(tool),
+        "read_only": tool.read_only,
+        "destructive": tool.destructive,
+    }
+
+
+def _record(call: CallRecord) -> dict[str, Any]:
+    return {
+        "name": call.tool,
+        "server": call.server,
+        "conversation": call.conversation,
+        "started": stamp(call.at - call.seconds),
+        "seconds": call.seconds,
+        "is_error": call.is_error,
+        "error": call.error,
+        "ruling": call.ruling,
+        "arguments": call.arguments,
+    }
+
+
+_SWITCHED = (Answer(Switched),)
+ROUTES = (
+    Route("GET", "/v1/tools", list_tools, "List the tools", answers=(Answer(Tools),)),
+    Route("POST", "/v1/tools/{name}:enable", enable, "Switch a tool on", answers=_SWITCHED, problems=(404,)),
+    Route("POST", "/v1/tools/{name}:disable", disable, "Switch a tool off", answers=_SWITCHED, problems=(404,)),
+    Route(
+        "POST",
+        "/v1/tools/{name}:call",
+        call,
+        "Call a tool by hand",
+        body=CallBody,
+        answers=(Answer(Called, says="What it came to; a tool that failed is no failure of the request."),),
+        problems=(403, 404),
+    ),
+    Route("GET", "/v1/tools/history", history, "What was called", query=HistoryWish, answers=(Answer(History),)),
+    Route("GET", "/v1/servers", list_servers, "List the servers and how they are", answers=(Answer(Servers),)),
+    Route("POST", "/v1/servers/{name}:enable", enable_server, "Switch a server on", answers=_SWITCHED, problems=(404,)),
+    Route(
+        "POST", "/v1/servers/{name}:disable", disable_server, "Switch a server off", answers=_SWITCHED, problems=(404,)
+    ),
+)

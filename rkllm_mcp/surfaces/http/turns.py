@@ -1,0 +1,67 @@
+"""An answer waits for its turn and then streams: what every route that generates does between a request and its events.
+
+    request ─▶ 503 not ready, 429 too many ─▶ Queued, Queued, … ─▶ the events of the answer
+
+Whoever leaves at any point gives its place back, and its own run is stopped; nobody else's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import aclosing, contextmanager
+from typing import TypeVar
+
+from starlette.requests import Request
+
+from rkllm_mcp.events import Queued, Usage
+from rkllm_mcp.surfaces.http.context import service_of, stopping, tenant_of
+from rkllm_mcp.surfaces.http.problems import Problem
+from rkllm_mcp.surfaces.http.turnstile import Place, QueueFullError, Turnstile, TurnstileClosedError
+
+# An event, or whatever else a kind of answer consists of
+_T = TypeVar("_T")
+
+
+@contextmanager
+def queued(request: Request, turnstile: Turnstile) -> Generator[Place, None, None]:
+    """A place in a queue for whoever sent the request.
+
+    Raises:
+        Problem: 503 the service cannot answer now; 429 too many wait.
+    """
+    service_of(request).check_ready()
+    try:
+        place = turnstile.enter(request.state.key)
+    except QueueFullError as error:
+        raise Problem(429, str(error), retry_after_s=error.retry_after_s) from None
+    with place:
+        try:
+            yield place
+        except TurnstileClosedError:
+            raise stopping() from None
+
+
+async def in_turn(
+    request: Request, answering: Callable[[], AsyncGenerator[_T, None]]
+) -> AsyncGenerator[_T | Queued, None]:
+    """The events of an answer once it is its turn, and where it stands before; consume it under ``aclosing``.
+
+    Args:
+        request: who asks.
+        answering: begins the answer; called when it is its turn.
+
+    Raises:
+        Problem: before the first event: 503 the service cannot answer now; 429 too many wait.
+    """
+    service, tenant = service_of(request), tenant_of(request)
+    service.check_ready()
+    await service.allowances.check(tenant)
+    with queued(request, service.turnstile) as place:
+        while (position := await place.changed()) is not None:
+            yield Queued(position)
+        async with aclosing(answering()) as events:
+            async for event in events:
+                if isinstance(event, Usage):
+                    service.meter.take(event)
+                    await service.allowances.spend(tenant, event)
+                yield event

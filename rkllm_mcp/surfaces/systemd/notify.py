@@ -1,0 +1,91 @@
+"""What the running service tells systemd: that it is ready, what it does, and that it is alive.
+
+Outside of systemd nothing is told to anybody. It knows the protocol of sd_notify(3) and nothing of the service.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+
+import anyio
+
+
+class Notifier:
+    """Sends to the socket that the environment names.
+
+    Args:
+        environment: ``NOTIFY_SOCKET``, and ``WATCHDOG_USEC`` with ``WATCHDOG_PID`` where a watchdog waits.
+    """
+
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        name = environment.get("NOTIFY_SOCKET", "")
+        # A leading @ stands for the zero byte of an abstract address.
+        self._address = f"\0{name[1:]}" if name.startswith("@") else name
+        self._watchdog_s = _watchdog_s(environment) if name else 0.0
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether systemd listens."""
+        return bool(self._address)
+
+    @property
+    def watchdog_s(self) -> float:
+        """How long systemd waits for a sign of life, seconds; 0 when it does not."""
+        return self._watchdog_s
+
+    def ready(self, status: str) -> None:
+        """Serving; whatever waits for this unit goes on."""
+        self._send(f"READY=1\nSTATUS={status}")
+
+    def reloading(self) -> None:
+        """A new configuration is being read; ``ready`` ends this."""
+        self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+
+    def stopping(self, status: str) -> None:
+        """On the way to the end."""
+        self._send(f"STOPPING=1\nSTATUS={status}")
+
+    def status(self, text: str) -> None:
+        """A line for ``systemctl status``."""
+        self._send(f"STATUS={text}")
+
+    def extend_start(self, seconds: float) -> None:
+        """Starting takes longer than the unit says: systemd is to wait so much more, from now."""
+        self._send(f"EXTEND_TIMEOUT_USEC={int(seconds * 1_000_000)}")
+
+    def alive(self) -> None:
+        """A sign of life for the watchdog."""
+        self._send("WATCHDOG=1")
+
+    async def feed(self, is_stuck: Callable[[], bool]) -> None:
+        """Give signs of life until cancelled, and none while ``is_stuck`` says that no answer will come any more.
+
+        It runs in the event loop of the service, so a loop that hangs gives none either.
+        """
+        if not self._watchdog_s:
+            return
+        while True:
+            if not is_stuck():
+                self.alive()
+            await anyio.sleep(self._watchdog_s / 3)
+
+    def _send(self, text: str) -> None:
+        if not self._address:
+            return
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK) as sender:
+            try:
+                sender.sendto(text.replace("\n\n", "\n").encode(), self._address)
+            except OSError:
+                # Whoever started us is gone or does not read: the service goes on, and the watchdog decides.
+                return
+
+
+def _watchdog_s(environment: Mapping[str, str]) -> float:
+    pid = environment.get("WATCHDOG_PID", "")
+    if pid and pid != str(os.getpid()):
+        return 0.0
+    microseconds = environment.get("WATCHDOG_USEC", "")
+    return int(microseconds) / 1_000_000 if microseconds.isdigit() else 0.0

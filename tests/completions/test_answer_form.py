@@ -1,0 +1,114 @@
+"""What counts as an answer of the form that was asked for."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from rkllm_mcp.completions.answer_form import AnswerForm, MisfitError, SchemaCheck, SchemaError
+
+CITY: dict[str, Any] = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "title": "City"}, "days": {"type": "integer", "minimum": 1}},
+    "required": ["city", "days"],
+    "additionalProperties": False,
+}
+
+
+def test_json_that_is_valid_stays_as_it_was_written() -> None:
+    written = '{"days":  2, "city": "東京"}'
+    assert AnswerForm(CITY).read(f"\n{written}\n") == written
+    assert AnswerForm().read(written) == written
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '```json\n{"city": "Oslo", "days": 2}\n```',
+        'Here it is: {"city": "Oslo", "days": 2} Have fun!',
+        "{'city': 'Oslo', 'days': 2,}",
+        '{"city": "Oslo", "days": "2"}',
+        '{"city": "Oslo", "days": 2',
+    ],
+    ids=["fenced", "between words", "as Python writes it", "a number as text", "a bracket missing"],
+)
+def test_json_that_can_only_mean_one_thing_is_mended(text: str) -> None:
+    assert json.loads(AnswerForm(CITY).read(text)) == {"city": "Oslo", "days": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("I do not know.", "it is not valid JSON"),
+        ('{"city": "Oslo"}', "'days' is a required property"),
+        ('{"city": "Oslo", "days": 0}', "'days': 0 is less than the minimum of 1"),
+        ('{"city": "Oslo", "days": 1, "x": 1}', "Additional properties are not allowed ('x' was unexpected)"),
+        ("[1]", "[1] is not of type 'object'"),
+        ("", "it is not valid JSON"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_the_reason(text: str, reason: str) -> None:
+    with pytest.raises(MisfitError) as raised:
+        AnswerForm(CITY).read(text)
+    assert str(raised.value) == reason
+    assert reason in AnswerForm(CITY).told_again(raised.value)
+
+
+def test_without_a_schema_any_object_will_do_and_nothing_else() -> None:
+    assert AnswerForm().read('{"a": [1]}') == '{"a": [1]}'
+    with pytest.raises(MisfitError, match="no JSON object"):
+        AnswerForm().read("[1, 2]")
+
+
+def test_the_model_is_told_the_schema_without_what_does_not_help_it() -> None:
+    told = AnswerForm(CITY, "a trip").told()
+    assert '"days":{"type":"integer","minimum":1}' in told
+    assert '"title"' not in told
+    assert "a trip" in told
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ({"type": "objekt"}, "it is no JSON Schema: type: 'objekt'"),
+        ({"$ref": "https://example.com/x.json"}, "put the definition into its $defs"),
+        ({"properties": {"a": {"pattern": "^(a+)+$"}}}, "may take too long"),
+        ({"properties": {"a": {"pattern": "a*b*c*d*"}}}, "may take too long"),
+        ({"patternProperties": {"(x{2,}){3}": {}}}, "may take too long"),
+        ({"properties": {"a": {"pattern": "("}}}, "it is no JSON Schema"),
+    ],
+)
+def test_a_schema_that_nothing_can_be_checked_against_is_refused(schema: dict[str, Any], reason: str) -> None:
+    with pytest.raises(SchemaError) as raised:
+        SchemaCheck()(schema)
+    assert reason in str(raised.value)
+
+
+@pytest.mark.parametrize("pattern", [r"^\d{4}(-\d{2}){2}$", r"^[a-z0-9*+]+@[^@\]]+$", r"^(yes|no)?$", r"\(\+\)\*"])
+def test_patterns_that_end_soon_are_taken(pattern: str) -> None:
+    SchemaCheck()({"type": "string", "pattern": pattern})
+
+
+def test_a_schema_that_leads_nowhere_is_no_form() -> None:
+    for schema in ({"$ref": "#"}, {"$ref": "#/$defs/missing"}):
+        with pytest.raises(MisfitError, match="the schema refers to"):
+            AnswerForm(schema).read('{"a": 1}')
+
+
+def test_a_schema_nested_without_end_is_refused() -> None:
+    schema: dict[str, Any] = {}
+    for _ in range(3000):
+        schema = {"not": schema}
+    with pytest.raises(SchemaError, match="too deeply"):
+        SchemaCheck()(schema)
+
+
+def test_only_a_schema_of_an_object_describes_arguments() -> None:
+    check = SchemaCheck(kept=1)
+    for _ in range(2):
+        check(CITY, of_object=True)
+        with pytest.raises(SchemaError, match="arguments are an object"):
+            check({"type": "array"}, of_object=True)
+        check({"type": "array"})

@@ -1,0 +1,237 @@
+"""OpenAI's body, translated; and what is said of a body that cannot be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rkllm_mcp.completions.answer_form import AnswerForm, SchemaCheck
+from rkllm_mcp.completions.openai_body import ChatBody
+from rkllm_mcp.completions.openai_request import chat_request
+from rkllm_mcp.completions.request import ChatRequest, RequestRefusedError
+from rkllm_mcp.generation import Sampling, SamplingWish
+from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
+from rkllm_mcp.providers import ResponseOptions
+
+Json = dict[str, Any]
+USER: Json = {"role": "user", "content": "Hi"}
+WEATHER: Json = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "Weather",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    },
+}
+NAMED: Json = {"type": "function", "function": {"name": "get_weather"}}
+
+
+def request(*messages: Json, host_tools: bool = False, **fields: Any) -> ChatRequest:
+    body = ChatBody.model_validate({"model": "demo", "messages": list(messages or (USER,)), **fields})
+    return chat_request(body, SchemaCheck(), host_tools=host_tools)
+
+
+def refusal(*messages: Json, **fields: Any) -> RequestRefusedError:
+    with pytest.raises(RequestRefusedError) as raised:
+        request(*messages, **fields)
+    return raised.value
+
+
+def call(call_id: str, arguments: str = '{"city": "Oslo"}', name: str = "get_weather") -> Json:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def result(call_id: str, text: str = "sunny") -> Json:
+    return {"role": "tool", "tool_call_id": call_id, "content": text}
+
+
+def test_a_conversation_of_every_role_becomes_turns() -> None:
+    asked = request(
+        {"role": "system", "content": "Be brief."},
+        {"role": "developer", "content": [{"type": "text", "text": "Be kind."}, {"type": "text", "text": "Rhyme."}]},
+        {"role": "user", "content": "Weather?", "name": "Ann"},
+        {"role": "assistant", "content": None, "tool_calls": [call("a"), call("b", '{"city": "東京"}')]},
+        result("b", "rain"),
+        result("a"),
+        {"role": "assistant", "content": "Sun and rain.", "reasoning_content": "hm"},
+        {"role": "system", "content": "Now rhyme."},
+        {"role": "user", "content": "More."},
+    )
+    oslo, tokyo = ToolCall("a", "get_weather", {"city": "Oslo"}), ToolCall("b", "get_weather", {"city": "東京"})
+    assert asked.messages == (
+        Message("system", "Be brief.\n\nBe kind.\nRhyme."),
+        Message("user", "Ann: Weather?"),
+        Message("assistant", calls=(oslo, tokyo)),
+        Message("tool", results=(ToolResult("a", "get_weather", "sunny"), ToolResult("b", "get_weather", "rain"))),
+        Message("assistant", "Sun and rain."),
+        Message("user", "More.", context="Now rhyme."),
+    )
+
+
+def test_rules_that_no_words_follow_are_words_of_their_own() -> None:
+    rule = {"role": "system", "content": "Rhyme."}
+    answer = {"role": "assistant", "content": "Hello."}
+    assert request(USER, rule).messages == (Message("user", "Hi"), Message("user", "Rhyme."))
+    assert request(USER, rule, answer, USER).messages[1] == Message("user", "Rhyme.")
+    assert request(rule).messages == (Message("system", "Rhyme."),)
+
+
+def test_calls_keep_a_number_that_no_later_call_gets_again() -> None:
+    said = {"role": "assistant", "tool_calls": [call("call_7"), call("call_x")]}
+    assert request(USER, said, result("call_7"), result("call_x")).calls_made == 7
+    assert request().calls_made == 0
+
+
+def test_tools_become_tools_and_a_tool_without_parameters_takes_none() -> None:
+    asked = request(tools=[WEATHER, {"type": "function", "function": {"name": "now"}}])
+    parameters = WEATHER["function"]["parameters"]
+    assert asked.tools == (ToolSpec("get_weather", "Weather", parameters), ToolSpec("now"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "options"),
+    [
+        ({}, ResponseOptions()),
+        ({"max_tokens": 5}, ResponseOptions(max_new_tokens=5)),
+        ({"max_tokens": 5, "max_completion_tokens": 6}, ResponseOptions(max_new_tokens=6)),
+        ({"stop": "\n"}, ResponseOptions(stop=("\n",))),
+        ({"stop": ["a", "b"]}, ResponseOptions(stop=("a", "b"))),
+        ({"tool_choice": "none"}, ResponseOptions(no_calls=True)),
+        ({"tool_choice": "auto"}, ResponseOptions()),
+        ({"tool_choice": "required", "tools": [WEATHER]}, ResponseOptions(any_tool=True)),
+        ({"tool_choice": NAMED, "tools": [WEATHER]}, ResponseOptions(forced_tool="get_weather")),
+        ({"tool_choice": NAMED, "mcp": True}, ResponseOptions(forced_tool="get_weather")),
+        ({"parallel_tool_calls": False}, ResponseOptions(single_call=True)),
+        ({"parallel_tool_calls": True}, ResponseOptions()),
+        ({"reasoning_effort": "none"}, ResponseOptions(thinking=False)),
+        ({"reasoning_effort": "high"}, ResponseOptions(thinking=True)),
+        ({"reasoning_effort": "high", "thinking": False}, ResponseOptions(thinking=False)),
+        ({"thinking": {"type": "enabled"}}, ResponseOptions(thinking=True)),
+        ({"chat_template_kwargs": {"enable_thinking": False}}, ResponseOptions(thinking=False)),
+        ({"temperature": 0}, ResponseOptions(sampling=SamplingWish(temperature=0))),
+        ({"top_p": 0}, ResponseOptions(sampling=SamplingWish(top_k=1))),
+        ({"top_k": -1}, ResponseOptions()),
+        (
+            {"top_p": 0.5, "top_k": 3, "repetition_penalty": 1.2, "frequency_penalty": -1, "presence_penalty": 2},
+            ResponseOptions(sampling=SamplingWish(None, 3, 0.5, 1.2, -1, 2)),
+        ),
+    ],
+)
+def test_every_parameter_becomes_a_wish(fields: Json, options: ResponseOptions) -> None:
+    assert request(**fields).options == options
+
+
+def test_what_programs_send_beside_that_is_ignored() -> None:
+    sent: Json = {
+        "user": "u",
+        "seed": 1,
+        "store": False,
+        "metadata": {},
+        "service_tier": "auto",
+        "made_up": [1],
+        "n": 1,
+    }
+    assert request(**sent, logprobs=False, logit_bias={}, modalities=["text"]) == request()
+
+
+def test_the_hosts_tools_are_run_when_asked_for_and_no_tools_are_sent() -> None:
+    assert not request().host_tools
+    assert request(mcp=True).host_tools
+    assert request(host_tools=True).host_tools
+    assert not request(host_tools=True, mcp=False).host_tools
+    assert not request(mcp=True, tools=[WEATHER]).host_tools
+    assert request(tokens={"crm": "t"}).tokens == {"crm": "t"}
+    assert "secret" not in repr(request(tokens={"crm": "secret"}))
+
+
+def test_the_form_of_the_answer_is_read() -> None:
+    schema: Json = {"type": "object", "properties": {}}
+    wanted: Json = {
+        "type": "json_schema",
+        "json_schema": {"name": "x", "schema": schema, "strict": True, "description": "d"},
+    }
+    assert request(response_format=wanted).form == AnswerForm(schema, "d")
+    assert request(response_format={"type": "json_object"}).form == AnswerForm()
+    assert request(response_format={"type": "text"}).form is None
+
+
+IMAGE = {
+    "role": "user",
+    "content": [{"type": "text", "text": "x"}, {"type": "image_url", "image_url": {"url": "data:"}}],
+}
+ASKS = {"role": "assistant", "tool_calls": [call("a")]}
+
+
+REFUSED: list[tuple[list[Json], Json, str, str]] = [
+    ([IMAGE], {}, "messages[0].content[1].type", "send parts of the type text, not 'image_url'"),
+    ([{"role": "user"}], {}, "messages[0].content", "has a content"),
+    ([USER, result("a")], {}, "messages[1].tool_call_id", "no open call 'a'"),
+    ([USER, ASKS, result("a"), result("a")], {}, "messages[3].tool_call_id", "no open call 'a'"),
+    ([USER, ASKS, USER], {}, "messages[2]", "calls have no result: a"),
+    ([USER, ASKS], {}, "messages[1]", "calls have no result: a"),
+    ([USER, {"role": "assistant", "tool_calls": [call("a"), call("a")]}], {}, "messages[1].tool_calls", "same id"),
+    (
+        [USER, {"role": "assistant", "tool_calls": [call("a", "{oops")]}],
+        {},
+        "messages[1].tool_calls[0].function.arguments",
+        "JSON object as text",
+    ),
+    ([], {"n": 2}, "n", "send n = 1"),
+    ([], {"logprobs": True}, "logprobs", "no probabilities"),
+    ([], {"logit_bias": {"1": 5.0}}, "logit_bias", "cannot favour"),
+    ([], {"modalities": ["text", "audio"]}, "modalities", "is text"),
+    ([], {"functions": [{}]}, "functions", "send tools"),
+    ([], {"stop": ["a"] * 5}, "stop", "send 4 at most"),
+    ([], {"stop": ""}, "stop", "empty text"),
+    ([], {"tool_choice": "required"}, "tool_choice", "no tool to choose"),
+    ([], {"tool_choice": NAMED}, "tool_choice", "no tool to choose"),
+    (
+        [],
+        {"tools": [WEATHER], "tool_choice": {"type": "function", "function": {"name": "fly"}}},
+        "tool_choice",
+        "no tool 'fly'",
+    ),
+    ([], {"tools": [WEATHER, WEATHER]}, "tools[1].function.name", "two tools 'get_weather'"),
+    (
+        [],
+        {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "array"}}}]},
+        "tools[0].function.parameters",
+        "parameters of the tool 'f' cannot be used: its type is 'array'",
+    ),
+    ([], {"response_format": {"type": "json_schema"}}, "response_format.json_schema", "send its name and schema"),
+    (
+        [],
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": 5}}}},
+        "response_format.json_schema.schema",
+        "schema of the answer cannot be used",
+    ),
+]
+
+
+@pytest.mark.parametrize(("messages", "fields", "param", "said"), REFUSED)
+def test_what_cannot_be_done_is_refused_naming_the_field(
+    messages: list[Json], fields: Json, param: str, said: str
+) -> None:
+    error = refusal(*messages, **fields)
+    assert error.param == param
+    assert said in str(error)
+
+
+def test_a_call_that_is_echoed_with_its_arguments_as_an_object_is_understood() -> None:
+    said = {"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": {"x": 1}}}]}
+    assert request(USER, said, result("a")).messages[1].calls == (ToolCall("a", "f", {"x": 1}),)
+
+
+@pytest.mark.parametrize(
+    ("base", "wish", "sampling"),
+    [
+        (Sampling(), SamplingWish(temperature=0.3), Sampling(temperature=0.3)),
+        (Sampling(), SamplingWish(temperature=0), Sampling(temperature=0, top_k=1)),
+        (Sampling(temperature=0, top_k=1), SamplingWish(temperature=0.7), Sampling(temperature=0.7)),
+        (Sampling(temperature=0, top_k=1), SamplingWish(0.7, 5), Sampling(temperature=0.7, top_k=5)),
+        (Sampling(top_k=7), SamplingWish(top_p=0.5), Sampling(top_k=7, top_p=0.5)),
+    ],
+)
+def test_a_wish_changes_what_it_names(base: Sampling, wish: SamplingWish, sampling: Sampling) -> None:
+    assert wish.over(base) == sampling

@@ -1,0 +1,209 @@
+"""What a request brings: everything that is no JSON, or not what the route takes, is refused by name."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import anyio
+import pytest
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from rkllm_mcp.surfaces.http import bodies
+from rkllm_mcp.surfaces.http.problems import Problem
+from rkllm_mcp.surfaces.http.route import Route
+from tests.support.http_app import Desk, desk
+
+pytestmark = pytest.mark.anyio
+
+LIMIT = 1000
+JSON_TYPE = {"Content-Type": "application/json"}
+
+
+class Part(bodies.Body):
+    """A part."""
+
+    text: str
+    weight: float = 1.0
+
+
+class Wish(bodies.Body):
+    """What the test's route takes."""
+
+    name: Annotated[str, Field(min_length=1)]
+    parts: list[str | Part] = []
+    count: int | None = None
+    extra: Any = None
+
+
+class Search(bodies.Body):
+    """What the test's address takes."""
+
+    limit: Annotated[int, Field(ge=1)] = 20
+    errors: bool = False
+
+
+async def echo(request: Request) -> Response:
+    wish = await bodies.read(request, Wish, LIMIT)
+    return JSONResponse(wish.model_dump())
+
+
+async def lenient(request: Request) -> Response:
+    return JSONResponse((await bodies.read(request, Wish, LIMIT, takes_any_type=True)).model_dump())
+
+
+async def search(request: Request) -> Response:
+    return JSONResponse(bodies.query(request, Search).model_dump())
+
+
+ROUTES = (
+    Route("POST", "/echo", echo, "Echo", body=Wish),
+    Route("POST", "/lenient", lenient, "Echo", body=Wish, takes_any_type=True),
+    Route("GET", "/search", search, "Search", query=Search),
+)
+
+
+async def refused(
+    desk: Desk, content: bytes, headers: dict[str, str] = JSON_TYPE, path: str = "/echo"
+) -> tuple[int, str, str | None]:
+    answer = await desk.send("POST", path, headers, content)
+    error = answer.json()["error"]
+    return answer.status_code, error["message"], error["param"]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "the body is not JSON: EOF while parsing a value at line 1 column 0"),
+        (b"{", "the body is not JSON: EOF while parsing an object at line 1 column 1"),
+        (b'{"name": "a"} x', "the body is not JSON: trailing characters at line 1 column 15"),
+        (b'{"name": NaN}', "the body is not JSON: expected value at line 1 column 10"),
+        (b'{"name": -Infinity}', "the body is not JSON: invalid number at line 1 column 11"),
+        (b'{"name": "a", "extra": 1e999}', "the body is not JSON: a number is too large"),
+        (b'{"name": "a", "extra": [{"x": -1e999}]}', "the body is not JSON: a number is too large"),
+        (b'{"name": "\\ud800"}', "the body is not JSON: unexpected end of hex escape at line 1 column 17"),
+        (b'{"extra": ' + b"[" * 400 + b"]" * 400 + b"}", "the body is not JSON: recursion limit exceeded"),
+        (b'{"name": "\xff"}', "the body is not UTF-8 at byte 10; send JSON as UTF-8"),
+        ('{"name": "日本"}'.encode("shift-jis"), "the body is not UTF-8 at byte 10; send JSON as UTF-8"),
+        ('{"name": "a"}'.encode("utf-16"), "the body is not UTF-8 at byte 0; send JSON as UTF-8"),
+    ],
+)
+async def test_what_is_no_json_is_a_400_that_says_where(content: bytes, sentence: str) -> None:
+    async with desk(routes=ROUTES) as it:
+        status, message, param = await refused(it, content)
+    assert (status, param) == (400, None)
+    assert message.startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("value", "param", "sentence"),
+    [
+        ({}, "name", "name: Field required"),
+        ([], None, "the body: "),
+        (None, None, "the body: "),
+        ({"name": 3}, "name", "name: Input should be a valid string"),
+        ({"name": ""}, "name", "name: String should have at least 1 character"),
+        ({"name": "a", "count": "3"}, "count", "count: Input should be a valid integer"),
+        ({"name": "a", "count": True}, "count", "count: Input should be a valid integer"),
+        ({"name": "a", "colour": "red"}, "colour", "colour: Extra inputs are not permitted"),
+        ({"name": "a", "parts": ["x", 3]}, "parts[1]", "parts[1]: Input should be a valid string"),
+        ({"name": "a", "parts": [{"text": 3}]}, "parts[0].text", "parts[0].text: Input should be a valid string"),
+        ({"name": "a", "parts": [{}]}, "parts[0].text", "parts[0].text: Field required"),
+        ({"name": "a", "parts": [{"text": "x", "weight": "heavy"}]}, "parts[0].weight", "parts[0].weight: "),
+    ],
+)
+async def test_what_is_not_what_the_route_takes_is_a_422_that_names_the_field(
+    value: Any, param: str | None, sentence: str
+) -> None:
+    async with desk(routes=ROUTES) as it:
+        status, message, named = await refused(it, json.dumps(value).encode())
+    assert (status, named) == (422, param)
+    assert message.startswith(sentence)
+
+
+async def test_what_is_too_large_is_a_413_whether_its_length_is_told_or_not() -> None:
+    large = json.dumps({"name": "x" * LIMIT}).encode()
+
+    async def pieces() -> Any:
+        for start in range(0, len(large), 100):
+            yield large[start : start + 100]
+
+    async with desk(routes=ROUTES) as it:
+        status, message, _ = await refused(it, large)
+        assert (status, message[:28]) == (413, "the body is larger than 0.00")
+        assert "raise body_mb in [service]" in message
+        unknown = await it.client.post("/echo", headers=JSON_TYPE, content=pieces())
+        assert unknown.status_code == 413
+        endless = await it.client.post("/echo", headers=JSON_TYPE, content=large * 5)
+        assert endless.status_code == 413
+        exact = json.dumps({"name": "x" * (LIMIT - len('{"name": ""}'))}).encode()
+        assert len(exact) == LIMIT
+        assert (await it.send("POST", "/echo", JSON_TYPE, exact)).status_code == 200
+
+
+async def test_a_body_that_stops_coming_is_given_up() -> None:
+    async def receive() -> Any:
+        if sent:
+            await anyio.sleep_forever()
+        sent.append(True)
+        return {"type": "http.request", "body": b'{"name": ', "more_body": True}
+
+    sent: list[bool] = []
+    request = Request({"type": "http", "headers": [(b"content-type", b"application/json")]}, receive)
+    with anyio.fail_after(10), pytest.raises(Problem, match="the body stopped coming for 0.01 seconds") as problem:
+        await bodies.read(request, Wish, LIMIT, silence_s=0.01)
+    assert problem.value.status == 408
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 415),
+        ({"Content-Type": "text/plain"}, 415),
+        ({"Content-Type": "application/x-www-form-urlencoded"}, 415),
+        ({"Content-Type": "application/json; charset=shift-jis"}, 415),
+        ({"Content-Type": "application/json", "Content-Encoding": "gzip"}, 415),
+        ({"Content-Type": "application/json; charset=UTF-8"}, 200),
+        ({"Content-Type": "APPLICATION/JSON"}, 200),
+        ({"Content-Type": 'application/vnd.x+json; charset="utf-8"'}, 200),
+    ],
+)
+async def test_a_body_says_that_it_is_json(headers: dict[str, str], status: int) -> None:
+    async with desk(routes=ROUTES) as it:
+        answer = await it.send("POST", "/echo", headers, b'{"name": "a"}')
+        assert answer.status_code == status
+        if "Content-Encoding" not in headers and "shift" not in headers.get("Content-Type", ""):
+            assert (await it.send("POST", "/lenient", headers, b'{"name": "a"}')).status_code == 200
+
+
+async def test_what_is_right_comes_through_as_it_was_sent() -> None:
+    wish = {
+        "name": "日本 👋\u0000",
+        "parts": ["x", {"text": "y", "weight": 2.0}],
+        "count": 10**30,
+        "extra": {"a": [1.5]},
+    }
+    async with desk(routes=ROUTES) as it:
+        for content in (json.dumps(wish).encode(), b"\xef\xbb\xbf" + json.dumps(wish, ensure_ascii=False).encode()):
+            assert (await it.send("POST", "/echo", JSON_TYPE, content)).json() == wish
+
+
+@pytest.mark.parametrize(
+    ("address", "status", "found"),
+    [
+        ("/search", 200, {"limit": 20, "errors": False}),
+        ("/search?limit=3&errors=true", 200, {"limit": 3, "errors": True}),
+        ("/search?limit=0", 422, "limit"),
+        ("/search?limit=many", 422, "limit"),
+        ("/search?errors=perhaps", 422, "errors"),
+        ("/search?limt=3", 422, "limt"),
+        ("/search?limit=%ff", 422, "limit"),
+    ],
+)
+async def test_what_stands_behind_the_question_mark_is_checked_as_well(address: str, status: int, found: Any) -> None:
+    async with desk(routes=ROUTES) as it:
+        answer = await it.send("GET", address)
+    assert answer.status_code == status
+    assert (answer.json() if status == 200 else answer.json()["error"]["param"]) == found

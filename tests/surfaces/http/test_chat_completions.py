@@ -1,0 +1,462 @@
+"""POST /v1/chat/completions with OpenAI's own client, on a served instance with the emulated NPU."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Generator, Iterable
+from typing import Any, cast
+
+import anyio
+import httpx2
+import openai
+import pytest
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from pydantic import BaseModel
+
+from bench.prefill_economy import PrefixTree
+from rkllm_mcp.completions import openai_objects
+from tests.support.served import Served, scripted_model, served
+from tests.surfaces.http.chat_script import ANNS_KEY, OWN_TOOLS, OWNERS_KEY, RULES, TOOLS, Json, user
+
+MODEL = "parrot"
+SYSTEM: Json = {"role": "system", "content": "You are the parrot of a test."}
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, None]:
+    folder = tmp_path_factory.mktemp("chat")
+    model = scripted_model(folder / "model", RULES, name=MODEL, template="qwen3")
+    with served(folder / "home", model, extra=OWN_TOOLS) as it:
+        yield it
+
+
+@pytest.fixture
+def client(service: Served) -> Generator[openai.OpenAI, None, None]:
+    with openai.OpenAI(base_url=f"{service.url}/v1", api_key=OWNERS_KEY, max_retries=0, timeout=30) as it:
+        yield it
+
+
+def ask(client: openai.OpenAI, *messages: Json | str, **fields: Any) -> ChatCompletion:
+    return cast("ChatCompletion", _create(client, messages, fields))
+
+
+def stream(client: openai.OpenAI, *messages: Json | str, **fields: Any) -> list[ChatCompletionChunk]:
+    return list(cast("Iterable[ChatCompletionChunk]", _create(client, messages, {**fields, "stream": True})))
+
+
+def _create(client: openai.OpenAI, messages: Iterable[Json | str], fields: Json) -> object:
+    sent: Any = [user(message) if isinstance(message, str) else message for message in messages]
+    create: Any = client.chat.completions.create
+    return cast("object", create(model=MODEL, messages=sent, **fields))
+
+
+def text_of(chunks: Iterable[ChatCompletionChunk]) -> str:
+    return "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+
+
+def echo(answer: ChatCompletion) -> Json:
+    """The answer as a program sends it back."""
+    return answer.choices[0].message.model_dump(exclude_none=True)
+
+
+def result(call_id: str, text: str) -> Json:
+    return {"role": "tool", "tool_call_id": call_id, "content": text}
+
+
+def calls_in(answer: ChatCompletion) -> list[tuple[str, Json]]:
+    calls: Any = answer.choices[0].message.tool_calls or []
+    return [(call.function.name, json.loads(call.function.arguments)) for call in calls]
+
+
+def test_an_answer_comes_whole_and_in_pieces_and_both_are_the_same(client: openai.OpenAI) -> None:
+    whole = ask(client, SYSTEM, "hello from ann")
+    message = whole.choices[0].message
+    assert message.content == "Hello, ann. こんにちは 👋"
+    assert (message.role, message.tool_calls, message.refusal) == ("assistant", None, None)
+    assert (whole.model, whole.choices[0].finish_reason) == (MODEL, "stop")
+    chunks = stream(client, SYSTEM, "hello from ann", stream_options={"include_usage": True})
+    *pieces, last, usage = chunks
+    assert text_of(chunks) == message.content
+    assert pieces[0].choices[0].delta.role == "assistant"
+    assert last.choices[0].finish_reason == "stop"
+    assert [chunk.choices[0].finish_reason for chunk in pieces] == [None] * len(pieces)
+    assert len({chunk.id for chunk in chunks}) == 1
+    assert usage.choices == []
+    assert whole.usage is not None
+    assert usage.usage is not None
+    assert usage.usage.prompt_tokens == whole.usage.prompt_tokens
+    assert usage.usage.total_tokens == usage.usage.prompt_tokens + usage.usage.completion_tokens
+    assert usage.usage.completion_tokens == whole.usage.completion_tokens > 5
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"tools": TOOLS}, {"mcp": True, "x_events": True}, {"response_format": {"type": "json_object"}}],
+    ids=["words", "calls", "the host's tools", "a form"],
+)
+def test_every_object_on_the_wire_is_what_openai_says_it_is(service: Served, fields: Json) -> None:
+    question = {"tools": "Weather in Oslo and Rome", "mcp": "how much is 2 and 3", "response_format": "no chance"}
+    text = next((question[key] for key in fields if key in question), "hello from ann")
+    body = {"model": MODEL, "messages": [user(text)], **fields}
+    headers = {"Authorization": f"Bearer {OWNERS_KEY}"}
+    whole = httpx2.post(f"{service.url}/v1/chat/completions", json=body, headers=headers, timeout=30).json()
+    ChatCompletion.model_validate(whole, strict=True)
+    openai_objects.ChatCompletion.model_validate(whole)
+    body |= {"stream": True, "stream_options": {"include_usage": True}}
+    answer = httpx2.post(f"{service.url}/v1/chat/completions", json=body, headers=headers, timeout=30)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    *records, done, end = answer.text.split("\n\n")
+    assert (done, end) == ("data: [DONE]", "")
+    for record in records:
+        chunk = json.loads(record.removeprefix("data: "))
+        ChatCompletionChunk.model_validate(chunk, strict=True)
+        openai_objects.ChatCompletionChunk.model_validate(chunk)
+
+
+def test_ten_turns_with_tools_prefill_each_token_once(service: Served, client: openai.OpenAI) -> None:
+    before = len(service.runs())
+    said: list[Json] = [SYSTEM]
+    answers: list[ChatCompletion] = []
+    for city in ("Oslo", "Rome", "Bern", "Riga", "Kyiv"):
+        said.append(user(f"And the weather in {city}?"))
+        answers.append(ask(client, *said, tools=TOOLS))
+        assert calls_in(answers[-1]) == [("get_weather", {"city": city})]
+        assert answers[-1].choices[0].finish_reason == "tool_calls"
+        call: Any = (answers[-1].choices[0].message.tool_calls or [])[0]
+        said += [echo(answers[-1]), result(call.id, f"{city} is sunny " * 5)]
+        answers.append(ask(client, *said, tools=TOOLS))
+        assert (answers[-1].choices[0].message.content or "").startswith(f"It says {city} is sunny")
+        said.append(echo(answers[-1]))
+    assert_prefilled_once(service.runs()[before:])
+
+
+def test_ten_turns_with_the_tools_of_the_host_prefill_each_token_once(service: Served, client: openai.OpenAI) -> None:
+    before = len(service.runs())
+    said: list[Json] = []
+    answers: list[ChatCompletion] = []
+    for turn in range(10):
+        said.append(user(f"how much is {turn} and {turn}?"))
+        answers.append(ask(client, *said, extra_body={"mcp": True}))
+        assert answers[-1].choices[0].message.content == f"Let me calculate.\nIt says {turn * 2}, this time."
+        assert answers[-1].choices[0].message.tool_calls is None
+        said.append(echo(answers[-1]))
+    runs = service.runs()[before:]
+    assert len(runs) == 20
+    assert_prefilled_once(runs)
+
+
+def assert_prefilled_once(runs: list[Json]) -> None:
+    """By the emulator's account: at most 1.02 of one evaluation for each token that the model did not write itself."""
+    seen, once = PrefixTree(), 0
+    for run in runs:
+        once += seen.add(run["prompt"])
+        seen.add([*run["prompt"], *run["sampled"][:-1]])
+    assert sum(run["prefill_tokens"] for run in runs) <= 1.02 * once
+
+
+def test_two_calls_at_once_come_in_order_and_their_results_in_any(client: openai.OpenAI) -> None:
+    question = "Weather in Oslo and Rome"
+    answer = ask(client, question, tools=TOOLS)
+    assert answer.choices[0].message.content == "Two at once.\n"
+    assert calls_in(answer) == [("get_weather", {"city": "Oslo"}), ("get_weather", {"city": "Rome"})]
+    ids = [call.id for call in answer.choices[0].message.tool_calls or []]
+    assert len(set(ids)) == 2
+    results = [result(ids[1], "Rome is hot"), result(ids[0], "Oslo is cold")]
+    final = ask(client, question, echo(answer), *results, tools=TOOLS)
+    assert final.choices[0].message.content == "It says Rome is hot, this time."
+
+
+def test_the_deltas_of_calls_assemble(client: openai.OpenAI) -> None:
+    chunks = stream(client, "Weather in Oslo and Rome", tools=TOOLS)
+    calls: dict[int, Json] = {}
+    for chunk in chunks:
+        for delta in chunk.choices[0].delta.tool_calls or []:
+            assert delta.function is not None
+            if delta.index not in calls:
+                assert (delta.type, bool(delta.id), bool(delta.function.name)) == ("function", True, True)
+                calls[delta.index] = {"name": delta.function.name, "arguments": ""}
+            calls[delta.index]["arguments"] += delta.function.arguments or ""
+    assert {index: (call["name"], json.loads(call["arguments"])) for index, call in calls.items()} == {
+        0: ("get_weather", {"city": "Oslo"}),
+        1: ("get_weather", {"city": "Rome"}),
+    }
+    assert chunks[-1].choices[0].finish_reason == "tool_calls"
+
+
+def test_arguments_are_json_whatever_is_in_them(client: openai.OpenAI) -> None:
+    ((name, arguments),) = calls_in(ask(client, "quote", tools=TOOLS))
+    assert name == "write_note"
+    assert arguments == {"text": "it's \"L'Aquila\"\n東京 \\ \u2028 </tool_call>", "loud": True, "nothing": None}
+
+
+def test_without_parallel_calls_the_answer_ends_behind_the_first(client: openai.OpenAI) -> None:
+    question = "Weather in Oslo and Rome"
+    answer = ask(client, question, tools=TOOLS, parallel_tool_calls=False)
+    assert calls_in(answer) == [("get_weather", {"city": "Oslo"})]
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens > 10
+    (call,) = answer.choices[0].message.tool_calls or []
+    final = ask(client, question, echo(answer), result(call.id, "cold"), tools=TOOLS, parallel_tool_calls=False)
+    assert final.choices[0].message.content == "It says cold, this time."
+
+
+CHOICES: list[tuple[str, Any, list[tuple[str, Json]], str | None]] = [
+    ("Weather in Oslo", "auto", [("get_weather", {"city": "Oslo"})], None),
+    ("Weather in Oslo", "none", [], "I will not."),
+    ("Weather in Oslo", "required", [("get_weather", {"city": "Oslo"})], None),
+    ("nonsense", "required", [("get_time", {})], None),
+    (
+        "hello from ann",
+        {"type": "function", "function": {"name": "get_weather"}},
+        [("get_weather", {"city": "Rome"})],
+        None,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("question", "choice", "calls", "text"),
+    CHOICES,
+)
+def test_tool_choice_is_kept_to(
+    client: openai.OpenAI, question: str, choice: Any, calls: list[tuple[str, Json]], text: str | None
+) -> None:
+    answer = ask(client, question, tools=TOOLS, tool_choice=choice)
+    assert calls_in(answer) == calls
+    assert answer.choices[0].message.content == text
+    assert answer.choices[0].finish_reason == ("tool_calls" if calls else "stop")
+
+
+def test_a_call_that_cannot_be_read_is_mended_before_anybody_sees_it(client: openai.OpenAI) -> None:
+    said: list[Json] = [user("break one")]
+    answer = ask(client, *said, tools=TOOLS)
+    assert answer.choices[0].message.content == "Let me see.\n"
+    assert calls_in(answer) == [("get_weather", {"city": "Oslo"})]
+    (call,) = answer.choices[0].message.tool_calls or []
+    final = ask(client, *said, echo(answer), result(call.id, "cold"), tools=TOOLS)
+    assert final.usage is not None
+    assert final.usage.prompt_tokens_details is not None
+    assert final.usage.prompt_tokens - (final.usage.prompt_tokens_details.cached_tokens or 0) < 40
+
+
+def test_a_call_that_is_never_right_is_shown_as_it_was_written(client: openai.OpenAI) -> None:
+    answer = ask(client, "break everything", tools=TOOLS)
+    assert '{"town": 1}' in (answer.choices[0].message.content or "")
+    assert answer.choices[0].finish_reason == "stop"
+
+
+@pytest.mark.parametrize(
+    ("stop", "text"),
+    [("STOP", "one two three "), ([" four", "ee ST"], "one two thr"), (["one"], ""), ("nowhere", None)],
+)
+def test_a_stop_text_ends_the_answer_and_is_never_shown(client: openai.OpenAI, stop: Any, text: str | None) -> None:
+    expected = "one two three STOP four five STOP six" if text is None else text
+    whole = ask(client, "count", stop=stop)
+    assert (whole.choices[0].message.content, whole.choices[0].finish_reason) == (expected, "stop")
+    assert whole.usage is not None
+    assert whole.usage.completion_tokens > 0
+    assert text_of(stream(client, "count", stop=stop)) == expected
+    again = ask(client, "count", echo(whole), "hello from bob", stop=stop)
+    assert (again.choices[0].message.content or "").startswith("Hello, bob")
+
+
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
+def test_an_answer_that_is_cut_says_so(client: openai.OpenAI, field: str) -> None:
+    answer = ask(client, "at length", **{field: 4})
+    assert answer.choices[0].finish_reason == "length"
+    assert (answer.choices[0].message.content or "").startswith("one two")
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens == 4
+    assert stream(client, "at length", **{field: 4})[-1].choices[0].finish_reason == "length"
+
+
+def test_thinking_comes_beside_the_answer_and_only_when_it_is_wished_for(client: openai.OpenAI) -> None:
+    thought: Any = ask(client, "think", reasoning_effort="high").choices[0].message
+    assert (thought.content, thought.reasoning_content) == ("I thought.", "Hm, let me see.\n")
+    chunks = stream(client, "think", extra_body={"thinking": {"type": "enabled"}})
+    pieces = [getattr(chunk.choices[0].delta, "reasoning_content", None) or "" for chunk in chunks]
+    assert ("".join(pieces), text_of(chunks)) == ("Hm, let me see.\n", "I thought.")
+    silent: Any = ask(client, "think", reasoning_effort="none").choices[0].message
+    assert (silent.content, getattr(silent, "reasoning_content", None)) == ("I thought.", None)
+
+
+class Trip(BaseModel):
+    city: str
+    days: int
+
+
+TRIP = {"type": "json_schema", "json_schema": {"name": "trip", "schema": Trip.model_json_schema(), "strict": True}}
+
+
+@pytest.mark.parametrize(
+    ("question", "trip"),
+    [
+        ("A trip to Rome", {"city": "Rome", "days": 3}),
+        ("A trip in a fence", {"city": "Oslo", "days": 2}),
+        ("A second chance", {"city": "Oslo", "days": 2}),
+    ],
+)
+def test_an_answer_has_the_form_that_was_asked_for(client: openai.OpenAI, question: str, trip: Json) -> None:
+    answer = ask(client, question, response_format=TRIP)
+    assert json.loads(answer.choices[0].message.content or "") == trip
+    assert json.loads(text_of(stream(client, question, response_format=TRIP))) == trip
+
+
+def test_an_answer_that_never_has_the_form_is_a_refusal_that_says_why(client: openai.OpenAI) -> None:
+    message = ask(client, "no chance", response_format=TRIP).choices[0].message
+    assert message.content is None
+    assert "it is not valid JSON" in (message.refusal or "")
+    assert "I still do not know." in (message.refusal or "")
+    chunks = stream(client, "no chance", response_format=TRIP)
+    assert text_of(chunks) == ""
+    assert "".join(chunk.choices[0].delta.refusal or "" for chunk in chunks) == message.refusal
+
+
+def test_calls_go_before_the_form_of_the_answer(client: openai.OpenAI) -> None:
+    answer = ask(client, "Weather in Oslo and Rome", tools=TOOLS, response_format=TRIP)
+    assert len(calls_in(answer)) == 2
+    assert answer.choices[0].message.content is None
+
+
+def test_the_clients_own_helpers_parse_and_stream(client: openai.OpenAI) -> None:
+    helpers: Any = client.chat.completions
+    trip = helpers.parse(model=MODEL, messages=[user("A trip to Rome")], response_format=Trip)
+    assert trip.choices[0].message.parsed == Trip(city="Rome", days=3)
+    refused = helpers.parse(model=MODEL, messages=[user("no chance")], response_format=Trip)
+    assert (refused.choices[0].message.parsed, bool(refused.choices[0].message.refusal)) == (None, True)
+    with pytest.raises(openai.LengthFinishReasonError):
+        helpers.parse(model=MODEL, messages=[user("at length")], response_format=Trip, max_tokens=3)
+    question = {"messages": [user("Weather in Oslo and Rome")], "tools": TOOLS}
+    with helpers.stream(model=MODEL, stream_options={"include_usage": True}, **question) as events:
+        kinds = {event.type for event in events}
+        final = events.get_final_completion()
+    assert {"content.delta", "content.done", "tool_calls.function.arguments.done"} <= kinds
+    assert [call.function.name for call in final.choices[0].message.tool_calls] == ["get_weather"] * 2
+    assert final.usage is not None
+
+
+def test_the_hosts_tools_run_inside_and_are_told_when_asked(client: openai.OpenAI) -> None:
+    answer: Any = ask(client, "how much is 2 and 3?", extra_body={"mcp": True, "x_events": True})
+    assert answer.choices[0].message.content == "Let me calculate.\nIt says 5, this time."
+    assert answer.choices[0].finish_reason == "stop"
+    kinds = [event["kind"] for event in answer.x_events]
+    assert [kind for kind in kinds if kind != "status"] == ["tool_call", "tool_result"]
+    chunks = stream(client, "how much is 2 and 3?", extra_body={"mcp": True, "x_events": True})
+    told = [event for chunk in chunks for event in cast("list[Json]", getattr(chunk, "x_events", None) or [])]
+    assert [event["kind"] for event in told] == kinds
+    assert text_of(chunks) == answer.choices[0].message.content
+    quiet: Any = ask(client, "how much is 2 and 3?", extra_body={"mcp": True})
+    assert getattr(quiet, "x_events", None) is None
+
+
+def test_a_tenant_may_have_the_hosts_tools_run_without_asking(client: openai.OpenAI) -> None:
+    ann = client.with_options(api_key=ANNS_KEY)
+    question = "how much is 2 and 3?"
+    assert ask(ann, question).choices[0].message.content == "Let me calculate.\nIt says 5, this time."
+    # Nobody else has them run, and what looks like a call of a tool that nobody named is words.
+    for answer in (ask(ann, question, extra_body={"mcp": False}), ask(client, question)):
+        assert '"name": "calculator"' in (answer.choices[0].message.content or "")
+    assert calls_in(ask(ann, "Weather in Oslo", tools=TOOLS)) == [("get_weather", {"city": "Oslo"})]
+
+
+def test_a_call_that_needs_a_yes_is_refused_in_words_that_say_how_to_allow_it(client: openai.OpenAI) -> None:
+    answer = ask(client, "tidy up", extra_body={"mcp": True})
+    assert "always_allow" in (answer.choices[0].message.content or "")
+
+
+def test_the_hosts_tools_answer_questions_only(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError) as raised:
+        ask(client, "how much?", {"role": "assistant", "content": "A lot."}, extra_body={"mcp": True})
+    assert raised.value.param == "messages"
+
+
+@pytest.mark.parametrize("streaming", [False, True], ids=["whole", "stream"])
+def test_a_prompt_that_is_too_long_is_refused_with_numbers(client: openai.OpenAI, streaming: bool) -> None:
+    for extra in ({}, {"mcp": True}):
+        with pytest.raises(openai.BadRequestError) as raised:
+            ask(client, "word " * 5000, stream=streaming, extra_body=extra)
+        assert raised.value.code == "context_length_exceeded"
+        assert re.search(r"has \d+ tokens, \d+ more than the \d+ that fit", str(raised.value))
+    assert ask(client, "hello from ann").choices[0].finish_reason == "stop"
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "param", "code"),
+    [
+        ({"n": 2}, openai.BadRequestError, "n", "unsupported_parameter"),
+        ({"model": "gpt-9"}, openai.NotFoundError, "model", "model_not_found"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+            openai.BadRequestError,
+            "messages[0].content[0].type",
+            "unsupported_content",
+        ),
+        (
+            {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "objekt"}}}]},
+            openai.BadRequestError,
+            "tools[0].function.parameters",
+            "invalid_function_parameters",
+        ),
+        ({"temperature": "warm"}, openai.UnprocessableEntityError, "temperature", None),
+        ({"messages": []}, openai.UnprocessableEntityError, "messages", None),
+        ({"messages": [{"role": "wizard", "content": "x"}]}, openai.UnprocessableEntityError, "messages[0].role", None),
+    ],
+)
+def test_what_cannot_be_is_refused_naming_the_field(
+    client: openai.OpenAI, fields: Json, error: type[openai.APIStatusError], param: str, code: str | None
+) -> None:
+    body: Any = {"model": MODEL, "messages": [user("hi")], **fields}
+    with pytest.raises(error) as raised:
+        client.chat.completions.create(**body)
+    assert raised.value.param == param
+    assert code is None or raised.value.code == code
+    assert raised.value.type == "invalid_request_error"
+
+
+def test_the_model_answers_under_its_aliases(client: openai.OpenAI) -> None:
+    for name in (MODEL, "default", "gpt-4o-mini"):
+        answer = client.chat.completions.create(model=name, messages=[{"role": "user", "content": "hello from ann"}])
+        assert answer.model == MODEL
+
+
+def test_a_run_that_fails_is_a_status_before_the_first_word_and_a_record_behind_it(client: openai.OpenAI) -> None:
+    for streaming in (False, True):
+        with pytest.raises(openai.InternalServerError):
+            ask(client, "fail at once", stream=streaming)
+    seen: list[str] = []
+    with pytest.raises(openai.APIError, match="the runtime failed this answer"):
+        for chunk in cast("Iterable[ChatCompletionChunk]", ask(client, "fail later", stream=True)):
+            seen += text_of([chunk])
+    assert "".join(seen).startswith("one")
+    assert (ask(client, "hello from ann").choices[0].message.content or "").startswith("Hello")
+
+
+def test_whoever_leaves_stops_its_own_answer_and_nobody_elses(service: Served, client: openai.OpenAI) -> None:
+    with client.chat.completions.create(
+        model=MODEL, messages=[{"role": "user", "content": "for ever"}], stream=True
+    ) as endless:
+        next(endless)
+        left = next(endless)
+    assert left.choices[0].delta.content
+    # The run that hangs would keep the NPU until its watchdog acts.
+    assert (ask(client, "hello from ann").choices[0].message.content or "").startswith("Hello")
+    assert service.service is not None
+
+
+@pytest.mark.anyio
+async def test_many_programs_at_once_get_their_own_answers(service: Served) -> None:
+    async with openai.AsyncOpenAI(base_url=f"{service.url}/v1", api_key=OWNERS_KEY, max_retries=0) as client:
+        answers: dict[str, str] = {}
+
+        async def talk(name: str) -> None:
+            chunks = await client.chat.completions.create(
+                model=MODEL, messages=[{"role": "user", "content": f"hello from {name}"}], stream=True
+            )
+            answers[name] = "".join([chunk.choices[0].delta.content or "" async for chunk in chunks])
+
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as group:
+                for name in ("ann", "bob", "cid", "dan", "eve"):
+                    group.start_soon(talk, name)
+    assert answers == {name: f"Hello, {name}. こんにちは 👋" for name in ("ann", "bob", "cid", "dan", "eve")}

@@ -1,0 +1,108 @@
+"""``rkllm-mcp service`` with a systemctl that keeps notes of what it was told, in place of systemd itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.demo_app import Demo, make_demo
+
+SYSTEMCTL = """#!/bin/sh
+echo "$*" >>"$NOTES"
+case " $* " in
+    *" show "*) cat "$SHOWN" ;;
+    *" restart "*) [ ! -e "$BROKEN" ] || { echo "Job for rkllm-mcp.service failed." >&2; exit 1; } ;;
+esac
+"""
+ACTIVE = """LoadState=loaded
+ActiveState=active
+StatusText=serving
+MainPID=4711
+MemoryCurrent=104857600
+NRestarts=0
+"""
+
+
+class Machine:
+    """A folder with a systemctl of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.notes, self.shown, self.broken = folder / "notes", folder / "shown", folder / "broken"
+        self.shown.write_text(ACTIVE, "utf-8")
+        programs = folder / "bin"
+        programs.mkdir()
+        (programs / "systemctl").write_text(SYSTEMCTL, "utf-8")
+        (programs / "systemctl").chmod(0o755)
+        demo = make_demo(folder / "home", [])
+        environment = {**demo.environment, "PATH": f"{programs}:{demo.environment['PATH']}"}
+        environment |= {"NOTES": str(self.notes), "SHOWN": str(self.shown), "BROKEN": str(self.broken)}
+        self.demo = Demo(demo.folder, environment)
+
+    @property
+    def unit(self) -> Path:
+        """The unit file of the person."""
+        return self.demo.folder / ".config" / "systemd" / "user" / "rkllm-mcp.service"
+
+    def told(self) -> list[str]:
+        """What systemctl was told."""
+        return self.notes.read_text("utf-8").splitlines() if self.notes.exists() else []
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_install_writes_the_unit_starts_it_and_shows_how_it_is(machine: Machine) -> None:
+    done = machine.demo.run("service", "install", "--user")
+    assert done.returncode == 0, done.stderr
+    assert "WantedBy=default.target" in machine.unit.read_text("utf-8")
+    orders = ["daemon-reload", "enable rkllm-mcp.service", "restart rkllm-mcp.service"]
+    assert machine.told()[:3] == [f"--user {order}" for order in orders]
+    assert "serving" in done.stdout
+    assert "100 MB" in done.stdout
+    assert "enable-linger" in done.stderr
+
+
+def test_install_may_leave_the_start_to_its_owner(machine: Machine) -> None:
+    done = machine.demo.run("service", "install", "--user", "--no-start")
+    assert done.returncode == 0
+    assert not any("restart" in line for line in machine.told())
+    assert "systemctl --user start rkllm-mcp.service" in done.stderr
+
+
+def test_a_service_that_does_not_start_says_where_its_log_is(machine: Machine) -> None:
+    machine.broken.touch()
+    done = machine.demo.run("service", "install", "--user")
+    assert done.returncode == 1
+    assert "Job for rkllm-mcp.service failed" in done.stderr
+    assert "journalctl --user -u rkllm-mcp.service" in done.stderr
+
+
+def test_status_of_a_service_that_failed_is_an_exit_code(machine: Machine) -> None:
+    machine.shown.write_text(ACTIVE.replace("=active", "=failed"), "utf-8")
+    done = machine.demo.run("service", "status", "--user")
+    assert done.returncode == 1
+    assert "failed" in done.stdout
+    machine.shown.write_text("LoadState=not-found\nActiveState=inactive\n", "utf-8")
+    assert "service install --user" in machine.demo.run("service", "status", "--user").stderr
+
+
+def test_uninstall_takes_the_unit_away_and_a_second_time_says_so(machine: Machine) -> None:
+    machine.demo.run("service", "install", "--user", "--no-start")
+    done = machine.demo.run("service", "uninstall", "--user")
+    assert done.returncode == 0, done.stderr
+    assert not machine.unit.exists()
+    assert "--user disable --now rkllm-mcp.service" in machine.told()
+    again = machine.demo.run("service", "uninstall", "--user")
+    assert again.returncode == 2
+    assert "nothing was installed" in again.stderr
+
+
+def test_a_machine_without_systemd_is_told_what_to_do(tmp_path: Path) -> None:
+    demo = make_demo(tmp_path, [])
+    done = Demo(tmp_path, {**demo.environment, "PATH": str(tmp_path)}).run("service", "status")
+    assert done.returncode == 2
+    assert "rkllm-mcp serve" in done.stderr
