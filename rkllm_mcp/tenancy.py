@@ -105,6 +105,11 @@ class House:
         return self._core.value
 
     @property
+    def is_open(self) -> bool:
+        """There is a model, loaded or being loaded; there is none while it is being exchanged."""
+        return self._core is not None
+
+    @property
     def is_ready(self) -> bool:
         """The model is loaded."""
         return self._core is not None and self._core.value.is_ready

@@ -15,7 +15,7 @@ from starlette.routing import Route as StarletteRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rkllm_mcp.surfaces.http.context import Service
-from rkllm_mcp.surfaces.http.gate import Gate
+from rkllm_mcp.surfaces.http.gate import ROUTE, Gate
 from rkllm_mcp.surfaces.http.route import Handler, Route
 from rkllm_mcp.surfaces.http.routes import ROUTES
 
@@ -39,7 +39,9 @@ def create_app(service: Service, routes: Sequence[Route] = ROUTES, mounts: Seque
         scope["app"] = app
         await app.router(scope, receive, send)
 
-    return Gate(routed, lambda: service.config, [route.path for route in routes if route.is_open])
+    return Gate(
+        routed, lambda: service.config, [route.path for route in routes if route.is_open], service.metrics.requested
+    )
 
 
 def _dispatched(routes: Iterable[Route]) -> list[BaseRoute]:
@@ -48,11 +50,12 @@ def _dispatched(routes: Iterable[Route]) -> list[BaseRoute]:
     for route in routes:
         paths.setdefault(route.path, {})[route.method] = route.handler
     ordered = sorted(paths.items(), key=lambda each: each[0].count("{"))
-    return [StarletteRoute(path, _dispatch(methods), methods=list(methods)) for path, methods in ordered]
+    return [StarletteRoute(path, _dispatch(path, methods), methods=list(methods)) for path, methods in ordered]
 
 
-def _dispatch(methods: Mapping[str, Handler]) -> Handler:
+def _dispatch(path: str, methods: Mapping[str, Handler]) -> Handler:
     async def dispatch(request: Request) -> Response:
+        request.scope[ROUTE] = path
         method = "GET" if request.method == "HEAD" and "GET" in methods else request.method
         return await methods[method](request)
 

@@ -9,12 +9,9 @@ queue, and is not the key.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
-
-from starlette.datastructures import Headers
 
 from rkllm_mcp.config import Config
 from rkllm_mcp.config.keys import matches
@@ -124,16 +121,3 @@ def _is_own(origin: str, host: str) -> bool:
     except ValueError:
         return False
     return default is not None and there == here
-
-
-def is_foreign(headers: Headers) -> bool:
-    """Whether a page of another origin sends this, by the word of the browser."""
-    return headers.get("sec-fetch-site") == "cross-site"
-
-
-def is_reachable_from_elsewhere(host: str) -> bool:
-    """Whether listening at ``host`` lets other machines in."""
-    try:
-        return not ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return not is_loopback(host)

@@ -20,6 +20,7 @@ from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.surfaces.http.allowance import Allowances
 from rkllm_mcp.surfaces.http.desk import Desk
 from rkllm_mcp.surfaces.http.meter import Meter
+from rkllm_mcp.surfaces.http.metrics import Metrics, Moment
 from rkllm_mcp.surfaces.http.problems import RETRY_AFTER_S, Problem
 from rkllm_mcp.surfaces.http.turnstile import Turnstile
 from rkllm_mcp.tenancy import House, Tenant
@@ -43,6 +44,7 @@ class Service:
         desk: the conversations that are open.
         meter: what the answers since the start have cost.
         allowances: what tenants may still cost today.
+        metrics: what the service has done, for Prometheus.
     """
 
     house: House
@@ -56,6 +58,10 @@ class Service:
     desk: Desk = field(default_factory=Desk)
     meter: Meter = field(default_factory=Meter)
     allowances: Allowances = field(default_factory=Allowances)
+    metrics: Metrics = field(default_factory=Metrics)
+
+    def __post_init__(self) -> None:
+        self.metrics.registry.register(Moment(self))
 
     @property
     def config(self) -> Config:
@@ -79,6 +85,11 @@ class Service:
     def uptime_s(self) -> float:
         """How long it has been running, seconds."""
         return time.monotonic() - self.started
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether answers are taken."""
+        return not self.is_draining and self.house.is_ready
 
     def drain(self) -> None:
         """Take no more answers; whoever waits is sent away, and may ask another board."""

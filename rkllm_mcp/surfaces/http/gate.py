@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection
+from typing import TypeAlias
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
@@ -43,6 +44,10 @@ _PAGE = "/static/"
 # How long a browser may remember a preflight, seconds.
 _PREFLIGHT_S = "600"
 
+# Where in its scope a request's route stands, as it was declared, once it has been found.
+ROUTE = "rkllm_mcp.route"
+Told: TypeAlias = Callable[[str, str, int, float], None]
+
 
 class Gate:
     """The application with a gate before it.
@@ -51,12 +56,14 @@ class Gate:
         app: what is behind it.
         config: gives the configuration in force.
         open_paths: what is answered without a key.
+        told: is told of each request when it has been answered: method, route, status, seconds.
     """
 
-    def __init__(self, app: ASGIApp, config: Callable[[], Config], open_paths: Collection[str]) -> None:
+    def __init__(self, app: ASGIApp, config: Callable[[], Config], open_paths: Collection[str], told: Told) -> None:
         self._app = app
         self._config = config
         self._open_paths = frozenset(open_paths)
+        self._told = told
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -89,8 +96,9 @@ class Gate:
             if not status:
                 await response(scope, receive, answer)
         finally:
-            took_ms = (time.monotonic() - started) * 1000
-            logger.info("%s %s %d %.0f ms", scope["method"], _printable(scope["path"]), status, took_ms)
+            took_s = time.monotonic() - started
+            logger.info("%s %s %d %.0f ms", scope["method"], _printable(scope["path"]), status, took_s * 1000)
+            self._told(scope["method"], scope.get(ROUTE, ""), status, took_s)
 
     def _caller(self, path: str, headers: Headers) -> Caller:
         try:

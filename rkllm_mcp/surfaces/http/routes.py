@@ -9,6 +9,7 @@ from rkllm_mcp.surfaces.http import (
     embeddings,
     execute,
     health,
+    metrics,
     models,
     offers,
     openapi,
@@ -31,6 +32,7 @@ ROUTES: tuple[Route, ...] = (
     *offers.ROUTES,
     *board.ROUTES,
     *health.ROUTES,
+    *metrics.ROUTES,
     *openapi.ROUTES,
     *page.ROUTES,
 )

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from starlette.requests import Request
 
-from rkllm_mcp.events import Queued, Usage
+from rkllm_mcp.events import EVENT_TYPES, Queued, Usage
 from rkllm_mcp.surfaces.http.context import service_of, stopping, tenant_of
 from rkllm_mcp.surfaces.http.problems import Problem
 from rkllm_mcp.surfaces.http.turnstile import Place, QueueFullError, Turnstile, TurnstileClosedError
@@ -61,6 +61,8 @@ async def in_turn(
             yield Queued(position)
         async with aclosing(answering()) as events:
             async for event in events:
+                if isinstance(event, EVENT_TYPES):
+                    service.metrics.take(event)
                 if isinstance(event, Usage):
                     service.meter.take(event)
                     await service.allowances.spend(tenant, event)

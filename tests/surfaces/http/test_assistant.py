@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.demo_app import NO_VARIABLES, PythonServer
 from tests.support.served import Served, scripted_model, served
@@ -85,13 +86,15 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None,
 
 @pytest.fixture
 def owner(service: Served) -> Generator[httpx2.Client, None, None]:
-    with httpx2.Client(base_url=service.url, headers=OWNER, timeout=30) as client:
+    client = httpx2.Client(base_url=service.url, headers=OWNER, timeout=30)
+    with client:
         yield client
 
 
 @pytest.fixture
 def ann(service: Served) -> Generator[httpx2.Client, None, None]:
-    with httpx2.Client(base_url=service.url, headers=ANN, timeout=30) as client:
+    client = httpx2.Client(base_url=service.url, headers=ANN, timeout=30)
+    with client:
         yield client
 
 
@@ -366,3 +369,29 @@ def test_the_board_tells_how_it_is(owner: httpx2.Client) -> None:
 def test_without_a_key_nothing_is_told(service: Served) -> None:
     for path in ("/v1/board", "/v1/me", "/v1/conversations", "/v1/tools", "/v1/questions", "/v1/tools/history"):
         assert error_of(httpx2.get(f"{service.url}{path}"), 401)
+
+
+def test_metrics_tell_what_was_done_and_are_the_owners_alone(owner: httpx2.Client, ann: httpx2.Client) -> None:
+    whole(owner, message="Please write one.txt", approvals="grant")
+    families = {family.name: family for family in text_string_to_metric_families(owner.get("/metrics").text)}
+
+    def value(family: str, suffix: str = "", **labels: str) -> float:
+        name = family + suffix
+        return sum(
+            sample.value
+            for sample in families[family].samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        )
+
+    assert value("rkllm_mcp_generated_tokens", "_total") > 0
+    assert value("rkllm_mcp_reused_tokens", "_total") > 0
+    assert value("rkllm_mcp_answers", "_total", reason="answered") > 0
+    assert value("rkllm_mcp_tool_calls", "_total", tool="write_file", outcome="ok") > 0
+    assert value("rkllm_mcp_tool_seconds", "_count", tool="write_file") > 0
+    assert value("rkllm_mcp_http_requests", "_total", method="POST", route="/v1/execute", status="200") > 0
+    assert value("rkllm_mcp_worker_restarts", "_total") == 0
+    assert value("rkllm_mcp_info", model="parrot", emulated="true") == 1
+    assert value("rkllm_mcp_ready") == 1
+    open_metrics = owner.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
+    assert open_metrics.text.endswith("# EOF\n")
+    assert error_of(ann.get("/metrics"), 403)

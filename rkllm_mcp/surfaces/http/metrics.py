@@ -1,0 +1,186 @@
+"""``GET /metrics`` for Prometheus: what the service has done, and how it is at the moment of being asked.
+
+    events of answers ─▶ counters and histograms        service, engine, board ─▶ gauges, read when they are asked for
+
+Every service has a registry of its own. Labels are names that the owner chose (tools, routes) and never a person's
+words, a key or an address, and there are as many of them as there are tools. Names follow Prometheus' conventions: base
+units, ``_total`` for what only grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import anyio.to_thread
+from prometheus_client import CollectorRegistry, Counter, Histogram, exposition
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rkllm_mcp import __version__
+from rkllm_mcp.events import End, Event, ToolCallDetected, ToolCallFailed, ToolFinished, Usage
+from rkllm_mcp.inspection import Gauges, gauges
+from rkllm_mcp.surfaces.http.problems import Problem
+from rkllm_mcp.surfaces.http.route import Answer, Route
+
+if TYPE_CHECKING:
+    from rkllm_mcp.surfaces.http.context import Service
+
+# From a cached prompt on a fast board to a long one on a slow board.
+_FIRST_TOKEN_S = (0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 40, 80, 160)
+_TOOL_S = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_REQUEST_S = (0.005, 0.05, 0.25, 1, 2.5, 5, 10, 30, 60, 120, 300)
+
+
+class Metrics:
+    """What one service has done since it began."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        registry = self.registry
+        self._prefilled = Counter("rkllm_mcp_prefilled_tokens", "Prompt tokens evaluated.", registry=registry)
+        self._reused = Counter("rkllm_mcp_reused_tokens", "Prompt tokens found in the KV cache.", registry=registry)
+        self._generated = Counter("rkllm_mcp_generated_tokens", "Tokens written.", registry=registry)
+        self._prefill_s = Counter("rkllm_mcp_prefill_seconds", "Time spent evaluating prompts.", registry=registry)
+        self._decode_s = Counter("rkllm_mcp_decode_seconds", "Time spent writing tokens.", registry=registry)
+        self._first_token = Histogram(
+            "rkllm_mcp_time_to_first_token_seconds",
+            "From the request of a round to its first token, queueing included.",
+            buckets=_FIRST_TOKEN_S,
+            registry=registry,
+        )
+        self._answers = Counter("rkllm_mcp_answers", "Answers that ended.", ["reason"], registry=registry)
+        self._tool_calls = Counter("rkllm_mcp_tool_calls", "Calls of tools.", ["tool", "outcome"], registry=registry)
+        self._tool_s = Histogram(
+            "rkllm_mcp_tool_seconds", "How long tools took.", ["tool"], buckets=_TOOL_S, registry=registry
+        )
+        self._repaired = Counter("rkllm_mcp_repaired_calls", "Calls that were not valid as written.", registry=registry)
+        self._errors = Counter("rkllm_mcp_errors", "What went wrong, by kind.", ["kind"], registry=registry)
+        self._requests = Counter(
+            "rkllm_mcp_http_requests", "Requests.", ["method", "route", "status"], registry=registry
+        )
+        self._request_s = Histogram(
+            "rkllm_mcp_http_request_seconds",
+            "From a request to the end of its answer.",
+            ["route"],
+            buckets=_REQUEST_S,
+            registry=registry,
+        )
+
+    def take(self, event: Event) -> None:
+        """An event of an answer has passed."""
+        if isinstance(event, Usage):
+            self._used(event)
+        elif isinstance(event, ToolFinished):
+            self._tool_calls.labels(event.name, "error" if event.is_error else "ok").inc()
+            self._tool_s.labels(event.name).observe(event.seconds)
+        elif isinstance(event, ToolCallDetected):
+            if event.repaired:
+                self._repaired.inc()
+        elif isinstance(event, ToolCallFailed):
+            self._errors.labels("unreadable_call").inc()
+        elif isinstance(event, End):
+            self._answers.labels(event.reason).inc()
+            if event.reason == "failed":
+                self._errors.labels(_kind(event)).inc()
+
+    def requested(self, method: str, route: str, status: int, seconds: float) -> None:
+        """A request was answered.
+
+        Args:
+            method: its method.
+            route: the path as it was declared; empty where there is no such route.
+            status: the answer's status; 0 where the client left before there was one.
+            seconds: until the end of the answer.
+        """
+        self._requests.labels(method, route, str(status)).inc()
+        self._request_s.labels(route).observe(seconds)
+
+    def _used(self, usage: Usage) -> None:
+        self._prefilled.inc(usage.prefilled_tokens)
+        self._reused.inc(usage.cached_tokens)
+        self._generated.inc(usage.generated_tokens)
+        self._prefill_s.inc(usage.prefill_ms / 1000)
+        self._decode_s.inc(usage.decode_ms / 1000)
+        self._first_token.observe(usage.time_to_first_token_ms / 1000)
+
+
+def _kind(end: End) -> str:
+    """The class of an error as a label: ``PromptTooLongError`` is ``prompt_too_long``."""
+    name = type(end.cause).__name__.removesuffix("Error") if end.cause is not None else "Internal"
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+
+
+class Moment(Collector):
+    """How a service is, read when Prometheus asks.
+
+    Args:
+        service: the service.
+        read: looks at the board.
+    """
+
+    def __init__(self, service: Service, read: Callable[[], Gauges] = gauges) -> None:
+        self._service = service
+        self._read = read
+
+    def collect(self) -> Iterator[Metric]:
+        """Every gauge; what cannot be read is left out."""
+        service = self._service
+        yield _gauge("queue_waiting", "Requests that wait for their turn.", service.turnstile.waiting)
+        yield _gauge("queue_running", "Answers under way.", service.turnstile.running)
+        yield _gauge("ready", "1 while answers are taken.", service.is_ready)
+        yield _gauge("uptime_seconds", "Since the service began.", service.uptime_s)
+        yield from self._model()
+        now = self._read()
+        if now.npu_load is not None:
+            load = GaugeMetricFamily("rkllm_mcp_npu_load_ratio", "How busy each core of the NPU is.", labels=["core"])
+            for core, percent in enumerate(now.npu_load):
+                load.add_metric([str(core)], percent / 100)
+            yield load
+        if now.temperature_c is not None:
+            yield _gauge("temperature_celsius", "Of the hottest sensor.", now.temperature_c)
+        if now.memory_available is not None:
+            yield _gauge("memory_available_bytes", "What programs can still take.", now.memory_available)
+
+    def _model(self) -> Iterator[Metric]:
+        house = self._service.house
+        if not house.is_open:
+            return
+        core = house.core
+        about = GaugeMetricFamily("rkllm_mcp_info", "What answers.", labels=["version", "model", "emulated"])
+        about.add_metric([__version__, core.name, str(core.is_emulated).lower()], 1)
+        yield about
+        if core.npu is not None:
+            restarts = CounterMetricFamily("rkllm_mcp_worker_restarts", "How often the runtime was started again.")
+            restarts.add_metric([], core.npu.engine.restarts)
+            yield restarts
+
+
+def _gauge(name: str, says: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"rkllm_mcp_{name}", says, value=float(value))
+
+
+async def metrics(request: Request) -> Response:
+    """Write all of them."""
+    if request.state.tenant:
+        raise Problem(403, "the metrics tell of everybody; only a key of the owner opens them")
+    service: Service = request.app.state.service
+    write, content_type = exposition.choose_encoder(request.headers.get("accept", ""))
+    # Reading the board is reading files.
+    content = await anyio.to_thread.run_sync(write, service.metrics.registry)
+    return Response(content, headers={"Content-Type": content_type})
+
+
+ROUTES = (
+    Route(
+        "GET",
+        "/metrics",
+        metrics,
+        "What Prometheus collects",
+        answers=(
+            Answer(media="text/plain", says="In Prometheus' text format, or OpenMetrics where that is asked for."),
+        ),
+    ),
+)
