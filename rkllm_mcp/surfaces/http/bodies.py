@@ -79,9 +79,14 @@ def query(request: Request, model: type[ModelT]) -> ModelT:
 def refusal(error: ValidationError, value: Any) -> Problem:
     """The 422 that names the first field that is wrong in ``value``."""
     details = error.errors(include_url=False, include_context=False)
-    # Of a union every member complains; whoever got furthest into the value is closest to what was meant.
-    detail = max(details, key=lambda each: len(_place(each, value)))
-    param = _written(_place(detail, value))
+    places = [_place(each, value) for each in details]
+    # Of a union every member complains. What was meant is the one that got furthest into the value, with the least to
+    # say; its name is what the place leaves out.
+    members = [
+        tuple(step for step in each["loc"] if step not in place) for each, place in zip(details, places, strict=True)
+    ]
+    best = max(range(len(details)), key=lambda index: (len(places[index]), -members.count(members[index])))
+    detail, param = details[best], _written(places[best])
     return Problem(422, f"{param or 'the body'}: {detail['msg']}", param=param or None, code=detail["type"])
 
 

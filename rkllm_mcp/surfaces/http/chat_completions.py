@@ -43,7 +43,7 @@ async def complete(request: Request) -> Response:
     body = await bodies.read(request, ChatBody, service.body_limit)
     tenant = tenant_of(request)
     check_model(body.model, service)
-    asked = _asked(body, service, tenant)
+    asked = asked_by(body, service, tenant)
     head = ReplyHead(
         new_reply_id(),
         int(time.time()),
@@ -64,13 +64,27 @@ def check_model(name: str | None, service: Service) -> None:
     Raises:
         Problem: 404.
     """
-    known = (service.core.name, DEFAULT_MODEL, *service.config.service.model_aliases)
-    if name is not None and name not in known:
+    if name is not None and name not in (*known_models(service), DEFAULT_MODEL):
         message = f"there is no model {name!r} here; ask for {service.core.name!r}, or add the name to model_aliases"
         raise Problem(404, message, "invalid_request_error", param="model", code="model_not_found")
 
 
-def _asked(body: ChatBody, service: Service, tenant: Tenant) -> ChatRequest:
+def known_models(service: Service) -> tuple[str, ...]:
+    """The names of the model that answers, its own first."""
+    return (service.core.name, *service.config.service.model_aliases)
+
+
+def asked_by(body: ChatBody, service: Service, tenant: Tenant) -> ChatRequest:
+    """What a body asks.
+
+    Args:
+        body: as it came.
+        service: who is asked.
+        tenant: who asks.
+
+    Raises:
+        Problem: 400, a field cannot be what it is.
+    """
     own = tenant.section.mcp if tenant.section is not None else None
     host_tools = service.config.service.mcp if own is None else own
     try:
@@ -84,16 +98,16 @@ def _problem(error: RequestRefusedError) -> Problem:
 
 
 async def _whole(events: _Events, reply: WholeReply) -> dict[str, Any]:
-    async with aclosing(_sound(events)) as sound:
-        async for event in sound:
+    async with aclosing(sound(events)) as heard:
+        async for event in heard:
             reply.take(event)
     return reply.object()
 
 
 async def _records(events: _Events, chunks: ReplyChunks) -> AsyncGenerator[bytes, None]:
     has_begun = False
-    async with aclosing(_sound(events)) as sound:
-        async for event in sound:
+    async with aclosing(sound(events)) as heard:
+        async for event in heard:
             for chunk in chunks.of(event):
                 # Not before: as long as nothing was sent, a failure has a status of its own.
                 if not has_begun:
@@ -107,7 +121,7 @@ async def _records(events: _Events, chunks: ReplyChunks) -> AsyncGenerator[bytes
     yield DONE
 
 
-async def _sound(events: _Events) -> _Events:
+async def sound(events: AsyncGenerator[Occurrence, None]) -> AsyncGenerator[Occurrence, None]:
     """The events of an answer that comes to its end; every other end is raised."""
     async with aclosing(events):
         try:

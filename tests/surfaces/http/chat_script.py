@@ -51,6 +51,12 @@ rule the mended call
   result argument 'city' is missing
   call get_weather {"city": "Oslo"}
 
+rule a good call and a bad one
+  user half right
+  results 0
+  call get_weather {"city": "Oslo"}
+  call get_weather {"town": 1}
+
 rule two calls
   user [Ww]eather in ([A-Z][a-z]+) and ([A-Z][a-z]+)
   results 0

@@ -16,7 +16,10 @@ from pydantic import BaseModel
 
 from bench.prefill_economy import PrefixTree
 from rkllm_mcp.completions import openai_objects
+from rkllm_mcp.completions.openai_body import ChatBody
+from tests.support.documents import blocks
 from tests.support.served import Served, scripted_model, served
+from tests.support.shared import REPOSITORY
 from tests.surfaces.http.chat_script import ANNS_KEY, OWN_TOOLS, OWNERS_KEY, RULES, TOOLS, Json, user
 
 MODEL = "parrot"
@@ -246,6 +249,22 @@ def test_a_call_that_is_never_right_is_shown_as_it_was_written(client: openai.Op
     assert answer.choices[0].finish_reason == "stop"
 
 
+def test_of_a_good_call_and_a_bad_one_the_good_one_is_made(client: openai.OpenAI) -> None:
+    answer = ask(client, "half right", tools=TOOLS)
+    assert calls_in(answer) == [("get_weather", {"city": "Oslo"})]
+    assert answer.choices[0].message.content is None
+
+
+def test_a_call_that_is_cut_is_no_call(client: openai.OpenAI) -> None:
+    answer = ask(client, "Weather in Oslo", tools=TOOLS, max_tokens=8)
+    assert answer.choices[0].finish_reason == "length"
+    assert answer.choices[0].message.tool_calls is None
+    assert (answer.choices[0].message.content or "").startswith("<tool_call>")
+    # The cut turn does not stand in the way of the next.
+    again = ask(client, "Weather in Oslo", echo(answer), "hello from ann", tools=TOOLS)
+    assert (again.choices[0].message.content or "").startswith("Hello, ann")
+
+
 @pytest.mark.parametrize(
     ("stop", "text"),
     [("STOP", "one two three "), ([" four", "ee ST"], "one two thr"), (["one"], ""), ("nowhere", None)],
@@ -460,3 +479,23 @@ async def test_many_programs_at_once_get_their_own_answers(service: Served) -> N
                 for name in ("ann", "bob", "cid", "dan", "eve"):
                     group.start_soon(talk, name)
     assert answers == {name: f"Hello, {name}. こんにちは 👋" for name in ("ann", "bob", "cid", "dan", "eve")}
+
+
+def test_the_page_about_it_shows_what_works(service: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = {language: text for language, _, text, _ in blocks("docs/openai.md")}
+    program = texts["py"].replace("http://127.0.0.1:8080", service.url).replace('"none"', repr(OWNERS_KEY))
+    exec(compile(program, "docs/openai.md", "exec"), {})
+    assert capsys.readouterr().out == "I see.\n"
+    sent = json.loads(texts["bash"].partition("-d '")[2].rpartition("'")[0])
+    headers = {"Authorization": f"Bearer {OWNERS_KEY}"}
+    answer = httpx2.post(f"{service.url}/v1/chat/completions", json=sent, headers=headers, timeout=30)
+    assert answer.status_code == 200
+    # Every field that is read is in its table.
+    named = set(re.findall(r"`([a-z_]+)", texts_of_table("docs/openai.md")))
+    assert set(ChatBody.model_fields) - {"model"} <= named
+
+
+def texts_of_table(page: str) -> str:
+    """The first column of the page's tables."""
+    lines = (REPOSITORY / page).read_text("utf-8").splitlines()
+    return "\n".join(line.split("|")[1] for line in lines if line.startswith("| "))

@@ -1,0 +1,343 @@
+"""Ollama's API, for the many programs that know it: Home Assistant, Open WebUI, editors.
+
+    /api/chat, /api/generate ─▶ the same path as /v1/chat/completions, other words
+    /api/tags, /api/show, /api/ps, /api/version ─▶ the one model, as Ollama describes models
+    /api/embed ─▶ the model that embeds
+
+One model is loaded and stays: what Ollama would load or drop is answered as if that had been done. Errors have Ollama's
+shape. ``VERSION`` is the release of Ollama whose API is followed, since programs choose by it what they send.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import datetime, timezone
+from functools import partial, wraps
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from rkllm_mcp.abilities import abilities_of
+from rkllm_mcp.completions.exchange import Occurrence, exchange
+from rkllm_mcp.completions.ollama_body import OllamaChat, OllamaGenerate, OllamaRequest
+from rkllm_mcp.completions.ollama_reply import OllamaReply
+from rkllm_mcp.completions.ollama_request import chat_body, generate_body
+from rkllm_mcp.completions.openai_body import ChatBody
+from rkllm_mcp.core import Core
+from rkllm_mcp.surfaces.http import bodies
+from rkllm_mcp.surfaces.http.chat_completions import asked_by, known_models, sound
+from rkllm_mcp.surfaces.http.context import Service, service_of, tenant_of
+from rkllm_mcp.surfaces.http.embeddings import ManyTexts, count_tokens
+from rkllm_mcp.surfaces.http.problems import Problem, problem_of
+from rkllm_mcp.surfaces.http.route import NDJSON, Answer, Handler, Route
+from rkllm_mcp.surfaces.http.streams import as_json, line_stream, while_connected
+from rkllm_mcp.surfaces.http.turns import in_turn, queued
+
+VERSION = "0.12.0"
+_TAG = ":latest"
+
+
+class OllamaAnswer(BaseModel):
+    """A piece of an answer, or the whole of it."""
+
+    model: str
+    created_at: str
+    done: bool = Field(description="It is the last piece.")
+    message: dict[str, Any] | None = Field(default=None, description="Of /api/chat: role, content, tool_calls.")
+    response: str | None = Field(default=None, description="Of /api/generate.")
+
+
+class OllamaVersion(BaseModel):
+    """The release of Ollama whose API this is."""
+
+    version: str
+
+
+class OllamaModels(BaseModel):
+    """Every model."""
+
+    models: list[dict[str, Any]]
+
+
+class ShowBody(bodies.ForeignBody):
+    """Which model; older programs call it ``name``."""
+
+    model: str | None = None
+    name: str | None = None
+
+
+class EmbedBody(bodies.ForeignBody):
+    """What is to be embedded."""
+
+    model: Annotated[str, Field(min_length=1)]
+    input: str | ManyTexts | list[str] = Field(default_factory=list[str])
+    prompt: str | None = None
+    dimensions: Annotated[int, Field(ge=1)] | None = None
+
+
+class OllamaVectors(BaseModel):
+    """A vector for each text."""
+
+    model: str
+    embeddings: list[list[float]]
+    total_duration: int
+    load_duration: int
+    prompt_eval_count: int
+
+
+def in_ollamas_words(handler: Handler) -> Handler:
+    """The same handler, whose refusals are ``{"error": "…"}``."""
+
+    @wraps(handler)
+    async def handle(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except Exception as error:  # noqa: BLE001  # every error has this shape here
+            return _refused(problem_of(error))
+
+    return handle
+
+
+def _refused(problem: Problem) -> Response:
+    answer = problem.response()
+    headers = {name: value for name, value in answer.headers.items() if name in {"retry-after", "www-authenticate"}}
+    return JSONResponse({"error": problem.message}, problem.status, headers)
+
+
+@in_ollamas_words
+async def chat(request: Request) -> Response:
+    """Answer a conversation."""
+    body = await bodies.read(request, OllamaChat, service_of(request).body_limit, takes_any_type=True)
+    return await _answer(request, body, lambda: chat_body(body), is_chat=True, is_asked=bool(body.messages))
+
+
+@in_ollamas_words
+async def generate(request: Request) -> Response:
+    """Answer a prompt."""
+    body = await bodies.read(request, OllamaGenerate, service_of(request).body_limit, takes_any_type=True)
+    return await _answer(request, body, lambda: generate_body(body), is_chat=False, is_asked=bool(body.prompt))
+
+
+async def _answer(request: Request, body: OllamaRequest, translated: Any, *, is_chat: bool, is_asked: bool) -> Response:
+    service, tenant = service_of(request), tenant_of(request)
+    _check_model(body.model, service)
+    if not is_asked:
+        return JSONResponse(OllamaReply(body.model, is_chat).nothing("unload" if body.unloads else "load"))
+    openai: ChatBody = translated()
+    asked = asked_by(openai, service, tenant)
+    reply = OllamaReply(body.model, is_chat, asked.host_tools)
+    started = time.monotonic()
+    events = sound(in_turn(request, partial(exchange, tenant.app, service.threads, asked, tenant.name)))
+    if body.stream is not False:
+        return line_stream(_lines(events, reply, started), NDJSON)
+    return JSONResponse(await while_connected(request, partial(_whole, events, reply, started)))
+
+
+async def _lines(
+    events: AsyncGenerator[Occurrence, None], reply: OllamaReply, started: float
+) -> AsyncGenerator[bytes, None]:
+    async with aclosing(events):
+        async for event in events:
+            for piece in reply.of(event):
+                yield as_json(piece) + b"\n"
+    yield as_json(reply.last(time.monotonic() - started)) + b"\n"
+
+
+async def _whole(events: AsyncGenerator[Occurrence, None], reply: OllamaReply, started: float) -> dict[str, Any]:
+    async with aclosing(events):
+        happened = [event async for event in events]
+    return reply.whole(happened, time.monotonic() - started)
+
+
+@in_ollamas_words
+async def tags(request: Request) -> Response:
+    """List the model."""
+    service = service_of(request)
+    return JSONResponse({"models": [_described(name, service) for name in _names(service)]})
+
+
+@in_ollamas_words
+async def running(request: Request) -> Response:
+    """List the model, which is loaded and stays."""
+    service = service_of(request)
+    described = [_described(name, service) for name in _names(service)[:1]]
+    never = datetime(9999, 12, 31, tzinfo=timezone.utc).isoformat()
+    return JSONResponse({"models": [{**each, "expires_at": never, "size_vram": each["size"]} for each in described]})
+
+
+@in_ollamas_words
+async def show(request: Request) -> Response:
+    """Describe a model."""
+    service = service_of(request)
+    body = await bodies.read(request, ShowBody, service.body_limit, takes_any_type=True)
+    name = body.model or body.name or ""
+    _check_model(name, service)
+    core = service.core
+    card = core.npu.model.card if core.npu else None
+    family = card.template if card else ""
+    thinks = bool(core.npu and core.npu.form.thinking != "off")
+    described = _described(name, service)
+    return JSONResponse(
+        {
+            "license": "",
+            "modelfile": "",
+            "parameters": "",
+            "template": "",
+            "details": described["details"],
+            "model_info": {
+                "general.architecture": family or "remote",
+                "general.basename": core.name,
+                f"{family or 'remote'}.context_length": core.listing.context_tokens,
+            },
+            "capabilities": ["completion", "tools", *(["thinking"] if thinks else [])],
+            "modified_at": described["modified_at"],
+        }
+    )
+
+
+@in_ollamas_words
+async def embed(request: Request) -> Response:
+    """Turn texts into vectors."""
+    service = service_of(request)
+    body = await bodies.read(request, EmbedBody, service.body_limit, takes_any_type=True)
+    _check_model(body.model, service, embeds=True)
+    abilities = abilities_of(tenant_of(request).app)
+    given = body.prompt if body.prompt is not None else body.input
+    texts = [given] if isinstance(given, str) else list(given)
+    started = time.monotonic()
+
+    async def work() -> list[list[float]]:
+        with queued(request, service.evaluations) as place:
+            await place.turn()
+            return await abilities.embed(texts, dimensions=body.dimensions)
+
+    vectors = await while_connected(request, work) if any(texts) else []
+    if body.prompt is not None:
+        return JSONResponse({"embedding": vectors[0] if vectors else []})
+    answer = OllamaVectors(
+        model=body.model,
+        embeddings=vectors,
+        total_duration=round((time.monotonic() - started) * 1e9),
+        load_duration=0,
+        prompt_eval_count=count_tokens(texts, abilities),
+    )
+    return JSONResponse(answer.model_dump())
+
+
+async def version(request: Request) -> Response:
+    """Tell the version."""
+    del request
+    return JSONResponse({"version": VERSION})
+
+
+def _names(service: Service) -> list[str]:
+    return [_tagged(name) for name in known_models(service)]
+
+
+def _tagged(name: str) -> str:
+    return name if ":" in name else f"{name}{_TAG}"
+
+
+def _check_model(name: str, service: Service, *, embeds: bool = False) -> None:
+    known = {_tagged(each) for each in known_models(service)}
+    if embeds:
+        known |= {_tagged(each.name) for each in service.core.specialists.values()}
+    if _tagged(name) not in known:
+        raise Problem(404, f"model '{name}' not found; there is '{service.core.name}'")
+
+
+def _described(name: str, service: Service) -> dict[str, Any]:
+    core = service.core
+    size = _size(core)
+    since = datetime.fromtimestamp(service.started_unix, tz=timezone.utc).isoformat()
+    family = core.npu.model.card.template if core.npu else "remote"
+    return {
+        "name": name,
+        "model": name,
+        "modified_at": since,
+        "size": size,
+        "digest": hashlib.sha256(f"{core.name} {size}".encode()).hexdigest(),
+        "details": {
+            "parent_model": "",
+            "format": "rkllm" if core.npu else "remote",
+            "family": family,
+            "families": [family],
+            "parameter_size": "",
+            "quantization_level": "",
+        },
+    }
+
+
+def _size(core: Core) -> int:
+    try:
+        return core.npu.model.file.stat().st_size if core.npu else 0
+    except OSError:
+        return 0
+
+
+_ANSWERS = (
+    Answer(OllamaAnswer, media=NDJSON, says="The answer in pieces, one JSON object a line; the last one is done."),
+    Answer(OllamaAnswer, says="The whole answer, when stream is false."),
+)
+ROUTES = (
+    Route(
+        "POST",
+        "/api/chat",
+        chat,
+        "Answer a conversation, as Ollama does",
+        body=OllamaChat,
+        answers=_ANSWERS,
+        problems=(404, 429, 503),
+        takes_any_type=True,
+    ),
+    Route(
+        "POST",
+        "/api/generate",
+        generate,
+        "Answer a prompt, as Ollama does",
+        body=OllamaGenerate,
+        answers=_ANSWERS,
+        problems=(404, 429, 503),
+        takes_any_type=True,
+    ),
+    Route(
+        "GET", "/api/tags", tags, "List the models, as Ollama does", answers=(Answer(OllamaModels),), problems=(503,)
+    ),
+    Route("GET", "/api/ps", running, "List what is loaded", answers=(Answer(OllamaModels),), problems=(503,)),
+    Route(
+        "POST",
+        "/api/show",
+        show,
+        "Describe a model, as Ollama does",
+        body=ShowBody,
+        answers=(Answer(dict[str, Any]),),
+        problems=(404, 503),
+        takes_any_type=True,
+    ),
+    Route(
+        "POST",
+        "/api/embed",
+        embed,
+        "Turn texts into vectors, as Ollama does",
+        body=EmbedBody,
+        answers=(Answer(OllamaVectors),),
+        problems=(404, 429, 503),
+        takes_any_type=True,
+    ),
+    Route(
+        "POST",
+        "/api/embeddings",
+        embed,
+        "Turn a text into a vector, as older releases of Ollama do",
+        body=EmbedBody,
+        answers=(Answer(dict[str, Any]),),
+        problems=(404, 429, 503),
+        takes_any_type=True,
+    ),
+    Route("GET", "/api/version", version, "The release of Ollama whose API this is", answers=(Answer(OllamaVersion),)),
+)

@@ -1,0 +1,185 @@
+"""``rkllm-mcp serve`` as its owner starts it: the line that says where, the end, a changed configuration."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from rkllm_mcp.config.keys import hashed
+from tests.support.demo_app import Demo, descendants, is_alive, make_demo
+from tests.support.served import scripted_model
+
+Json = dict[str, Any]
+LONG = " ".join(["one two three four five six seven eight nine ten"] * 4)
+ENDLESS = " ".join([LONG] * 20)
+RULES = f"""
+rule
+  user at length
+  say {LONG}
+
+rule
+  user for ever
+  say {ENDLESS}
+
+rule
+  say Hello.
+"""
+
+
+@dataclass
+class Running:
+    """A service in a process of its own."""
+
+    process: subprocess.Popen[str]
+    url: str
+
+    def line(self) -> str:
+        """The next line on standard error."""
+        assert self.process.stderr is not None
+        return self.process.stderr.readline().rstrip("\n")
+
+    def until(self, beginning: str) -> str:
+        """The next line that begins so."""
+        while not (line := self.line()).startswith(beginning):
+            assert line or self.process.poll() is None, f"it ended before it said {beginning!r}"
+        return line
+
+    def get(self, path: str, **headers: str) -> httpx2.Response:
+        """One answer."""
+        return httpx2.get(f"{self.url}{path}", headers=headers, timeout=30)
+
+
+@contextmanager
+def running(demo: Demo) -> Generator[Running, None, None]:
+    with demo.started("serve", "--port", "0") as process:
+        it = Running(process, "")
+        it.url = it.until("Serving at ").split(" ")[2]
+        yield it
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Demo:
+    """A service with a model that takes its time."""
+    model = scripted_model(tmp_path / "parrot", RULES)
+    rewrite(model / "model.rkllm", "speed flat", "speed prefill 5000 decode 40")
+    demo = make_demo(tmp_path / "home", [], extra="[service]\ndrain_s = 20\n", speed="")
+    rewrite(demo.config, 'name = "demo"', f'path = "{model}"')
+    return demo
+
+
+def rewrite(file: Path, before: str, after: str) -> None:
+    """Write something else into a file."""
+    text = file.read_text("utf-8")
+    assert before in text
+    file.write_text(text.replace(before, after, 1), "utf-8")
+
+
+def wish(text: str, *, stream: bool = True) -> Json:
+    return {"model": "parrot", "messages": [{"role": "user", "content": text}], "stream": stream}
+
+
+def words_of(lines: list[str]) -> str:
+    """The text of a stream of chunks."""
+    chunks = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+    return "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks if chunk.get("choices"))
+
+
+def test_it_says_where_it_listens_and_ends_when_it_is_told_and_leaves_nothing_behind(demo: Demo) -> None:
+    with running(demo) as it:
+        assert it.line() == "[NPU: emulated; model 'parrot' answers from a script, not from a language model]"
+        assert it.get("/healthz").json() == {"status": "ok"}
+        assert it.until("Ready") == "Ready: parrot"
+        assert it.get("/readyz").status_code == 200
+        assert "text/html" in it.get("/").headers["content-type"]
+        port = it.url.rpartition(":")[2]
+        taken = demo.run("serve", "--port", port)
+        assert taken.returncode == 2
+        assert taken.stderr == (
+            f"Error: cannot listen on 127.0.0.1:{port} (Address already in use); choose another --host or --port\n"
+        )
+        children = descendants(it.process.pid)
+        assert children
+        it.process.send_signal(signal.SIGTERM)
+        assert it.process.wait(60) == 0
+        assert [pid for pid in children if is_alive(pid)] == []
+
+
+def test_told_to_stop_it_lets_answers_end_and_takes_no_more(demo: Demo) -> None:
+    with running(demo) as it:
+        it.until("Ready")
+        with httpx2.stream("POST", f"{it.url}/v1/chat/completions", json=wish("at length"), timeout=30) as answer:
+            lines = answer.iter_lines()
+            heard = [next(lines)]
+            it.process.send_signal(signal.SIGTERM)
+            assert it.until("Stopping") == "Stopping after 1 answer; again to stop at once"
+            assert it.get("/healthz").status_code == 200
+            for refused in (
+                it.get("/readyz"),
+                httpx2.post(f"{it.url}/v1/chat/completions", json=wish("hello", stream=False), timeout=30),
+            ):
+                assert (refused.status_code, refused.headers["Retry-After"]) == (503, "5")
+                assert "is being stopped" in refused.json()["error"]["message"]
+            heard += lines
+        assert words_of(heard) == LONG
+        assert it.process.wait(60) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_told_twice_it_does_not_wait(demo: Demo, number: signal.Signals) -> None:
+    with running(demo) as it:
+        it.until("Ready")
+        children = descendants(it.process.pid)
+        with httpx2.stream("POST", f"{it.url}/v1/chat/completions", json=wish("for ever"), timeout=30) as answer:
+            lines = answer.iter_lines()
+            next(lines)
+            it.process.send_signal(number)
+            it.until("Stopping")
+            it.process.send_signal(number)
+            assert it.process.wait(60) == (0 if number == signal.SIGTERM else 130)
+        assert [pid for pid in children if is_alive(pid)] == []
+
+
+def test_a_changed_configuration_is_put_in_force_while_an_answer_goes_on(demo: Demo) -> None:
+    with running(demo) as it:
+        it.until("Ready")
+        with httpx2.stream("POST", f"{it.url}/v1/chat/completions", json=wish("at length"), timeout=30) as answer:
+            lines = answer.iter_lines()
+            heard = [next(lines)]
+            rewrite(demo.config, "drain_s = 20", f'api_keys = ["{hashed("k")}"]')
+            it.process.send_signal(signal.SIGHUP)
+            assert it.until("Configuration") == "Configuration in force; the model stayed"
+            assert it.get("/v1/models").status_code == 401
+            assert it.get("/v1/models", Authorization="Bearer k").status_code == 200
+            demo.config.write_text("[service]\nparallel = 0\n", "utf-8")
+            it.process.send_signal(signal.SIGHUP)
+            assert "service.parallel: found 0" in it.until("The configuration stays as it was")
+            assert it.get("/v1/models", Authorization="Bearer k").status_code == 200
+            heard += lines
+        assert words_of(heard) == LONG
+
+
+def test_a_model_that_cannot_be_loaded_ends_the_service_with_the_reason(demo: Demo) -> None:
+    rewrite(demo.folder.parent / "parrot" / "model.rkllm", "context 4096", "context 4096\nfault init-fails")
+    ended = demo.run("serve", "--port", "0")
+    assert ended.returncode == 3
+    assert "Serving at http://127.0.0.1:" in ended.stderr
+    assert "Error: " in ended.stderr
+
+
+def test_off_loopback_it_does_not_start_without_a_key(demo: Demo) -> None:
+    refused = demo.run("serve", "--port", "0", "--host", "0.0.0.0")
+    assert (refused.returncode, refused.stderr) == (
+        2,
+        "Error: off loopback (0.0.0.0) a key is required; 'rkllm-mcp config add-key' makes one\n",
+    )
+    nowhere = demo.run("serve", "--host", "127.0.0.1.invalid")
+    assert nowhere.returncode == 2
