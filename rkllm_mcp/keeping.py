@@ -125,7 +125,7 @@ class _Keeper:
         except anyio.BrokenResourceError:
             raise  # the reader has left, which stops the answer
         except RkllmMcpError as error:
-            await self._pass_on(End("failed", str(error)))
+            await self._pass_on(End("failed", str(error), error))
         except Exception:
             ending = "failed"
             raise

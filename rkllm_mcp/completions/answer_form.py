@@ -182,7 +182,8 @@ def _validator_class(schema: Mapping[str, Any]) -> Any:
     from jsonschema import Draft202012Validator
     from jsonschema.validators import validator_for
 
-    return cast("Any", validator_for)(schema, default=Draft202012Validator)
+    named = {"$schema": name} if isinstance(name := schema.get("$schema"), str) else {}
+    return cast("Any", validator_for)(named, default=Draft202012Validator)
 
 
 def _first_misfit(value: Any, schema: Mapping[str, Any]) -> str:
@@ -220,7 +221,9 @@ def _keywords(schema: object) -> Iterator[tuple[str, object]]:
 def _check_keyword(key: str, value: object) -> None:
     if key in {"$ref", "$dynamicRef"} and isinstance(value, str) and not value.startswith("#"):
         raise SchemaError(f"it refers to {value[:80]!r}; put the definition into its $defs")
-    patterns = [value] if key == "pattern" else list(cast("Any", value)) if key == "patternProperties" else []
+    patterns: list[object] = [value] if key == "pattern" else []
+    if key == "patternProperties" and isinstance(value, Mapping):
+        patterns += cast("Mapping[str, object]", value)
     for pattern in patterns:
         if isinstance(pattern, str) and _is_endless(pattern):
             raise SchemaError(

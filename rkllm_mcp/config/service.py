@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from ipaddress import ip_address
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -31,6 +32,8 @@ class ServiceSection(Section):
     """The longest request, MiB."""
     drain_s: NotNegativeSeconds = 30.0
     """How long answers under way may still take when the service is told to stop."""
+    log: Literal["off", "text", "json"] = "off"
+    """A line on standard error for each request and for what goes wrong, each with the request's id."""
     embedding_model: str | None = None
     """The model that embeds, name or path; the chat model when not given."""
     ranking_model: str | None = None
@@ -56,7 +59,13 @@ class ServiceSection(Section):
 
 def is_loopback(host: str) -> bool:
     """Whether a name or address means this machine alone."""
-    return host in {"localhost", "::1", "[::1]"} or host.startswith("127.")
+    if host == "localhost":
+        return True
+    try:
+        # A name that begins with 127. may be anybody's.
+        return ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
+    except ValueError:
+        return False
 
 
 class TenantSection(Section):

@@ -74,10 +74,10 @@ class Served:
 
 @contextmanager
 def served(
-    folder: Path, model: Path, servers: tuple[PythonServer, ...] = (), *, extra: str = ""
+    folder: Path, model: Path, servers: tuple[PythonServer, ...] = (), *, extra: str = "", speed: str = "flat"
 ) -> Generator[Served, None, None]:
-    """Serve a model folder until the block is left."""
-    demo = make_demo(folder, servers, extra=extra)
+    """Serve a model folder until the block is left; with an empty ``speed`` its script says how fast it is."""
+    demo = make_demo(folder, servers, extra=extra, speed=speed)
     text = demo.config.read_text("utf-8").replace('name = "demo"', f'path = "{model}"', 1)
     demo.config.write_text(text, "utf-8")
     own = {"RKLLM_MCP_STATE": str(folder / "state"), "RKLLM_EMULATOR_LOG": str(folder / "calls.jsonl")}

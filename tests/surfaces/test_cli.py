@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from rkllm_mcp import __version__
+from rkllm_mcp.config import load_config
+from rkllm_mcp.config.keys import matches
 from rkllm_mcp.surfaces.cli import hoisted
 from tests.support.outcome import Command, Outcome
 
@@ -166,7 +168,9 @@ def test_config_check_without_a_file_says_so(command: Command) -> None:
     )
 
 
-def test_config_check_tells_what_could_be_better_and_which_server_may_not_start(command: Command, tmp_path: Path) -> None:
+def test_config_check_tells_what_could_be_better_and_what_may_not_start(
+    command: Command, tmp_path: Path
+) -> None:
     (tmp_path / "mcp_config.toml").write_text('[[tenants]]\nname = "t"\napi_key = "k"\n')
     outcome = command("config", "check")
     advice = "whoever reads the file has it; 'rkllm-mcp config add-key' keeps a hash instead"
@@ -416,3 +420,18 @@ def test_the_help_is_there_without_the_heavy_libraries() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT)
     assert done.stdout == "[]\n"
+
+
+def test_config_add_key_shows_a_key_once_and_keeps_a_hash_of_it(command: Command, tmp_path: Path) -> None:
+    mine = command("config", "add-key", "--name", "laptop")
+    theirs = command("config", "add-key", "--tenant", "kitchen")
+    config = load_config(tmp_path / "mcp_config.toml")
+    assert matches(mine.out.strip(), config.service.api_keys[0])
+    assert matches(theirs.out.strip(), config.tenants[0].api_key)
+    assert (mine.code, config.tenants[0].name) == (0, "kitchen")
+    assert mine.err.startswith("mcp_config.toml has the hash of it, as a key of yours.")
+    text = (tmp_path / "mcp_config.toml").read_text("utf-8")
+    assert mine.out.strip() not in text
+    assert text.count("sha256:") == 2
+    assert command("config", "check").err == ""
+    assert command("config", "add-key", "--tenant", " ").code == 2

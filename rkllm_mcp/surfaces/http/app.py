@@ -39,9 +39,7 @@ def create_app(service: Service, routes: Sequence[Route] = ROUTES, mounts: Seque
         scope["app"] = app
         await app.router(scope, receive, send)
 
-    return Gate(
-        routed, lambda: service.config, [route.path for route in routes if route.is_open], service.metrics.requested
-    )
+    return Gate(routed, lambda: service.config, [route.path for route in routes if route.is_open], service.observed)
 
 
 def _dispatched(routes: Iterable[Route]) -> list[BaseRoute]:

@@ -8,6 +8,8 @@ while the service runs.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from starlette.requests import Request
@@ -20,8 +22,9 @@ from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.surfaces.http.allowance import Allowances
 from rkllm_mcp.surfaces.http.desk import Desk
 from rkllm_mcp.surfaces.http.meter import Meter
-from rkllm_mcp.surfaces.http.metrics import Metrics, Moment
+from rkllm_mcp.surfaces.http.metrics import Metrics
 from rkllm_mcp.surfaces.http.problems import RETRY_AFTER_S, Problem
+from rkllm_mcp.surfaces.http.tracing import Traces, answered
 from rkllm_mcp.surfaces.http.turnstile import Turnstile
 from rkllm_mcp.tenancy import House, Tenant
 
@@ -45,6 +48,7 @@ class Service:
         meter: what the answers since the start have cost.
         allowances: what tenants may still cost today.
         metrics: what the service has done, for Prometheus.
+        traces: makes spans of it, where somebody collects them.
     """
 
     house: House
@@ -59,9 +63,7 @@ class Service:
     meter: Meter = field(default_factory=Meter)
     allowances: Allowances = field(default_factory=Allowances)
     metrics: Metrics = field(default_factory=Metrics)
-
-    def __post_init__(self) -> None:
-        self.metrics.registry.register(Moment(self))
+    traces: Traces = field(default_factory=Traces)
 
     @property
     def config(self) -> Config:
@@ -80,6 +82,19 @@ class Service:
     def body_limit(self) -> int:
         """The longest body of a request, bytes."""
         return self.config.service.body_mb * MEBIBYTE
+
+    @contextmanager
+    def observed(
+        self, method: str, headers: Mapping[str, str]
+    ) -> Generator[Callable[[str, int, float], None], None, None]:
+        """Surround a request; what is yielded is told its route, its status and the seconds that it took."""
+        with self.traces.request(method, headers) as span:
+
+            def told(route: str, status: int, seconds: float) -> None:
+                self.metrics.requested(method, route, status, seconds)
+                answered(span, method, route, status)
+
+            yield told
 
     @property
     def uptime_s(self) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
 from typing import TypeAlias
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -46,7 +47,10 @@ _PREFLIGHT_S = "600"
 
 # Where in its scope a request's route stands, as it was declared, once it has been found.
 ROUTE = "rkllm_mcp.route"
-Told: TypeAlias = Callable[[str, str, int, float], None]
+# How a request was answered: its route, the status, and the seconds that it took.
+Told: TypeAlias = Callable[[str, int, float], None]
+# By the request's method and headers.
+Observed: TypeAlias = Callable[[str, Headers], AbstractContextManager[Told]]
 
 
 class Gate:
@@ -56,14 +60,16 @@ class Gate:
         app: what is behind it.
         config: gives the configuration in force.
         open_paths: what is answered without a key.
-        told: is told of each request when it has been answered: method, route, status, seconds.
+        observed: surrounds each request, and is told how it was answered.
     """
 
-    def __init__(self, app: ASGIApp, config: Callable[[], Config], open_paths: Collection[str], told: Told) -> None:
+    def __init__(
+        self, app: ASGIApp, config: Callable[[], Config], open_paths: Collection[str], observed: Observed
+    ) -> None:
         self._app = app
         self._config = config
         self._open_paths = frozenset(open_paths)
-        self._told = told
+        self._observed = observed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -72,6 +78,10 @@ class Gate:
             return
         headers = Headers(scope=scope)
         begin_request(headers.get(HEADER, ""))
+        with self._observed(scope["method"], headers) as told:
+            await self._admit(scope, receive, send, headers, told)
+
+    async def _admit(self, scope: Scope, receive: Receive, send: Send, headers: Headers, told: Told) -> None:
         origin: str | None = None
         started, status = time.monotonic(), 0
 
@@ -97,8 +107,10 @@ class Gate:
                 await response(scope, receive, answer)
         finally:
             took_s = time.monotonic() - started
-            logger.info("%s %s %d %.0f ms", scope["method"], _printable(scope["path"]), status, took_s * 1000)
-            self._told(scope["method"], scope.get(ROUTE, ""), status, took_s)
+            method, path, route = scope["method"], _printable(scope["path"]), scope.get(ROUTE, "")
+            figures = {"method": method, "path": path, "status": status, "seconds": round(took_s, 4)}
+            logger.info("%s %s %d %.0f ms", method, path, status, took_s * 1000, extra={"fields": figures})
+            told(route, status, took_s)
 
     def _caller(self, path: str, headers: Headers) -> Caller:
         try:

@@ -9,7 +9,6 @@ from rkllm_mcp.surfaces.http import (
     embeddings,
     execute,
     health,
-    metrics,
     models,
     offers,
     ollama,
@@ -17,6 +16,7 @@ from rkllm_mcp.surfaces.http import (
     page,
     questions,
     rerank,
+    scraping,
     tools,
 )
 from rkllm_mcp.surfaces.http.route import Route
@@ -34,7 +34,7 @@ ROUTES: tuple[Route, ...] = (
     *offers.ROUTES,
     *board.ROUTES,
     *health.ROUTES,
-    *metrics.ROUTES,
+    *scraping.ROUTES,
     *openapi.ROUTES,
     *page.ROUTES,
 )

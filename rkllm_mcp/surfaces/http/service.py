@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import signal
 import socket
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.surfaces.http.app import create_app
 from rkllm_mcp.surfaces.http.auth import needs_key
 from rkllm_mcp.surfaces.http.context import Service, service_for
+from rkllm_mcp.surfaces.http.logs import log_to
 from rkllm_mcp.surfaces.http.page import mounts
 from rkllm_mcp.surfaces.http.routes import ROUTES
 from rkllm_mcp.surfaces.session import EXIT_DONE, EXIT_INTERRUPTED, Session, emulation_note
@@ -67,7 +69,12 @@ def serve(session: Session, address: Address) -> int:
     host = address.host or config.service.host
     port = config.service.port if address.port is None else address.port
     check_key(host, config)
-    return anyio.run(_Serving(session, config, host, port).run)
+    handler = log_to(sys.stderr, config.service.log)
+    try:
+        return anyio.run(_Serving(session, config, host, port).run)
+    finally:
+        if handler is not None:
+            logging.getLogger().removeHandler(handler)
 
 
 def check_key(host: str, config: Config) -> None:

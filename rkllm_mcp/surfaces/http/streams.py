@@ -28,6 +28,8 @@ from rkllm_mcp.surfaces.http.route import EVENT_STREAM
 # Proxies give up a silent connection after 30 to 60 seconds, impatient clients after 15.
 HEARTBEAT_S = 5.0
 HEARTBEAT = b": heartbeat\n\n"
+# The first one brings the headers, and the page wants to know the conversation's id soon, seconds.
+FIRST_HEARTBEAT_S = 1.0
 # A client that has taken nothing for so long is not there any more, seconds.
 STALL_S = 60.0
 DONE = b"data: [DONE]\n\n"
@@ -190,7 +192,10 @@ class _Stream(Response):
     async def _deliver(self, take: ObjectReceiveStream[bytes], writer: _Writer) -> None:
         while not writer.is_gone:
             each: bytes | None = None
-            with anyio.move_on_after(self._rhythm.heartbeat_s) as silence:
+            patience_s = self._rhythm.heartbeat_s
+            if not writer.has_begun:
+                patience_s = min(patience_s, FIRST_HEARTBEAT_S)
+            with anyio.move_on_after(patience_s) as silence:
                 try:
                     each = await take.receive()
                 except anyio.EndOfStream:

@@ -63,6 +63,7 @@ async def in_turn(
             async for event in events:
                 if isinstance(event, EVENT_TYPES):
                     service.metrics.take(event)
+                    service.traces.take(event)
                 if isinstance(event, Usage):
                     service.meter.take(event)
                     await service.allowances.spend(tenant, event)

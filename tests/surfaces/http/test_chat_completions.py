@@ -17,10 +17,10 @@ from pydantic import BaseModel
 from bench.prefill_economy import PrefixTree
 from rkllm_mcp.completions import openai_objects
 from rkllm_mcp.completions.openai_body import ChatBody
+from tests.support.chat_script import ANNS_KEY, OWN_TOOLS, OWNERS_KEY, RULES, TOOLS, Json, user
 from tests.support.documents import blocks
 from tests.support.served import Served, scripted_model, served
 from tests.support.shared import REPOSITORY
-from tests.surfaces.http.chat_script import ANNS_KEY, OWN_TOOLS, OWNERS_KEY, RULES, TOOLS, Json, user
 
 MODEL = "parrot"
 SYSTEM: Json = {"role": "system", "content": "You are the parrot of a test."}

@@ -1,0 +1,185 @@
+"""How well misread long vowel marks are put right, and what is left alone: mcp_servers/knowledge/ocr, measured.
+
+    python bench/ocr.py [--json] [--dictionary FOLDER] [--shared FOLDER]
+
+FOLDER of the dictionary holds IPADIC's CSV files (Debian's package mecab-ipadic); without it the words of the shipped
+list are measured. "unseen" words were judged by a lexicon made of the other half of the list. The shared folder has the
+paragraphs (JSQuAD) and the English hyphenated words (SciFact, XQuAD); without it those rows are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mcp_servers.knowledge.ocr.lexicon import Lexicon, own_words
+from mcp_servers.knowledge.ocr.rules import normalised, open_places
+from scripts.katakana_lexicon import dictionary_words
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+DATA = REPOSITORY / "tests" / "data" / "ocr"
+DASHES = "-‐‑‒–—―−－﹣─━˗"
+FRAMES = (("", ""), ("これは", "です。"), ("新しい", "、"), ("「", "」"), ("", "社"))
+AFTER_KATAKANA = ("", "データ", "サービスの", "タイプ")
+LONG = "ー"
+_FULL = (
+    "ヴガギグゲゴザジズゼゾダヂヅデドバビブベボパピプペポァィゥェォャュョッアイウエオカキクケコサシスセソ"
+    "タチツテトナニヌネノハヒフヘホマミムメモヤユヨラリルレロワヲンー"
+)
+_HALF = (
+    "ｳﾞ ｶﾞ ｷﾞ ｸﾞ ｹﾞ ｺﾞ ｻﾞ ｼﾞ ｽﾞ ｾﾞ ｿﾞ ﾀﾞ ﾁﾞ ﾂﾞ ﾃﾞ ﾄﾞ ﾊﾞ ﾋﾞ ﾌﾞ ﾍﾞ ﾎﾞ ﾊﾟ ﾋﾟ ﾌﾟ ﾍﾟ ﾎﾟ "
+    + " ".join("ｧｨｩｪｫｬｭｮｯｱｲｳｴｵｶｷｸｹｺｻｼｽｾｿﾀﾁﾂﾃﾄﾅﾆﾇﾈﾉﾊﾋﾌﾍﾎﾏﾐﾑﾒﾓﾔﾕﾖﾗﾘﾙﾚﾛﾜｦﾝｰ")
+).split()
+HALF_WIDTH = dict(zip(_FULL, _HALF, strict=True))
+
+
+def kept_texts() -> list[str]:
+    """Texts in which nothing is to be changed."""
+    return _lines("keep.txt")
+
+
+def mended_texts() -> list[tuple[str, str]]:
+    """Texts as they were read, and as they were written."""
+    pairs = [line.partition(" | ") for line in _lines("fix.txt")]
+    return [(read, written) for read, _, written in pairs]
+
+
+def half_width(word: str) -> str:
+    """A katakana word in half-width letters; a letter that has none stays."""
+    return "".join(HALF_WIDTH.get(letter, letter) for letter in word)
+
+
+def share_right(words: Iterable[str], mark: str, lexicon: Lexicon | None = None, *, is_half: bool = False) -> float:
+    """The share of words that come back from having every ー read as ``mark``, alone and in every frame."""
+    right = total = 0
+    for word in words:
+        written = half_width(word) if is_half else word
+        read = re.sub("[ーｰ]", mark, written)
+        for before, after in FRAMES:
+            total += 1
+            right += normalised(f"{before}{read}{after}", lexicon) == f"{before}{written}{after}"
+    return right / total
+
+
+def unseen_halves(words: Sequence[str]) -> Iterator[tuple[Lexicon, list[str]]]:
+    """Each half of some words with ー in them, and a lexicon of the other half of all words."""
+    everything = sorted(own_words())
+    for half in (0, 1):
+        known = set(everything[half::2])
+        yield Lexicon(known), [word for word in words if word not in known]
+
+
+def hyphenated(texts: Iterable[str]) -> list[str]:
+    """The English words, numbers and codes with hyphens in some texts."""
+    found = {match for text in texts for match in re.findall(r"[0-9A-Za-z]+(?:-[0-9A-Za-z]+)+", text)}
+    return sorted(found)
+
+
+def share_altered(tokens: Sequence[str]) -> float:
+    """The share of tokens in which anything changes, alone or behind Japanese."""
+    texts = [f"{before}{token}" for token in tokens for before in AFTER_KATAKANA]
+    return sum(normalised(text) != text for text in texts) / len(texts)
+
+
+def paragraphs(shared: Path, name: str) -> list[str]:
+    """The texts of one of the collections."""
+    with lzma.open(shared / "cases" / "retrieval" / name / "corpus.jsonl.xz", "rt", encoding="utf-8") as lines:
+        return [json.loads(line)["text"] for line in lines]
+
+
+def restored(texts: Iterable[str]) -> tuple[float, int]:
+    """The share of ー that come back in running text, and how many characters of the text as it was would change."""
+    total = wrong = altered = 0
+    for text in texts:
+        read = normalised(text.replace(LONG, "-"))
+        wrong += sum(a == LONG != b for a, b in zip(text, read, strict=True))
+        total += text.count(LONG)
+        altered += sum(a != b for a, b in zip(text, normalised(text), strict=True))
+    return 1 - wrong / total, altered
+
+
+def milliseconds(text: str) -> float:
+    """The best time of three for 10,000 characters of a text."""
+    times: list[float] = []
+    for _ in range(3):
+        started = time.perf_counter()
+        normalised(text)
+        times.append(time.perf_counter() - started)
+    return min(times) * 1000 * 10_000 / len(text)
+
+
+def measured(words: Sequence[str], shared: Path) -> dict[str, Any]:
+    """Every figure that can be had here."""
+    long_words = sorted(word for word in words if LONG in word)
+    unseen = [share_right(held_out, "-", lexicon) for lexicon, held_out in unseen_halves(long_words)]
+    keep, mend = kept_texts(), mended_texts()
+    figures: dict[str, Any] = {
+        "words": len(long_words),
+        "right, any dash": min(share_right(long_words, dash) for dash in DASHES),
+        "right, half width": share_right(long_words, "-", is_half=True),
+        "right, unseen": sum(unseen) / len(unseen),
+        "right, 一": share_right(long_words, "一"),
+        "unsure, alone": sum(_is_unsure(word.replace(LONG, "-")) for word in long_words) / len(long_words),
+        "kept": f"{sum(normalised(text) == text for text in keep)} of {len(keep)}",
+        "mended": f"{sum(normalised(read) == written for read, written in mend)} of {len(mend)}",
+    }
+    if (shared / "cases").is_dir():
+        figures |= _in_running_text(shared)
+    return figures
+
+
+def _in_running_text(shared: Path) -> Mapping[str, Any]:
+    japanese = paragraphs(shared, "jsquad")
+    tokens = hyphenated([*paragraphs(shared, "scifact"), *paragraphs(shared, "xquad_en")])
+    share, altered = restored(japanese)
+    whole = "\n".join(japanese)
+    return {
+        "English tokens": len(tokens),
+        "altered, English": share_altered(tokens),
+        "paragraphs": len(japanese),
+        "ー restored": share,
+        "characters altered in clean paragraphs": altered,
+        "ms per 10,000 characters, clean": milliseconds(whole),
+        "ms per 10,000 characters, every ー misread": milliseconds(whole.replace(LONG, "-")),
+    }
+
+
+def _is_unsure(text: str) -> bool:
+    return not all(place.is_sure for place in open_places(text))
+
+
+def _lines(name: str) -> list[str]:
+    lines = (DATA / name).read_text("utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def _show(print_line: Callable[[str], None], figures: Mapping[str, Any]) -> None:
+    for name, value in figures.items():
+        print_line(f"{name:<45} {f'{value:.4f}' if isinstance(value, float) else value}")
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--dictionary", type=Path, help="a folder with IPADIC's CSV files")
+    default = Path(os.environ.get("RKLLM_MCP_SHARED", REPOSITORY.parent / "shared"))
+    parser.add_argument("--shared", type=Path, default=default, help="the folder with the collections")
+    arguments = parser.parse_args()
+    words = dictionary_words(arguments.dictionary) if arguments.dictionary else own_words()
+    figures = measured(sorted(words), arguments.shared)
+    if arguments.json:
+        print(json.dumps(figures, ensure_ascii=False, indent=2))
+    else:
+        _show(print, figures)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""The characters that the rules speak of: dashes of every kind, katakana of both widths, and runs of the two.
+
+A run is a stretch of katakana with single dashes in it or behind it. Two dashes in a row are a dash that somebody drew
+(――, --) and end a run; so does everything else. A run is read in full-width composed letters whatever its text is
+written in; ``Run.places`` leads back to the characters of the text.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+LONG, HALF_LONG = "ー", "ｰ"
+# The kanji for one; in a column of katakana it looks like the long vowel mark, and the other way round.
+ONE = "一"
+# Hyphen-minus, Armenian and Mongolian hyphen, U+2010 to U+2015, hyphen bullet, minus signs (raised, lowered,
+# mathematical, heavy), the modifier letter, lines of technical drawings and boxes, a stroke of a kanji, a vowel of
+# hangul, the small and the full-width forms.
+_DASHES = (
+    "-\u058a\u1806\u02d7\u2010-\u2015\u2043\u207b\u208b\u2212\u23af"
+    "\u2500\u2501\u2574\u2576\u2796\u31d0\u3161\ufe58\ufe63\uff0d"
+)
+# Without ヵ and ヶ, which count things: 一ヶ月.
+_LETTERS = "ァ-ヴヷ-ヺーヽヾ\u31f0-\u31ffｦ-ﾝｰ"
+# Behind hiragana as well, where they belong to no run.
+_VOICING = "\u3099-\u309cﾞﾟ"
+_KATAKANA = f"[{_LETTERS}][{_LETTERS}{_VOICING}]*"
+# A dash that is not drawn with several, and 一 where it does not count: not 一カ月.
+_OPEN = rf"(?:[{_DASHES}](?![{_DASHES}{_VOICING}])|{ONE}(?![カケ][月国所年条村店社件]|[{_DASHES}{ONE}{_VOICING}]))"
+_RUN = re.compile(
+    rf"(?<![{_LETTERS}])(?<![{_LETTERS}][{_VOICING}]){_KATAKANA}{_OPEN}(?:{_KATAKANA}{_OPEN})*(?:{_KATAKANA})?"
+)
+# Longer runs are no language and are read in parts, because the time for one grows faster than its length.
+_LONGEST = 100
+_IS_DASH = re.compile(f"[{_DASHES}]")
+_SPACING_VOICE = str.maketrans("\u309b\u309c\uff9e\uff9f", "\u3099\u309a\u3099\u309a")
+_VOICE = "\u3099\u309a"
+
+# What hiragana words behind a noun begin with: particles, する, です, とか; others are words of their own.
+_FOLLOWERS = frozenset("のをにがはでともやへかまよだなしすさせずばこぐくほっじちらねけみた")
+
+After = Literal["katakana", "word", "letter", "digit", "other"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Katakana with open places: marks that may be meant as ー.
+
+    Args:
+        letters: full-width katakana, ー at the open places.
+        marks: what stands at each open place, by its index in ``letters``.
+        after: what follows the run; a word is one in kanji or hiragana.
+        places: where each letter begins in the text.
+    """
+
+    letters: str
+    marks: dict[int, str]
+    after: After
+    places: tuple[int, ...]
+
+
+def runs(text: str) -> Iterator[Run]:
+    """The runs of ``text`` with an open place in them, in their order."""
+    for match in _RUN.finditer(text):
+        letters, places = _composed(match.group(), match.start())
+        for start in range(0, len(letters), _LONGEST):
+            end = min(start + _LONGEST, len(letters))
+            after = _kind(text[match.end() : match.end() + 1]) if end == len(letters) else "katakana"
+            yield _run(letters[start:end], after, tuple(places[start:end]))
+
+
+def _run(letters: Sequence[str], after: After, places: tuple[int, ...]) -> Run:
+    marks = {at: letter for at, letter in enumerate(letters) if is_mark(letter)}
+    return Run("".join(LONG if at in marks else letter for at, letter in enumerate(letters)), marks, after, places)
+
+
+def is_mark(letter: str) -> bool:
+    """Whether a character is a dash or the kanji for one."""
+    return letter == ONE or is_dash(letter)
+
+
+def is_dash(letter: str) -> bool:
+    """Whether a character is a dash."""
+    return _IS_DASH.match(letter) is not None
+
+
+def long_mark(before: str) -> str:
+    """The long vowel mark in the width of the character that it follows."""
+    return HALF_LONG if "ｦ" <= before <= "ﾟ" else LONG
+
+
+def _composed(text: str, start: int) -> tuple[list[str], list[int]]:
+    """The letters of a run in full width, each with its mark of voicing, and where they begin."""
+    letters: list[str] = []
+    places: list[int] = []
+    for offset, character in enumerate(text):
+        plain = character.translate(_SPACING_VOICE)
+        voiced = unicodedata.normalize("NFC", letters[-1] + plain) if plain in _VOICE and letters else ""
+        if len(voiced) == 1:
+            letters[-1] = voiced
+            continue
+        letters.append(plain if is_mark(plain) else unicodedata.normalize("NFKC", plain))
+        places.append(start + offset)
+    return letters, places
+
+
+def _kind(character: str) -> After:
+    if not character:
+        return "other"
+    is_hiragana = "ぁ" <= character <= "ゖ"
+    if "\u3400" <= character <= "\u9fff" or character in "々〆ヵヶ" or (is_hiragana and character not in _FOLLOWERS):
+        return "word"
+    category = unicodedata.category(character)
+    if category.startswith("N"):
+        return "digit"
+    return "letter" if category.startswith("L") and not is_hiragana else "other"

@@ -1,0 +1,143 @@
+"""Clients that leave, and the queue before the model: nobody's answer is harmed by what somebody else does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+
+from tests.support.served import Served, scripted_model, served
+
+pytestmark = pytest.mark.anyio
+
+Json = dict[str, Any]
+WORDS = "one two three four five six seven eight nine ten"
+RULES = f"""
+rule
+  user for ever
+  say {" ".join([WORDS] * 80)}
+
+rule
+  user at length
+  say {WORDS}
+"""
+KEYS = 'api_keys = ["a", "b"]\n'
+
+
+def model(folder: Path) -> Path:
+    """A model that says forty tokens in a second."""
+    made = scripted_model(folder, RULES)
+    script = made / "model.rkllm"
+    script.write_text(script.read_text("utf-8").replace("speed flat", "speed prefill 5000 decode 40"), "utf-8")
+    return made
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, None]:
+    """A service that lets two answers in at once."""
+    folder = tmp_path_factory.mktemp("pair")
+    with served(folder / "home", model(folder / "model"), extra=f"[service]\nparallel = 2\n{KEYS}", speed="") as it:
+        yield it
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, None]:
+    """A service that lets one answer in, and one wait for each key."""
+    folder = tmp_path_factory.mktemp("single")
+    limits = f"[service]\nparallel = 1\nqueue = 1\n{KEYS}"
+    with served(folder / "home", model(folder / "model"), extra=limits, speed="") as it:
+        yield it
+
+
+class Asked:
+    """A question under way: its events as they come."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        self.response = response
+        self._lines = response.aiter_lines()
+
+    async def next(self, kind: str) -> Json:
+        """The next event of a kind."""
+        while True:
+            line = await anext(self._lines)
+            if line.startswith("data: ") and (event := json.loads(line[6:]))["kind"] == kind:
+                return event
+
+    async def whole(self) -> str:
+        """The text of the rest, which has to end as an answer."""
+        events = [json.loads(line[6:]) async for line in self._lines if line.startswith("data: ")]
+        assert events[-1] == {"kind": "end", "reason": "answered", "error": None}
+        return "".join(event["text"] for event in events if event["kind"] == "text")
+
+
+@asynccontextmanager
+async def asking(service: Served, text: str, key: str = "a") -> AsyncGenerator[Asked, None]:
+    """A question; leaving the block is leaving the service."""
+    headers = {"Authorization": f"Bearer {key}"}
+    with anyio.fail_after(60):
+        async with (
+            httpx2.AsyncClient(timeout=60) as client,
+            client.stream("POST", f"{service.url}/v1/execute", json={"message": text}, headers=headers) as response,
+        ):
+            yield Asked(response)
+
+
+def calls(service: Served, name: str) -> list[Json]:
+    """What the runtime was asked."""
+    lines = map(json.loads, service.log.read_text("utf-8").splitlines())
+    return [line for line in lines if line["call"] == name]
+
+
+async def test_a_client_that_leaves_stops_its_own_run_and_the_one_behind_it_is_whole(pair: Served) -> None:
+    async with asking(pair, "for ever") as mine:
+        await mine.next("text")
+        # It waits for the NPU; the answer begins with a heartbeat.
+        async with asking(pair, "at length", "b") as theirs:
+            heard = 1
+            while heard < 60:
+                heard += len((await mine.next("text"))["text"].split())
+            await mine.response.aclose()
+            assert await theirs.whole() == WORDS
+    cut, other = [call["run"] for call in calls(pair, "rkllm_run")][-2:]
+    assert (cut["end"], other["end"]) == ("aborted", "finished")
+    # What was said beyond what was heard is what forty tokens in a second make of a busy machine.
+    assert heard <= len(cut["sampled"]) < heard + 80
+    assert len(calls(pair, "rkllm_abort")) == 1
+
+
+async def test_who_waits_is_told_its_place_and_who_comes_over_the_limit_when_to_come_again(single: Served) -> None:
+    async with asking(single, "for ever") as running:
+        await running.next("text")
+        async with asking(single, "at length") as waiting, asking(single, "at length", "b") as other:
+            assert await waiting.next("queued") == {"kind": "queued", "position": 1}
+            assert await other.next("queued") == {"kind": "queued", "position": 2}
+            async with asking(single, "at length") as refused:
+                await refused.response.aread()
+                assert refused.response.status_code == 429
+                assert int(refused.response.headers["Retry-After"]) >= 1
+                assert refused.response.json()["error"]["code"] == "rate_limit_exceeded"
+            # Who leaves the queue frees the place, and the one behind moves up.
+            await waiting.response.aclose()
+            assert await other.next("queued") == {"kind": "queued", "position": 1}
+            async with asking(single, "at length") as again:
+                assert await again.next("queued") == {"kind": "queued", "position": 2}
+                await running.response.aclose()
+                assert [await other.whole(), await again.whole()] == [WORDS, WORDS]
+
+
+async def test_a_program_that_gives_up_on_an_answer_in_one_piece_stops_its_run_as_well(single: Served) -> None:
+    body = {"model": "parrot", "messages": [{"role": "user", "content": "for ever"}]}
+    headers = {"Authorization": "Bearer a"}
+    async with httpx2.AsyncClient(timeout=0.5) as client:
+        with pytest.raises(httpx2.ReadTimeout):
+            await client.post(f"{single.url}/v1/chat/completions", json=body, headers=headers)
+    async with asking(single, "at length", "b") as other:
+        assert await other.whole() == WORDS
+    # By itself it would have gone on to the limit.
+    assert max(len(call["run"]["sampled"]) for call in calls(single, "rkllm_run")) < 400
