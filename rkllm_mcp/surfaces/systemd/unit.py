@@ -1,7 +1,7 @@
 """A unit of systemd as text: what is to run, what it may reach, and everything else forbidden.
 
 The board's devices are named one by one; the rest of /dev, the capabilities and most system calls are closed. What lies
-below /home is hidden but for the folders that the service needs. Two things stay open on purpose: memory that is
+below /home and /tmp is hidden but for the folders that the service needs. Two things stay open on purpose: memory that is
 writable and executable, which ctypes callbacks and tool servers with a JIT need, and the network, which tools use.
 """
 
@@ -149,8 +149,8 @@ def _hardening(wishes: Wishes) -> list[str]:
 
 
 def _is_hidden(path: Path) -> bool:
-    """Whether ProtectHome hides it."""
-    return any(path.is_relative_to(home) for home in ("/home", "/root", "/run/user"))
+    """Whether ProtectHome or PrivateTmp hides it."""
+    return any(path.is_relative_to(place) for place in ("/home", "/root", "/run/user", "/tmp", "/var/tmp"))  # noqa: S108
 
 
 def _word(text: str) -> str:
