@@ -33,7 +33,18 @@ def configuration() -> str:
         section = _resolved(field, schema)
         title = f"[[{name}]]" if field.get("type") == "array" else f"[{name}]"
         parts += [f"### `{title}`", section["description"], _key_table(section, schema)]
+        parts += list(_tables_in(name, section, schema))
     return "\n\n".join(parts)
+
+
+def _tables_in(name: str, section: Schema, whole: Schema) -> Iterator[str]:
+    """The tables that stand in a section."""
+    for key, field in section["properties"].items():
+        table = _resolved(field, whole)
+        if "properties" in table and field.get("type") != "array":
+            yield f"#### `[{name}.{key}]`"
+            yield table["description"].replace("\n", " ")
+            yield _key_table(table, whole)
 
 
 def _servers() -> Iterator[str]:

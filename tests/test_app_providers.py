@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -14,10 +15,12 @@ from rkllm_mcp.app import App, open_app
 from rkllm_mcp.assembly import server_specs
 from rkllm_mcp.config import Config, load_config
 from rkllm_mcp.core import check_core
-from rkllm_mcp.errors import ConfigError, UsageError
+from rkllm_mcp.errors import ConfigError, RuntimeUnusableError, UsageError
 from rkllm_mcp.events import End, Event, Status, Text, ToolCallDetected
 from rkllm_mcp.inspection import diagnose, review
 from rkllm_mcp.messages import Conversation
+from rkllm_mcp.providers.failures import unreachable
+from rkllm_mcp.providers.service import services_of
 from tests.support.chat_service import ChatService, Reply, anthropic_stream, anthropic_text, openai_reply
 from tests.support.demo_app import TIME_SERVER, PythonServer, make_demo
 from tests.support.remote_models import KEY
@@ -34,9 +37,9 @@ when = ["too_long", "failed"]
 """
 
 
-def provider(url: str, kind: str = "openai") -> str:
+def provider(url: str, kind: str = "openai", model: str = "model-x") -> str:
     address = f"{url}/v1" if kind == "openai" else url
-    return f'[provider]\nkind = "{kind}"\nbase_url = "{address}"\nmodel = "model-x"\napi_key = "{KEY}"\nretries = 0\n'
+    return f'[provider]\nkind = "{kind}"\nbase_url = "{address}"\nmodel = "{model}"\napi_key = "{KEY}"\nretries = 0\n'
 
 
 def config_of(folder: Path, extra: str, servers: tuple[PythonServer, ...] = ()) -> Config:
@@ -98,7 +101,11 @@ async def test_the_board_answers_first_and_hands_over_what_does_not_fit(tmp_path
             assert not statuses_of(await events_of(app, conversation, "Hello"))[1:]
             assert service.requests == []
             long = await events_of(app, conversation, "word " * 6000)
-            assert words_of(await events_of(app, app.new_conversation(), "Hello")) != "That was long."
+            # The next question of the conversation is the board's again, the long one left out.
+            next_one = await events_of(app, conversation, "Hello")
+    assert "That was long." != words_of(next_one) != ""
+    assert statuses_of(next_one)[0].startswith("[Context: left out the")
+    assert len(service.requests) == 1
     assert words_of(long) == "That was long."
     (said,) = statuses_of(long)
     assert re.match(rf"\[Model: handing over to 'model-x' at {service.host} because the prompt has \d+ tokens", said)
@@ -116,11 +123,25 @@ async def test_a_board_that_cannot_load_its_model_hands_over_where_it_may(
     assert "handing over to 'model-x'" in statuses_of(events)[-1]
 
 
+async def test_a_runtime_that_fails_in_the_middle_of_words_is_gone_on_for_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RKLLM_EMULATOR_FAULTS", "error after 3")
+    with ChatService(openai_reply(" (1)"), openai_reply(" (2)")) as service:
+        async with assistant(config_of(tmp_path, FALLBACK.format(url=service.url))) as app:
+            conversation = app.new_conversation("")
+            first = words_of(await events_of(app, conversation, "Hello"))
+            second = words_of(await events_of(app, conversation, "Hello"))
+    assert re.fullmatch(r"This .+ \(1\)", first)
+    assert re.fullmatch(r"This .+ \(2\)", second)
+    assert [message.text for message in conversation.messages] == ["Hello", first, "Hello", second]
+
+
 async def test_one_board_answers_for_another_which_runs_the_tools(tmp_path: Path) -> None:
     with served(tmp_path / "a", REPOSITORY / "models" / "demo") as board:
-        async with assistant(config_of(tmp_path / "b", provider(board.url), (TIME_SERVER,))) as app:
+        async with assistant(config_of(tmp_path / "b", provider(board.url, model="demo"), (TIME_SERVER,))) as app:
             events = await events_of(app, app.new_conversation(), "What time is it in London?")
-    assert [event.name for event in events if isinstance(event, ToolCallDetected)] == ["get_current_time"], events
+    assert [event.name for event in events if isinstance(event, ToolCallDetected)] == ["get_current_time"]
     assert words_of(events).startswith("In Europe/London it is ")
     assert events[-1] == End("answered")
 
@@ -137,8 +158,28 @@ def test_the_check_up_looks_at_the_service_and_not_at_the_npu(tmp_path: Path) ->
         f"[Model: {told} other.example (model 'model-x') when a question does not fit, an answer fails]",
     ]
     assert KEY not in str(findings) + str(config.redacted())
+    assert "check the network and provider.fallback.base_url" in str(
+        unreachable(OSError(), services_of(config)["fallback"])
+    )
     check_core(config)
     assert server_specs(config) == []
+
+
+@pytest.mark.parametrize("package", ["openai", "anthropic"])
+async def test_a_package_that_is_not_installed_is_named_with_the_command_that_brings_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    # What Python itself takes for a package that is not there.
+    monkeypatch.setitem(sys.modules, package, None)
+    config = config_of(tmp_path, provider("http://127.0.0.1:9", package))
+    command = re.escape(f"Install it: pip install 'rkllm-mcp[{package}]'")
+    with pytest.raises(RuntimeUnusableError, match=command):
+        async with assistant(config):
+            pass
+    with pytest.raises(RuntimeUnusableError, match=command):
+        check_core(config)
+    (finding,) = [finding for finding in diagnose(config) if finding.name == "model"]
+    assert finding.status == "fail"
 
 
 WRONG = (

@@ -50,7 +50,7 @@ class AnthropicModel(RemoteModel):
             # A redirect would take the question and the key to a host that nobody has named.
             http_client=anthropic.DefaultAsyncHttpxClient(follow_redirects=False, timeout=timeout),
         )
-        transport = transport_errors("httpx2")
+        transport = transport_errors()
         errors = SdkErrors(
             silent=(anthropic.APITimeoutError, *transport.silent),
             connection=(anthropic.APIConnectionError, *transport.connection),

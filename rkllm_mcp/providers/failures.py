@@ -153,7 +153,9 @@ def unreachable(error: Exception, service: Service) -> ServiceError:
         cause = cause.__cause__
     words = _shown(str(cause) or type(cause).__name__, service)
     return ServiceError(
-        service.host, f"cannot be reached ({words})", "check the network and provider.base_url, then ask again"
+        service.host,
+        f"cannot be reached ({words})",
+        f"check the network and {service.section}.base_url, then ask again",
     )
 
 
@@ -167,12 +169,12 @@ def silent(service: Service, error: Exception | None = None) -> ServiceError:
     # Both SDKs raise one error for all timeouts, and name the kind in its cause alone.
     if error is not None and "Connect" in type(error.__cause__ or error).__name__:
         found = f"cannot be reached within {service.connect_timeout_s:g} s"
-        return ServiceError(service.host, found, "check the network and provider.base_url, then ask again")
+        return ServiceError(service.host, found, f"check the network and {service.section}.base_url, then ask again")
     if error is not None:
-        found, remedy = f"said nothing for {service.timeout_s:g} s", "ask again, or raise provider.timeout_s"
+        found, remedy = f"said nothing for {service.timeout_s:g} s", f"ask again, or raise {service.section}.timeout_s"
     else:
         found = f"did not end its answer within {service.answer_timeout_s:g} s"
-        remedy = "ask for less, or raise provider.answer_timeout_s"
+        remedy = f"ask for less, or raise {service.section}.answer_timeout_s"
     return ServiceError(service.host, found, remedy)
 
 
@@ -187,7 +189,7 @@ def no_stream(service: Service) -> ServiceError:
     return ServiceError(
         service.host,
         f"did not answer as a service of kind '{service.kind}' does",
-        f"check provider.kind, and whether provider.base_url is right: {_example(service)}",
+        f"check {service.section}.kind, and whether {service.section}.base_url is right: {_example(service)}",
     )
 
 
@@ -207,16 +209,16 @@ def _sentence(problem: Problem, service: Service) -> tuple[str, str]:
     status, said = problem.status, f" ({problem.message})" if problem.message else ""
     if 300 <= status < 400:
         return f"sends requests on to {problem.location or 'another address'}", (
-            "write that address into provider.base_url if you trust it"
+            f"write that address into {service.section}.base_url if you trust it"
         )
     if status in {401, 403}:
         what = "needs a key" if service.api_key is None else "refuses the key"
-        return f"{what}{said}", "check provider.api_key"
+        return f"{what}{said}", f"check {service.section}.api_key"
     if status == 402:
         return f"wants to be paid first{said}", "look at the account there"
     if status == 404:
         return f"has no model '{service.model}', or no such address{said}", (
-            f"check provider.model and provider.base_url: {_example(service)}"
+            f"check {service.section}.model and {service.section}.base_url: {_example(service)}"
         )
     if status in {408, 504}:
         return f"took too long{said}", "ask again"
@@ -226,7 +228,7 @@ def _sentence(problem: Problem, service: Service) -> tuple[str, str]:
     if status >= 500:
         return f"failed with status {status}{said}", "ask again"
     if status:
-        return f"refuses the request with status {status}{said}", "check provider.model and the tools in use"
+        return f"refuses the request with status {status}{said}", f"check {service.section}.model and the tools in use"
     return f"reports an error{said}", "ask again"
 
 

@@ -33,7 +33,7 @@ class OpenAIModel(RemoteModel):
             # A redirect would take the question, and perhaps the key, to a host that nobody has named.
             http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False, timeout=timeout),
         )
-        transport = transport_errors("httpx")
+        transport = transport_errors()
         errors = SdkErrors(
             silent=(openai.APITimeoutError, *transport.silent),
             connection=(openai.APIConnectionError, *transport.connection),

@@ -9,7 +9,7 @@ closes the connection at once. It knows no SDK: ``openai`` and ``anthropic`` say
 
 from __future__ import annotations
 
-import importlib
+import sys
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -302,14 +302,15 @@ class RemoteModel(ABC):
         return [*head, *view.view(body)], notice
 
 
-def transport_errors(library: str) -> SdkErrors:
+def transport_errors() -> SdkErrors:
     """What the HTTP library below an SDK raises in the middle of a stream, where the SDK does not translate it.
 
-    Args:
-        library: its module, loaded by the SDK; ``httpx2`` is what we use ourselves.
+    Which of the two it is depends on the SDK's release; it is loaded by then.
     """
-    module: Any = importlib.import_module(library)
-    return SdkErrors((module.TimeoutException,), (module.HTTPError, module.StreamError, OSError), ())
+    modules: list[Any] = [sys.modules[name] for name in ("httpx", "httpx2") if name in sys.modules]
+    silent = tuple(module.TimeoutException for module in modules)
+    connection = tuple(error for module in modules for error in (module.HTTPError, module.StreamError))
+    return SdkErrors(silent, (*connection, OSError), ())
 
 
 class _AskOtherwiseError(Exception):
@@ -321,7 +322,7 @@ class _AskOtherwiseError(Exception):
 
 
 def _arguments(request: Mapping[str, Any]) -> dict[str, Any]:
-    """A request as an SDK takes it, whichever release: what services stop wanting leaves the arguments of its function."""
+    """A request as any release of an SDK takes it: what services stop wanting leaves the arguments of its function."""
     named = {key: value for key, value in request.items() if key in _NEVER_LEAVE}
     rest = {key: value for key, value in request.items() if key not in _NEVER_LEAVE}
     return {**named, "extra_body": rest, "stream": True}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -47,6 +47,7 @@ class Service:
         retries: how often a request is repeated that was refused for now.
         temperature: where the owner wishes one.
         top_p: where the owner wishes one.
+        section: where it stands in the configuration, for sentences that say what to change.
     """
 
     kind: Kind
@@ -62,6 +63,7 @@ class Service:
     retries: int = 2
     temperature: float | None = None
     top_p: float | None = None
+    section: str = "provider"
 
     @property
     def host(self) -> str:
@@ -82,7 +84,8 @@ def services_of(config: Config) -> dict[str, Service]:
     fallback = provider.fallback
     # Without a rule of the owner's nobody takes over.
     if fallback is not None and fallback.when:
-        services["fallback"] = service_of(fallback.kind, fallback, config.model)
+        second = service_of(fallback.kind, fallback, config.model)
+        services["fallback"] = replace(second, section="provider.fallback")
     return services
 
 

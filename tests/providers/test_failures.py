@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import anyio
 import pytest
@@ -115,7 +115,7 @@ HALF: dict[Kind, list[bytes]] = {
     "openai": openai_stream({"content": "Half"}, finish=None, done=False),
     "anthropic": anthropic_stream(anthropic_text("Half"), stop=None),
 }
-BROKEN: tuple[tuple[str, Any], ...] = (
+BROKEN: tuple[tuple[str, Callable[[Kind], Reply]], ...] = (
     ("closed", lambda kind: Reply(pieces=HALF[kind], ending="break")),
     ("ended early", lambda kind: Reply(pieces=HALF[kind])),
     ("not JSON", lambda kind: Reply(pieces=[*HALF[kind], sse("{broken", "message_delta")])),
@@ -125,7 +125,9 @@ BROKEN: tuple[tuple[str, Any], ...] = (
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("_name", "reply"), BROKEN, ids=[name for name, _ in BROKEN])
-async def test_an_answer_that_breaks_off_keeps_what_came(_name: str, reply: Any, kind: Kind) -> None:
+async def test_an_answer_that_breaks_off_keeps_what_came(
+    _name: str, reply: Callable[[Kind], Reply], kind: Kind
+) -> None:
     conversation = question()
     with ChatService(reply(kind)) as service, anyio.fail_after(10):
         async with asked(service, kind) as model:

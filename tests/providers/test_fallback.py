@@ -80,7 +80,7 @@ async def test_each_rule_hands_over_on_its_occasion_and_says_why(rule: Occasion,
 @pytest.mark.parametrize(("rule", "first", "_because"), OCCASIONS[:2], ids=[rule for rule, _, _ in OCCASIONS[:2]])
 async def test_without_its_rule_nothing_is_handed_over(rule: Occasion, first: Round, _because: str) -> None:
     service, conversation = ChatService(openai_reply("Theirs.")), question()
-    others = [other for other in EVERY if other != rule]
+    others: list[Occasion] = [other for other in EVERY if other != rule]
     async with both([first], service, others) as (model, _):
         with pytest.raises(GenerationError):
             await round_of(model, conversation)

@@ -64,7 +64,7 @@ def pdf(
     bookmarks: Sequence[tuple[int, str, int]] = (),
     vertical: bool = False,
     password: str = "",
-    rotation: int = 0,
+    turned: int = 0,
 ) -> bytes:
     """A PDF.
 
@@ -76,7 +76,7 @@ def pdf(
         bookmarks: level from 0, title, page from 0.
         vertical: write from top to bottom.
         password: to open it.
-        rotation: of every page, degrees.
+        turned: the text around the middle of the page, degrees.
     """
     from reportlab.lib.pdfencrypt import StandardEncryption
     from reportlab.pdfbase import pdfmetrics
@@ -91,8 +91,10 @@ def pdf(
     if title:
         canvas.setTitle(title)
     for number, page in enumerate(pages):
-        if rotation:
-            canvas.setPageRotation(rotation)
+        if turned:
+            canvas.translate(PAGE_WIDTH / 2, PAGE_HEIGHT / 2)
+            canvas.rotate(turned)
+            canvas.translate(-PAGE_WIDTH / 2, -PAGE_HEIGHT / 2)
         for level, name, on_page in bookmarks:
             if on_page == number:
                 canvas.bookmarkPage(name)
