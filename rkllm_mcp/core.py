@@ -94,12 +94,14 @@ class Core:
     @property
     def is_ready(self) -> bool:
         """Nothing has to be loaded before the next answer."""
-        return self.npu.engine.is_ready if self.npu else self.remote is not None and self.remote.is_ready
+        if self.npu is None:
+            return self.remote is not None and self.remote.is_ready
+        return self.npu.engine.is_ready or (self.has_stand_in and self.npu.engine.is_stuck)
 
     @property
     def is_stuck(self) -> bool:
         """No answer will come any more from this process."""
-        return self.npu is not None and self.npu.engine.is_stuck
+        return self.npu is not None and self.npu.engine.is_stuck and not self.has_stand_in
 
     @property
     def syntaxes(self) -> tuple[str, ...]:

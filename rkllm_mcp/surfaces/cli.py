@@ -17,7 +17,16 @@ import typer
 
 from rkllm_mcp import __version__
 from rkllm_mcp.errors import RkllmMcpError, UsageError
-from rkllm_mcp.surfaces import cli_bench, cli_config, cli_conversations, cli_models, cli_offers, cli_servers, cli_tools
+from rkllm_mcp.surfaces import (
+    cli_bench,
+    cli_config,
+    cli_conversations,
+    cli_knowledge,
+    cli_models,
+    cli_offers,
+    cli_servers,
+    cli_tools,
+)
 from rkllm_mcp.surfaces.session import EXIT_ANSWER_FAILED, EXIT_INTERRUPTED, Session
 from rkllm_mcp.surfaces.systemd import cli as systemd
 
@@ -35,6 +44,7 @@ app.add_typer(cli_tools.app, name="tools")
 app.add_typer(cli_offers.resources, name="resources")
 app.add_typer(cli_offers.prompts, name="prompts")
 app.add_typer(cli_models.app, name="models")
+app.add_typer(cli_knowledge.app, name="knowledge")
 app.add_typer(cli_conversations.app, name="conversations")
 app.add_typer(cli_config.app, name="config")
 app.add_typer(systemd.app, name="service")

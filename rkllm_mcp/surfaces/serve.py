@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import anyio
 
 from rkllm_mcp.config.keys import matches
+from rkllm_mcp.config.service import is_loopback
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.surfaces.lines import PipedLines
 from rkllm_mcp.surfaces.session import EXIT_DONE, Session, run_async
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 # What is under way may end by itself for so long once the server is told to stop, seconds.
 _STOP_S = 5
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -56,7 +56,7 @@ def serve(session: Session, offer: Offer) -> int:
     host = offer.host or config.service.host
     port = config.service.port if offer.port is None else offer.port
     keys = config.service.api_keys
-    if offer.over_http and host not in _LOOPBACK and not host.startswith("127.") and not keys:
+    if offer.over_http and not is_loopback(host) and not keys:
         raise UsageError(f"off loopback ({host}) a key is required; add api_keys = ['…'] to [service]")
 
     async def work() -> int:

@@ -37,7 +37,7 @@ class Desk:
     service: Service
 
     async def send(
-        self, method: str, path: str, headers: Mapping[str, str] | None = None, content: bytes | None = None
+        self, method: str, path: str, headers: Mapping[str, Any] | None = None, content: bytes | None = None
     ) -> httpx2.Response:
         """Send one request."""
         with anyio.fail_after(10):
@@ -52,7 +52,8 @@ async def desk(config: Config | None = None, routes: Sequence[Route] | None = No
         app = create_app(service) if routes is None else create_app(service, routes)
         # An error that comes through would be a mistake of the application: the test is to see it.
         transport = httpx2.ASGITransport(app=app)
-        async with httpx2.AsyncClient(transport=transport, base_url=BASE_URL) as client:
+        client = httpx2.AsyncClient(transport=transport, base_url=BASE_URL)
+        async with client:
             yield Desk(client, service)
 
 

@@ -51,7 +51,7 @@ async def complete(request: Request) -> Response:
         host_tools=asked.host_tools,
         with_events=body.x_events is True,
     )
-    events = in_turn(request, partial(exchange, tenant.app, service.threads, asked, tenant.name))
+    events = in_turn(request, partial(exchange, threads=service.threads, request=asked, tenant=tenant.name))
     if body.stream:
         with_usage = body.stream_options is not None and body.stream_options.include_usage is True
         return event_stream(_records(events, ReplyChunks(head, with_usage=with_usage)))

@@ -2,7 +2,8 @@
 
     body ─▶ conversation, old or new ─▶ its turn ─▶ events ─▶ one record each, the last one ``end``
 
-The conversation's id is a header of the answer, so that it is known before the first word.
+The conversation's id is a header of the answer, so that it is known before the first word. As a header of a request it
+names the conversation as the body does, where a load balancer sees it.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class ExecuteBody(bodies.Body):
     prompt: PromptWish | None = None
     """A server's prepared question instead."""
     conversation: _Words | None = None
-    """The conversation to go on with; a new one when not given."""
+    """The conversation to go on with; that of the header X-Conversation-Id, or a new one, when not given."""
     history: tuple[Said, ...] = Field(default=(), strict=False)
     """What was said before, for a conversation that this board does not know; it goes on under a new id then."""
     system: str | None = None
@@ -98,7 +99,7 @@ async def execute(request: Request) -> Response:
     app = tenant_of(request).app
     service.check_ready()
     conversation = await _conversation(request, app, body)
-    events = in_turn(request, partial(_reply, app, conversation, body))
+    events = in_turn(request, partial(_reply, conversation=conversation, body=body))
     headers = {CONVERSATION: conversation.id}
     if body.stream:
         return event_stream(_records(events), headers=headers)
@@ -108,13 +109,14 @@ async def execute(request: Request) -> Response:
 async def _conversation(request: Request, app: App, body: ExecuteBody) -> Conversation:
     desk = service_of(request).desk
     told = [(turn.role, turn.text) for turn in body.history]
-    if body.conversation is None:
+    wanted = body.conversation or request.headers.get(CONVERSATION)
+    if not wanted:
         return desk.begin(app, body.system, told)
-    found = await desk.find(app, body.conversation)
+    found = await desk.find(app, wanted)
     if found is None and told:
         return desk.begin(app, body.system, told)
     if found is None:
-        message = f"there is no conversation {body.conversation!r} here; leave it out to begin one, or send its history"
+        message = f"there is no conversation {wanted!r} here; leave it out to begin one, or send its history"
         raise Problem(404, message, param="conversation")
     if app.is_answering(found.id):
         message = "this conversation has an answer under way; wait for it, or cancel it"

@@ -132,7 +132,7 @@ async def _answer(request: Request, body: OllamaRequest, translated: Any, *, is_
     asked = asked_by(openai, service, tenant)
     reply = OllamaReply(body.model, is_chat, asked.host_tools)
     started = time.monotonic()
-    events = sound(in_turn(request, partial(exchange, tenant.app, service.threads, asked, tenant.name)))
+    events = sound(in_turn(request, partial(exchange, threads=service.threads, request=asked, tenant=tenant.name)))
     if body.stream is not False:
         return line_stream(_lines(events, reply, started), NDJSON)
     return JSONResponse(await while_connected(request, partial(_whole, events, reply, started)))

@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import anyio
-import anyio.abc
 import uvicorn
+from anyio.abc import TaskGroup, TaskStatus
 
 from rkllm_mcp.config import Config
 from rkllm_mcp.config.service import is_loopback
@@ -93,9 +93,11 @@ def listening_socket(host: str, port: int) -> socket.socket:
     Raises:
         UsageError: the port is taken, or the address is none of this machine's.
     """
+    # That name stands for two addresses, of which people and programs mean this one.
+    name = "127.0.0.1" if host == "localhost" else host.strip("[]")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
-            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listening = socket.socket(family, kind, protocol)
     except OSError as error:
@@ -132,81 +134,79 @@ class _Serving:
         self._host = host
         self._port = port
         self._notifier = Notifier()
+        self._service: Service | None = None
+        self._listener: _Listener | None = None
         self._failure: Exception | None = None
         self._code = EXIT_DONE
 
     async def run(self) -> int:
         """Serve; returns the exit code."""
-        listening = listening_socket(self._host, self._port)
-        with listening:
-            self._notifier.extend_start(self._config.runtime.start_timeout_s)
-            async with open_house(self._config, status=self._session.status) as house:
-                service = service_for(house)
-                settings = uvicorn.Config(
-                    create_app(service, ROUTES, mounts()),
-                    http="h11",
-                    ws="none",
-                    lifespan="off",
-                    log_config=None,
-                    access_log=False,
-                    proxy_headers=False,
-                    server_header=False,
-                    limit_concurrency=MOST_CONNECTIONS,
-                    timeout_keep_alive=KEEP_ALIVE_S,
-                    timeout_graceful_shutdown=FLUSH_S,
-                )
-                await self._serve(service, _Listener(settings), listening)
+        with listening_socket(self._host, self._port) as listening:
+            async with anyio.create_task_group() as tasks:
+                # Before anything is started: whoever is stopped while it starts leaves nothing behind.
+                await tasks.start(self._obey, tasks)
+                try:
+                    await self._open(listening, tasks)
+                except Exception as error:  # noqa: BLE001  (raised again below: the group would wrap it in a group)
+                    self._failure = self._failure or error
+                tasks.cancel_scope.cancel()
         if self._failure is not None:
             raise self._failure
         return self._code
 
-    async def _serve(self, service: Service, listener: uvicorn.Server, listening: socket.socket) -> None:
-        self._say_where(listening, service)
-        async with anyio.create_task_group() as tasks:
-            await tasks.start(self._obey, service, listener)
-            tasks.start_soon(self._tell_when_ready, service, listener)
-            tasks.start_soon(self._notifier.feed, lambda: service.house.is_stuck)
-            try:
-                await listener.serve([listening])
-            finally:
-                tasks.cancel_scope.cancel()
+    async def _open(self, listening: socket.socket, tasks: TaskGroup) -> None:
+        self._notifier.extend_start(self._config.runtime.start_timeout_s)
+        async with open_house(self._config, status=self._session.status) as house:
+            service = self._service = service_for(house)
+            listener = self._listener = _Listener(_settings(service))
+            self._say_where(listening, service)
+            tasks.start_soon(self._tell_when_ready, service)
+            tasks.start_soon(self._notifier.feed, lambda: house.is_stuck)
+            await listener.serve([listening])
 
     def _say_where(self, listening: socket.socket, service: Service) -> None:
-        host = f"[{self._host}]" if ":" in self._host and not self._host.startswith("[") else self._host
-        port = listening.getsockname()[1]
-        reachable = host if is_loopback(host) else socket.gethostname()
-        key = ", with a key" if needs_key(service.config) else ""
-        self._session.status(f"Serving at http://{host}:{port} ; the page{key}: http://{reachable}:{port}/")
+        status = self._session.status
+        host, port = _in_address(self._host), listening.getsockname()[1]
+        status(f"Serving at http://{host}:{port}")
+        name = host if is_loopback(host) else socket.gethostname()
+        status(f"The page: http://{name}:{port}/{' (it asks for a key)' if needs_key(service.config) else ''}")
         if service.core.is_emulated:
-            self._session.status(emulation_note(service.core.name))
+            status(emulation_note(service.core.name))
 
-    async def _tell_when_ready(self, service: Service, listener: uvicorn.Server) -> None:
+    def _leave(self, failure: Exception | None = None) -> None:
+        self._failure = failure
+        if self._listener is not None:
+            self._listener.should_exit = True
+
+    async def _tell_when_ready(self, service: Service) -> None:
         try:
             await service.house.ready()
+            name = service.house.core.name
         except RkllmMcpError as error:
-            self._failure = error
-            listener.should_exit = True
+            self._leave(error)
             return
-        self._session.status(f"Ready: {service.core.name}")
-        self._notifier.ready(f"ready: {service.core.name}")
+        self._session.status(f"Ready: {name}")
+        self._notifier.ready(f"ready: {name}")
 
-    async def _obey(
-        self, service: Service, listener: uvicorn.Server, *, task_status: anyio.abc.TaskStatus[None]
-    ) -> None:
+    async def _obey(self, tasks: TaskGroup, *, task_status: TaskStatus[None]) -> None:
         """Do what signals say."""
-        async with anyio.create_task_group() as tasks:
-            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
-                task_status.started()
-                async for number in signals:
-                    if number == signal.SIGHUP:
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+            task_status.started()
+            async for number in signals:
+                service, listener = self._service, self._listener
+                if number == signal.SIGHUP:
+                    if service is not None and not service.is_draining:
                         tasks.start_soon(self._reload, service)
-                    elif service.is_draining:
-                        listener.should_exit = listener.force_exit = True
-                    else:
-                        self._code = EXIT_INTERRUPTED if number == signal.SIGINT else EXIT_DONE
-                        tasks.start_soon(self._drain, service, listener)
+                    continue
+                self._code = EXIT_INTERRUPTED if number == signal.SIGINT else EXIT_DONE
+                if service is None or listener is None:
+                    tasks.cancel_scope.cancel()
+                elif service.is_draining:
+                    listener.should_exit = listener.force_exit = True
+                else:
+                    tasks.start_soon(self._drain, service)
 
-    async def _drain(self, service: Service, listener: uvicorn.Server) -> None:
+    async def _drain(self, service: Service) -> None:
         """Take no more answers, let those under way end, and leave."""
         service.drain()
         running = service.turnstile.running + service.evaluations.running
@@ -215,7 +215,7 @@ class _Serving:
         self._notifier.stopping(f"{running} answers under way")
         with anyio.move_on_after(service.config.service.drain_s):
             await service.idle()
-        listener.should_exit = True
+        self._leave()
 
     async def _reload(self, service: Service) -> None:
         """Put the configuration in force as it is now; one that cannot be used changes nothing."""
@@ -228,5 +228,27 @@ class _Serving:
             self._session.terminal.error(f"The configuration stays as it was: {error}")
         else:
             service.resize()
-            self._session.status(f"Configuration in force; {'the model stayed' if is_same_model else 'another model'}")
-        self._notifier.ready(f"serving: {service.house.core.name}")
+            self._session.status(f"Configuration in force; {'the model stays' if is_same_model else 'another model'}")
+        # Another model is being loaded now; one that cannot be is the end, as at the start.
+        await self._tell_when_ready(service)
+
+
+def _settings(service: Service) -> uvicorn.Config:
+    return uvicorn.Config(
+        create_app(service, ROUTES, mounts()),
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=FLUSH_S,
+    )
+
+
+def _in_address(host: str) -> str:
+    """A host as it stands in an address."""
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from starlette.requests import Request
 
+from rkllm_mcp.app import App
 from rkllm_mcp.events import EVENT_TYPES, Queued, Usage
 from rkllm_mcp.surfaces.http.context import service_of, stopping, tenant_of
 from rkllm_mcp.surfaces.http.problems import Problem
@@ -42,13 +43,14 @@ def queued(request: Request, turnstile: Turnstile) -> Generator[Place, None, Non
 
 
 async def in_turn(
-    request: Request, answering: Callable[[], AsyncGenerator[_T, None]]
+    request: Request, answering: Callable[[App], AsyncGenerator[_T, None]]
 ) -> AsyncGenerator[_T | Queued, None]:
     """The events of an answer once it is its turn, and where it stands before; consume it under ``aclosing``.
 
     Args:
         request: who asks.
-        answering: begins the answer; called when it is its turn.
+        answering: begins the answer; called when it is its turn, with the assistant that is there then: a changed
+            configuration may have replaced it meanwhile.
 
     Raises:
         Problem: before the first event: 503 the service cannot answer now; 429 too many wait.
@@ -59,7 +61,7 @@ async def in_turn(
     with queued(request, service.turnstile) as place:
         while (position := await place.changed()) is not None:
             yield Queued(position)
-        async with aclosing(answering()) as events:
+        async with aclosing(answering(tenant_of(request).app)) as events:
             async for event in events:
                 if isinstance(event, EVENT_TYPES):
                     service.metrics.take(event)

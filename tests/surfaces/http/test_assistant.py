@@ -156,6 +156,17 @@ def test_a_conversation_goes_on_and_prefills_only_what_is_new(owner: httpx2.Clie
     assert usage["cached_tokens"] > 0
 
 
+def test_a_header_names_the_conversation_where_the_body_does_not(owner: httpx2.Client) -> None:
+    first, other = (whole(owner, message=text)["conversation"] for text in ("Hi", "Hi again"))
+    asked = {"message": "Say it again", "stream": False}
+    by_header = owner.post("/v1/execute", json=asked, headers={"X-Conversation-Id": first})
+    assert by_header.json()["conversation"] == by_header.headers["x-conversation-id"] == first
+    both = owner.post("/v1/execute", json={**asked, "conversation": other}, headers={"X-Conversation-Id": first})
+    assert both.json()["conversation"] == other
+    unknown = error_of(owner.post("/v1/execute", json=asked, headers={"X-Conversation-Id": "nowhere"}), 404)
+    assert "'nowhere'" in unknown["message"]
+
+
 def test_a_conversation_that_this_board_does_not_know_goes_on_from_its_history(owner: httpx2.Client) -> None:
     assert error_of(owner.post("/v1/execute", json={"message": "x", "conversation": "nowhere"}), 404)["param"]
     told = [{"role": "user", "text": "Hi"}, {"role": "assistant", "text": "Hello there."}]

@@ -80,9 +80,10 @@ class Asked:
 async def asking(service: Served, text: str, key: str = "a") -> AsyncGenerator[Asked, None]:
     """A question; leaving the block is leaving the service."""
     headers = {"Authorization": f"Bearer {key}"}
+    client = httpx2.AsyncClient(timeout=60)
     with anyio.fail_after(60):
         async with (
-            httpx2.AsyncClient(timeout=60) as client,
+            client,
             client.stream("POST", f"{service.url}/v1/execute", json={"message": text}, headers=headers) as response,
         ):
             yield Asked(response)
@@ -134,7 +135,8 @@ async def test_who_waits_is_told_its_place_and_who_comes_over_the_limit_when_to_
 async def test_a_program_that_gives_up_on_an_answer_in_one_piece_stops_its_run_as_well(single: Served) -> None:
     body = {"model": "parrot", "messages": [{"role": "user", "content": "for ever"}]}
     headers = {"Authorization": "Bearer a"}
-    async with httpx2.AsyncClient(timeout=0.5) as client:
+    client = httpx2.AsyncClient(timeout=0.5)
+    async with client:
         with pytest.raises(httpx2.ReadTimeout):
             await client.post(f"{single.url}/v1/chat/completions", json=body, headers=headers)
     async with asking(single, "at length", "b") as other:

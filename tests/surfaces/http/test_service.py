@@ -95,6 +95,7 @@ def words_of(lines: list[str]) -> str:
 
 def test_it_says_where_it_listens_and_ends_when_it_is_told_and_leaves_nothing_behind(demo: Demo) -> None:
     with running(demo) as it:
+        assert it.line() == f"The page: {it.url}/"
         assert it.line() == "[NPU: emulated; model 'parrot' answers from a script, not from a language model]"
         assert it.get("/healthz").json() == {"status": "ok"}
         assert it.until("Ready") == "Ready: parrot"
@@ -155,7 +156,7 @@ def test_a_changed_configuration_is_put_in_force_while_an_answer_goes_on(demo: D
             heard = [next(lines)]
             rewrite(demo.config, "drain_s = 20", f'api_keys = ["{hashed("k")}"]')
             it.process.send_signal(signal.SIGHUP)
-            assert it.until("Configuration") == "Configuration in force; the model stayed"
+            assert it.until("Configuration") == "Configuration in force; the model stays"
             assert it.get("/v1/models").status_code == 401
             assert it.get("/v1/models", Authorization="Bearer k").status_code == 200
             demo.config.write_text("[service]\nparallel = 0\n", "utf-8")
