@@ -1,0 +1,197 @@
+"""Bytes -> text, whatever a Japanese or Western program of the last forty years wrote.
+
+Marks decide where there are any: a byte order mark, the escape sequences of ISO-2022-JP, the zero bytes of UTF-16.
+Valid UTF-8 is UTF-8, except for a few bytes that read better as something older. Everything else is decoded by each
+candidate and the most usual text wins: hiragana and common kanji are usual, half-width katakana and rare kanji are
+not. A declaration (HTML ``meta``, HTTP) is a witness, not a judge: it is often wrong.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+
+# How much is looked at to decide: more does not change the answer.
+_SAMPLE_BYTES = 32_768
+
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+# ESC $ @, ESC $ B, ESC $ ( D, ESC ( I, ESC ( J: the sets that mail and old Unix systems switch to.
+_ISO_2022_JP = re.compile(rb"\x1b(?:\$[@B]|\$\([DOPQ]|\([IJ])")
+
+# One name may stand for several tables: the first that reads every byte is taken, so the usual one comes first. What
+# Windows adds to Shift_JIS (①, ㈱, 髙) is in CP932; what Macintosh and JIS X 0213 add, in the second.
+_TABLES: dict[str, tuple[str, ...]] = {
+    "cp932": ("cp932", "shift_jis_2004"),
+    "euc_jp": ("euc_jp", "euc_jis_2004"),
+    "iso2022_jp": ("iso2022_jp", "iso2022_jp_ext", "iso2022_jp_2004"),
+}
+_JAPANESE_NAMES = {
+    **dict.fromkeys(("shift_jis", "shift-jis", "sjis", "x-sjis", "windows-31j", "ms932", "cp932", "ms_kanji"), "cp932"),
+    **dict.fromkeys(("euc-jp", "eucjp", "x-euc-jp", "euc_jp", "cp51932", "eucjp-ms"), "euc_jp"),
+    **dict.fromkeys(("iso-2022-jp", "csiso2022jp", "iso2022jp", "cp50220", "cp50221", "jis"), "iso2022_jp"),
+}
+# Encodings of text that pages declare; Python knows others, for passwords and host names.
+_OF_TEXT = re.compile(r"utf-8|iso8859-\d+|cp\d+|koi8-[ru]|gb\d+|gbk|big5(hkscs)?|euc_\w+|mac-\w+|tis-620")
+# The kanji that two of three kanji in Japanese text are, counted in an encyclopedia.
+_COMMON_KANJI = frozenset(
+    "年国日大本地人的一月会行党者合中法部事上定政主用時学生力発業民対関成立代分共後世方員同化動自戦出語第制以家多産間体場在入社教現内性"
+    "連下位建通和実子権物市表前名最数機要開経議記設選当全度公水高長東西原期結海持域道所気基帝軍築理支明作務目言県保北都外区活呼義州有手"
+    "続新団置電約組条受特指文治南派平正加見領規労際府応王認初挙回紀次進反式働来争統雨半任球島近点独利存界委勝意説金命解品薬論使相問野職天"
+    "計強万取不例能小決果土流起面送師山変称資査等交二住他運由線量書調重得心放検系降皇可止号構族台配三油工打石形別改各元安題格常報判終始質"
+    "総示協済田投類求係向件首補梅革朝音集局参空施武院川含管様与及導造素無付貨諸版鉄種提術側移広番口信医響女知敗限字占勢落"
+)
+# Minus the logarithm of how often such a character is met: (first, last, cost); the first row that fits counts.
+_COSTS: tuple[tuple[str, str, float], ...] = (
+    ("\t", "\t", 0.0), ("\n", "\n", 0.0), ("\r", "\r", 0.0), ("\0", "\x1f", 12.0), (" ", "~", 0.0),
+    ("\x7f", "\x9f", 14.0), ("\xa0", "\xbf", 7.5), ("×", "×", 7.0), ("÷", "÷", 7.0), ("À", "ÿ", 5.0),
+    ("Ā", "ſ", 8.5), ("Α", "ω", 9.0), ("А", "я", 9.0), ("\x80", "\u1fff", 11.0), ("–", "…", 5.0),
+    ("→", "→", 6.0), ("\u2000", "⿿", 7.5), ("、", "。", 2.0), ("\u3000", "\u3000", 3.0), ("「", "』", 3.0),
+    ("〜", "〜", 5.0), ("\u3001", "〟", 5.0), ("ゐ", "ゑ", 10.0), ("ぁ", "ん", 1.6), ("ー", "ー", 2.5),
+    ("・", "・", 3.5), ("ヰ", "ヱ", 10.0), ("ァ", "ヴ", 3.0), ("一", "鿿", 9.0), ("！", "～", 4.5),
+    ("｡", "･", 6.5), ("ｦ", "ﾟ", 2.8), ("가", "힣", 11.0), ("\ue000", "\uf8ff", 14.0), ("\ufffd", "\ufffd", 18.0),
+)  # fmt: skip
+_OTHER_COST = 12.0
+_COMMON_KANJI_COST = 2.6
+# Kanji of the first level (those anybody can read) are ten times as frequent as the rest.
+_LEVEL_1_KANJI_COST = 5.8
+# Text costs two to five a character; more, and the bytes mean something else.
+_DEAREST_TEXT = 6.5
+# What the witness is worth, and what a first candidate has before the next: less than one rare character.
+_DECLARED_WORTH = 4.0
+_UTF_8_WORTH = 3.0
+# Half-width katakana come in runs; a single one is a letter such as é of another encoding.
+_SINGLE_KANA = re.compile("(?<![｡-ﾟ])[｡-ﾟ](?![｡-ﾟ])")
+_SINGLE_KANA_COST = 4.0
+
+
+@dataclass(frozen=True)
+class Decoded:
+    r"""Text that was bytes.
+
+    Args:
+        text: without a byte order mark, with ``\n`` line ends.
+        encoding: as Python names it.
+        damaged: how many places could not be read and are ``�`` now.
+    """
+
+    text: str
+    encoding: str
+    damaged: int = 0
+
+
+def decode(content: bytes, declared: str = "") -> Decoded:
+    """Read bytes as text; never fails, whatever the bytes are.
+
+    Args:
+        content: all of it.
+        declared: the encoding that the document or its sender claims; empty or unknown when there is none.
+    """
+    encoding = _marked(content) or _judged(content, _python_name(declared))
+    text, encoding = _read(content, encoding)
+    return Decoded(text.replace("\r\n", "\n").replace("\r", "\n"), encoding, text.count("\ufffd"))
+
+
+def is_binary(content: bytes) -> bool:
+    """Whether these bytes are no text in any encoding, judged by their beginning."""
+    sample = content[:_SAMPLE_BYTES]
+    if not sample or _marked(sample):
+        return False
+    controls = sum(count for byte, count in Counter(sample).items() if byte < 32 and byte not in b"\t\n\r\f\x1b\x1a")
+    return controls > max(2, len(sample) // 50)
+
+
+def _marked(content: bytes) -> str:
+    """The encoding that marks in the bytes tell; empty when there are none."""
+    for mark, encoding in _MARKS:
+        if content.startswith(mark):
+            return encoding
+    if _ISO_2022_JP.search(content[:_SAMPLE_BYTES]) and max(content[:_SAMPLE_BYTES]) < 0x80:
+        return "iso2022_jp"
+    sample = content[:_SAMPLE_BYTES]
+    # Spaces, digits and line ends of UTF-16 have a zero byte, text of other encodings has none.
+    if b"\0" in sample:
+        sample = sample[: len(sample) // 2 * 2]
+        cost, encoding = min((_cost(sample, encoding), encoding) for encoding in ("utf-16-le", "utf-16-be"))
+        return encoding if cost < len(sample) / 2 * _DEAREST_TEXT else ""
+    return ""
+
+
+def _judged(content: bytes, declared: str) -> str:
+    """The encoding in which the bytes are the most usual text."""
+    if content.isascii():
+        return "ascii"
+    sample = _sample(content)
+    is_utf_8 = _is_valid(content, "utf-8")
+    # From three-byte characters on there is no doubt: no other encoding makes such sequences by chance.
+    if is_utf_8 and any(byte >= 0xE0 for byte in sample):
+        return "utf-8"
+    costs = {encoding: _cost(sample, encoding) for encoding in ("utf-8", "cp932", "euc_jp", "cp1252")}
+    costs["utf-8"] -= _UTF_8_WORTH if is_utf_8 else 0.0
+    if declared:
+        costs[declared] = costs.get(declared, _cost(sample, declared)) - _DECLARED_WORTH
+    return min(costs, key=lambda encoding: costs[encoding])
+
+
+def _sample(content: bytes) -> bytes:
+    """The stretch that begins shortly before the first character that is not ASCII."""
+    first = re.search(rb"[\x80-\xff]", content)
+    return content[first.start() :][:_SAMPLE_BYTES] if first else content[:_SAMPLE_BYTES]
+
+
+def _is_valid(content: bytes, encoding: str) -> bool:
+    try:
+        content.decode(encoding)
+    except UnicodeError:
+        return False
+    return True
+
+
+def _read(content: bytes, encoding: str) -> tuple[str, str]:
+    """The text by the first table of this name that reads every byte, or by the first as far as it goes."""
+    tables = _TABLES.get(encoding, (encoding,))
+    table = next((table for table in tables if _is_valid(content, table)), "")
+    return (content.decode(table), table) if table else (content.decode(tables[0], errors="replace"), tables[0])
+
+
+def _cost(sample: bytes, encoding: str) -> float:
+    # A character cut by the end of the sample costs every candidate about the same.
+    text, _ = _read(sample, encoding)
+    singles = sum(1 for _ in _SINGLE_KANA.finditer(text))
+    return sum(n * _character_cost(each) for each, n in Counter(text).items()) + singles * _SINGLE_KANA_COST
+
+
+@lru_cache(maxsize=16_384)
+def _character_cost(character: str) -> float:
+    if character in _COMMON_KANJI:
+        return _COMMON_KANJI_COST
+    if "一" <= character <= "鿿" and _is_level_1(character):
+        return _LEVEL_1_KANJI_COST
+    return next((cost for first, last, cost in _COSTS if first <= character <= last), _OTHER_COST)
+
+
+def _is_level_1(kanji: str) -> bool:
+    # Rows 16 to 47 of JIS X 0208 are the first level.
+    encoded = kanji.encode("euc_jp", errors="ignore")
+    return bool(encoded) and 0xB0 <= encoded[0] <= 0xCF
+
+
+def _python_name(declared: str) -> str:
+    """How Python calls a declared encoding; empty when it is none of text, or never the right guess."""
+    name = declared.strip().strip("\"'").lower()
+    if name in _JAPANESE_NAMES:
+        return _JAPANESE_NAMES[name]
+    try:
+        found = codecs.lookup(name).name
+    except (LookupError, ValueError):
+        return ""
+    # ISO 8859-1 is what programs say that do not know; browsers read it as Windows-1252.
+    return "cp1252" if found == "iso8859-1" else found if _OF_TEXT.fullmatch(found) else ""

@@ -1,0 +1,226 @@
+"""A folder on disk <-> its documents in a knowledge base, brought into agreement.
+
+The knowledge base is the only memory: it knows every document's address and content hash, so a run that was broken
+off goes on where it was, and running again costs reading the files, nothing else. A file that is gone is removed from
+the knowledge base; one that has become unreadable stays as it was last read. Every file is in the report once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+from urllib.parse import unquote_to_bytes, urlsplit
+
+import anyio.to_thread
+
+from mcp_servers.knowledge.importing.chunking import DEFAULT_LIMITS, ChunkLimits, chunks_of
+from mcp_servers.knowledge.importing.documents import Blob, Progress, ReadDocument
+from mcp_servers.knowledge.importing.problems import UnreadableFileError
+from mcp_servers.knowledge.importing.reader import Reader
+from mcp_servers.knowledge.importing.walking import FoundFile, LeftOut, WalkRules, walk
+from mcp_servers.knowledge.problems import KnowledgeProblem, StorageError
+from mcp_servers.knowledge.values import NewChunk
+
+Outcome = Literal["imported", "unchanged", "removed", "skipped", "failed"]
+_TOLD_FAILURES = 5
+
+
+class Importer(Protocol):
+    """Where documents go; the knowledge base behind it is the library's business."""
+
+    async def known(self, prefix: str) -> Mapping[str, str]:
+        """The content hash of every document whose address begins so, by address."""
+        ...
+
+    async def add(self, document: ReadDocument, chunks: tuple[NewChunk, ...]) -> None:
+        """Keep a document, instead of the one of the same address."""
+        ...
+
+    async def remove(self, uri: str) -> None:
+        """Forget the document of an address; nothing when there is none."""
+        ...
+
+
+@dataclass(frozen=True)
+class FileReport:
+    """What became of one file.
+
+    Args:
+        path: the file.
+        outcome: in a word.
+        reason: why it was skipped or failed, or what may have been lost; a sentence or the rest of one.
+    """
+
+    path: str
+    outcome: Outcome
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class FolderReport:
+    """What became of a folder: every file once, in order."""
+
+    files: tuple[FileReport, ...] = ()
+
+    def count(self, outcome: Outcome) -> int:
+        """How many files ended so."""
+        return Counter(file.outcome for file in self.files)[outcome]
+
+    def __str__(self) -> str:
+        """The numbers, and the first failures."""
+        outcomes: tuple[Outcome, ...] = ("imported", "unchanged", "removed", "skipped", "failed")
+        counts = ", ".join(f"{self.count(outcome)} {outcome}" for outcome in outcomes if self.count(outcome))
+        failed = [file for file in self.files if file.outcome == "failed"]
+        told = "".join(f" {file.reason}" for file in failed[:_TOLD_FAILURES])
+        more = f" … and {len(failed) - _TOLD_FAILURES} more." if len(failed) > _TOLD_FAILURES else ""
+        return f"{counts or 'nothing to import'}.{told}{more}"
+
+
+@dataclass(frozen=True)
+class FolderRules:
+    """How a folder is imported.
+
+    Args:
+        walking: which files count.
+        chunking: how large chunks are.
+        removes: whether documents are removed whose files are gone.
+    """
+
+    walking: WalkRules = field(default_factory=WalkRules)
+    chunking: ChunkLimits = DEFAULT_LIMITS
+    removes: bool = True
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A file as an earlier round saw it.
+
+    Args:
+        stamp: what it looked like.
+        problem: why it could not be imported; empty when it could.
+    """
+
+    stamp: tuple[int, int, int]
+    problem: str = ""
+
+
+SeenFiles = dict[Path, Seen]
+
+
+async def nobody_listens(done: int, total: int, message: str) -> None:
+    """The progress of an import nobody waits for."""
+
+
+async def import_folder(
+    folder: Path,
+    importer: Importer,
+    reader: Reader,
+    rules: FolderRules | None = None,
+    *,
+    on_progress: Progress = nobody_listens,
+    seen: SeenFiles | None = None,
+) -> FolderReport:
+    """Bring a knowledge base into agreement with a folder.
+
+    Args:
+        folder: what is imported, with everything below.
+        importer: where the documents go.
+        reader: reads them.
+        rules: how.
+        on_progress: awaited before every file.
+        seen: what earlier calls saw: files that look the same are not even opened. Kept up to date.
+
+    Raises:
+        UnreadableFileError: there is no such folder. Nothing is removed then: a drive may only be unplugged.
+        StorageError: the knowledge base cannot be written; what was imported before is kept.
+    """
+    folder = Path(os.path.abspath(folder.expanduser()))  # noqa: PTH100, ASYNC240  # no look at the disk
+    rules = rules or FolderRules()
+    found = await anyio.to_thread.run_sync(_found, folder, rules.walking)
+    files = [each for each in found if isinstance(each, FoundFile)]
+    prefix = folder.as_uri().rstrip("/") + "/"
+    known = await importer.known(prefix)
+    work = _Import(importer, reader, rules, known, seen if seen is not None else {})
+    reports = [FileReport(str(each.path), "skipped", each.reason) for each in found if isinstance(each, LeftOut)]
+    for number, file in enumerate(files):
+        await on_progress(number, len(files), str(file.path.relative_to(folder)))
+        reports.append(await work.take(file))
+    # Where something could not be looked into, what was in it is not known to be gone.
+    closed = tuple(f"{each.path.as_uri()}/" for each in found if isinstance(each, LeftOut) and each.path.is_absolute())
+    if rules.removes:
+        there = {file.path.as_uri() for file in files} | {address.removesuffix("/") for address in closed}
+        gone = [uri for uri in known if uri not in there and not uri.startswith(closed)]
+        reports += [await work.forget(uri) for uri in gone]
+    await on_progress(len(files), len(files), "done")
+    return FolderReport(tuple(reports))
+
+
+def _found(folder: Path, rules: WalkRules) -> list[FoundFile | LeftOut]:
+    try:
+        if not folder.is_dir():
+            raise UnreadableFileError(str(folder), "there is no such folder")
+    except OSError as error:
+        raise UnreadableFileError(str(folder), error.strerror or "it cannot be read") from error
+    return list(walk(folder, rules))
+
+
+@dataclass
+class _Import:
+    """One run over one folder."""
+
+    importer: Importer
+    reader: Reader
+    rules: FolderRules
+    known: Mapping[str, str]
+    seen: SeenFiles
+
+    async def take(self, file: FoundFile) -> FileReport:
+        """Import a file if it has changed."""
+        before = self.seen.get(file.path)
+        if before and before.stamp == file.stamp:
+            if before.problem:
+                return FileReport(str(file.path), "skipped", f"has not changed since this: {before.problem}")
+            if file.path.as_uri() in self.known:
+                return FileReport(str(file.path), "unchanged")
+        try:
+            report = await self._import(await self.reader.load(file.path), file)
+        except StorageError:
+            raise
+        except KnowledgeProblem as problem:
+            report = FileReport(str(file.path), "failed", str(problem))
+        self.seen[file.path] = Seen(file.stamp, report.reason if report.outcome == "failed" else "")
+        return report
+
+    async def _import(self, blob: Blob, file: FoundFile) -> FileReport:
+        content_hash = await anyio.to_thread.run_sync(_hash, blob.content)
+        if self.known.get(blob.uri) == content_hash:
+            return FileReport(str(file.path), "unchanged")
+        document = await self.reader.read_document(blob)
+        chunks = await anyio.to_thread.run_sync(chunks_of, document.passages, self.rules.chunking)
+        await self.importer.add(document, tuple(chunks))
+        return FileReport(str(file.path), "imported", " ".join(document.warnings))
+
+    async def forget(self, uri: str) -> FileReport:
+        """Remove the document of a file that is gone."""
+        path = _path_of(uri)
+        self.seen.pop(path, None)
+        try:
+            await self.importer.remove(uri)
+        except StorageError:
+            raise
+        except KnowledgeProblem as problem:
+            return FileReport(str(path), "failed", str(problem))
+        return FileReport(str(path), "removed")
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _path_of(uri: str) -> Path:
+    return Path(unquote_to_bytes(urlsplit(uri).path).decode("utf-8", "surrogateescape"))

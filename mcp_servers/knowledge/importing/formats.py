@@ -1,0 +1,178 @@
+"""A document's first bytes, its name and what its sender says -> its format.
+
+The bytes are believed first, then the name's ending, then the sender: servers call half of everything
+``text/plain`` or ``application/octet-stream``. Whatever is text is accepted, whatever its name.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from mcp_servers.knowledge.importing.documents import Blob
+from mcp_servers.knowledge.importing.encodings import is_binary
+from mcp_servers.knowledge.importing.problems import (
+    DamagedDocumentError,
+    EncryptedDocumentError,
+    UnsupportedFormatError,
+)
+
+DOCX_TYPE = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+
+
+@dataclass(frozen=True)
+class Format:
+    """What a document is.
+
+    Args:
+        media_type: its name on the net.
+        reader: the module that reads it: ``pdf``, ``hypertext``, ``markdown``, ``word``, ``tables``, ``json``,
+            ``source`` or ``plain``.
+        language: of source code; empty for everything else.
+    """
+
+    media_type: str
+    reader: str
+    language: str = ""
+
+
+PDF = Format("application/pdf", "pdf")
+HTML = Format("text/html", "hypertext")
+MARKDOWN = Format("text/markdown", "markdown")
+DOCX = Format(DOCX_TYPE, "word")
+CSV = Format("text/csv", "tables")
+TSV = Format("text/tab-separated-values", "tables")
+JSON = Format("application/json", "json")
+YAML = Format("application/yaml", "plain")
+PLAIN = Format("text/plain", "plain")
+
+_LANGUAGES = {
+    "python": "py pyi pyw",
+    "javascript": "js mjs cjs jsx",
+    "typescript": "ts tsx mts cts",
+    "c": "c h",
+    "cpp": "cc cpp cxx hpp hh hxx ino cu",
+    "java": "java",
+    "kotlin": "kt kts",
+    "csharp": "cs",
+    "go": "go",
+    "rust": "rs",
+    "ruby": "rb",
+    "php": "php",
+    "swift": "swift",
+    "scala": "scala",
+    "shell": "sh bash zsh",
+    "lua": "lua",
+    "perl": "pl pm",
+    "sql": "sql",
+    "css": "css scss less",
+}
+_BY_ENDING: dict[str, Format] = {
+    **{
+        ending: Format(f"text/x-{name}", "source", name)
+        for name, endings in _LANGUAGES.items()
+        for ending in endings.split()
+    },
+    **dict.fromkeys(("html", "htm", "xhtml", "xht"), HTML),
+    **dict.fromkeys(("md", "markdown", "mkd", "mdx"), MARKDOWN),
+    **dict.fromkeys(("csv",), CSV),
+    **dict.fromkeys(("tsv", "tab"), TSV),
+    **dict.fromkeys(("json", "geojson", "webmanifest"), JSON),
+    **dict.fromkeys(("yaml", "yml"), YAML),
+}  # fmt: skip
+_BY_TYPE = {
+    "text/html": HTML,
+    "application/xhtml+xml": HTML,
+    "text/markdown": MARKDOWN,
+    "text/x-markdown": MARKDOWN,
+    "text/csv": CSV,
+    "text/tab-separated-values": TSV,
+    "application/json": JSON,
+}
+# What people have lying about, so that the sentence can say what it is.
+_BINARY: tuple[tuple[bytes, str], ...] = (
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "it is an old Office file (doc, xls, ppt)"),
+    (b"{\\rtf", "it is Rich Text (rtf)"),
+    (b"%!PS", "it is PostScript"),
+    (b"\x89PNG", "it is an image"),
+    (b"\xff\xd8\xff", "it is an image"),
+    (b"GIF8", "it is an image"),
+    (b"RIFF", "it is a recording or an image"),
+    (b"ID3", "it is a recording"),
+    (b"\x1f\x8b", "it is an archive"),
+    (b"7z\xbc\xaf", "it is an archive"),
+    (b"Rar!", "it is an archive"),
+    (b"\xfd7zXZ", "it is an archive"),
+    (b"BZh", "it is an archive"),
+    (b"\x7fELF", "it is a program"),
+    (b"MZ", "it is a program"),
+    (b"SQLite format 3", "it is a database"),
+)
+_ZIPPED = (
+    ("word/document.xml", ""),
+    ("xl/workbook.xml", "it is an Excel workbook; save the sheets as CSV"),
+    ("ppt/presentation.xml", "it is a PowerPoint presentation; export it as PDF"),
+    ("content.xml", "it is an OpenDocument file; save it as docx or PDF"),
+    ("META-INF/container.xml", "it is an EPUB book"),
+)
+_PAGE = re.compile(
+    rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL
+)
+_LOOK_BYTES = 1024
+
+
+def format_of(blob: Blob) -> Format:
+    """What a document is.
+
+    Raises:
+        UnsupportedFormatError: nothing that can be read.
+        DamagedDocumentError: it begins like a docx and is no archive.
+    """
+    head = blob.content[:_LOOK_BYTES]
+    ending = PurePosixPath(blob.name.lower()).suffix.removeprefix(".")
+    if b"%PDF-" in head:
+        return PDF
+    if head.startswith(b"PK\x03\x04"):
+        return _zipped(blob)
+    if ending in {"pdf", "docx"}:
+        raise _not_what_it_is_called(blob, ending)
+    _refuse_binary(blob, head)
+    if ending in _BY_ENDING:
+        return _BY_ENDING[ending]
+    named = _BY_TYPE.get(blob.media_type.lower())
+    if named:
+        return named
+    return HTML if _PAGE.match(head.removeprefix(b"\xef\xbb\xbf")) else PLAIN
+
+
+def _zipped(blob: Blob) -> Format:
+    try:
+        with zipfile.ZipFile(io.BytesIO(blob.content)) as archive:
+            names = frozenset(archive.namelist())
+    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, UnicodeError) as error:
+        raise DamagedDocumentError(blob.name, "the archive inside is cut off or broken") from error
+    for name, reason in _ZIPPED:
+        if name in names:
+            if reason:
+                raise UnsupportedFormatError(blob.name, reason)
+            return DOCX
+    raise UnsupportedFormatError(blob.name, "it is an archive")
+
+
+def _not_what_it_is_called(blob: Blob, ending: str) -> Exception:
+    # Word encrypts by putting the docx into an old Office file.
+    if ending == "docx" and blob.content.startswith(_BINARY[0][0]):
+        return EncryptedDocumentError(blob.name)
+    return DamagedDocumentError(blob.name, f"it is called {ending} but is none")
+
+
+def _refuse_binary(blob: Blob, head: bytes) -> None:
+    for magic, reason in _BINARY:
+        # Two letters are no proof: text may begin with them.
+        if head.startswith(magic) and (len(magic) > 3 or is_binary(blob.content)):
+            raise UnsupportedFormatError(blob.name, reason)
+    if is_binary(blob.content):
+        raise UnsupportedFormatError(blob.name, "it is no text")

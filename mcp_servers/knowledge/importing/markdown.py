@@ -1,0 +1,142 @@
+"""Markdown -> title and passages below their headings; code and tables stay whole.
+
+Front matter gives the title. Marks that only dress text (emphasis, links, images) are taken off; what is inside code
+stays as it is. Read line by line: no line can make it slow.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+from mcp_servers.knowledge.importing.drafts import Draft
+from mcp_servers.knowledge.importing.joining import is_list_item, join
+from mcp_servers.knowledge.importing.tables import table_text
+from mcp_servers.knowledge.values import Passage
+
+_HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$")
+_UNDERLINE = re.compile(r" {0,3}(=+|-{2,})[ \t]*$")
+_FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})")
+_RULER = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$")
+_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+_TITLE = re.compile(r"^title[ \t]*[:=][ \t]*(.+?)[ \t]*$", re.MULTILINE)
+_LONGEST_PARAGRAPH = 50_000
+_DRESSING: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"!\[([^\]\n]{0,500})\]\([^)\n]{0,2000}\)"), r"\1"),
+    (re.compile(r"\[([^\]\n]{1,500})\]\([^)\n]{0,2000}\)"), r"\1"),
+    (re.compile(r"\[([^\]\n]{1,500})\]\[[^\]\n]{0,200}\]"), r"\1"),
+    (re.compile(r"<(https?://[^>\s]{1,2000})>"), r"\1"),
+    (re.compile(r"(\*\*|__)(?=\S)([^*_\n]{1,1000})(?<=\S)\1"), r"\2"),
+    (re.compile(r"(?<![\w*])\*(?=\S)([^*\n]{1,1000})(?<=\S)\*(?![\w*])"), r"\1"),
+    (re.compile(r"(?<!`)`([^`\n]{1,1000})`(?!`)"), r"\1"),
+    (re.compile(r"</?(?:b|i|em|strong|u|sub|sup|kbd|span|a|br|p|div|center|details|summary|img)\b[^>\n]{0,1000}>"), ""),
+)
+
+
+def read_markdown(text: str) -> tuple[str, list[Passage]]:
+    """The title (empty when the document has none) and what stands below its headings."""
+    title, body = _front_matter(text)
+    reading = _Reading()
+    for line in body.split("\n"):
+        reading.take(line)
+    reading.end()
+    return title or reading.draft.title, reading.draft.finish()
+
+
+def undressed(text: str) -> str:
+    """Text without the marks that only change its looks; a text too long for a paragraph stays as it is."""
+    if len(text) > _LONGEST_PARAGRAPH:
+        return text
+    for pattern, replacement in _DRESSING:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def _front_matter(text: str) -> tuple[str, str]:
+    for mark in ("---", "+++"):
+        if text.startswith(f"{mark}\n"):
+            matter, found, body = text[4:].partition(f"\n{mark}\n")
+            if found and len(matter) < 20_000:
+                title = _TITLE.search(matter)
+                return (title.group(1).strip("\"'") if title else ""), body
+    return "", text
+
+
+class _Reading:
+    """One document, line by line."""
+
+    def __init__(self) -> None:
+        self.draft = Draft()
+        self._lines: list[str] = []
+        self._fence = ""
+
+    def take(self, line: str) -> None:
+        """The next line."""
+        if self._fence:
+            self._lines.append(line)
+            if line.strip().startswith(self._fence) and not line.strip().strip(self._fence[0]):
+                self._end_code()
+            return
+        fence = _FENCE.match(line)
+        heading = _HEADING.match(line)
+        if fence:
+            self.end()
+            self._fence = fence.group(1)
+            self._lines.append(line)
+        elif heading:
+            self.end()
+            self._enter(len(heading.group(1)), heading.group(2) or "")
+        elif self._underlined(line):
+            pass
+        elif line.strip():
+            self._lines.append(line)
+        else:
+            self.end()
+
+    def end(self) -> None:
+        """What was taken is a passage."""
+        if self._fence:
+            self._end_code()
+            return
+        lines, self._lines = self._lines, []
+        if not lines:
+            return
+        if len(lines) > 1 and "|" in lines[0] and _RULER.match(lines[1]) and "-" in lines[1]:
+            self.draft.add(table_text(_cells(line) for line in [lines[0], *lines[2:]]), is_whole=True)
+        else:
+            self.draft.add(_paragraph(lines))
+
+    def _underlined(self, line: str) -> bool:
+        """Whether the line makes a heading of the one line before it."""
+        found = _UNDERLINE.match(line)
+        if not found or len(self._lines) != 1 or is_list_item(self._lines[0]):
+            return False
+        text = self._lines.pop()
+        self._enter(1 if found.group(1)[0] == "=" else 2, text)
+        return True
+
+    def _enter(self, level: int, text: str) -> None:
+        self.draft.heading(level, undressed(_COMMENT.sub("", text)))
+
+    def _end_code(self) -> None:
+        lines, self._lines, self._fence = self._lines, [], ""
+        is_closed = len(lines) > 1 and _FENCE.match(lines[-1])
+        self.draft.add("\n".join(lines[1:-1] if is_closed else lines[1:]), is_whole=True)
+
+
+def _paragraph(lines: list[str]) -> str:
+    """A paragraph's lines joined; items of a list stay lines."""
+    parts = [lines[0]]
+    for before, line in pairwise(lines):
+        # Two spaces or a backslash at the end of a line are a break somebody wants.
+        if is_list_item(line) or line.startswith(("|", ">")) or before.endswith(("  ", "\\")):
+            parts.append(line)
+        else:
+            parts[-1] = join(parts[-1], line)
+    text = undressed(_COMMENT.sub("", "\n".join(part.rstrip("\\ ") for part in parts)))
+    return re.sub(r"^[ \t]*>[ \t]?", "", text, flags=re.MULTILINE).strip()
+
+
+def _cells(line: str) -> list[str]:
+    inner = line.strip().removeprefix("|").removesuffix("|")
+    return [undressed(cell.replace("\\|", "|").strip()) for cell in re.split(r"(?<!\\)\|", inner)]

@@ -1,0 +1,110 @@
+"""The front door: a path, bytes or a URL -> what was read.
+
+Files and addresses become bytes here, with their limits; what the bytes say is found out in the parser's process.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio.to_thread
+
+from mcp_servers.knowledge.importing.documents import Blob, ReadDocument, ReadingLimits
+from mcp_servers.knowledge.importing.fetching import FetchLimits, fetch
+from mcp_servers.knowledge.importing.isolation import Parser, open_parser
+from mcp_servers.knowledge.importing.problems import TooLargeError, UnreadableFileError
+
+
+@dataclass(frozen=True)
+class ReaderSettings:
+    """How documents are read.
+
+    Args:
+        reading: how much one may cost.
+        fetching: how addresses are asked.
+    """
+
+    reading: ReadingLimits = field(default_factory=ReadingLimits)
+    fetching: FetchLimits = field(default_factory=FetchLimits)
+
+
+class Reader:
+    """Reads documents; ``open_reader`` makes one.
+
+    Args:
+        parser: where bytes are parsed.
+        settings: how.
+    """
+
+    def __init__(self, parser: Parser, settings: ReaderSettings) -> None:
+        self._parser = parser
+        self._settings = settings
+
+    async def read_document(self, source: Path | str | Blob) -> ReadDocument:
+        """Read a document.
+
+        Args:
+            source: a path, an http or https address, or bytes with their name.
+
+        Raises:
+            ImportProblem: it cannot be had or read; the sentence says why.
+            MissingExtraError: the library for its format is not installed.
+        """
+        if isinstance(source, Blob):
+            return await self._parser.parse(source)
+        if isinstance(source, str) and "://" in source:
+            blob = await fetch(source, self._settings.fetching, self._settings.reading.document_bytes)
+            return await self._parser.parse(blob)
+        return await self._parser.parse(await self.load(Path(source)))
+
+    async def load(self, path: Path) -> Blob:
+        """A file's bytes.
+
+        Raises:
+            UnreadableFileError: it is not there, not allowed, or no file.
+            TooLargeError: it has more bytes than are read.
+        """
+        return await anyio.to_thread.run_sync(_loaded, path, self._settings.reading.document_bytes)
+
+
+@asynccontextmanager
+async def open_reader(settings: ReaderSettings | None = None) -> AsyncGenerator[Reader, None]:
+    """A reader for as long as the block lasts; its process is started by the first document."""
+    settings = settings or ReaderSettings()
+    async with open_parser(settings.reading) as parser:
+        yield Reader(parser, settings)
+
+
+def _loaded(path: Path, most_bytes: int) -> Blob:
+    try:
+        # Not resolve(): a link's own name is what people know the document by.
+        path = Path(os.path.abspath(path.expanduser()))  # noqa: PTH100
+        # Without O_NONBLOCK opening a pipe waits for somebody to write into it.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise UnreadableFileError(_printable(path), _why(error)) from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise UnreadableFileError(_printable(path), "it is no file")
+    with os.fdopen(descriptor, "rb") as file:
+        try:
+            content = file.read(most_bytes + 1)
+        except OSError as error:
+            raise UnreadableFileError(_printable(path), _why(error)) from error
+    if len(content) > most_bytes:
+        raise TooLargeError(_printable(path.name), f"it has more than {most_bytes // 1_000_000:,} MB")
+    return Blob(content, _printable(path.name), uri=path.as_uri())
+
+
+def _why(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def _printable(path: Path | str) -> str:
+    """A name as text, also where its bytes are none."""
+    return os.fsencode(path).decode("utf-8", "replace")

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import json
+import lzma
+import random
+
+import pytest
+
+from mcp_servers.knowledge.importing.encodings import decode, is_binary
+from tests.support.shared import shared_path
+
+# Windows and JIS call these by different code points; which of them is meant, bytes do not say.
+TWINS = str.maketrans({"～": "〜", "－": "−", "∥": "‖"})
+SENTENCE = "吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。"
+
+
+def japanese_texts() -> list[str]:
+    corpus = shared_path("cases", "retrieval", "jsquad", "corpus.jsonl.xz")
+    with lzma.open(corpus, "rt", encoding="utf-8") as lines:
+        return [json.loads(line)["text"] for line in lines]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "cp932", "euc_jp", "iso2022_jp"])
+def test_pieces_of_real_articles_of_every_length_are_read_in_the_encoding_they_were_written_in(encoding: str) -> None:
+    texts, chance = japanese_texts(), random.Random(7)
+    wrong: list[tuple[str, str]] = []
+    for length in (*range(2, 40), 60, 100, 400):
+        for _ in range(25):
+            text = chance.choice(texts)
+            start = chance.randrange(max(1, len(text) - length))
+            piece = text[start : start + length].translate(TWINS)
+            try:
+                content = piece.encode(encoding)
+            except UnicodeEncodeError:
+                continue
+            read = decode(content).text.translate(TWINS)
+            if read != piece:
+                wrong.append((piece, read))
+    # Two or three characters of a rare kind can be real words of another encoding.
+    assert len(wrong) <= 3, wrong
+    assert all(len(piece) < 6 for piece, _ in wrong), wrong
+
+
+@pytest.mark.parametrize("length", range(1, len(SENTENCE) + 1))
+def test_the_first_characters_of_a_sentence_are_enough(length: int) -> None:
+    text = SENTENCE[:length]
+    for encoding in ("utf-8", "utf-8-sig", "utf-16", "utf-32", "cp932", "euc_jp", "iso2022_jp"):
+        assert decode(text.encode(encoding)).text == text, encoding
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_without_a_mark_is_known_by_its_zero_bytes(encoding: str) -> None:
+    assert decode(f"見出し 1\n{SENTENCE}\n".encode(encoding)).text == f"見出し 1\n{SENTENCE}\n"
+
+
+@pytest.mark.parametrize("word", ["ﾃｽﾄ", "ﾕｰｻﾞｰ", "ﾃﾞｰﾀ", "ｺﾝﾋﾟｭｰﾀ", "ｶﾌﾞｼｷｶﾞｲｼｬ", "ﾔﾏﾀﾞ ﾀﾛｳ"])
+def test_half_width_katakana_are_not_taken_for_kanji(word: str) -> None:
+    assert decode(word.encode("cp932")).text == word
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "cp1252"])
+@pytest.mark.parametrize("text", ["café", "naïve", "Müller & Söhne", "“quoted”", "100 €", "Straße", "señor"])
+def test_western_text_is_not_taken_for_japanese(text: str, encoding: str) -> None:
+    assert decode(text.encode(encoding)).text == text
+
+
+@pytest.mark.parametrize("text", ["①㈱髙﨑", "Ⅳ ㎏ №"])
+def test_what_windows_added_to_shift_jis_is_read(text: str) -> None:
+    assert decode(f"{SENTENCE}{text}".encode("cp932")).text == SENTENCE + text
+
+
+@pytest.mark.parametrize("declared", ["iso-8859-1", "utf-8", "euc-jp", "no-such-thing", "base64", "", "utf-16"])
+def test_a_wrong_declaration_does_not_spoil_a_text(declared: str) -> None:
+    read = decode(SENTENCE.encode("cp932"), declared)
+    assert (read.text, read.encoding) == (SENTENCE, "cp932")
+
+
+def test_a_declaration_decides_what_the_bytes_leave_open() -> None:
+    content = "naïve".encode("cp1250", errors="ignore") + "łódź".encode("cp1250")
+    assert decode(content, "windows-1250").text.endswith("łódź")
+
+
+def test_line_ends_of_every_system_become_one() -> None:
+    assert decode(b"a\r\nb\rc\n").text == "a\nb\nc\n"
+
+
+def test_a_cut_text_is_read_as_far_as_it_goes_and_the_damage_counted() -> None:
+    for encoding in ("utf-8", "cp932", "euc_jp"):
+        read = decode((SENTENCE * 3).encode(encoding)[:-1])
+        assert read.text.startswith(SENTENCE * 2), encoding
+        assert read.damaged == 1, encoding
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00", b"\xff\xfe", b"\x1b$B", b"\x80\xff" * 9, bytes(range(256))])
+def test_no_bytes_are_too_odd(content: bytes) -> None:
+    assert isinstance(decode(content).text, str)
+
+
+def test_binary_files_are_told_from_text() -> None:
+    assert is_binary(bytes(range(256)) * 4)
+    assert is_binary(b"\x7fELF\x02\x01\x01\x00\x00\x00\x00")
+    assert not is_binary(SENTENCE.encode("utf-16"))
+    assert not is_binary(SENTENCE.encode("iso2022_jp"))
+    assert not is_binary(SENTENCE.encode("cp932"))

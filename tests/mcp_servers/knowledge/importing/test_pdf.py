@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import pytest
+
+from mcp_servers.knowledge.importing.documents import Blob, ReadDocument, ReadingLimits
+from mcp_servers.knowledge.importing.parsing import read_blob
+from mcp_servers.knowledge.importing.problems import (
+    DamagedDocumentError,
+    EncryptedDocumentError,
+    ImportProblem,
+    NoTextError,
+)
+from mcp_servers.knowledge.values import Passage
+from tests.support.imported import column, pdf
+
+JAPANESE = [
+    "　吾輩は猫である。名前はまだ無い。どこで生れたかとん",
+    "と見当がつかぬ。何でも薄暗いじめじめした所でニャーニ",
+    "ャー泣いていた。",
+]
+JOINED = "".join(JAPANESE).strip()
+
+
+def read(content: bytes, limits: ReadingLimits | None = None) -> ReadDocument:
+    return read_blob(Blob(content, "a.pdf"), limits or ReadingLimits())
+
+
+def texts(content: bytes) -> list[str]:
+    return [passage.text for passage in read(content).passages]
+
+
+def test_lines_of_a_japanese_paragraph_are_joined_without_spaces() -> None:
+    assert texts(pdf([column([*JAPANESE, *JAPANESE])])) == [JOINED, JOINED]
+
+
+def test_words_divided_at_the_end_of_a_line_are_whole_again() -> None:
+    lines = ["The wide column is full of words and the inter-", "national law goes on from here to the very end."]
+    assert texts(pdf([column(lines)])) == [
+        "The wide column is full of words and the international law goes on from here to the very end."
+    ]
+
+
+def test_every_passage_knows_its_page() -> None:
+    document = read(pdf([column(["一頁目の文です。"]), [], column(["三頁目の文です。"])], title="手引き"))
+    assert document.title == "手引き"
+    assert document.passages == (Passage("一頁目の文です。", (), 1), Passage("三頁目の文です。", (), 3))
+    assert document.warnings == ("No text on 1 of 3 pages (2): pictures are not read.",)
+
+
+def test_a_sentence_that_runs_over_the_end_of_a_page_belongs_to_the_page_it_begins_on() -> None:
+    document = read(pdf([column(["終わり。次の文は頁を"]), column(["またいで続く。新しい文。"])]))
+    assert document.passages == (
+        Passage("終わり。次の文は頁をまたいで続く。", (), 1),
+        Passage("新しい文。", (), 2),
+    )
+
+
+def test_larger_type_is_a_heading() -> None:
+    page = column(["第一章 概要", "本文がここにある。", "第一節 目的", "目的の説明である。"], leading=30)
+    document = read(pdf([page], sizes={"第一章 概要": 20, "第一節 目的": 15}))
+    assert document.passages == (
+        Passage("本文がここにある。", ("第一章 概要",), 1),
+        Passage("目的の説明である。", ("第一章 概要", "第一節 目的"), 1),
+    )
+
+
+def test_bookmarks_are_headings_where_the_page_shows_them() -> None:
+    pages = [column(["1 はじめに", "最初の文。"]), column(["前の続き。", "2 方法", "二番目の文。"])]
+    document = read(pdf(pages, bookmarks=[(0, "はじめに", 0), (0, "方法", 1)]))
+    assert document.passages == (
+        Passage("最初の文。", ("はじめに",), 1),
+        Passage("前の続き。", ("はじめに",), 2),
+        Passage("二番目の文。", ("方法",), 2),
+    )
+
+
+def test_headers_and_page_numbers_are_left_out_and_what_repeats_elsewhere_is_not() -> None:
+    words = ["春の文。", "夏の文。", "秋の文。", "冬の文。"]
+    pages = [
+        [(72, 800, "社外秘 製品仕様書"), *column([word, "注意。"], top=700, leading=100), (290, 30, f"- {number} -")]
+        for number, word in enumerate(words, 1)
+    ]
+    assert texts(pdf(pages)) == [text for word in words for text in (word, "注意。")]
+
+
+def test_lines_drawn_in_any_order_are_read_from_top_to_bottom() -> None:
+    lines = column([f"{number} 行目です。" for number in range(1, 13)], leading=30)
+    shuffled = lines[1::2][::-1] + lines[::2]
+    assert texts(pdf([shuffled])) == [f"{number} 行目です。" for number in range(1, 13)]
+
+
+def test_columns_are_read_one_after_the_other_even_when_drawn_line_by_line() -> None:
+    left = [f"左の段の{n}行目であり長い文である。" for n in range(8)]
+    right = [f"右の段の{n}行目であり長い文である。" for n in range(8)]
+    rows = zip(column(left, leading=30), column(right, left=320, leading=30), strict=True)
+    assert texts(pdf([[cell for row in rows for cell in row]])) == left + right
+
+
+def test_a_line_across_both_columns_parts_what_is_above_it_from_what_is_below() -> None:
+    def band(name: str, top: float) -> list[tuple[float, float, str]]:
+        left = column([f"{name}の左の段の{n}行目にある長い文である。" for n in range(4)], top=top, leading=30)
+        right = column(
+            [f"{name}の右の段の{n}行目にある長い文である。" for n in range(4)], left=320, top=top, leading=30
+        )
+        return [cell for row in zip(left, right, strict=True) for cell in row]
+
+    title = (72, 600, "二つの段の上に渡って書かれている題のように長い一行である。続きもここにある。")
+    read_texts = texts(pdf([[*band("上", 750), title, *band("下", 550)]]))
+    places = [text[:3] for text in read_texts]
+    assert places == ["上の左"] * 4 + ["上の右"] * 4 + ["二つの"] + ["下の左"] * 4 + ["下の右"] * 4
+
+
+def test_the_cells_of_a_row_are_one_line() -> None:
+    rows = [["品目", "数量", "値段"], ["鉛筆", "12", "600 円"], ["消しゴム", "3", "240 円"]]
+    drawn = [(72 + 120 * x, 700 - 16 * y, cell) for y, row in enumerate(rows) for x, cell in enumerate(row)]
+    assert texts(pdf([drawn])) == [" | ".join(row) for row in rows]
+
+
+def test_vertical_writing_is_read_from_right_to_left() -> None:
+    drawn = [(500 - 20 * number, 700, f"縦書きの第{number}行です。") for number in range(4)]
+    assert "".join(texts(pdf([drawn], vertical=True))) == "".join(text for _, _, text in drawn)
+
+
+@pytest.mark.parametrize("rotation", [90, 180, 270])
+def test_text_that_is_turned_is_read_in_its_own_direction(rotation: int) -> None:
+    assert texts(pdf([column([*JAPANESE, "　次の段落。"], top=300)], turned=rotation)) == [JOINED, "次の段落。"]
+
+
+def test_a_pdf_with_a_password_says_so() -> None:
+    with pytest.raises(EncryptedDocumentError, match=r"a\.pdf is protected with a password\. Save a copy without"):
+        read(pdf([column(["秘密"])], password="open sesame"))
+
+
+def test_a_scanned_pdf_says_that_it_needs_ocr() -> None:
+    with pytest.raises(NoTextError, match=r"a\.pdf has no text: its 2 pages are pictures\. If it was scanned"):
+        read(pdf([[], []]))
+
+
+def test_pages_and_characters_beyond_the_limits_are_left_out_and_told() -> None:
+    pages = [column([f"{number} 頁の文です。"]) for number in range(1, 5)]
+    for limits in (ReadingLimits(pages=2), ReadingLimits(characters=12)):
+        document = read(pdf(pages), limits)
+        assert [passage.page for passage in document.passages] == [1, 2]
+        assert document.warnings == ("Only the first 2 of 4 pages were read.",)
+
+
+@pytest.mark.parametrize("content", [b"%PDF-1.7\n", b"%PDF-1.4\n" + bytes(2000), b"%PDF-1.7\n1 0 obj<<>>endobj"])
+def test_what_only_begins_like_a_pdf_is_damaged(content: bytes) -> None:
+    with pytest.raises(DamagedDocumentError, match="no PDF reader can open it"):
+        read(content)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.95])
+def test_a_pdf_cut_off_becomes_a_sentence_or_what_is_left_of_it(share: float) -> None:
+    whole = pdf([column([f"{number} 頁の文です。"]) for number in range(1, 5)])
+    try:
+        assert read(whole[: int(len(whole) * share)]).passages
+    except ImportProblem as problem:
+        assert str(problem).startswith("a.pdf ")
