@@ -96,6 +96,10 @@ class PageService:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    def count(self, path: str) -> int:
+        """How often a path was asked for."""
+        return sum(1 for _, asked, _ in self.requests if asked == path)
+
     def go_on(self) -> None:
         """Let every answer that holds go on."""
         assert self._loop is not None
@@ -114,7 +118,7 @@ class PageService:
             status, message, headers = self.refusals.pop(0)
             return _problem(status, message, headers)
         name = body.get("conversation") or f"c{len(self.conversations) + 1}"
-        asked = body["message"] or body["prompt"]["name"]
+        asked = body.get("message") or body["prompt"]["name"]
         stored = self.conversations.setdefault(name, _conversation(name, asked))
         stored["messages"].append({"role": "user", "text": asked, "thinking": "", "created": 1000.0})
         events = list(self.answers.get(asked, [text("I do not know.")]))
@@ -147,9 +151,12 @@ class PageService:
         return JSONResponse({"cancelled": True})
 
     async def list_conversations(self, request: Request) -> Response:
-        del request
-        listed = [{**each, "messages": len(each["messages"])} for each in self.conversations.values()]
-        return JSONResponse({"conversations": listed})
+        limit, search = int(request.query_params["limit"]), request.query_params["search"]
+        # As on a board, one is there when its first answer is over.
+        over = [each for each in self.conversations.values() if each["messages"][-1]["role"] == "assistant"]
+        found = [each for each in over if search in each["title"]]
+        listed = [{**each, "messages": len(each["messages"])} for each in found[:limit]]
+        return JSONResponse({"conversations": listed, "count": len(found)})
 
     async def conversation(self, request: Request) -> Response:
         name = request.path_params["id"]

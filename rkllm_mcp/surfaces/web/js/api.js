@@ -1,0 +1,185 @@
+/**
+ * The board's HTTP interface. Every failure is one of two errors: the board said no (`Refusal`, with its status and its
+ * words), or nothing came through (`ConnectionLost`). The key travels in a header only, never in an address.
+ *
+ * @typedef {import("./sse.js").Sign} Sign
+ * @typedef {{kind: string, [field: string]: any}} BoardEvent
+ */
+import { records } from "./sse.js";
+
+// The board writes a comment every five seconds while it has nothing to say; after so long it is not there any more.
+const SILENCE_MS = 30_000;
+// What is no stream is answered in a moment, or the board is not there.
+const PATIENCE_MS = 30_000;
+
+/** The board answered, and the answer is no. */
+export class Refusal extends Error {
+  /**
+   * @param {number} status
+   * @param {string} message what the board says
+   * @param {{code?: string, param?: string, retryAfter_s?: number}} [details]
+   */
+  constructor(status, message, details = {}) {
+    super(message);
+    this.name = "Refusal";
+    this.status = status;
+    this.code = details.code ?? "";
+    this.param = details.param ?? "";
+    this.retryAfter_s = details.retryAfter_s ?? 0;
+  }
+}
+
+/** The board could not be reached, or the connection broke. */
+export class ConnectionLost extends Error {
+  constructor() {
+    super("the connection to the board was lost");
+    this.name = "ConnectionLost";
+  }
+}
+
+export class Api {
+  #key;
+  #fetch;
+
+  /**
+   * @param {() => string} key gives the key to send; empty for none
+   * @param {typeof fetch} [fetcher]
+   */
+  constructor(key, fetcher = (input, init) => fetch(input, init)) {
+    this.#key = key;
+    this.#fetch = fetcher;
+  }
+
+  /**
+   * Ask for a document.
+   *
+   * @param {string} path
+   * @param {Record<string, string | number | boolean | undefined>} [query] what is undefined is left out
+   * @returns {Promise<any>}
+   */
+  get(path, query = {}) {
+    const given = Object.entries(query).filter(([, value]) => value !== undefined);
+    const search = new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString();
+    return this.#json("GET", search ? `${path}?${search}` : path);
+  }
+
+  /**
+   * @param {string} path
+   * @param {unknown} [body]
+   * @returns {Promise<any>}
+   */
+  post(path, body = {}) {
+    return this.#json("POST", path, body);
+  }
+
+  /**
+   * @param {string} path
+   * @param {unknown} body
+   * @returns {Promise<any>}
+   */
+  patch(path, body) {
+    return this.#json("PATCH", path, body);
+  }
+
+  /** @param {string} path */
+  async delete(path) {
+    await this.#send("DELETE", path, undefined, AbortSignal.timeout(PATIENCE_MS));
+  }
+
+  /**
+   * A file to save, as it is.
+   *
+   * @param {string} path
+   * @returns {Promise<Blob>}
+   */
+  async blob(path) {
+    const response = await this.#send("GET", path, undefined, AbortSignal.timeout(PATIENCE_MS));
+    return response.blob().catch(() => {
+      throw new ConnectionLost();
+    });
+  }
+
+  /**
+   * Ask the assistant. The events come as they happen; the last one is of the kind `end`.
+   *
+   * @param {object} request the body of `/v1/execute`
+   * @param {AbortSignal} signal ends it
+   * @returns {Promise<{conversation: string, events: AsyncGenerator<BoardEvent>}>}
+   */
+  async execute(request, signal) {
+    const response = await this.#send("POST", "/v1/execute", request, signal);
+    const conversation = response.headers.get("X-Conversation-Id") ?? "";
+    return { conversation, events: events(response) };
+  }
+
+  /**
+   * @param {string} method
+   * @param {string} path
+   * @param {unknown} [body]
+   */
+  async #json(method, path, body) {
+    const response = await this.#send(method, path, body, AbortSignal.timeout(PATIENCE_MS));
+    if (response.status === 204) return null;
+    return response.json().catch(() => {
+      throw new ConnectionLost();
+    });
+  }
+
+  /**
+   * @param {string} method
+   * @param {string} path
+   * @param {unknown} body
+   * @param {AbortSignal} signal
+   */
+  async #send(method, path, body, signal) {
+    const headers = new Headers({ Accept: "application/json, text/event-stream" });
+    const key = this.#key();
+    if (key) headers.set("Authorization", `Bearer ${key}`);
+    if (body !== undefined) headers.set("Content-Type", "application/json");
+    const content = body === undefined ? undefined : JSON.stringify(body);
+    let response;
+    try {
+      response = await this.#fetch(path, { method, headers, body: content, signal, cache: "no-store" });
+    } catch {
+      throw new ConnectionLost();
+    }
+    if (!response.ok) throw await refusal(response);
+    return response;
+  }
+}
+
+/**
+ * @param {Response} response
+ * @returns {AsyncGenerator<BoardEvent>}
+ */
+async function* events(response) {
+  let hasEnded = false;
+  try {
+    for await (const sign of records(/** @type {ReadableStream<Uint8Array>} */ (response.body), SILENCE_MS)) {
+      if (!("data" in sign) || sign.data === "[DONE]") continue;
+      const event = JSON.parse(sign.data);
+      if (event.error && !event.kind) throw new Refusal(0, event.error.message ?? "", event.error);
+      hasEnded ||= event.kind === "end";
+      yield event;
+    }
+  } catch (error) {
+    throw error instanceof Refusal ? error : new ConnectionLost();
+  }
+  if (!hasEnded) throw new ConnectionLost();
+}
+
+/**
+ * What a response that is no success says, whichever of the usual shapes it has.
+ *
+ * @param {Response} response
+ */
+async function refusal(response) {
+  const body = await response.json().catch(() => null);
+  const error = typeof body?.error === "object" && body.error !== null ? body.error : { message: body?.error };
+  const wait = Number.parseInt(response.headers.get("Retry-After") ?? "", 10);
+  return new Refusal(response.status, String(error.message ?? response.statusText ?? ""), {
+    code: String(error.code ?? error.type ?? ""),
+    param: String(error.param ?? ""),
+    retryAfter_s: Number.isFinite(wait) ? wait : 0,
+  });
+}

@@ -1,0 +1,174 @@
+/**
+ * The events of one answer become what there is to see of it: segments in the order in which they began, a line that says
+ * what is waited for, the costs, and how it ended. Nothing here knows how anything is shown.
+ *
+ * @typedef {import("../api.js").BoardEvent} BoardEvent
+ * @typedef {{kind: "text" | "thinking", text: string}} Words
+ * @typedef {{is_error: boolean, text: string, seconds: number, truncated: boolean}} Result
+ * @typedef {{kind: "call", id: string, name: string, server: string, arguments: Record<string, unknown>,
+ *   repaired: boolean, progress: {progress: number, total: number | null, message: string | null} | null,
+ *   result: Result | null, isOver: boolean}} Call
+ * @typedef {{kind: "mistake", raw: string, reason: string}} Mistake
+ * @typedef {{kind: "question", event: BoardEvent, isOver: boolean}} Question
+ * @typedef {{kind: "resource", uri: string}} Attached
+ * @typedef {Words | Call | Mistake | Question | Attached} Segment
+ * @typedef {{prompt: number, prefilled: number, cached: number, generated: number, prefill_ms: number,
+ *   decode_ms: number, first_ms: number, rounds: number}} Costs
+ * @typedef {{reason: string, error: string | null}} Ending
+ */
+
+export class Answer {
+  /** @type {Segment[]} */
+  segments = [];
+  /** what the board said last about what it is doing */
+  status = "";
+  /** @type {number | null} how many come before this question; null when it is its turn */
+  position = null;
+  /** @type {Costs | null} */
+  costs = null;
+  /** @type {Ending | null} */
+  ending = null;
+
+  /**
+   * @param {BoardEvent} event kinds that are not known are passed over: the board may be newer than the page
+   * @returns {Segment[]} the segments that it began or changed
+   */
+  take(event) {
+    if (event.kind !== "queued" && event.kind !== "status") this.position = null;
+    switch (event.kind) {
+      case "text":
+      case "thinking":
+        return [this.#words(event.kind, event.text)];
+      case "tool_call":
+        return [this.#begin(callFrom(event))];
+      case "tool_call_failed":
+        return [this.#begin({ kind: "mistake", raw: event.raw, reason: event.reason })];
+      case "tool_progress":
+        return this.#progress(event);
+      case "tool_result":
+        return [this.#result(event)];
+      case "approval":
+      case "elicitation":
+        return [this.#begin({ kind: "question", event, isOver: false })];
+      case "resource":
+        return [this.#begin({ kind: "resource", uri: event.uri })];
+      case "end":
+        return this.#end(event);
+      default:
+        this.#note(event);
+        return [];
+    }
+  }
+
+  /** All that was said, without thoughts and tools. */
+  get text() {
+    return this.segments.map((segment) => (segment.kind === "text" ? segment.text : "")).join("");
+  }
+
+  /** @param {BoardEvent} event one that changes no segment */
+  #note(event) {
+    if (event.kind === "status") this.status = event.text;
+    if (event.kind === "queued") this.position = event.position;
+    if (event.kind === "usage") this.costs = sum(this.costs, event);
+  }
+
+  /**
+   * @param {"text" | "thinking"} kind
+   * @param {string} text
+   */
+  #words(kind, text) {
+    this.status = "";
+    const last = this.segments.at(-1);
+    if (last?.kind !== kind) return this.#begin({ kind, text });
+    last.text += text;
+    return last;
+  }
+
+  /** @param {BoardEvent} event */
+  #progress(event) {
+    const call = this.#call(event.id);
+    if (!call) return [];
+    call.progress = { progress: event.progress, total: event.total ?? null, message: event.message ?? null };
+    return [call];
+  }
+
+  /** @param {BoardEvent} event */
+  #result(event) {
+    const call = this.#call(event.id) ?? /** @type {Call} */ (this.#begin(callFrom({ ...event, arguments: {} })));
+    call.result = { is_error: event.is_error, text: event.text, seconds: event.seconds, truncated: event.truncated };
+    call.isOver = true;
+    return call;
+  }
+
+  /** @param {BoardEvent} event */
+  #end(event) {
+    this.status = "";
+    this.ending = { reason: event.reason, error: event.error ?? null };
+    const waiting = this.segments.filter((segment) => "isOver" in segment && !segment.isOver);
+    for (const segment of waiting) /** @type {Call | Question} */ (segment).isOver = true;
+    return waiting;
+  }
+
+  /**
+   * @param {Segment} segment
+   * @returns {Segment}
+   */
+  #begin(segment) {
+    this.segments.push(segment);
+    return segment;
+  }
+
+  /**
+   * @param {string} id
+   * @returns {Call | undefined}
+   */
+  #call(id) {
+    const found = this.segments.find((segment) => segment.kind === "call" && segment.id === id && !segment.result);
+    return /** @type {Call | undefined} */ (found);
+  }
+}
+
+/**
+ * @param {BoardEvent} event
+ * @returns {Call}
+ */
+function callFrom(event) {
+  return {
+    kind: "call",
+    id: event.id,
+    name: event.name,
+    server: event.server ?? "",
+    arguments: event.arguments ?? {},
+    repaired: event.repaired ?? false,
+    progress: null,
+    result: null,
+    isOver: false,
+  };
+}
+
+/**
+ * @param {Costs | null} before
+ * @param {BoardEvent} usage one more round
+ * @returns {Costs}
+ */
+function sum(before, usage) {
+  return {
+    prompt: usage.prompt_tokens,
+    prefilled: (before?.prefilled ?? 0) + usage.prefilled_tokens,
+    cached: (before?.cached ?? 0) + usage.cached_tokens,
+    generated: (before?.generated ?? 0) + usage.generated_tokens,
+    prefill_ms: (before?.prefill_ms ?? 0) + usage.prefill_ms,
+    decode_ms: (before?.decode_ms ?? 0) + usage.decode_ms,
+    first_ms: before?.first_ms ?? usage.time_to_first_token_ms,
+    rounds: (before?.rounds ?? 0) + 1,
+  };
+}
+
+/**
+ * A status line without the brackets that a terminal shows it in.
+ *
+ * @param {string} line
+ */
+export function bare(line) {
+  return line.replace(/^\[(?:MCP: |NPU: )?/, "").replace(/\]$/, "");
+}

@@ -1,0 +1,98 @@
+/**
+ * Where a question is written. Enter sends and Shift+Enter begins a line, but while an input method is composing Enter
+ * belongs to it: whoever writes Japanese confirms a word with it.
+ */
+import { byId } from "../dom.js";
+
+const DRAFT = "rkllm-mcp.draft";
+
+export class Composer {
+  #field = /** @type {HTMLTextAreaElement} */ (byId("question"));
+  #send = byId("send");
+  #stop = byId("stop");
+
+  /**
+   * @param {{send: (text: string) => boolean, stop: () => void}} actions `send` says whether it took the text
+   */
+  constructor({ send, stop }) {
+    this.#field.value = kept();
+    this.#field.addEventListener("input", () => this.#fit());
+    this.#field.addEventListener("keydown", (event) => {
+      if (!isSending(event)) return;
+      event.preventDefault();
+      this.#submit(send);
+    });
+    byId("composer").addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#submit(send);
+    });
+    this.#stop.addEventListener("click", stop);
+    this.#fit();
+  }
+
+  focus() {
+    this.#field.focus();
+  }
+
+  /** @param {boolean} isRunning an answer is under way, which can be stopped */
+  show(isRunning) {
+    const hadFocus = document.activeElement === this.#send || document.activeElement === this.#stop;
+    this.#send.hidden = isRunning;
+    this.#stop.hidden = !isRunning;
+    if (hadFocus) this.focus();
+  }
+
+  /**
+   * Put text where the cursor is, with spaces around it.
+   *
+   * @param {string} text
+   */
+  insert(text) {
+    const { value, selectionStart, selectionEnd } = this.#field;
+    const before = /\S$/.test(value.slice(0, selectionStart)) ? " " : "";
+    this.#field.setRangeText(`${before}${text} `, selectionStart, selectionEnd, "end");
+    this.#fit();
+    this.focus();
+  }
+
+  /** @param {(text: string) => boolean} send */
+  #submit(send) {
+    const text = this.#field.value.trim();
+    if (!text || !send(text)) return;
+    this.#field.value = "";
+    this.#fit();
+  }
+
+  /** As tall as what is written, up to the limit of the style sheet; what is written survives a reload. */
+  #fit() {
+    this.#field.style.height = "auto";
+    this.#field.style.height = `${this.#field.scrollHeight + 2}px`;
+    keep(this.#field.value);
+  }
+}
+
+/**
+ * @param {KeyboardEvent} event
+ * @returns {boolean}
+ */
+export function isSending(event) {
+  // 229: what Safari sends for the Enter that ends a composition, when it says no longer that there was one.
+  return event.key === "Enter" && !event.shiftKey && !event.isComposing && event.keyCode !== 229;
+}
+
+function kept() {
+  try {
+    return sessionStorage.getItem(DRAFT) ?? "";
+  } catch {
+    return "";
+  }
+}
+
+/** @param {string} text */
+function keep(text) {
+  try {
+    sessionStorage.setItem(DRAFT, text);
+  } catch {
+    // A browser that stores nothing keeps no draft.
+  }
+}

@@ -1,0 +1,43 @@
+/** The view follows an answer that grows, as long as its reader is at its end; who reads further up stays there. */
+import { byId } from "../dom.js";
+
+const NEAR_PX = 80;
+const MARGIN_PX = 12;
+
+export class Following {
+  #pane = byId("messages");
+  #button = byId("to-end");
+  #isAtEnd = true;
+
+  constructor() {
+    this.#pane.addEventListener("scroll", () => this.#look(), { passive: true });
+    this.#pane.addEventListener("grown", () => this.follow());
+    this.#button.addEventListener("click", () => this.toEnd());
+    // A folded part that is opened, or a keyboard that slides in, changes heights without scrolling.
+    new ResizeObserver(() => this.follow()).observe(this.#pane);
+  }
+
+  follow() {
+    if (!this.#isAtEnd) this.#button.hidden = false;
+    else if (this.#end() > this.#pane.scrollTop) this.toEnd();
+  }
+
+  toEnd() {
+    this.#pane.scrollTop = this.#end();
+    this.#isAtEnd = true;
+    this.#button.hidden = true;
+  }
+
+  /** The end of the conversation, or the top of a question that is taller than the screen: it is read from there. */
+  #end() {
+    const end = this.#pane.scrollHeight - this.#pane.clientHeight;
+    const question = /** @type {HTMLElement | null} */ (this.#pane.querySelector(".question:not([data-state=over])"));
+    const top = question ? question.getBoundingClientRect().top - this.#pane.getBoundingClientRect().top : end;
+    return question ? Math.min(end, this.#pane.scrollTop + top - MARGIN_PX) : end;
+  }
+
+  #look() {
+    this.#isAtEnd = this.#end() - this.#pane.scrollTop < NEAR_PX;
+    if (this.#isAtEnd) this.#button.hidden = true;
+  }
+}

@@ -1,0 +1,165 @@
+/**
+ * What waits for a person, as cards: whether a call may be made, and what a server wants to know. A card answers to the
+ * board by itself and then says what was answered.
+ *
+ * @typedef {import("../api.js").Api} Api
+ * @typedef {import("../api.js").BoardEvent} BoardEvent
+ */
+import { Refusal } from "../api.js";
+import { button } from "../buttons.js";
+import { h, icon } from "../dom.js";
+import { FormView } from "../forms/view.js";
+import { say, t } from "../i18n.js";
+import { sentenceOf } from "../problems.js";
+import { argumentsView } from "./tool_card.js";
+
+const DECISIONS = /** @type {const} */ (["once", "conversation", "always", "deny", "never"]);
+
+export class QuestionCard {
+  #api;
+  #event;
+  #body = h("div", { class: "card-body" });
+  #note = h("p", { class: "card-note", role: "status" });
+  #isOver = false;
+
+  /**
+   * @param {BoardEvent} event of the kind `approval` or `elicitation`
+   * @param {Api} api
+   */
+  constructor(event, api) {
+    this.#api = api;
+    this.#event = event;
+    const isApproval = event.kind === "approval";
+    const title = say(isApproval ? "approval.title" : "question.title", { name: event.name ?? event.server });
+    const head = h("div", { class: "card-head" }, icon("question"), h("strong", {}, title));
+    this.node = h("section", { class: "card question", tabindex: -1 }, head, this.#body, this.#note);
+    this.#body.append(...(isApproval ? this.#approval() : event.url ? this.#address() : this.#form()));
+  }
+
+  /** Whether it still waits for an answer. */
+  get isOpen() {
+    return !this.#isOver;
+  }
+
+  /** Nobody waits for it any more. */
+  close() {
+    if (!this.#isOver) this.#settle("question.over");
+  }
+
+  #approval() {
+    const { reason, arguments: given } = this.#event;
+    const buttons = DECISIONS.map((decision) =>
+      button(`approval.${decision}`, () => this.#decide(decision), {
+        class: decision === "once" ? "primary" : decision === "never" ? "quiet" : "",
+      }),
+    );
+    const details =
+      Object.keys(given ?? {}).length > 0 ? argumentsView(given) : h("p", { class: "muted" }, say("tool.no_arguments"));
+    details.setAttribute("open", "");
+    return [h("p", {}, reason), details, h("div", { class: "choices" }, buttons)];
+  }
+
+  #form() {
+    const { schema, message } = this.#event;
+    const form = new FormView(schema, (content) => this.#fill("accept", content));
+    this.form = form;
+    form.node.append(
+      h(
+        "div",
+        { class: "choices" },
+        h("button", { type: "submit", class: "primary" }, say("question.send")),
+        button("question.decline", () => this.#fill("decline")),
+        button("question.cancel", () => this.#fill("cancel"), { class: "quiet" }),
+      ),
+    );
+    return [h("p", { class: "as-written" }, message), form.node];
+  }
+
+  #address() {
+    const { url, message } = this.#event;
+    const target = webAddress(url);
+    if (!target)
+      return [
+        h("p", { class: "as-written" }, message),
+        h("p", { class: "error" }, say("question.bad_address", { url })),
+      ];
+    const link = h(
+      "a",
+      { href: target.href, target: "_blank", rel: "noopener noreferrer nofollow", class: "button primary" },
+      say("question.open"),
+    );
+    return [
+      h("p", { class: "as-written" }, message),
+      h("p", {}, say("question.host"), " ", h("strong", { class: "host" }, target.host)),
+      h("p", { class: "muted address" }, target.href),
+      h(
+        "div",
+        { class: "choices" },
+        link,
+        button("question.done", () => this.#fill("accept")),
+        button("question.decline", () => this.#fill("decline")),
+      ),
+    ];
+  }
+
+  /** @param {string} decision */
+  #decide(decision) {
+    const path = `/v1/approvals/${encodeURIComponent(this.#event.id)}`;
+    return this.#answer(() => this.#api.post(path, { decision }), `approval.said.${decision}`);
+  }
+
+  /**
+   * @param {"accept" | "decline" | "cancel"} action
+   * @param {Record<string, unknown>} [content]
+   */
+  #fill(action, content) {
+    const path = `/v1/elicitations/${encodeURIComponent(this.#event.id)}`;
+    return this.#answer(() => this.#api.post(path, { action, content }), `question.said.${action}`);
+  }
+
+  /**
+   * @param {() => Promise<unknown>} send
+   * @param {string} phrase says that it was answered
+   */
+  async #answer(send, phrase) {
+    if (this.node.getAttribute("aria-busy") === "true") return;
+    this.node.setAttribute("aria-busy", "true");
+    try {
+      await send();
+      this.#settle(phrase);
+    } catch (error) {
+      if (error instanceof Refusal && error.status === 404) this.#settle("question.over");
+      else if (!(error instanceof Refusal && this.form?.complain(error.param, error.message)))
+        this.#note.textContent = sentenceOf(error);
+    } finally {
+      this.node.removeAttribute("aria-busy");
+    }
+  }
+
+  /** @param {string} phrase */
+  #settle(phrase) {
+    const hadFocus = this.node.contains(document.activeElement);
+    this.#isOver = true;
+    this.node.dataset.state = "over";
+    for (const part of this.#body.querySelectorAll("form, .choices")) part.remove();
+    this.#note.replaceChildren(say(phrase));
+    if (hadFocus) this.node.focus();
+  }
+
+  /** What a screen reader is told when the card appears. */
+  get sentence() {
+    const { kind, name, server, reason, message } = this.#event;
+    return kind === "approval"
+      ? `${t("approval.title", { name })}. ${reason}`
+      : `${t("question.title", { name: server })}. ${message}`;
+  }
+}
+
+/**
+ * @param {string} url
+ * @returns {URL | null} null unless it opens a page
+ */
+function webAddress(url) {
+  const target = URL.canParse(url) ? new URL(url) : null;
+  return target && (target.protocol === "https:" || target.protocol === "http:") ? target : null;
+}

@@ -1,0 +1,174 @@
+/**
+ * Choosing what servers offer: a resource to put into the question, a prompt to ask.
+ *
+ * @typedef {import("../api.js").Api} Api
+ */
+import { h, icon } from "../dom.js";
+import { FormView } from "../forms/view.js";
+import { say } from "../i18n.js";
+import { sentenceOf } from "../problems.js";
+import { openDialog } from "./dialog.js";
+
+/**
+ * @param {Api} api
+ * @returns {Promise<string>} `@server:uri`; empty when none was chosen
+ */
+export function chosenResource(api) {
+  return openDialog("attach.title", {}, (close) => [
+    listing(async () => {
+      const { resources, templates } = await api.get("/v1/resources");
+      const rows = resources.map((/** @type {any} */ resource) =>
+        row("clip", resource.name || resource.uri, [resource.server, resource.uri], resource.description, () =>
+          close(`@${resource.server}:${resource.uri}`),
+        ),
+      );
+      return [...rows, ...templates.map((/** @type {any} */ template) => templateRow(template, close))];
+    }, "attach.none"),
+  ]);
+}
+
+/**
+ * @param {Api} api
+ * @returns {Promise<{name: string, arguments: Record<string, string>} | null>}
+ */
+export async function chosenPrompt(api) {
+  const answer = await openDialog("prompts.title", {}, (close) => {
+    const body = h("div");
+    const take = (/** @type {any} */ prompt, /** @type {Record<string, unknown>} */ given) =>
+      close(JSON.stringify({ name: `${prompt.server}:${prompt.name}`, arguments: given }));
+    const choose = (/** @type {any} */ prompt) =>
+      prompt.arguments?.length ? body.replaceChildren(argumentsForm(prompt, take)) : take(prompt, {});
+    body.append(
+      listing(async () => {
+        const { prompts } = await api.get("/v1/prompts");
+        return prompts.map((/** @type {any} */ prompt) =>
+          row("prompt", prompt.name, [prompt.server], prompt.description, () => choose(prompt)),
+        );
+      }, "prompts.none"),
+    );
+    return [body];
+  });
+  return answer ? JSON.parse(answer) : null;
+}
+
+/**
+ * A list that is fetched, with a field that narrows it.
+ *
+ * @param {() => Promise<HTMLElement[]>} fetched
+ * @param {string} none says that there is nothing
+ */
+function listing(fetched, none) {
+  const list = h("ul", { class: "offers" });
+  const note = h("p", { class: "muted", role: "status" }, say("loading"));
+  const search = h("input", { type: "search", id: "offer-search", autocomplete: "off" });
+  const field = h("div", { class: "field" }, h("label", { for: search.id }, say("search")), search);
+  search.addEventListener("input", () => narrow(list, search.value));
+  fetched().then(
+    (rows) => {
+      list.append(...rows);
+      note.replaceChildren(rows.length === 0 ? say(none) : "");
+    },
+    (error) => note.replaceChildren(sentenceOf(error)),
+  );
+  return h("div", {}, field, note, list);
+}
+
+/**
+ * @param {HTMLElement} list
+ * @param {string} words
+ */
+function narrow(list, words) {
+  const wanted = words.normalize("NFKC").toLowerCase();
+  for (const item of list.children) {
+    /** @type {HTMLElement} */ (item).hidden = !(item.textContent ?? "")
+      .normalize("NFKC")
+      .toLowerCase()
+      .includes(wanted);
+  }
+}
+
+/**
+ * @param {string} symbol
+ * @param {string} title
+ * @param {string[]} where
+ * @param {string} description
+ * @param {() => void} choose
+ */
+function row(symbol, title, where, description, choose) {
+  const lines = [
+    h("strong", {}, title),
+    h("span", { class: "muted" }, where.join(" · ")),
+    description && h("span", {}, description),
+  ];
+  return h(
+    "li",
+    {},
+    h(
+      "button",
+      { type: "button", class: "offer", click: choose },
+      icon(symbol),
+      h("span", { class: "offer-words" }, lines),
+    ),
+  );
+}
+
+/**
+ * A family of resources: an address with blanks to fill.
+ *
+ * @param {any} template
+ * @param {(value: string) => void} close
+ */
+function templateRow(template, close) {
+  const pattern = String(template.uri_template ?? template.uri ?? "");
+  const blanks = [...pattern.matchAll(/\{[+#./;?&]?(\w+)[^}]*\}/g)].map((found) => String(found[1]));
+  const schema = { properties: Object.fromEntries(blanks.map((name) => [name, { type: "string" }])), required: blanks };
+  const form = new FormView(schema, (content) => {
+    const uri = pattern.replaceAll(/\{([+#]?)[./;?&]?(\w+)[^}]*\}/g, (_, raw, name) =>
+      raw ? encodeURI(String(content[name])) : encodeURIComponent(String(content[name])),
+    );
+    close(`@${template.server}:${uri}`);
+  });
+  form.node.append(h("button", { type: "submit" }, say("attach.insert")));
+  const title = h(
+    "summary",
+    {},
+    icon("clip"),
+    h(
+      "span",
+      { class: "offer-words" },
+      h("strong", {}, template.name || pattern),
+      h("span", { class: "muted" }, `${template.server} · ${pattern}`),
+    ),
+  );
+  return h(
+    "li",
+    {},
+    h("details", { class: "offer-form" }, title, template.description && h("p", {}, template.description), form.node),
+  );
+}
+
+/**
+ * @param {any} prompt
+ * @param {(prompt: any, given: Record<string, unknown>) => void} take
+ */
+function argumentsForm(prompt, take) {
+  const parts = prompt.arguments.map((/** @type {any} */ blank) => [
+    blank.name,
+    { type: "string", description: blank.description },
+  ]);
+  const required = prompt.arguments
+    .filter((/** @type {any} */ blank) => blank.required)
+    .map((/** @type {any} */ blank) => blank.name);
+  const form = new FormView({ properties: Object.fromEntries(parts), required }, (content) => take(prompt, content));
+  form.node.append(
+    h("div", { class: "choices" }, h("button", { type: "submit", class: "primary" }, say("prompts.ask"))),
+  );
+  queueMicrotask(() => /** @type {HTMLElement | null} */ (form.node.querySelector("input, textarea"))?.focus());
+  return h(
+    "div",
+    {},
+    h("h3", {}, prompt.name),
+    prompt.description && h("p", { class: "muted" }, prompt.description),
+    form.node,
+  );
+}

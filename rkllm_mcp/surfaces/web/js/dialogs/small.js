@@ -1,0 +1,100 @@
+/** Short dialogs: is that meant, what is it to be called, which key. */
+import { button } from "../buttons.js";
+import { h } from "../dom.js";
+import { say, t } from "../i18n.js";
+import { openDialog } from "./dialog.js";
+
+/**
+ * @param {string} title
+ * @param {string} question
+ * @param {import("../i18n.js").Values} values what stands in the question
+ * @param {string} action what the button that does it says
+ * @returns {Promise<boolean>}
+ */
+export async function confirmed(title, question, values, action) {
+  const answer = await openDialog(title, {}, (close) => [
+    h("p", {}, say(question, values)),
+    h(
+      "div",
+      { class: "choices" },
+      button("cancel", () => close(), { autofocus: true }),
+      button(action, () => close("yes"), { class: "danger" }),
+    ),
+  ]);
+  return answer === "yes";
+}
+
+/**
+ * @param {string} title
+ * @param {string} label
+ * @param {string} before what stands in the field at first
+ * @returns {Promise<string>} empty when nothing is to be changed
+ */
+export function written(title, label, before) {
+  return openDialog(title, {}, (close) => {
+    const field = h("input", { id: "written", value: before, maxlength: 200, autocomplete: "off", autofocus: true });
+    return [oneField(label, field, [], () => close(field.value.trim()), "save")];
+  });
+}
+
+/**
+ * Ask for the key until one is accepted.
+ *
+ * @param {string} problem what the board said
+ * @param {(key: string) => Promise<string>} tried empty when the key is good, else what is wrong with it
+ * @returns {Promise<boolean>} whether there is a good key now
+ */
+export async function keyGiven(problem, tried) {
+  const answer = await openDialog("key.title", {}, (close) => {
+    const field = h("input", {
+      id: "key",
+      type: "password",
+      autocomplete: "off",
+      spellcheck: "false",
+      required: true,
+      autofocus: true,
+      "aria-describedby": "key-error key-help",
+    });
+    const error = h("p", { class: "error", id: "key-error", role: "alert" }, problem);
+    const help = h("p", { class: "muted", id: "key-help" }, say("key.help"));
+    const submit = async () => {
+      const key = field.value.trim();
+      error.textContent = sendable(key) ? await tried(key) : t("key.characters");
+      if (error.textContent) field.select();
+      else close("yes");
+    };
+    return [oneField("key.label", field, [error, help], submit, "key.use")];
+  });
+  return answer === "yes";
+}
+
+/**
+ * What a header can hold; anything else is a slip of the hand, such as wide letters.
+ *
+ * @param {string} key
+ */
+function sendable(key) {
+  return /^[\x21-\x7e]+$/.test(key);
+}
+
+/**
+ * @param {string} label
+ * @param {HTMLInputElement} field
+ * @param {HTMLElement[]} below
+ * @param {() => void} submit
+ * @param {string} action
+ */
+function oneField(label, field, below, submit, action) {
+  const save = h("button", { type: "submit", class: "primary" }, say(action));
+  const form = h(
+    "form",
+    { class: "form", novalidate: true },
+    h("div", { class: "field" }, h("label", { for: field.id }, say(label)), field, below),
+    h("div", { class: "choices" }, save),
+  );
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    submit();
+  });
+  return form;
+}

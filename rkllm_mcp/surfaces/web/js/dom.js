@@ -1,0 +1,103 @@
+/**
+ * Making nodes. Text goes into text nodes only, and attributes that could run something are refused, so nothing that a
+ * model or a server says can become markup or a script.
+ */
+
+const SVG = "http://www.w3.org/2000/svg";
+const NEVER = /^(on|style$|srcdoc$)/i;
+
+/**
+ * @typedef {Node | string | number | null | undefined | false} Child
+ * @typedef {Record<string, unknown>} Attributes a function is a listener for the event of that name, without `on`; what
+ *   begins with `aria-` spells true and false out
+ */
+
+/**
+ * @template {keyof HTMLElementTagNameMap} T
+ * @param {T} tag
+ * @param {Attributes} [attributes] true is an attribute without a value; false, null and undefined are none
+ * @param {...(Child | Child[])} children
+ * @returns {HTMLElementTagNameMap[T]}
+ */
+export function h(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  setAttributes(element, attributes);
+  append(element, children.flat());
+  return element;
+}
+
+/**
+ * @param {string} tag
+ * @param {Attributes} [attributes]
+ * @param {...(Child | Child[])} children
+ * @returns {SVGElement}
+ */
+export function s(tag, attributes = {}, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  setAttributes(element, attributes);
+  append(element, children.flat());
+  return element;
+}
+
+/**
+ * A symbol of the page's own set, hidden from screen readers: what it means is said beside it.
+ *
+ * @param {string} name
+ */
+export function icon(name) {
+  const symbol = s("svg", { class: "icon", "aria-hidden": "true", focusable: "false" });
+  symbol.append(s("use", { href: `/static/icons.svg#${name}` }));
+  return symbol;
+}
+
+/**
+ * @param {Element} element
+ * @param {...(Child | Child[])} children
+ */
+export function fill(element, ...children) {
+  element.replaceChildren();
+  append(element, children.flat());
+}
+
+/**
+ * The element of the page with this id.
+ *
+ * @param {string} id
+ * @returns {HTMLElement}
+ */
+export function byId(id) {
+  const element = document.getElementById(id);
+  if (element === null) throw new Error(`the page has no element #${id}`);
+  return element;
+}
+
+/**
+ * @param {Element} element
+ * @param {Attributes} attributes
+ */
+function setAttributes(element, attributes) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === "function") {
+      element.addEventListener(name, /** @type {EventListener} */ (value));
+    } else if (NEVER.test(name)) {
+      throw new Error(`the attribute ${name} is not set from scripts`);
+    } else if (name.startsWith("aria-") && typeof value === "boolean") {
+      element.setAttribute(name, String(value));
+    } else if (value === true) {
+      element.setAttribute(name, "");
+    } else if (value !== false && value !== null && value !== undefined) {
+      element.setAttribute(name, String(value));
+    }
+  }
+}
+
+/**
+ * @param {Element} element
+ * @param {Child[]} children
+ */
+function append(element, children) {
+  for (const child of children) {
+    if (child instanceof Node) element.append(child);
+    else if (child !== null && child !== undefined && child !== false) element.append(String(child));
+  }
+}

@@ -1,0 +1,112 @@
+/**
+ * What the page says, in the language that was chosen or that the browser prefers. A phrase on the page carries its key,
+ * so that another language can be put in place while an answer is still running.
+ *
+ * @typedef {"en" | "ja"} Language
+ * @typedef {Record<string, string | number>} Values
+ */
+import { h } from "./dom.js";
+import { PHRASES } from "./phrases.js";
+
+const LANGUAGES = /** @type {const} */ (["en", "ja"]);
+/** @type {{language: Language}} */
+const now = { language: "en" };
+
+/**
+ * @param {readonly string[]} preferred such as `navigator.languages`
+ * @returns {Language}
+ */
+export function bestLanguage(preferred) {
+  const known = preferred.map((tag) => tag.toLowerCase().split("-")[0]);
+  return LANGUAGES.find((language) => language === known.find((tag) => tag === "ja" || tag === "en")) ?? "en";
+}
+
+/** @returns {Language} */
+export function language() {
+  return now.language;
+}
+
+/**
+ * Say everything in another language.
+ *
+ * @param {Language} wanted
+ */
+export function speak(wanted) {
+  now.language = wanted;
+  document.documentElement.lang = wanted;
+  translate(document.documentElement);
+}
+
+/**
+ * @param {string} key
+ * @param {Values} [values] what stands in the places of `{name}`
+ * @returns {string}
+ */
+export function t(key, values = {}) {
+  const pair = PHRASES[key];
+  if (!pair) throw new Error(`there is no phrase ${key}`);
+  const phrase = pair[LANGUAGES.indexOf(now.language)] ?? pair[0];
+  return phrase.replaceAll(/\{(\w+)\}/g, (_, name) => shown(values[name] ?? ""));
+}
+
+/**
+ * A phrase as a node.
+ *
+ * @param {string} key
+ * @param {Values} [values]
+ */
+export function say(key, values) {
+  return h("span", { "data-say": key, "data-say-with": values && JSON.stringify(values) }, t(key, values));
+}
+
+/**
+ * The attributes of something that shows no text: its name for screen readers, and the hint for a pointer.
+ *
+ * @param {string} key
+ * @param {Values} [values]
+ */
+export function named(key, values) {
+  const name = t(key, values);
+  return { "aria-label": name, title: name, "data-name": key, "data-name-with": values && JSON.stringify(values) };
+}
+
+/**
+ * @param {number} value
+ * @param {number} [digits] behind the point, at most
+ */
+export function figure(value, digits = 0) {
+  return new Intl.NumberFormat(now.language, { maximumFractionDigits: digits }).format(value);
+}
+
+/**
+ * @param {number} seconds since 1970
+ * @returns {string} the time of today, or the date
+ */
+export function moment(seconds) {
+  const at = new Date(seconds * 1000);
+  const isToday = at.toDateString() === new Date().toDateString();
+  const style = /** @type {Intl.DateTimeFormatOptions} */ (
+    isToday ? { hour: "2-digit", minute: "2-digit" } : { month: "short", day: "numeric" }
+  );
+  return new Intl.DateTimeFormat(now.language, style).format(at);
+}
+
+/** @param {HTMLElement} root */
+function translate(root) {
+  for (const node of root.querySelectorAll("[data-say]")) {
+    const { say: key = "", sayWith = "{}" } = /** @type {HTMLElement} */ (node).dataset;
+    node.textContent = t(key, JSON.parse(sayWith));
+  }
+  for (const node of root.querySelectorAll("[data-name]")) {
+    const { name = "", nameWith = "{}" } = /** @type {HTMLElement} */ (node).dataset;
+    for (const place of ["aria-label", "title"]) node.setAttribute(place, t(name, JSON.parse(nameWith)));
+  }
+  for (const node of root.querySelectorAll("[data-hint]")) {
+    node.setAttribute("placeholder", t(/** @type {HTMLElement} */ (node).dataset.hint ?? ""));
+  }
+}
+
+/** @param {string | number} value */
+function shown(value) {
+  return typeof value === "number" ? figure(value, 1) : value;
+}

@@ -1,0 +1,168 @@
+/** The page: every part is made here and told of the others; nothing else knows them all. */
+import { Access } from "./access.js";
+import { Composer } from "./chat/composer.js";
+import { Desk } from "./chat/desk.js";
+import { Conversations } from "./conversations.js";
+import { chosenPrompt, chosenResource } from "./dialogs/offers.js";
+import { byId } from "./dom.js";
+import { say } from "./i18n.js";
+import { BoardPanel } from "./panels/board.js";
+import { HistoryPanel } from "./panels/history.js";
+import { Panel } from "./panels/panel.js";
+import { applyLanguage, applyTheme, SettingsPanel } from "./panels/settings.js";
+import { ToolsPanel } from "./panels/tools.js";
+import { sentenceOf } from "./problems.js";
+import { addressOf, conversationOf } from "./router.js";
+
+applyTheme();
+applyLanguage();
+
+const access = new Access(() => void refresh());
+const { api } = access;
+const conversations = new Conversations(api, {
+  gone: (id) => {
+    if (desk.thread.id === id) location.hash = addressOf("");
+  },
+  loaded: () => mark(),
+});
+const desk = new Desk(api, () => followDesk());
+const composer = new Composer({
+  send: (text) => desk.ask({ message: text }),
+  stop: () => desk.stop(),
+});
+const panel = new Panel(
+  {
+    tools: new ToolsPanel(api),
+    history: new HistoryPanel(api),
+    board: new BoardPanel(api),
+    settings: new SettingsPanel({
+      isSet: () => access.isKeySet,
+      change: () => access.change(),
+      forget: () => access.forget(),
+    }),
+  },
+  () => coverPage(),
+);
+const narrow = matchMedia("(max-width: 60rem)");
+const state = { hasDrawer: false, running: 0 };
+
+/** What follows from an answer that begins or ends, and from a conversation that has got its id. */
+function followDesk() {
+  composer.show(desk.isRunning);
+  /** @type {HTMLButtonElement} */ (byId("prompts")).disabled = desk.isRunning;
+  if (desk.thread.id && conversationOf(location.hash) !== desk.thread.id)
+    history.replaceState(null, "", addressOf(desk.thread.id));
+  mark();
+  const before = state.running;
+  state.running = desk.running.length;
+  if (state.running >= before) return;
+  void conversations.load();
+  panel.refresh();
+}
+
+function mark() {
+  conversations.mark(desk.thread.id, desk.running);
+  const title = conversations.titleOf(desk.thread.id) || desk.thread.title;
+  byId("title").replaceChildren(title || say("conversations.new"));
+  document.title = title ? `${title} – rkllm-mcp` : "rkllm-mcp";
+  byId("manage").hidden = !desk.thread.id;
+}
+
+async function route() {
+  openDrawer(false);
+  await desk.open(conversationOf(location.hash));
+  mark();
+  if (!narrow.matches) composer.focus();
+}
+
+/** Who is asked, and whether that is a real board. */
+async function introduce() {
+  const note = byId("welcome-note");
+  try {
+    const me = await api.get("/v1/me");
+    byId("model").textContent = me.model;
+    byId("emulated").hidden = !me.emulated;
+    note.replaceChildren(say(me.emulated ? "welcome.emulated" : "welcome.real", { model: me.model }));
+  } catch (error) {
+    note.textContent = sentenceOf(error);
+  }
+}
+
+async function refresh() {
+  await Promise.all([introduce(), conversations.load(), desk.reload(), showQuestions()]);
+  panel.refresh();
+}
+
+/** Questions are an extra of this page; what else is wrong is said elsewhere. */
+function showQuestions() {
+  return desk.showQuestions().catch(() => undefined);
+}
+
+/** @param {boolean} isOpen whether the list of conversations covers a narrow page */
+function openDrawer(isOpen) {
+  if (state.hasDrawer === isOpen) return;
+  state.hasDrawer = isOpen;
+  document.body.classList.toggle("has-drawer", isOpen);
+  byId("menu").setAttribute("aria-expanded", String(isOpen));
+  coverPage();
+  (isOpen ? byId("new") : byId("menu")).focus();
+}
+
+/** What is covered cannot be reached by keys or a screen reader either. */
+function coverPage() {
+  const isPanelOver = panel.isOpen && narrow.matches;
+  const isDrawerOver = state.hasDrawer && narrow.matches;
+  document.body.classList.toggle("has-panel", panel.isOpen);
+  byId("main").inert = isPanelOver || isDrawerOver;
+  byId("sidebar").inert = isPanelOver || (narrow.matches && !state.hasDrawer);
+  byId("shade").hidden = !isDrawerOver;
+}
+
+/** @param {KeyboardEvent} event */
+function onKey(event) {
+  if (document.querySelector("dialog[open]") || event.isComposing) return;
+  const isWriting = event.target instanceof Element && event.target.matches("input, textarea, select");
+  if (event.key === "Escape") {
+    event.preventDefault();
+    if (state.hasDrawer) openDrawer(false);
+    else if (panel.isOpen && byId("panel").contains(document.activeElement)) panel.close();
+    else if (desk.isRunning) desk.stop();
+    else panel.close();
+  } else if (event.key === "/" && !isWriting && !event.ctrlKey && !event.metaKey && !event.altKey) {
+    event.preventDefault();
+    composer.focus();
+  }
+}
+
+function listen() {
+  addEventListener("hashchange", route);
+  addEventListener("keydown", onKey);
+  addEventListener("online", () => void refresh());
+  narrow.addEventListener("change", coverPage);
+  document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && void showQuestions());
+  byId("menu").addEventListener("click", () => openDrawer(true));
+  byId("drawer-close").addEventListener("click", () => openDrawer(false));
+  byId("shade").addEventListener("click", () => openDrawer(false));
+  byId("skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    composer.focus();
+  });
+  for (const link of document.querySelectorAll("[data-panel]")) link.addEventListener("click", () => openDrawer(false));
+  for (const link of document.querySelectorAll("[data-new]"))
+    link.addEventListener("click", () => (desk.thread.id ? undefined : route()));
+  byId("manage").addEventListener("click", () => conversations.manage(desk.thread.id));
+  byId("attach").addEventListener("click", async () => {
+    const reference = await chosenResource(api);
+    if (reference) composer.insert(reference);
+  });
+  byId("prompts").addEventListener("click", async () => {
+    const prompt = await chosenPrompt(api);
+    if (prompt) desk.ask({ message: "", prompt });
+  });
+}
+
+listen();
+coverPage();
+await route();
+await Promise.all([introduce(), conversations.load(), showQuestions()]);
+byId("page").dataset["ready"] = "yes";

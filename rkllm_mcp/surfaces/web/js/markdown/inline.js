@@ -1,0 +1,262 @@
+/**
+ * One line or paragraph of Markdown becomes spans. Every piece of the text comes out exactly once, what is no markup as
+ * it is. Addresses are kept only with a scheme that opens a page or a letter. Pictures become links: the page fetches
+ * nothing from elsewhere. Takes time in proportion to the text: an ending that is missing is looked for once.
+ *
+ * @typedef {{kind: "text", text: string}} TextSpan
+ * @typedef {{kind: "code", text: string}} CodeSpan
+ * @typedef {{kind: "break"}} BreakSpan
+ * @typedef {{kind: "strong" | "em" | "del", spans: Span[]}} MarkedSpan
+ * @typedef {{kind: "link", href: string, spans: Span[]}} LinkSpan
+ * @typedef {TextSpan | CodeSpan | BreakSpan | MarkedSpan | LinkSpan} Span
+ */
+
+const SPECIAL = /[\\`*_~[!\nh]/g;
+// Japanese text follows an address without a space.
+const ADDRESS = /https?:\/\/[^\s<>"'`\u3000-\u9fff\uff00-\uffef]{1,2000}/y;
+const ESCAPABLE = /[!-/:-@[-`{-~]/;
+const WORD = /[\p{L}\p{N}]/u;
+// Deeper nesting than a person writes; what is deeper stays text.
+const DEEPEST = 8;
+/** @type {[string, MarkedSpan["kind"]][]} */
+const MARKS = [
+  ["**", "strong"],
+  ["__", "strong"],
+  ["~~", "del"],
+  ["*", "em"],
+  ["_", "em"],
+];
+
+/**
+ * @param {string} text
+ * @returns {Span[]}
+ */
+export function inline(text) {
+  return new Reader(text, 0).spans();
+}
+
+/**
+ * @param {string} address
+ * @returns {boolean} whether it may become a link
+ */
+export function isSafeAddress(address) {
+  return /^(https?:\/\/[^\s]|mailto:[^\s])/i.test(address);
+}
+
+class Reader {
+  /** @type {Span[]} */
+  #spans = [];
+  #plain = "";
+  #at = 0;
+  /** @type {Set<string>} markers whose ending was looked for and is not there */
+  #missing = new Set();
+  /** the next place where the name of a link ends, and the last one behind which no address was */
+  #close = -1;
+  #barren = -1;
+
+  /**
+   * @param {string} text
+   * @param {number} depth
+   */
+  constructor(text, depth) {
+    this.text = text;
+    this.depth = depth;
+  }
+
+  spans() {
+    while (this.#at < this.text.length) {
+      SPECIAL.lastIndex = this.#at;
+      const next = SPECIAL.exec(this.text);
+      const stop = next ? next.index : this.text.length;
+      this.#plain += this.text.slice(this.#at, stop);
+      this.#at = stop;
+      if (next) this.#special(next[0]);
+    }
+    this.#flush();
+    return this.#spans;
+  }
+
+  /** @param {string} sign */
+  #special(sign) {
+    const taken =
+      (sign === "\\" && this.#escape()) ||
+      (sign === "\n" && this.#break()) ||
+      (sign === "`" && this.#code()) ||
+      (sign === "h" && this.#address()) ||
+      ((sign === "[" || sign === "!") && this.#link()) ||
+      ("*_~".includes(sign) && this.#marked());
+    if (taken) return;
+    // A run of the same sign is one: its second half begins nothing that the whole did not.
+    let end = this.#at + 1;
+    if ("*_~`".includes(sign)) while (this.text[end] === sign) end += 1;
+    this.#plain += this.text.slice(this.#at, end);
+    this.#at = end;
+  }
+
+  #escape() {
+    const next = this.text[this.#at + 1] ?? "";
+    if (!ESCAPABLE.test(next)) return false;
+    this.#plain += next;
+    this.#at += 2;
+    return true;
+  }
+
+  #break() {
+    this.#plain = this.#plain.trimEnd();
+    this.#push({ kind: "break" }, this.#at + 1);
+    return true;
+  }
+
+  #code() {
+    const ticks = /** @type {RegExpExecArray} */ (sticky(/`+/y, this.text, this.#at))[0];
+    const start = this.#at + ticks.length;
+    const end = this.#ending(ticks, start, (at) => this.text[at - 1] !== "`" && this.text[at + ticks.length] !== "`");
+    if (end < 0) return false;
+    const inside = this.text.slice(start, end).replaceAll("\n", " ");
+    const isPadded = inside.startsWith(" ") && inside.endsWith(" ") && inside.trim() !== "";
+    this.#push({ kind: "code", text: isPadded ? inside.slice(1, -1) : inside }, end + ticks.length);
+    return true;
+  }
+
+  #address() {
+    const found = WORD.test(this.text[this.#at - 1] ?? "") ? null : sticky(ADDRESS, this.text, this.#at);
+    if (!found) return false;
+    const address = trimmed(found[0]);
+    this.#push({ kind: "link", href: address, spans: [{ kind: "text", text: address }] }, this.#at + address.length);
+    return true;
+  }
+
+  #link() {
+    const open = this.text[this.#at] === "!" ? this.#at + 1 : this.#at;
+    if (this.text[open] !== "[" || this.depth >= DEEPEST) return false;
+    if (this.#close <= open) this.#close = this.#ending("](", open + 1, () => true);
+    const close = this.#close;
+    if (close < 0 || close === this.#barren) return false;
+    const end = closingBracket(this.text, close + 2);
+    const href =
+      end < 0
+        ? ""
+        : (
+            this.text
+              .slice(close + 2, end)
+              .trim()
+              .split(/\s+["'(]/)[0] ?? ""
+          ).replace(/^<|>$/g, "");
+    if (!isSafeAddress(href)) {
+      this.#barren = close;
+      return false;
+    }
+    const label = this.text.slice(open + 1, close);
+    this.#push({ kind: "link", href, spans: label ? this.#inner(label) : [{ kind: "text", text: href }] }, end + 1);
+    return true;
+  }
+
+  #marked() {
+    if (this.depth >= DEEPEST) return false;
+    for (const [mark, kind] of MARKS) {
+      if (!this.text.startsWith(mark, this.#at)) continue;
+      const start = this.#at + mark.length;
+      const end = this.#opens(mark, start) ? this.#ending(mark, start, (at) => this.#closes(mark, start, at)) : -1;
+      if (end < 0) continue;
+      this.#push({ kind, spans: this.#inner(this.text.slice(start, end)) }, end + mark.length);
+      return true;
+    }
+    return false;
+  }
+
+  /**
+   * @param {string} mark
+   * @param {number} start where the marked text would begin
+   */
+  #opens(mark, start) {
+    const isInWord = mark[0] === "_" && WORD.test(this.text[this.#at - 1] ?? "");
+    return !isInWord && /\S/.test(this.text[start] ?? "");
+  }
+
+  /**
+   * @param {string} mark
+   * @param {number} start
+   * @param {number} at where the ending would be
+   */
+  #closes(mark, start, at) {
+    if (at === start || /\s/.test(this.text[at - 1] ?? "") || this.text[at - 1] === "\\") return false;
+    const next = this.text[at + mark.length] ?? "";
+    if (next === mark[0] || (mark[0] === "_" && WORD.test(next))) return false;
+    return mark.length > 1 || this.text[at - 1] !== mark;
+  }
+
+  /**
+   * @param {string} mark
+   * @param {number} from
+   * @param {(at: number) => boolean} fits
+   * @returns {number} where the ending is; -1 when there is none
+   */
+  #ending(mark, from, fits) {
+    if (this.#missing.has(mark)) return -1;
+    for (let at = this.text.indexOf(mark, from); at >= 0; at = this.text.indexOf(mark, at + 1)) {
+      if (fits(at)) return at;
+    }
+    this.#missing.add(mark);
+    return -1;
+  }
+
+  /** @param {string} text */
+  #inner(text) {
+    return new Reader(text, this.depth + 1).spans();
+  }
+
+  /**
+   * @param {Span} span
+   * @param {number} next where reading goes on
+   */
+  #push(span, next) {
+    this.#flush();
+    this.#spans.push(span);
+    this.#at = next;
+  }
+
+  #flush() {
+    if (this.#plain) this.#spans.push({ kind: "text", text: this.#plain });
+    this.#plain = "";
+  }
+}
+
+/**
+ * @param {RegExp} pattern
+ * @param {string} text
+ * @param {number} at
+ */
+function sticky(pattern, text, at) {
+  pattern.lastIndex = at;
+  return pattern.exec(text);
+}
+
+/**
+ * Where the round bracket that was opened before `from` closes; -1 when it does not on this line.
+ *
+ * @param {string} text
+ * @param {number} from
+ */
+function closingBracket(text, from) {
+  let depth = 1;
+  // No address is longer; without a limit, many brackets that never close would each read to the end.
+  const limit = Math.min(text.length, from + 4000);
+  for (let at = from; at < limit && text[at] !== "\n"; at += 1) {
+    if (text[at] === "(") depth += 1;
+    if (text[at] === ")") depth -= 1;
+    if (depth === 0) return at;
+  }
+  return -1;
+}
+
+/**
+ * An address without the punctuation of the sentence that it ends.
+ *
+ * @param {string} address
+ */
+function trimmed(address) {
+  const ends = address.includes("(") ? ".,:;!?*_~]" : ".,:;!?*_~])";
+  let end = address.length;
+  while (ends.includes(address[end - 1] ?? " ")) end -= 1;
+  return address.slice(0, end);
+}

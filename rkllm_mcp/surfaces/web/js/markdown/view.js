@@ -1,0 +1,333 @@
+/**
+ * Blocks become nodes, and nodes that are live are changed in place: an open code block gets only its new letters, an
+ * open table its new rows. Everything goes through text nodes.
+ *
+ * @typedef {import("./blocks.js").Block} Block
+ * @typedef {import("./inline.js").Span} Span
+ * @typedef {{list: HTMLElement, indent: number, content: number, isOrdered: boolean}} Level
+ * @typedef {{block: Block, node: HTMLElement, before: readonly Level[], after: readonly Level[]}} Shown the lists that
+ *   were open before and behind it
+ */
+import { h } from "../dom.js";
+import { BlockReader, blocks } from "./blocks.js";
+import { inline } from "./inline.js";
+
+// Up to here every change is drawn; longer open paragraphs wait until they have grown by a part, so that the whole costs
+// no more than a fixed multiple of its length.
+const SHORT = 2000;
+const GROWTH = 1 / 32;
+const DEEPEST_QUOTE = 4;
+
+/** The Markdown of one answer in one element. */
+export class MarkdownView {
+  #reader = new BlockReader();
+  /** @type {Shown[]} */
+  #live = [];
+  /** @type {readonly Level[]} the lists that are open, outermost first */
+  #levels = [];
+  #drawn = 0;
+  #waiting = "";
+
+  /**
+   * @param {HTMLElement} root
+   * @param {(code: () => string) => HTMLElement} [tools] what stands above a code block, such as a button that copies it
+   * @param {number} [depth] how many quotations it stands in
+   */
+  constructor(root, tools, depth = 0) {
+    this.root = root;
+    this.tools = tools;
+    this.depth = depth;
+  }
+
+  /**
+   * The next piece of text. It may be drawn with a later one.
+   *
+   * @param {string} text
+   */
+  write(text) {
+    this.#waiting += text;
+    if (!text.includes("\n") && !isWorthDrawing(this.#drawn, this.#waiting.length)) return;
+    this.draw();
+  }
+
+  /** Draw what was written and still waits. */
+  draw() {
+    const { settled, live } = this.#reader.feed(this.#waiting);
+    this.#waiting = "";
+    this.#show(settled, live);
+    const open = live.at(-1);
+    // Code grows in place whatever its length, so only text that is read anew each time counts.
+    this.#drawn = open && "text" in open && open.kind !== "code" ? open.text.length : 0;
+  }
+
+  /** No more text comes. */
+  end() {
+    this.draw();
+    this.#show(this.#reader.finish(), []);
+  }
+
+  /**
+   * @param {Block[]} settled
+   * @param {Block[]} live
+   */
+  #show(settled, live) {
+    const before = this.#live;
+    this.#live = [];
+    const wanted = [...settled, ...live];
+    for (const [place, block] of wanted.entries()) {
+      const shown = this.#replace(before, place, block);
+      if (place >= settled.length) this.#live.push(shown);
+    }
+    this.#remove(before.splice(wanted.length));
+  }
+
+  /**
+   * @param {Shown[]} before what was live; loses what does not fit any more
+   * @param {number} place
+   * @param {Block} block
+   * @returns {Shown}
+   */
+  #replace(before, place, block) {
+    const old = before[place];
+    if (old && this.#update(old, block)) {
+      this.#levels = old.after;
+      return { ...old, block };
+    }
+    this.#remove(before.splice(place));
+    const levels = this.#levels;
+    const node = this.#add(block);
+    return { block, node, before: levels, after: this.#levels };
+  }
+
+  /** @param {Shown[]} gone the last ones of those that are shown */
+  #remove(gone) {
+    for (const { block, node } of gone) {
+      const list = node.parentElement;
+      node.remove();
+      if (block.kind === "item" && list?.childElementCount === 0) list.remove();
+    }
+    this.#levels = gone[0]?.before ?? this.#levels;
+  }
+
+  /**
+   * Whether the node could be brought up to date.
+   *
+   * @param {Shown} old
+   * @param {Block} block
+   */
+  #update(old, block) {
+    if (old.block === block) return true;
+    if (old.block.kind === "item" && block.kind === "item") return updateItem(old, block);
+    if (old.block.kind === "code" && block.kind === "code") return updateCode(old, block);
+    if (old.block.kind === "table" && block.kind === "table") return updateTable(old, block);
+    if (old.block.kind !== "paragraph" || block.kind !== "paragraph" || old.block.indent !== block.indent) return false;
+    old.node.replaceChildren(...spanNodes(inline(block.text)));
+    return true;
+  }
+
+  /** @param {Block} block */
+  #add(block) {
+    if (block.kind === "item") return this.#addItem(block);
+    const indent = "indent" in block ? block.indent : 0;
+    this.#levels = this.#levels.filter((level) => isInside(indent, level));
+    const node = this.#node(block);
+    this.#place().append(node);
+    return node;
+  }
+
+  /** @param {import("./blocks.js").Item} item */
+  #addItem(item) {
+    this.#levels = this.#levels.filter((level, depth) => depth === 0 || item.indent >= level.indent);
+    const level = this.#levels.at(-1);
+    if (!level || isInside(item.indent, level) || level.isOrdered !== item.isOrdered) {
+      if (level && !isInside(item.indent, level)) this.#levels = this.#levels.slice(0, -1);
+      const list = h(item.isOrdered ? "ol" : "ul", { start: item.isOrdered && item.number !== 1 && item.number });
+      this.#place().append(list);
+      this.#levels = [...this.#levels, { list, indent: item.indent, content: item.content, isOrdered: item.isOrdered }];
+    }
+    const node = h("li", { class: item.isDone !== null && "task" }, itemNodes(item));
+    this.#levels.at(-1)?.list.append(node);
+    return node;
+  }
+
+  /** Where the next block goes: the last item of the innermost list that is open. */
+  #place() {
+    return this.#levels.at(-1)?.list.lastElementChild ?? this.root;
+  }
+
+  /**
+   * @param {Exclude<Block, {kind: "item"}>} block
+   * @returns {HTMLElement}
+   */
+  #node(block) {
+    switch (block.kind) {
+      case "heading":
+        // The page has its own first and second headings; those of an answer stand below them.
+        return h(/** @type {"h3"} */ (`h${Math.min(6, block.level + 2)}`), {}, spanNodes(inline(block.text)));
+      case "paragraph":
+        return h("p", {}, spanNodes(inline(block.text)));
+      case "rule":
+        return h("hr");
+      case "quote":
+        return this.#quote(block.text);
+      case "code":
+        return this.#code(block);
+      case "table":
+        return tableNode(block);
+    }
+  }
+
+  /** @param {string} text */
+  #quote(text) {
+    const node = h("blockquote");
+    if (this.depth >= DEEPEST_QUOTE) {
+      node.append(text);
+    } else {
+      const inner = new MarkdownView(node, this.tools, this.depth + 1);
+      inner.#show(blocks(text), []);
+    }
+    return node;
+  }
+
+  /** @param {import("./blocks.js").Code} block */
+  #code(block) {
+    const code = h("code", {}, block.text);
+    const head = h("div", { class: "code-head" }, h("span", { class: "code-language" }, block.language));
+    if (this.tools) head.append(this.tools(() => code.textContent ?? ""));
+    // A block that is wider than the screen is scrolled, by keys as well.
+    return h("div", { class: "code" }, head, h("pre", { tabindex: 0 }, code));
+  }
+}
+
+/**
+ * A text that is complete, in an element.
+ *
+ * @param {HTMLElement} root
+ * @param {string} text
+ * @param {(code: () => string) => HTMLElement} [tools]
+ */
+export function showMarkdown(root, text, tools) {
+  const view = new MarkdownView(root, tools);
+  view.write(text);
+  view.end();
+}
+
+/**
+ * @param {number} drawn how long the open paragraph was when it was drawn last, characters
+ * @param {number} added how much has come since
+ */
+export function isWorthDrawing(drawn, added) {
+  return drawn < SHORT || added >= drawn * GROWTH;
+}
+
+/**
+ * Whether what is indented so far belongs to the last item of a list. Models indent by two below "1." as well.
+ *
+ * @param {number} indent
+ * @param {Level} level
+ */
+function isInside(indent, level) {
+  return indent >= Math.min(level.content, level.indent + 2);
+}
+
+/**
+ * @param {Shown} old
+ * @param {import("./blocks.js").Item} item
+ */
+function updateItem(old, item) {
+  const before = /** @type {import("./blocks.js").Item} */ (old.block);
+  if (before.isOrdered !== item.isOrdered || before.indent !== item.indent || before.isDone !== item.isDone)
+    return false;
+  old.node.replaceChildren(...itemNodes(item));
+  return true;
+}
+
+/** @param {import("./blocks.js").Item} item */
+function itemNodes(item) {
+  const spans = spanNodes(inline(item.text));
+  if (item.isDone === null) return spans;
+  return [
+    h("input", { type: "checkbox", disabled: true, checked: item.isDone, "aria-label": item.text }),
+    " ",
+    ...spans,
+  ];
+}
+
+/**
+ * @param {Shown} old
+ * @param {import("./blocks.js").Code} block
+ */
+function updateCode(old, block) {
+  const before = /** @type {import("./blocks.js").Code} */ (old.block);
+  if (before.language !== block.language) return false;
+  const code = /** @type {HTMLElement} */ (old.node.querySelector("code"));
+  const text = code.firstChild instanceof Text ? code.firstChild : code.appendChild(new Text());
+  // All but the end of the line under way is the same: an open block only grows.
+  const kept = Math.max(0, before.text.length - 1);
+  text.replaceData(kept, text.length - kept, block.text.slice(kept));
+  return true;
+}
+
+/** @param {import("./blocks.js").Table} block */
+function tableNode(block) {
+  const head = h("thead", {}, rowNode(block.header, block.align, "th"));
+  const body = h(
+    "tbody",
+    {},
+    block.rows.map((row) => rowNode(row, block.align, "td")),
+  );
+  return h("div", { class: "table", tabindex: 0 }, h("table", {}, head, body));
+}
+
+/**
+ * @param {Shown} old
+ * @param {import("./blocks.js").Table} block
+ */
+function updateTable(old, block) {
+  const before = /** @type {import("./blocks.js").Table} */ (old.block);
+  const body = old.node.querySelector("tbody");
+  if (!body || before.header.length !== block.header.length) return false;
+  const kept = Math.max(0, Math.min(before.rows.length, block.rows.length) - 1);
+  while (body.rows.length > kept) body.deleteRow(-1);
+  body.append(...block.rows.slice(kept).map((row) => rowNode(row, block.align, "td")));
+  return true;
+}
+
+/**
+ * @param {string[]} row
+ * @param {string[]} align
+ * @param {"th" | "td"} tag
+ */
+function rowNode(row, align, tag) {
+  const scope = tag === "th" && "col";
+  return h(
+    "tr",
+    {},
+    align.map((side, place) => h(tag, { scope, class: `align-${side}` }, spanNodes(inline(row[place] ?? "")))),
+  );
+}
+
+/**
+ * @param {Span[]} spans
+ * @returns {Node[]}
+ */
+function spanNodes(spans) {
+  return spans.map((span) => {
+    switch (span.kind) {
+      case "text":
+        return new Text(span.text);
+      case "code":
+        return h("code", {}, span.text);
+      case "break":
+        return h("br");
+      case "link":
+        return h(
+          "a",
+          { href: span.href, target: "_blank", rel: "noopener noreferrer nofollow" },
+          spanNodes(span.spans),
+        );
+      default:
+        return h(span.kind, {}, spanNodes(span.spans));
+    }
+  });
+}

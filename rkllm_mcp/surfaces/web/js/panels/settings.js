@@ -1,0 +1,107 @@
+/** The wishes of whoever uses this browser: language, colours, the key; and which keys do what. */
+import { button } from "../buttons.js";
+import { h } from "../dom.js";
+import { bestLanguage, say, speak } from "../i18n.js";
+import { prefer, preference } from "../preferences.js";
+
+const SHORTCUTS = /** @type {const} */ ([
+  ["Enter", "keys.send"],
+  ["Shift + Enter", "keys.line"],
+  ["Esc", "keys.stop"],
+  ["/", "keys.focus"],
+]);
+
+export class SettingsPanel {
+  node = h("div", { class: "panel-body" });
+  #key = h("p", { class: "muted" });
+  #keys;
+
+  /** @param {{isSet: () => boolean, change: () => Promise<void>, forget: () => void}} keys what can be done about the key */
+  constructor(keys) {
+    this.#keys = keys;
+    const forget = () => {
+      keys.forget();
+      this.load();
+    };
+    this.node.append(
+      choice(
+        "language",
+        "settings.language",
+        [
+          ["", "settings.automatic"],
+          ["en", "settings.english"],
+          ["ja", "settings.japanese"],
+        ],
+        applyLanguage,
+      ),
+      choice(
+        "theme",
+        "settings.theme",
+        [
+          ["", "settings.automatic"],
+          ["light", "settings.light"],
+          ["dark", "settings.dark"],
+        ],
+        applyTheme,
+      ),
+      h(
+        "section",
+        {},
+        h("h3", {}, say("key.label")),
+        this.#key,
+        h(
+          "div",
+          { class: "choices" },
+          button("key.change", () => keys.change().then(() => this.load())),
+          button("key.forget", forget),
+        ),
+      ),
+      h(
+        "section",
+        {},
+        h("h3", {}, say("keys.title")),
+        h(
+          "dl",
+          { class: "facts" },
+          SHORTCUTS.flatMap(([key, phrase]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, say(phrase))]),
+        ),
+      ),
+    );
+  }
+
+  load() {
+    this.#key.replaceChildren(say(this.#keys.isSet() ? "key.is_set" : "key.is_not_set"));
+  }
+}
+
+/** Speak the language that was chosen, or the one that the browser prefers. */
+export function applyLanguage() {
+  const chosen = preference("language");
+  speak(chosen === "en" || chosen === "ja" ? chosen : bestLanguage(navigator.languages));
+}
+
+/** Show the colours that were chosen; without a choice the style sheet follows the system. */
+export function applyTheme() {
+  const chosen = preference("theme");
+  if (chosen === "light" || chosen === "dark") document.documentElement.dataset["theme"] = chosen;
+  else delete document.documentElement.dataset["theme"];
+}
+
+/**
+ * @param {"language" | "theme"} name
+ * @param {string} title
+ * @param {[string, string][]} options values and phrases
+ * @param {() => void} apply
+ */
+function choice(name, title, options, apply) {
+  const now = preference(name);
+  const radios = options.map(([value, phrase]) => {
+    const input = h("input", { type: "radio", name, value, checked: value === now });
+    input.addEventListener("change", () => {
+      prefer(name, value);
+      apply();
+    });
+    return h("label", { class: "option" }, input, " ", say(phrase));
+  });
+  return h("fieldset", { class: "field" }, h("legend", {}, say(title)), h("div", { class: "options" }, radios));
+}

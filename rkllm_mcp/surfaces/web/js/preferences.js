@@ -1,0 +1,46 @@
+/**
+ * What this browser remembers: the wishes of whoever uses it for good, the key until the window is closed. A browser that
+ * lets nothing be stored forgets both at the next visit and works otherwise.
+ */
+
+const PREFIX = "rkllm-mcp.";
+
+/**
+ * @param {"language" | "theme"} name
+ * @returns {string} empty when nothing was chosen
+ */
+export function preference(name) {
+  return attempt(() => localStorage.getItem(PREFIX + name)) ?? "";
+}
+
+/**
+ * @param {"language" | "theme"} name
+ * @param {string} value empty goes back to what the browser says
+ */
+export function prefer(name, value) {
+  attempt(() => (value ? localStorage.setItem(PREFIX + name, value) : localStorage.removeItem(PREFIX + name)));
+}
+
+/** The key for the board, kept in this window only. */
+export class Keyring {
+  key = attempt(() => sessionStorage.getItem(`${PREFIX}key`)) ?? "";
+
+  /** @param {string} key empty forgets it */
+  keep(key) {
+    this.key = key;
+    attempt(() => (key ? sessionStorage.setItem(`${PREFIX}key`, key) : sessionStorage.removeItem(`${PREFIX}key`)));
+  }
+}
+
+/**
+ * @template T
+ * @param {() => T} use
+ * @returns {T | undefined}
+ */
+function attempt(use) {
+  try {
+    return use();
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,113 @@
+"""A real Chromium for tests of the page: the system's own, driven by Playwright; skipped by name where one is missing.
+
+Every visit is a fresh profile that notes what a person would not see: errors of scripts, what the page's policy
+refused, and each address that was asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, ConsoleMessage, Page
+
+PHONE = (360, 740)
+DESKTOP = (1280, 900)
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+# A status that is no success is written to the console by the browser itself; tests ask for those on purpose.
+_EXPECTED = "Failed to load resource"
+# The page waits for the machine, never the other way round: a slow one is not a failure.
+PATIENCE_MS = 20_000
+
+
+@dataclass
+class Visit:
+    """A page that somebody looks at.
+
+    Args:
+        page: Playwright's page.
+        url: where it was opened.
+        errors: what went wrong in it, as the browser says it.
+        addresses: every address that it asked for.
+    """
+
+    page: Page
+    url: str
+    errors: list[str] = field(default_factory=list[str])
+    addresses: list[str] = field(default_factory=list[str])
+
+    def ask(self, question: str) -> None:
+        """Type a question and send it."""
+        self.page.fill("#question", question)
+        self.page.press("#question", "Enter")
+
+    def answered(self, question: str) -> str:
+        """Ask, wait for the end, and return what is shown of the answer."""
+        self.ask(question)
+        self.page.wait_for_selector("#stop", state="hidden")
+        return self.page.inner_text(".thread > :last-child")
+
+    def open_panel(self, name: str) -> None:
+        """Open the drawer at one of its tabs, through the list on a narrow screen."""
+        if self.page.is_visible("#menu"):
+            self.page.click("#menu")
+        self.page.click(f"[data-panel={name}]")
+        self.page.wait_for_selector(f"#tab-{name}[aria-selected=true]")
+
+
+@contextmanager
+def chromium() -> Generator[Browser]:
+    """The browser, until the block ends; skips the calling test, by name, when it or its driver is not here."""
+    driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    program = next((found for name in _NAMES if (found := shutil.which(name))), None)
+    if program is None:
+        pytest.skip("no chromium is on the PATH")
+    # A sandbox inside the sandbox of a CI machine cannot be had; the pages are our own.
+    arguments = ["--no-sandbox", "--disable-dev-shm-usage"] if os.geteuid() == 0 or Path("/.dockerenv").exists() else []
+    with driver.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=arguments)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@contextmanager
+def visiting(browser: Browser, url: str, size: tuple[int, int] = DESKTOP, **profile: Any) -> Generator[Visit]:
+    """A fresh profile that has opened the page; at the end nothing may have gone wrong in it.
+
+    Args:
+        browser: the browser.
+        url: the page.
+        size: of the window, CSS pixels.
+        profile: what Playwright calls the options of a context: ``locale``, ``color_scheme``, …
+    """
+    context = browser.new_context(
+        viewport={"width": size[0], "height": size[1]}, locale=profile.pop("locale", "en-US"), **profile
+    )
+    context.set_default_timeout(PATIENCE_MS)
+    page = context.new_page()
+    visit = Visit(page, url)
+
+    def note(message: ConsoleMessage) -> None:
+        if message.type in {"error", "warning"} and _EXPECTED not in message.text:
+            visit.errors.append(message.text)
+
+    page.on("console", note)
+    page.on("pageerror", lambda error: visit.errors.append(str(error)))
+    page.on("request", lambda request: visit.addresses.append(request.url))
+    page.goto(url)
+    page.wait_for_selector("#page[data-ready]", state="attached")
+    try:
+        yield visit
+    finally:
+        context.close()
+    assert visit.errors == []

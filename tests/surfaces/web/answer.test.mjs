@@ -1,0 +1,142 @@
+import assert from "node:assert/strict";
+import test from "node:test";
+import { Answer, bare } from "../../../rkllm_mcp/surfaces/web/js/chat/answer.js";
+import { Sentences } from "../../../rkllm_mcp/surfaces/web/js/chat/sentences.js";
+
+const END = { kind: "end", reason: "answered", error: null };
+const CALL = {
+  kind: "tool_call",
+  id: "1",
+  name: "get_weather",
+  server: "weather",
+  arguments: { place: "東京" },
+  repaired: true,
+};
+const RESULT = {
+  kind: "tool_result",
+  id: "1",
+  name: "get_weather",
+  is_error: false,
+  text: "fine",
+  seconds: 0.5,
+  truncated: true,
+};
+
+/** @param {any[]} events */
+function after(events) {
+  const answer = new Answer();
+  for (const event of events) answer.take(event);
+  return answer;
+}
+
+test("pieces of one kind become one segment, and a call between them makes two", () => {
+  const { segments, text } = after([
+    { kind: "text", text: "a" },
+    { kind: "text", text: "b" },
+    CALL,
+    { kind: "text", text: "c" },
+  ]);
+  assert.deepEqual(
+    segments.map((segment) => segment.kind),
+    ["text", "call", "text"],
+  );
+  assert.equal(text, "abc");
+});
+
+test("a call has its progress, its result and its end", () => {
+  const progress = { kind: "tool_progress", id: "1", progress: 3, total: 10, message: "looking" };
+  const { segments } = after([CALL, progress, RESULT, END]);
+  assert.deepEqual(segments, [
+    {
+      kind: "call",
+      id: "1",
+      name: "get_weather",
+      server: "weather",
+      arguments: { place: "東京" },
+      repaired: true,
+      progress: { progress: 3, total: 10, message: "looking" },
+      result: { is_error: false, text: "fine", seconds: 0.5, truncated: true },
+      isOver: true,
+    },
+  ]);
+});
+
+test("calls with the same id in different rounds keep their own results", () => {
+  const { segments } = after([CALL, RESULT, CALL, { ...RESULT, text: "later" }]);
+  assert.deepEqual(
+    segments.map((segment) => segment.kind === "call" && segment.result?.text),
+    ["fine", "later"],
+  );
+});
+
+test("the end closes what was open, and says which that were", () => {
+  const answer = after([CALL, { kind: "approval", id: "q1", name: "x", arguments: {}, reason: "r" }]);
+  const closed = answer.take({ kind: "end", reason: "cancelled", error: null });
+  assert.deepEqual(
+    closed.map((segment) => segment.kind),
+    ["call", "question"],
+  );
+  assert.deepEqual(answer.ending, { reason: "cancelled", error: null });
+});
+
+test("the position in the queue holds until something else happens", () => {
+  assert.equal(
+    after([
+      { kind: "queued", position: 3 },
+      { kind: "status", text: "[MCP: x]" },
+    ]).position,
+    3,
+  );
+  assert.equal(
+    after([
+      { kind: "queued", position: 3 },
+      { kind: "thinking", text: "x" },
+    ]).position,
+    null,
+  );
+});
+
+test("the costs of all rounds are added, and the prompt is that of the last", () => {
+  const usage = {
+    kind: "usage",
+    prompt_tokens: 100,
+    prefilled_tokens: 90,
+    cached_tokens: 10,
+    generated_tokens: 5,
+    prefill_ms: 9,
+    decode_ms: 50,
+    time_to_first_token_ms: 12,
+  };
+  const { costs } = after([usage, { ...usage, prompt_tokens: 130, time_to_first_token_ms: 7 }]);
+  assert.deepEqual(costs, {
+    prompt: 130,
+    prefilled: 180,
+    cached: 20,
+    generated: 10,
+    prefill_ms: 18,
+    decode_ms: 100,
+    first_ms: 12,
+    rounds: 2,
+  });
+});
+
+test("a kind that the page does not know changes nothing", () => {
+  assert.deepEqual(after([{ kind: "hologram", shape: "cube" }]).segments, []);
+});
+
+test("a status line is shown without its brackets", () => {
+  assert.equal(bare("[MCP: Calling tool 'get_weather']"), "Calling tool 'get_weather'");
+  assert.equal(bare("[Context: cut]"), "Context: cut");
+});
+
+test("sentences are said once, when they are complete, without signs and without code", () => {
+  const sentences = new Sentences();
+  const said = [
+    ..."明日は**晴れ**です。気温は 3.14 度",
+    ...["です！\n# Title\n", "```py\nprint(1)\n```\n", "- See [the page](https://e.org/x). And"],
+  ].flatMap((piece) => sentences.feed(piece));
+  assert.deepEqual(
+    [...said, ...sentences.finish()],
+    ["明日は晴れです。", "気温は 3.14 度です！", "Title", "See the page.", "And"],
+  );
+});

@@ -1,0 +1,197 @@
+import assert from "node:assert/strict";
+import { readdirSync, readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import test from "node:test";
+import { isSending } from "../../../rkllm_mcp/surfaces/web/js/chat/composer.js";
+import { ceiling, lines, Series, timeline } from "../../../rkllm_mcp/surfaces/web/js/charts/series.js";
+import { fieldsOf, read } from "../../../rkllm_mcp/surfaces/web/js/forms/schema.js";
+import { bestLanguage } from "../../../rkllm_mcp/surfaces/web/js/i18n.js";
+import { PHRASES } from "../../../rkllm_mcp/surfaces/web/js/phrases.js";
+import { addressOf, conversationOf } from "../../../rkllm_mcp/surfaces/web/js/router.js";
+import { secondsOf } from "../../../rkllm_mcp/surfaces/web/js/time.js";
+
+const FOLDER = fileURLToPath(new URL("../../../rkllm_mcp/surfaces/web/", import.meta.url));
+
+test("a form's schema becomes fields", () => {
+  const fields = fieldsOf({
+    properties: {
+      name: { type: "string", title: "Name", minLength: 2, format: "email" },
+      size: { type: "string", oneOf: [{ const: "s", title: "Small" }, { const: "l" }] },
+      tags: { type: "array", items: { enum: ["a", "b"], enumNames: ["A"] }, maxItems: 1 },
+      more: { type: "object" },
+      odd: true,
+    },
+    required: ["name"],
+  });
+  const bare = { description: "", initial: null, choices: [], format: "", least: null, most: null, isRequired: false };
+  assert.deepEqual(fields, [
+    { ...bare, name: "name", title: "Name", kind: "text", isRequired: true, format: "email", least: 2 },
+    {
+      ...bare,
+      name: "size",
+      title: "size",
+      kind: "choice",
+      choices: [
+        { value: "s", title: "Small" },
+        { value: "l", title: "l" },
+      ],
+    },
+    {
+      ...bare,
+      name: "tags",
+      title: "tags",
+      kind: "choices",
+      choices: [
+        { value: "a", title: "A" },
+        { value: "b", title: "b" },
+      ],
+      most: 1,
+    },
+    { ...bare, name: "more", title: "more", kind: "json" },
+  ]);
+  assert.deepEqual(fieldsOf(null), []);
+});
+
+/** @type {[object, any, object][]} */
+const ENTERED = [
+  [{ type: "string" }, "x", { value: "x" }],
+  [{ type: "string" }, "", {}],
+  [{ type: "string", default: "x" }, "", { value: "" }],
+  [{ type: "string", minLength: 2 }, "𠮷", { problem: { phrase: "form.short", values: { count: 2 } } }],
+  [{ type: "string", maxLength: 1 }, "ab", { problem: { phrase: "form.long", values: { count: 1 } } }],
+  [{ type: "string", format: "email" }, "a", { problem: { phrase: "form.format.email" } }],
+  [{ type: "string", format: "uri" }, "e.org", { problem: { phrase: "form.format.uri" } }],
+  [{ type: "string", format: "date" }, "2026-11-22", { value: "2026-11-22" }],
+  [{ type: "string", format: "date-time" }, "2026-11-22T09:30:00Z", { value: "2026-11-22T09:30:00Z" }],
+  [{ type: "string", format: "hostname" }, "anything", { value: "anything" }],
+  [{ type: "integer" }, "３", { value: 3 }],
+  [{ type: "integer" }, "3.5", { problem: { phrase: "form.integer" } }],
+  [{ type: "number" }, "many", { problem: { phrase: "form.number" } }],
+  [{ type: "number", minimum: 1 }, "0", { problem: { phrase: "form.least", values: { count: 1 } } }],
+  [{ type: "number", maximum: 1 }, "2", { problem: { phrase: "form.most", values: { count: 1 } } }],
+  [{ type: "boolean" }, false, { value: false }],
+  [{ enum: [1, 2] }, "1", { value: 2 }],
+  [{ type: "array", items: { enum: ["a", "b"] } }, [1], { value: ["b"] }],
+  [
+    { type: "array", items: { enum: ["a", "b"] }, minItems: 2 },
+    [1],
+    { problem: { phrase: "form.choose_least", values: { count: 2 } } },
+  ],
+  [
+    { type: "array", items: { enum: ["a", "b"] }, maxItems: 1 },
+    [0, 1],
+    { problem: { phrase: "form.choose_most", values: { count: 1 } } },
+  ],
+  [{ type: "object" }, '{"a": 1}', { value: { a: 1 } }],
+  [{}, "not JSON", { value: "not JSON" }],
+];
+
+test("what is entered becomes the value to send, or says what is wrong", () => {
+  for (const [schema, entered, expected] of ENTERED) {
+    const [field] = fieldsOf({ properties: { it: schema } });
+    assert.deepEqual(field && read(field, entered), expected, JSON.stringify(schema));
+  }
+});
+
+test("a field that is required has to be filled in", () => {
+  const fields = fieldsOf({ properties: { a: { type: "string" }, b: { enum: [1] } }, required: ["a", "b"] });
+  for (const field of fields) assert.deepEqual(read(field, ""), { problem: { phrase: "form.required" } });
+});
+
+test("Enter sends, but not with Shift and not while an input method composes", () => {
+  const enter = { key: "Enter", shiftKey: false, isComposing: false, keyCode: 13 };
+  const cases = /** @type {[object, boolean][]} */ ([
+    [{}, true],
+    [{ shiftKey: true }, false],
+    [{ isComposing: true }, false],
+    [{ keyCode: 229 }, false],
+    [{ key: "a" }, false],
+  ]);
+  for (const [change, expected] of cases)
+    assert.equal(isSending(/** @type {any} */ ({ ...enter, ...change })), expected);
+});
+
+test("a line has gaps where nothing was measured, and its newest point at the right", () => {
+  const series = new Series(3);
+  for (const value of [1, null, 5, 10]) series.add(value);
+  assert.deepEqual(series.values, [null, 5, 10]);
+  assert.equal(series.last, 10);
+  assert.deepEqual(lines(series, 0, 10), [
+    [
+      { x: 0.5, y: 0.5 },
+      { x: 1, y: 0 },
+    ],
+  ]);
+  series.add(Number.NaN);
+  assert.equal(series.last, null);
+});
+
+test("an axis ends at a round number", () => {
+  assert.deepEqual([[], [0], [3], [8.9], [212], [1000]].map(ceiling), [1, 1, 5, 10, 500, 1000]);
+});
+
+test("calls stand on a lane each, from the first to the end of the last", () => {
+  const { lanes, bars, start, end } = timeline([
+    { started: 100, seconds: 10, lane: "b" },
+    { started: 110, seconds: 30, lane: "a" },
+  ]);
+  assert.deepEqual([lanes, start, end], [["a", "b"], 100, 140]);
+  assert.deepEqual(bars, [
+    { x: 0, width: 0.25, lane: 1 },
+    { x: 0.25, width: 0.75, lane: 0 },
+  ]);
+});
+
+test("an address names a conversation, and what is no address names none", () => {
+  assert.equal(conversationOf(addressOf("a/b 会")), "a/b 会");
+  for (const hash of ["", "#/", "#/c/", "#/x/1", "#/c/%E0%A4%A"]) assert.equal(conversationOf(hash), "");
+});
+
+test("a moment is read in either spelling", () => {
+  assert.deepEqual([12.5, "2026-11-22T00:00:00Z", "", null, "soon"].map(secondsOf), [12.5, 1795305600, 0, 0, 0]);
+});
+
+test("the language is the first of the browser's that there is, or English", () => {
+  assert.deepEqual([["ja-JP", "en"], ["fr", "ja"], ["en-GB", "ja"], ["fr"], []].map(bestLanguage), [
+    "ja",
+    "ja",
+    "en",
+    "en",
+    "en",
+  ]);
+});
+
+test("every phrase is there in both languages, with the same places to fill", () => {
+  const places = (/** @type {string} */ phrase) => [...phrase.matchAll(/\{\w+\}/g)].map(String).sort();
+  for (const [key, pair] of Object.entries(PHRASES)) {
+    assert.equal(pair.length, 2, key);
+    assert.ok(
+      pair.every((phrase) => phrase.trim() !== ""),
+      key,
+    );
+    assert.deepEqual(places(pair[0]), places(pair[1]), key);
+  }
+});
+
+test("every phrase that the page says is there, and every one that is there is said", () => {
+  const names = readdirSync(FOLDER, { recursive: true, encoding: "utf8" }).filter((name) => /\.(js|html)$/.test(name));
+  const sources = names
+    .filter((name) => !name.endsWith("phrases.js"))
+    .map((name) => readFileSync(FOLDER + name, "utf8"));
+  const all = sources.join("\n");
+  const literal = [
+    ...all.matchAll(
+      /\b(?:say|t|named|button|notice|confirmed|written|openDialog|card|phrase:)\(?\s*"([a-z_]+(?:\.[a-z_.-]+)?)"/g,
+    ),
+  ];
+  const attributes = [...all.matchAll(/data-(?:say|name|hint)="([^"]+)"/g)];
+  for (const [, key] of [...literal, ...attributes]) assert.ok(String(key) in PHRASES, `${key} is not there`);
+  // Keys that are put together from a fixed beginning and a value.
+  const begun = [...all.matchAll(/`([a-z_]+\.(?:[a-z_]+\.)?)\$\{/g)].map((found) => String(found[1]));
+  const isSaid = (/** @type {string} */ key) =>
+    all.includes(`"${key}"`) || begun.some((start) => key.startsWith(start));
+  assert.deepEqual(
+    Object.keys(PHRASES).filter((key) => !isSaid(key)),
+    [],
+  );
+});
