@@ -1,8 +1,4 @@
-"""The owner's documents: ``rkllm-mcp knowledge``, through the knowledge server and over MCP alone.
-
-The server is the first of the configuration that is one, else one that is started here for the command, with the
-folder it has when nobody says another.
-"""
+"""The owner's documents: ``rkllm-mcp knowledge``."""
 
 from __future__ import annotations
 
@@ -10,37 +6,20 @@ import math
 import os
 import sys
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 from urllib.parse import urlsplit
 
-import anyio
-
-from rkllm_mcp.calling import CallContext
-from rkllm_mcp.errors import ToolboxError, ToolTimeoutError, UsageError
-from rkllm_mcp.surfaces.servers import require_mcp
-from rkllm_mcp.surfaces.session import EXIT_ANSWER_FAILED, EXIT_DONE, Session, run_async
+from rkllm_mcp.errors import ToolboxError, UsageError
+from rkllm_mcp.surfaces.knowledge_server import Facts, Knowledge, with_knowledge
+from rkllm_mcp.surfaces.session import EXIT_ANSWER_FAILED, EXIT_DONE, Session
 from rkllm_mcp.surfaces.table import table
 from rkllm_mcp.surfaces.terminal import printable
 from rkllm_mcp.surfaces.tools import write_json
 
-if TYPE_CHECKING:
-    from rkllm_mcp.config import Config, ServerConfig
-    from rkllm_mcp.inspection import Toolbox
-
-Facts = dict[str, Any]
-
-_NAME = "knowledge"
-_MODULE = "mcp_servers.knowledge"
-_PROGRAM = "rkllm-mcp-knowledge"
-# The server's own settings begin so.
-_VARIABLES = "KNOWLEDGE_"
-# A folder of scanned books takes its time; without an end nothing waits.
-_CALL_TIMEOUT_S = 24 * 3600.0
 _ALL = "*"
-_LISTING = "'rkllm-mcp knowledge list' shows them"
 
 
 @dataclass(frozen=True)
@@ -77,61 +56,6 @@ class Question:
     explain: bool = False
 
 
-class Knowledge:
-    """The knowledge server, connected.
-
-    Args:
-        toolbox: has it alone.
-        session: is told how far something is.
-    """
-
-    def __init__(self, toolbox: Toolbox, session: Session) -> None:
-        (self._server,) = toolbox.connections
-        self._session = session
-
-    async def call(self, tool: str, **arguments: Any) -> Facts:
-        """What a tool answers.
-
-        Raises:
-            ToolboxError: it failed, with its own sentence.
-        """
-
-        async def tell(done: float, total: float | None, message: str | None) -> None:
-            if self._session.terminal.shows_progress:
-                how_far = f"{done:g}/{total:g} " if total else ""
-                self._session.status(f"{how_far}{message or ''}")
-
-        given = {name: value for name, value in arguments.items() if value not in ("", None)}
-        context = CallContext(on_progress=tell, tokens=self._session.tokens)
-        with anyio.move_on_after(_CALL_TIMEOUT_S):
-            result = await self._server.call(tool, given, context)
-            if result["isError"]:
-                raise ToolboxError(_text(result))
-            return cast("Facts", result.get("structuredContent") or {})
-        raise ToolTimeoutError(f"'{tool}' took longer than {_CALL_TIMEOUT_S:g} s; give it less at once")
-
-    async def base_id(self, wanted: str) -> str:
-        """The id of a knowledge base.
-
-        Args:
-            wanted: its id or name; empty for the only one.
-
-        Raises:
-            UsageError: there is none, or several.
-        """
-        bases = (await self.call("list_knowledge_bases"))["knowledge_bases"]
-        if not bases:
-            raise UsageError("there is no knowledge base yet; 'rkllm-mcp knowledge create NAME' makes one")
-        named = [
-            b for b in bases if wanted in ("", b["knowledge_base_id"]) or b["name"].casefold() == wanted.casefold()
-        ]
-        if len(named) == 1:
-            return named[0]["knowledge_base_id"]
-        if not named:
-            raise UsageError(f"there is no knowledge base {wanted!r}; {_LISTING}")
-        raise UsageError(f"{'several are meant' if wanted else 'there are several'}; name one with --base, {_LISTING}")
-
-
 def create(session: Session, name: str, description: str, *, as_json: bool) -> int:
     """Make a knowledge base."""
 
@@ -143,7 +67,7 @@ def create(session: Session, name: str, description: str, *, as_json: bool) -> i
             sys.stdout.write(f"{made['knowledge_base_id']}\n")
         return EXIT_DONE
 
-    return _with_knowledge(session, work)
+    return with_knowledge(session, work)
 
 
 def add(session: Session, sources: Sequence[str], wish: Wish, *, as_json: bool) -> int:
@@ -169,7 +93,7 @@ def add(session: Session, sources: Sequence[str], wish: Wish, *, as_json: bool) 
             write_json({"added": answers})
         return EXIT_ANSWER_FAILED if failed else EXIT_DONE
 
-    return _with_knowledge(session, work)
+    return with_knowledge(session, work)
 
 
 def list_all(session: Session, base: str, *, as_json: bool) -> int:
@@ -193,7 +117,7 @@ def list_all(session: Session, base: str, *, as_json: bool) -> int:
                 session.status("No knowledge bases; 'rkllm-mcp knowledge create NAME' makes one.")
         return EXIT_DONE
 
-    return _with_knowledge(session, work)
+    return with_knowledge(session, work)
 
 
 def search(session: Session, question: Question, *, as_json: bool) -> int:
@@ -223,7 +147,7 @@ def search(session: Session, question: Question, *, as_json: bool) -> int:
             session.status(f"Note: {warning}")
         return EXIT_DONE
 
-    return _with_knowledge(session, work)
+    return with_knowledge(session, work)
 
 
 def remove(session: Session, documents: Sequence[str], base: str, *, everything: bool) -> int:
@@ -249,42 +173,7 @@ def remove(session: Session, documents: Sequence[str], base: str, *, everything:
             session.status(f"Removed the knowledge base {removed['title']}.")
         return EXIT_DONE
 
-    return _with_knowledge(session, work)
-
-
-def knowledge_server(config: Config) -> ServerConfig:
-    """The server that the commands speak to: the configuration's first that is one, else one of our own."""
-    from rkllm_mcp.config.servers import StdioServer
-
-    for server in config.servers:
-        started = " ".join((server.command, *server.args)) if isinstance(server, StdioServer) else ""
-        if server.name == _NAME or _MODULE in started or _PROGRAM in started:
-            return server
-    variables = tuple(name for name in os.environ if name.startswith(_VARIABLES))
-    return StdioServer(
-        name=_NAME, command=sys.executable, args=("-m", _MODULE), inherit_env=("XDG_DATA_HOME", *variables)
-    )
-
-
-def _with_knowledge(session: Session, work: Callable[[Knowledge], Awaitable[int]]) -> int:
-    from rkllm_mcp.inspection import open_tools
-
-    config = session.config()
-    require_mcp(config)
-    # Whoever types a command has chosen the tool; what a model may be shown is another question.
-    server = knowledge_server(config).model_copy(
-        update={"enabled": True, "allowed_tools": None, "excluded_tools": (), "lazy": False, "auto_context_tool": None}
-    )
-    alone = config.model_copy(update={"servers": (server,)})
-    tokens = session.tokens
-
-    async def connected() -> int:
-        async with open_tools(alone) as toolbox:
-            await toolbox.connected()
-            async with toolbox.attending(tokens):
-                return await work(Knowledge(toolbox, session))
-
-    return run_async(connected)
+    return with_knowledge(session, work)
 
 
 def _source(word: str) -> Facts:
@@ -328,8 +217,3 @@ def _is_id(word: str) -> bool:
         return bool(uuid.UUID(word))
     except ValueError:
         return False
-
-
-def _text(result: Mapping[str, Any]) -> str:
-    said = "\n".join(str(block.get("text", "")) for block in result["content"]).strip()
-    return said or "the knowledge server failed without saying why; its log says more"

@@ -1,0 +1,190 @@
+"""How good and how fast the knowledge base searches, beside what the reference measured with other means.
+
+    python -m bench.knowledge quality [--questions N] [--embedder none|hashing]
+    python -m bench.knowledge speed [--chunks 10000 --chunks 100000] [--embedder none|hashing]
+    (both with --json)
+
+``quality``: nDCG@10 on the collections beside the project, through all stages, with every question unless
+``--questions`` says how many.
+
+``speed``: sentences of the collections put together anew into chunks, three in Japanese for one in English, twenty to a
+document, each document a transaction; then the collections' own questions through all stages, at a threshold of 0.6,
+one after the other. Memory is the process's largest, the collections included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import anyio
+
+from bench.knowledge_collections import COLLECTIONS, Collection, Question, ask, load, mean_ndcg, read_collection
+from mcp_servers.knowledge.embedding.choice import embedder_from
+from mcp_servers.knowledge.library import Library, LibrarySettings, open_library
+from mcp_servers.knowledge.values import KnowledgeBase, NewChunk, NewDocument
+
+# nDCG@10 of the best without a model, and of the FTS5 index alone, as the reference measured them.
+REFERENCE_BEST = {"jsquad": 0.938, "xquad_en": 0.966, "scifact": 0.681}
+REFERENCE_SPARSE = {"jsquad": 0.931, "xquad_en": 0.966, "scifact": 0.675}
+AIMS = {"jsquad": 0.930, "xquad_en": 0.965, "scifact": 0.670}
+P95_AIMS_MS = {10_000: 60.0, 100_000: 150.0}
+_CHUNKS_IN_A_DOCUMENT = 20
+_QUESTIONS_TIMED = 250
+_JAPANESE_SHARE = 4
+
+
+@dataclass(frozen=True)
+class Quality:
+    """nDCG@10 of one collection with one embedder."""
+
+    collection: str
+    embedder: str
+    questions: int
+    ndcg: float
+    aim: float
+    reference_best: float
+    reference_sparse: float
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What so many chunks cost."""
+
+    chunks: int
+    embedder: str
+    characters: float
+    chunks_per_s: float
+    file_mb: float
+    p50_ms: float
+    p95_ms: float
+    p95_aim_ms: float | None
+    most_memory_mb: float
+
+
+async def quality(embedder: str, most: int | None) -> list[Quality]:
+    """Every collection with one embedder."""
+    table: list[Quality] = []
+    for name in COLLECTIONS:
+        collection = read_collection(name)
+        questions = collection.thinned(most).questions if most else collection.questions
+        with tempfile.TemporaryDirectory() as folder:
+            async with open_library(Path(folder), LibrarySettings(embedder_from(embedder))) as library:
+                base = await load(library, name, collection.passages)
+                mean = await mean_ndcg(library, base, questions)
+        figures = (AIMS[name], REFERENCE_BEST[name], REFERENCE_SPARSE[name])
+        table.append(Quality(name, embedder, len(questions), mean, *figures))
+    return table
+
+
+async def speed(embedder: str, chunks: int) -> Speed:
+    """One size with one embedder."""
+    japanese, english = read_collection("jsquad"), read_collection("xquad_en")
+    texts = list(mixed(japanese, english, chunks))
+    titles = [passage.title for passage in japanese.passages]
+    with tempfile.TemporaryDirectory() as folder:
+        async with open_library(Path(folder), LibrarySettings(embedder_from(embedder))) as library:
+            base, seconds = await _index(library, texts, titles)
+            times = [await _timed(library, base, question) for question in _questions(japanese, english)]
+            size = folder_bytes(Path(folder))
+    percentiles = statistics.quantiles(times, n=20)
+    return Speed(
+        chunks=chunks,
+        embedder=embedder,
+        characters=statistics.fmean(map(len, texts)),
+        chunks_per_s=chunks / seconds,
+        file_mb=size / 1e6,
+        p50_ms=statistics.median(times) * 1000,
+        p95_ms=percentiles[-1] * 1000,
+        p95_aim_ms=P95_AIMS_MS.get(chunks) if embedder == "none" else None,
+        most_memory_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    )
+
+
+def folder_bytes(folder: Path) -> int:
+    """What the files of a folder take."""
+    return sum(file.stat().st_size for file in folder.iterdir())
+
+
+def mixed(japanese: Collection, english: Collection, chunks: int) -> Iterator[str]:
+    """Chunks that nobody wrote, of sentences that somebody did; the same ones every time."""
+    chance = random.Random(7)
+    in_japanese = [part for passage in japanese.passages for part in re.split(r"(?<=。)", passage.text) if part]
+    in_english = [part for passage in english.passages for part in re.split(r"(?<=\.) ", passage.text) if part]
+    for place in range(chunks):
+        if place % _JAPANESE_SHARE:
+            yield "".join(chance.sample(in_japanese, 3))
+        else:
+            yield " ".join(chance.sample(in_english, 2))
+
+
+async def _index(library: Library, texts: Sequence[str], titles: Sequence[str]) -> tuple[KnowledgeBase, float]:
+    base = await library.create("speed")
+    start = time.perf_counter()
+    for number, first in enumerate(range(0, len(texts), _CHUNKS_IN_A_DOCUMENT)):
+        chunks = tuple(map(NewChunk, texts[first : first + _CHUNKS_IN_A_DOCUMENT]))
+        await library.add(base.id, NewDocument(titles[number % len(titles)], chunks, str(number), uri=str(number)))
+    await library.settled()
+    return base, time.perf_counter() - start
+
+
+def _questions(japanese: Collection, english: Collection) -> list[Question]:
+    share = _QUESTIONS_TIMED // _JAPANESE_SHARE
+    questions = [*japanese.thinned(_QUESTIONS_TIMED - share).questions, *english.thinned(share).questions]
+    random.Random(1).shuffle(questions)
+    return questions
+
+
+async def _timed(library: Library, base: KnowledgeBase, question: Question) -> float:
+    start = time.perf_counter()
+    await ask(library, base, question, threshold=0.6)
+    return time.perf_counter() - start
+
+
+def print_table(rows: Sequence[Quality | Speed]) -> None:
+    """Rows of one kind as a Markdown table."""
+    names = list(asdict(rows[0]))
+    print("| " + " | ".join(names) + " |")
+    print("|" + "---|" * len(names))
+    for row in rows:
+        print("| " + " | ".join(_cell(value) for value in asdict(row).values()) + " |")
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4f}" if value < 1 else f"{value:.1f}"
+    return "" if value is None else str(value)
+
+
+async def _main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("what", choices=("quality", "speed"))
+    parser.add_argument("--json", action="store_true", help="lines of JSON instead of a table")
+    parser.add_argument("--questions", type=int, help="per collection (default: all)")
+    parser.add_argument("--chunks", type=int, action="append", help="default: 10000 and 100000")
+    parser.add_argument("--embedder", action="append", choices=("none", "hashing"), help="default: both")
+    given = parser.parse_args()
+    rows: list[Quality | Speed] = []
+    for embedder in given.embedder or ("none", "hashing"):
+        if given.what == "quality":
+            rows += await quality(embedder, given.questions)
+        else:
+            rows += [await speed(embedder, chunks) for chunks in given.chunks or (10_000, 100_000)]
+    if given.json:
+        for row in rows:
+            print(json.dumps(asdict(row)))
+    else:
+        print_table(rows)
+
+
+if __name__ == "__main__":
+    anyio.run(_main)

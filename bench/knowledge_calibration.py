@@ -1,0 +1,163 @@
+"""What a threshold does to questions that the base answers, and to questions that it does not.
+
+    python -m bench.knowledge_calibration [--json] [--questions 400] [--half tuning|held-out|both]
+
+Half of a collection's articles are left out of the base, so the questions about them have no answer there, though they
+are of the same kind and about the same world: the hardest honest test that a collection offers. The curve was chosen
+looking at the tuning half of the questions only.
+
+``recall`` is in the first ten, at the threshold and without one; ``returned`` is how many results a question gets on
+average; ``empty`` are the answerable questions that get none, ``answered`` the unanswerable ones that get any, and
+``foreign`` the same for questions of another collection in the same language, where there is one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import anyio
+
+from bench.knowledge_collections import COLLECTIONS, Collection, Question, ask, load, read_collection
+from mcp_servers.knowledge.embedding.choice import embedder_from
+from mcp_servers.knowledge.library import LibrarySettings, open_library
+from mcp_servers.knowledge.values import Hit
+
+_FOREIGN = {"xquad_en": "scifact", "scifact": "xquad_en"}
+THRESHOLDS = (0.5, 0.6, 0.7, 0.8)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table; shares in 0..1."""
+
+    collection: str
+    embedder: str
+    threshold: float
+    recall: float
+    recall_without: float
+    returned: float
+    empty: float
+    answered: float
+    foreign: float | None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question and everything that was found for it."""
+
+    question: Question
+    hits: tuple[Hit, ...]
+
+    def recall(self, threshold: float) -> float:
+        """The share of its answers among the results."""
+        found = {hit.uri for hit in self.hits if hit.score >= threshold}
+        return len(found & self.question.answers.keys()) / len(self.question.answers)
+
+    def returned(self, threshold: float) -> int:
+        """How many results it gets."""
+        return sum(hit.score >= threshold for hit in self.hits)
+
+
+def split(collection: Collection) -> tuple[Collection, Collection]:
+    """The collection with half of its articles, and the other half of them with the questions about it.
+
+    An article is known by its title: passages of one article stay together.
+    """
+    kept = [passage for passage in collection.passages if zlib.crc32(passage.title.encode()) % 2]
+    there = {passage.id for passage in kept}
+    left = [passage for passage in collection.passages if passage.id not in there]
+    answerable = [question for question in collection.questions if there >= question.answers.keys()]
+    unanswerable = [question for question in collection.questions if not there & question.answers.keys()]
+    return Collection(collection.name, kept, answerable), Collection(collection.name, left, unanswerable)
+
+
+def rows(
+    name: str, embedder: str, answerable: Sequence[Asked], unanswerable: Sequence[Asked], foreign: Sequence[Asked]
+) -> list[Row]:
+    """The table of one collection."""
+    without = statistics.fmean(asked.recall(0.0) for asked in answerable)
+    return [
+        Row(
+            collection=name,
+            embedder=embedder,
+            threshold=threshold,
+            recall=statistics.fmean(asked.recall(threshold) for asked in answerable),
+            recall_without=without,
+            returned=statistics.fmean(asked.returned(threshold) for asked in answerable),
+            empty=statistics.fmean(not asked.returned(threshold) for asked in answerable),
+            answered=_answered(unanswerable, threshold) or 0.0,
+            foreign=_answered(foreign, threshold),
+        )
+        for threshold in THRESHOLDS
+    ]
+
+
+def _answered(asked: Sequence[Asked], threshold: float) -> float | None:
+    return statistics.fmean(bool(one.returned(threshold)) for one in asked) if asked else None
+
+
+async def measure(name: str, embedder: str, questions: int, half: str) -> list[Row]:
+    """The table of one collection with one embedder."""
+    inside, outside = split(read_collection(name))
+    foreign = [read_collection(_FOREIGN[name])] if name in _FOREIGN else []
+    with tempfile.TemporaryDirectory() as folder:
+        async with open_library(Path(folder), LibrarySettings(embedder_from(embedder))) as library:
+            base = await load(library, name, inside.passages)
+            asked = [
+                [
+                    Asked(question, (await ask(library, base, question)).hits)
+                    for question in _half(part, questions, half)
+                ]
+                for part in (inside, outside, *foreign)
+            ]
+    return rows(name, embedder, asked[0], asked[1], asked[2] if foreign else [])
+
+
+def _half(collection: Collection, most: int, half: str) -> Sequence[Question]:
+    chosen = {"tuning": {0}, "held-out": {1}, "both": {0, 1}}[half]
+    questions = [q for place, q in enumerate(collection.questions) if place % 2 in chosen]
+    return Collection(collection.name, collection.passages, questions).thinned(most).questions
+
+
+def print_table(table: Sequence[Row]) -> None:
+    """The rows as a Markdown table."""
+    print("| collection | embedder | threshold | recall kept / without | returned | empty | answered | foreign |")
+    print("|---|---|---|---|---|---|---|---|")
+    for row in table:
+        print(
+            f"| {row.collection} | {row.embedder} | {row.threshold:g} | {row.recall:.3f} / {row.recall_without:.3f}"
+            f" | {row.returned:.1f} | {row.empty:.1%} | {row.answered:.1%} | {_share(row.foreign)} |"
+        )
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+async def _main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--json", action="store_true", help="lines of JSON instead of a table")
+    parser.add_argument("--questions", type=int, default=400, help="of each kind and collection (default: 400)")
+    parser.add_argument("--half", choices=("tuning", "held-out", "both"), default="held-out", help="of the questions")
+    parser.add_argument("--embedder", action="append", choices=("none", "hashing"), help="default: both")
+    given = parser.parse_args()
+    table: list[Row] = []
+    for embedder in given.embedder or ("none", "hashing"):
+        for name in COLLECTIONS:
+            table += await measure(name, embedder, given.questions, given.half)
+    if given.json:
+        for row in table:
+            print(json.dumps(asdict(row)))
+    else:
+        print_table(table)
+
+
+if __name__ == "__main__":
+    anyio.run(_main)

@@ -1,0 +1,13 @@
+"""The knowledge server: an MCP program that finds passages in the owner's documents, in Japanese and English.
+
+Reading the package in this order is reading the path of one question:
+
+    server       an MCP tool call -> the library -> an MCP result            http, access
+    library      a question and who asks -> passages with their scores
+    search       the stages of a search, each a function                     analysis, ocr
+    embedding    texts -> vectors, pairs -> relevance: ports to models
+    storage      one SQLite file per folder
+    importing    files and pages -> titled chunks                            values, problems
+
+It knows nothing of the assistant that starts it; they meet over MCP alone.
+"""

@@ -1,0 +1,9 @@
+"""Models as ports: texts become vectors, pairs of question and passage become relevance.
+
+ports       what the search asks of an embedder and of a reranker
+hashing     an embedder without a model: words and pieces of words hashed into 1024 numbers
+service     an embedder and a reranker behind an OpenAI-style address
+cpu         an embedder on this machine's processor, installed as an extra
+choice      what the owner wrote becomes an embedder and a reranker
+filling     vectors that are missing are made in the background
+"""

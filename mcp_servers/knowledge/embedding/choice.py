@@ -1,0 +1,62 @@
+"""What the owner wrote -> an embedder and a reranker.
+
+none                        words alone
+hashing                     no model, 1024 numbers
+cpu, cpu:MODEL              on this machine's processor (extra: fastembed)
+http://HOST/v1#MODEL        an OpenAI-style service; the same form for a reranker
+"""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from mcp_servers.knowledge.embedding.cpu import CpuEmbedder
+from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
+from mcp_servers.knowledge.embedding.ports import Embedder, Reranker
+from mcp_servers.knowledge.embedding.service import ServiceAddress, ServiceEmbedder, ServiceReranker
+from mcp_servers.knowledge.problems import BadArgumentError
+
+_FORMS = "give none, hashing, cpu, cpu:MODEL, or an address like http://127.0.0.1:8080/v1#Qwen3-Embedding-0.6B"
+
+
+def embedder_from(text: str, *, key: str = "", dimensions: int = 0, query_template: str = "") -> Embedder | None:
+    """The embedder that a setting names; None for ``none`` and for nothing.
+
+    Args:
+        text: one of the forms above.
+        key: for a service.
+        dimensions: for a service whose model offers a choice; 0 takes what comes.
+        query_template: for a service: what a question becomes, with ``{query}`` in it; empty chooses by the model.
+
+    Raises:
+        BadArgumentError: it is none of them.
+        MissingExtraError: the CPU model's library is not installed.
+    """
+    kind, _, model = text.partition(":")
+    if kind in {"", "none"}:
+        return None
+    if text == "hashing":
+        return HashingEmbedder()
+    if kind == "cpu":
+        return CpuEmbedder(model)
+    address = _address("embedder", text, key)
+    return ServiceEmbedder(address, dimensions=dimensions, query_template=query_template)
+
+
+def reranker_from(text: str, *, key: str = "") -> Reranker | None:
+    """The reranker that a setting names; None for ``none`` and for nothing.
+
+    Raises:
+        BadArgumentError: it is neither that nor an address.
+    """
+    return None if text in {"", "none"} else ServiceReranker(_address("reranker", text, key))
+
+
+def _address(name: str, text: str, key: str) -> ServiceAddress:
+    url, _, model = text.partition("#")
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.netloc:
+        raise BadArgumentError(name, f"is {text.partition(':')[0]!r}, which is no model", _FORMS)
+    if not model:
+        raise BadArgumentError(name, "names no model", "write it behind the address: http://HOST/v1#MODEL")
+    return ServiceAddress(url.rstrip("/"), model, key)

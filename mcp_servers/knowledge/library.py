@@ -1,0 +1,376 @@
+"""The façade of the knowledge base: what its tools, its command line and its importers call.
+
+One folder holds everything. Every method may be called from several tasks at once; several processes may have the
+same folder open. What is slow runs in threads, so that the event loop never waits for a disk or a matrix.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from mcp_servers.knowledge.analysis import ANALYZER_VERSION, embedded_text
+from mcp_servers.knowledge.embedding.filling import Filling
+from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
+from mcp_servers.knowledge.embedding.ports import Embedder, Reranker, Vectors
+from mcp_servers.knowledge.intake import checked_access, checked_document, checked_request, checked_text
+from mcp_servers.knowledge.problems import AccessDeniedError
+from mcp_servers.knowledge.search.engines import Engines
+from mcp_servers.knowledge.search.pipeline import Pipeline
+from mcp_servers.knowledge.search.trace import Trace
+from mcp_servers.knowledge.storage import bases as stored_bases
+from mcp_servers.knowledge.storage import documents as stored_documents
+from mcp_servers.knowledge.storage.bases import StoredBase
+from mcp_servers.knowledge.storage.database import Database
+from mcp_servers.knowledge.storage.documents import Prepared
+from mcp_servers.knowledge.storage.texts import forget_texts, index_chunk, rebuild_texts
+from mcp_servers.knowledge.storage.vectors import (
+    create_embedding,
+    embedding_by_key,
+    remove_embedding,
+    set_becoming,
+    set_searched,
+)
+from mcp_servers.knowledge.values import (
+    EVERYONE,
+    Access,
+    Added,
+    Document,
+    IndexState,
+    KnowledgeBase,
+    NewDocument,
+    SearchRequest,
+    SearchResult,
+    Summary,
+)
+
+_MOST_NAME, _MOST_DESCRIPTION = 200, 4000
+_CLOSE_S = 3.0
+
+
+@dataclass(frozen=True)
+class LibrarySettings:
+    """The models of a library; without any it searches words alone.
+
+    Args:
+        embedder: every knowledge base gets its vectors; None leaves those that are there and makes none.
+        reranker: the cross-encoder; None for none.
+        previous: embedders whose vectors are still searched while new ones are made. Hashing needs no mention.
+    """
+
+    embedder: Embedder | None = None
+    reranker: Reranker | None = None
+    previous: tuple[Embedder, ...] = ()
+
+
+class Library:
+    """An open folder of knowledge bases; ``open_library`` makes one.
+
+    Args:
+        database: the folder's file.
+        embedders: by name.
+        wanted: the name of the one every base is to have; empty for none.
+        reranker: the cross-encoder; None for none.
+    """
+
+    def __init__(
+        self, database: Database, embedders: dict[str, Embedder], wanted: str, reranker: Reranker | None
+    ) -> None:
+        self._database = database
+        self._embedders = embedders
+        self._wanted = wanted
+        self._pipeline = Pipeline(database, Engines(embedders, reranker))
+        self.filling = Filling(database, embedders, wanted)
+
+    async def create(self, name: str, description: str = "", *, access: Access = EVERYONE) -> KnowledgeBase:
+        """Make an empty knowledge base; it belongs to the creator's tenant.
+
+        Raises:
+            BadArgumentError: the name is empty or either text is too long.
+            StorageError: it cannot be written.
+        """
+        checked_name = checked_text("name", name, most=_MOST_NAME)
+        checked_description = checked_text("description", description, most=_MOST_DESCRIPTION, may_be_empty=True)
+
+        return await anyio.to_thread.run_sync(
+            self._create, checked_name, checked_description, checked_access(access).tenant
+        )
+
+    async def bases(self, access: Access = EVERYONE) -> tuple[KnowledgeBase, ...]:
+        """The knowledge bases a person may see, by name."""
+        return tuple(
+            stored.base for stored in await anyio.to_thread.run_sync(self._stored_bases, None, checked_access(access))
+        )
+
+    async def base(self, base_id: str, access: Access = EVERYONE) -> KnowledgeBase:
+        """One knowledge base.
+
+        Raises:
+            BaseNotFoundError: there is none of this id.
+            AccessDeniedError: it is another tenant's.
+        """
+        return (await anyio.to_thread.run_sync(self._stored_bases, base_id, checked_access(access)))[0].base
+
+    async def find(self, base_id: str, uri: str, access: Access = EVERYONE) -> Document | None:
+        """The document of this uri, so that an importer can compare its ``content_hash`` before it reads the file.
+
+        Raises:
+            BaseNotFoundError, AccessDeniedError: as ``base``.
+        """
+        found = await anyio.to_thread.run_sync(self._documents, base_id, uri, checked_access(access))
+        return found[0] if found else None
+
+    async def documents(self, base_id: str, access: Access = EVERYONE) -> tuple[Document, ...]:
+        """The documents of a knowledge base that a person may see, by title.
+
+        Raises:
+            BaseNotFoundError, AccessDeniedError: as ``base``.
+        """
+        return await anyio.to_thread.run_sync(self._documents, base_id, None, checked_access(access))
+
+    async def add(self, base_id: str, document: NewDocument, access: Access = EVERYONE) -> Added:
+        """Add a document, or replace its older version; in one transaction, so wholly or not at all.
+
+        It can be found by its words when this returns; vectors of a slow embedder follow in the background.
+
+        Raises:
+            BaseNotFoundError, AccessDeniedError: as ``base``; also when it is to belong where ``access`` does not
+                reach, or its uri is taken by a document ``access`` may not see.
+            BadArgumentError: it has no chunks, or a part of it is out of range.
+            StorageError: it cannot be written; then nothing of it is.
+        """
+        access = checked_access(access)
+        new = checked_document(document, base_id, access)
+        unchanged, embedders = await anyio.to_thread.run_sync(self._look_for, base_id, new, access)
+        if unchanged:
+            return unchanged
+        vectors = await self._quick_vectors(new, embedders)
+        added = await anyio.to_thread.run_sync(self._write, base_id, new, vectors, access)
+        self.filling.wake()
+        return added
+
+    async def remove(self, document_id: str, access: Access = EVERYONE) -> Document:
+        """Remove a document with everything that was made of it.
+
+        Returns:
+            What was removed.
+
+        Raises:
+            DocumentNotFoundError: there is none that the person may see.
+            AccessDeniedError: it belongs to every tenant.
+            StorageError: it cannot be removed; then all of it is still there.
+        """
+        return await anyio.to_thread.run_sync(self._remove, document_id, checked_access(access))
+
+    async def remove_base(self, base_id: str, access: Access = EVERYONE) -> None:
+        """Remove a knowledge base with all its documents.
+
+        Raises:
+            BaseNotFoundError: as ``base``.
+            AccessDeniedError: as ``base``; also when it holds a document that the person may not see, or belongs to
+                every tenant.
+        """
+        await anyio.to_thread.run_sync(self._remove_base, base_id, checked_access(access))
+
+    async def search(self, request: SearchRequest, access: Access = EVERYONE, *, explain: bool = False) -> SearchResult:
+        """The passages that answer a question best.
+
+        Args:
+            request: the question and its limits.
+            access: who asks; enforced in the queries, so nothing else is ever read.
+            explain: fill ``SearchResult.explained``.
+
+        Raises:
+            BaseNotFoundError, AccessDeniedError: as ``base``.
+            ThresholdError, MaxResultsError, TextTooLongError: an argument is out of range.
+            BadArgumentError: the query is empty.
+            StorageError: the file cannot be read.
+        """
+        request, access = checked_request(request), checked_access(access)
+        bases = await anyio.to_thread.run_sync(self._stored_bases, request.base_id, access)
+        trace = Trace(is_wanted=explain)
+        hits = await self._pipeline.search(bases, request, access, trace)
+        return SearchResult(request, hits, tuple(trace.problems), tuple(trace.stages) if explain else ())
+
+    async def summary(self, base_id: str, access: Access = EVERYONE) -> Summary:
+        """A knowledge base in words and numbers.
+
+        Raises:
+            BaseNotFoundError, AccessDeniedError: as ``base``.
+        """
+        return await anyio.to_thread.run_sync(self._summary, base_id, checked_access(access))
+
+    async def reindex(self, base_id: str, access: Access = EVERYONE) -> IndexState:
+        """Have the text index made anew, and the vectors with the configured embedder, in the background.
+
+        Returns:
+            What is ahead; ``index_state`` says how far it is, and searches go on meanwhile.
+
+        Raises:
+            BaseNotFoundError, AccessDeniedError: as ``base``.
+        """
+        await anyio.to_thread.run_sync(self._forget_indexes, base_id, checked_access(access))
+        self.filling.wake()
+        return await self.index_state(base_id, access)
+
+    async def index_state(self, base_id: str, access: Access = EVERYONE) -> IndexState:
+        """How far the vectors of a knowledge base are.
+
+        Raises:
+            BaseNotFoundError, AccessDeniedError: as ``base``.
+        """
+        return await anyio.to_thread.run_sync(self._index_state, base_id, checked_access(access))
+
+    async def settled(self) -> None:
+        """Waits until the background work is done, or cannot go on: ``index_state`` then tells the problem."""
+        await self.filling.settled()
+
+    # --- in threads, each in a transaction of its own -----------------------------------------------------------------
+
+    def _stored_bases(self, base_id: str | None, access: Access) -> list[StoredBase]:
+        with self._database.reading() as connection:
+            if base_id is None:
+                return stored_bases.bases(connection, access)
+            return [stored_bases.base_by_id(connection, base_id, access)]
+
+    def _create(self, name: str, description: str, tenant: str) -> KnowledgeBase:
+        with self._database.writing() as connection:
+            stored = stored_bases.create_base(connection, name, description, tenant)
+            if self._wanted:
+                # Nothing is missing in an empty base, so its vectors are complete and stay so.
+                set_searched(connection, stored.key, create_embedding(connection, stored.key, self._wanted))
+            return stored_bases.base_by_key(connection, stored.key).base
+
+    def _documents(self, base_id: str, uri: str | None, access: Access) -> tuple[Document, ...]:
+        with self._database.reading() as connection:
+            base = stored_bases.base_by_id(connection, base_id, access)
+            return tuple(stored_documents.documents_of(connection, base.key, access, uri))
+
+    def _look_for(self, base_id: str, new: NewDocument, access: Access) -> tuple[Added | None, set[str]]:
+        """What is there already if it is the very same, and the embedders that the base has vectors of."""
+        with self._database.reading() as connection:
+            base = stored_bases.base_by_id(connection, base_id, access)
+            unchanged = stored_documents.unchanged_document(connection, base, new, access)
+            return unchanged, set(_embedders_of(connection, base).values())
+
+    async def _quick_vectors(self, new: NewDocument, names: set[str]) -> dict[str, Vectors]:
+        quick = [embedder for name, embedder in self._embedders.items() if name in names and embedder.is_quick]
+        texts = [embedded_text(new.title, chunk.headings, chunk.text) for chunk in new.chunks]
+        return {embedder.name: await embedder.embed_documents(texts) for embedder in quick}
+
+    def _write(self, base_id: str, new: NewDocument, vectors: dict[str, Vectors], access: Access) -> Added:
+        # Taken apart before the file is locked: others may write meanwhile.
+        chunks = [index_chunk(new.title, chunk.headings, chunk.text) for chunk in new.chunks]
+        with self._database.writing() as connection:
+            base = stored_bases.base_by_id(connection, base_id, access)
+            _with_todays_texts(connection, base)
+            sets = _embedders_of(connection, base)
+            at_once = {key: vectors[name] for key, name in sets.items() if name in vectors}
+            return stored_documents.write_document(connection, base, Prepared(new, chunks, at_once), access)
+
+    def _remove(self, document_id: str, access: Access) -> Document:
+        with self._database.writing() as connection:
+            stored = stored_documents.document_by_id(connection, document_id, access)
+            _refuse_others(stored.document.base_id, stored.document.tenant, access)
+            _with_todays_texts(connection, stored_bases.base_by_key(connection, stored.base))
+            stored_documents.delete_document(connection, stored)
+        return stored.document
+
+    def _remove_base(self, base_id: str, access: Access) -> None:
+        with self._database.writing() as connection:
+            base = stored_bases.base_by_id(connection, base_id, access)
+            _refuse_others(base_id, base.base.tenant, access)
+            seen, there = (stored_bases.counts(connection, base.key, who).documents for who in (access, EVERYONE))
+            if seen < there:
+                raise AccessDeniedError(base_id, "it holds documents that you may not see")
+            stored_bases.remove_base(connection, base.key)
+
+    def _summary(self, base_id: str, access: Access) -> Summary:
+        with self._database.reading() as connection:
+            base = stored_bases.base_by_id(connection, base_id, access)
+            numbers = stored_bases.counts(connection, base.key, access)
+        words = ": ".join(part for part in (base.base.name, base.base.description) if part)
+        return Summary(base.base.id, words, numbers.documents, numbers.collections, numbers.chunks, stored_bases.now())
+
+    def _forget_indexes(self, base_id: str, access: Access) -> None:
+        with self._database.writing() as connection:
+            base = stored_bases.base_by_id(connection, base_id, access)
+            _refuse_others(base_id, base.base.tenant, access)
+            forget_texts(connection, base.key)
+            if self._wanted:
+                set_becoming(connection, base.key, create_embedding(connection, base.key, self._wanted))
+                if base.becoming is not None:
+                    remove_embedding(connection, base.becoming)
+
+    def _index_state(self, base_id: str, access: Access) -> IndexState:
+        with self._database.reading() as connection:
+            base = stored_bases.base_by_id(connection, base_id, access)
+            becoming = None if base.becoming is None else embedding_by_key(connection, base.becoming)
+            searched = None if base.embedding is None else embedding_by_key(connection, base.embedding)
+        made = becoming or searched
+        return IndexState(
+            base_id=base.base.id,
+            chunks=base.chunks,
+            searched_with=base.base.embedder,
+            becoming=becoming.embedder if becoming else "",
+            done=made.vectors if made else 0,
+            problem=self.filling.problems.get(base.key, ""),
+        )
+
+
+def _refuse_others(base_id: str, tenant: str, access: Access) -> None:
+    # What belongs to nobody is seen by every tenant; one of them must not take it from the others.
+    if not access.is_everyone and tenant != access.tenant:
+        raise AccessDeniedError(base_id, "it is for everybody, so only the owner may change it")
+
+
+def _with_todays_texts(connection: sqlite3.Connection, base: StoredBase) -> None:
+    # Terms of another analyzer can neither be joined by new ones nor be taken out again.
+    if base.analyzer != ANALYZER_VERSION:
+        rebuild_texts(connection, base.key)
+
+
+def _embedders_of(connection: sqlite3.Connection, base: StoredBase) -> dict[int, str]:
+    """The sets of vectors a base has, and whose they are."""
+    keys = [key for key in (base.embedding, base.becoming) if key is not None]
+    return {key: embedding_by_key(connection, key).embedder for key in keys}
+
+
+@asynccontextmanager
+async def open_library(folder: Path, settings: LibrarySettings | None = None) -> AsyncGenerator[Library, None]:
+    """The knowledge bases of a folder, for as long as the block lasts; the folder is made when there is none.
+
+    Args:
+        folder: for its owner alone (0700) when it is made here.
+        settings: the models; None uses none. They are closed at the end.
+
+    Raises:
+        StorageError: the folder's file cannot be used, is damaged, or is of a newer version.
+    """
+    settings = settings or LibrarySettings()
+    wanted = settings.embedder
+    configured = [HashingEmbedder(), *settings.previous, *([wanted] if wanted else [])]
+    embedders: dict[str, Embedder] = {embedder.name: embedder for embedder in configured}
+    database = await anyio.to_thread.run_sync(Database, folder)
+    library = Library(database, embedders, wanted.name if wanted else "", settings.reranker)
+    background = asyncio.create_task(library.filling.run(), name="knowledge: indexes and vectors")
+    try:
+        yield library
+    finally:
+        library.filling.stop()
+        # Bounded by the batch at hand, which is finished and kept.
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait({background})
+        with anyio.move_on_after(_CLOSE_S, shield=True):
+            for engine in [*configured, *([settings.reranker] if settings.reranker else [])]:
+                await engine.aclose()
+        database.close()
+    if not background.cancelled() and (mistake := background.exception()):
+        raise mistake

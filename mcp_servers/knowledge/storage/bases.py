@@ -1,0 +1,145 @@
+"""Knowledge bases: made, found by who may see them, counted, removed."""
+
+# ruff: noqa: S608 - the SQL is put together from constants, whole numbers and question marks; values are parameters
+
+from __future__ import annotations
+
+import sqlite3
+import uuid
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from mcp_servers.knowledge.analysis import ANALYZER_VERSION
+from mcp_servers.knowledge.intake import known_id
+from mcp_servers.knowledge.problems import AccessDeniedError, BaseNotFoundError
+from mcp_servers.knowledge.storage.filters import base_filter, document_filter
+from mcp_servers.knowledge.storage.schema import create_text_index, drop_text_index
+from mcp_servers.knowledge.values import Access, KnowledgeBase
+
+
+@dataclass(frozen=True)
+class StoredBase:
+    """A knowledge base as the stages of a search need it.
+
+    Args:
+        key: its row.
+        base: what others see of it.
+        analyzer: the version its text index was made with.
+        chunks: how many there are.
+        terms: how many terms they have together.
+        embedding: the vectors a search uses; None for none.
+        becoming: the vectors that are being made; None when none are.
+    """
+
+    key: int
+    base: KnowledgeBase
+    analyzer: int
+    chunks: int
+    terms: int
+    embedding: int | None
+    becoming: int | None
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a person may see of a base, counted."""
+
+    documents: int
+    collections: int
+    chunks: int
+
+
+_SELECT = """
+    SELECT base.id, uuid, name, description, tenant, created, analyzer, chunks, terms, base.embedding, becoming,
+           COALESCE(embedder, '')
+    FROM base LEFT JOIN embedding ON embedding.id = base.embedding
+"""
+
+
+def now() -> str:
+    """The moment, ISO 8601, UTC."""
+    return datetime.now(timezone.utc).isoformat(timespec="microseconds")
+
+
+def create_base(connection: sqlite3.Connection, name: str, description: str, tenant: str) -> StoredBase:
+    """An empty base with an empty text index."""
+    row = (str(uuid.uuid4()), name, description, tenant, now(), ANALYZER_VERSION)
+    cursor = connection.execute(
+        "INSERT INTO base (uuid, name, description, tenant, created, analyzer) VALUES (?, ?, ?, ?, ?, ?)", row
+    )
+    key = cursor.lastrowid or 0
+    create_text_index(connection, key)
+    return base_by_key(connection, key)
+
+
+def bases(connection: sqlite3.Connection, access: Access) -> list[StoredBase]:
+    """Those a person may see, by name."""
+    visible = base_filter(access)
+    rows = connection.execute(
+        f"{_SELECT} WHERE TRUE{visible.and_sql()} ORDER BY name, base.id", visible.parameters
+    ).fetchall()
+    return [_base(row) for row in rows]
+
+
+def base_by_id(connection: sqlite3.Connection, base_id: str, access: Access) -> StoredBase:
+    """One base.
+
+    Raises:
+        BaseNotFoundError: there is none of this id.
+        AccessDeniedError: the person may not see it.
+    """
+    row = connection.execute(f"{_SELECT} WHERE uuid = ?", (known_id(base_id),)).fetchone()
+    if row is None:
+        raise BaseNotFoundError(base_id)
+    visible = base_filter(access)
+    parameters = (row[0], *visible.parameters)
+    if not connection.execute(f"SELECT 1 FROM base WHERE id = ?{visible.and_sql()}", parameters).fetchone():
+        raise AccessDeniedError(base_id)
+    return _base(row)
+
+
+def base_by_key(connection: sqlite3.Connection, key: int) -> StoredBase:
+    """One base that is known to be there.
+
+    Raises:
+        BaseNotFoundError: it was removed meanwhile.
+    """
+    row = connection.execute(f"{_SELECT} WHERE base.id = ?", (key,)).fetchone()
+    if row is None:
+        raise BaseNotFoundError(str(key))
+    return _base(row)
+
+
+def remove_base(connection: sqlite3.Connection, key: int) -> None:
+    """A base with everything in it."""
+    connection.execute("DELETE FROM document WHERE base = ?", (key,))
+    connection.execute("DELETE FROM collection WHERE base = ?", (key,))
+    connection.execute("UPDATE base SET embedding = NULL, becoming = NULL WHERE id = ?", (key,))
+    connection.execute("DELETE FROM embedding WHERE base = ?", (key,))
+    connection.execute("DELETE FROM base WHERE id = ?", (key,))
+    drop_text_index(connection, key)
+
+
+def counts(connection: sqlite3.Connection, key: int, access: Access) -> Counts:
+    """How much of a base a person may see; an empty collection is seen by everybody."""
+    visible = document_filter(access)
+    documents, chunks = connection.execute(
+        f"SELECT COUNT(*), COALESCE(SUM(chunks), 0) FROM document WHERE base = ?{visible.and_sql()}",
+        (key, *visible.parameters),
+    ).fetchone()
+    (collections,) = connection.execute(
+        f"""
+        SELECT COUNT(*) FROM collection WHERE base = ? AND (
+            NOT EXISTS (SELECT 1 FROM document WHERE document.collection = collection.id)
+            OR EXISTS (SELECT 1 FROM document WHERE document.collection = collection.id{visible.and_sql()})
+        )
+        """,
+        (key, *visible.parameters),
+    ).fetchone()
+    return Counts(documents, collections, chunks)
+
+
+def _base(row: tuple[int, str, str, str, str, str, int, int, int, int | None, int | None, str]) -> StoredBase:
+    key, base_id, name, description, tenant, created, analyzer, chunks, terms, embedding, becoming, embedder = row
+    base = KnowledgeBase(base_id, name, description, tenant, embedder, created)
+    return StoredBase(key, base, analyzer, chunks, terms, embedding, becoming)

@@ -1,0 +1,245 @@
+"""A document in or out, with everything that is made of it, inside the caller's transaction."""
+
+# ruff: noqa: S608 - the SQL is put together from constants, whole numbers and question marks; values are parameters
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mcp_servers.knowledge.intake import known_id
+from mcp_servers.knowledge.problems import AccessDeniedError, DocumentNotFoundError
+from mcp_servers.knowledge.storage.bases import StoredBase, now
+from mcp_servers.knowledge.storage.filters import Filter, base_filter, document_filter
+from mcp_servers.knowledge.storage.texts import IndexedChunk, add_texts, remove_texts
+from mcp_servers.knowledge.storage.vectors import Vectors, remove_vectors, store_vectors
+from mcp_servers.knowledge.values import Access, Added, Document, NewDocument
+
+_SELECT = """
+    SELECT document.id, document.base, document.uuid, base.uuid, collection.uuid, collection.name, title, uri,
+           content_hash, version, document.chunks, document.tenant, department, clearance, fields, document.created
+    FROM document JOIN base ON base.id = document.base JOIN collection ON collection.id = document.collection
+"""
+
+
+@dataclass(frozen=True)
+class StoredDocument:
+    """A document with the rows of it and of its base."""
+
+    key: int
+    base: int
+    document: Document
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A document with what was made of it before the transaction.
+
+    Args:
+        document: as given, its tenant settled.
+        chunks: for the text index, one for each of the document's.
+        vectors: for each set of vectors that can be filled at once, by its row.
+    """
+
+    document: NewDocument
+    chunks: Sequence[IndexedChunk]
+    vectors: Mapping[int, Vectors]
+
+
+@dataclass(frozen=True)
+class Located:
+    """Where a found chunk stands.
+
+    Args:
+        text: its text.
+        position: within the document, from 0.
+        headings: above it.
+        page: where it begins.
+        version: the document's.
+        document_id: a UUID.
+        collection_id: a UUID.
+        title: the document's.
+        uri: the document's.
+    """
+
+    text: str
+    position: int
+    headings: tuple[str, ...]
+    page: int | None
+    version: int
+    document_id: str
+    collection_id: str
+    title: str
+    uri: str
+
+
+def unchanged_document(
+    connection: sqlite3.Connection, base: StoredBase, new: NewDocument, access: Access
+) -> Added | None:
+    """What adding a document comes to when the very same is there already; None when it is not."""
+    old = _older(connection, base, new)
+    if old is None or not _is_unchanged(old.document, new) or not _is_visible(connection, old.key, access):
+        return None
+    return Added(old.document.id, old.document.version, old.document.chunks, is_new=False)
+
+
+def write_document(connection: sqlite3.Connection, base: StoredBase, prepared: Prepared, access: Access) -> Added:
+    """A document in, and its older version out.
+
+    Raises:
+        AccessDeniedError: there is an older version that ``access`` may not see.
+    """
+    new = prepared.document
+    old = _older(connection, base, new)
+    if old and not _is_visible(connection, old.key, access):
+        raise AccessDeniedError(base.base.id, "there is such a document already, and you may not see it")
+    if old and _is_unchanged(old.document, new):
+        return Added(old.document.id, old.document.version, old.document.chunks, is_new=False)
+    if old:
+        delete_document(connection, old)
+    document_id, version = (old.document.id, old.document.version + 1) if old else (str(uuid.uuid4()), 1)
+    key = _insert(connection, base, new, document_id, version)
+    chunks = [_insert_chunk(connection, base.key, key, new, position) for position in range(len(new.chunks))]
+    add_texts(connection, base.key, list(zip(chunks, prepared.chunks, strict=True)))
+    for embedding, vectors in prepared.vectors.items():
+        store_vectors(connection, embedding, chunks, vectors)
+    return Added(document_id, version, len(chunks), is_new=True)
+
+
+def delete_document(connection: sqlite3.Connection, stored: StoredDocument) -> None:
+    """A document out, with its chunks, terms and vectors; its collection stays, and keeps its id."""
+    remove_texts(connection, stored.base, stored.key)
+    remove_vectors(connection, stored.key)
+    connection.execute("DELETE FROM document WHERE id = ?", (stored.key,))
+
+
+def document_by_id(connection: sqlite3.Connection, document_id: str, access: Access) -> StoredDocument:
+    """One document.
+
+    Raises:
+        DocumentNotFoundError: there is none of this id that the person may see.
+    """
+    visible, base_visible = document_filter(access), base_filter(access)
+    row = connection.execute(
+        f"{_SELECT} WHERE document.uuid = ?{visible.and_sql()}{base_visible.and_sql()}",
+        (known_id(document_id), *visible.parameters, *base_visible.parameters),
+    ).fetchone()
+    if row is None:
+        raise DocumentNotFoundError(document_id)
+    return _document(row)
+
+
+def documents_of(connection: sqlite3.Connection, base: int, access: Access, uri: str | None = None) -> list[Document]:
+    """The documents of a base that a person may see, by title; all, or those of one uri."""
+    visible = document_filter(access)
+    condition, parameters = ("", ()) if uri is None else (" AND uri = ?", (uri,))
+    rows = connection.execute(
+        f"{_SELECT} WHERE document.base = ?{condition}{visible.and_sql()} ORDER BY title, document.id",
+        (base, *parameters, *visible.parameters),
+    )
+    return [_document(row).document for row in rows]
+
+
+def locate(connection: sqlite3.Connection, chunks: Sequence[int], access: Access) -> dict[int, Located]:
+    """Where chunks stand; those a person may not see, or that were removed meanwhile, are missing."""
+    visible = document_filter(access)
+    marks = ", ".join("?" * len(chunks))
+    rows = connection.execute(
+        f"""
+        SELECT chunk.id, text, position, headings, page, version, document.uuid, collection.uuid, title, uri
+        FROM chunk JOIN document ON document.id = chunk.document JOIN collection ON collection.id = document.collection
+        WHERE chunk.id IN ({marks}){visible.and_sql()}
+        """,
+        (*chunks, *visible.parameters),
+    )
+    return {
+        key: Located(text, position, tuple(json.loads(headings)), page, *rest)
+        for key, text, position, headings, page, *rest in rows
+    }
+
+
+def document_rows(connection: sqlite3.Connection, base: int, visible: Filter) -> list[int]:
+    """The rows of the documents of a base that pass a filter."""
+    rows = connection.execute(f"SELECT id FROM document WHERE base = ?{visible.and_sql()}", (base, *visible.parameters))
+    return [row[0] for row in rows]
+
+
+def _older(connection: sqlite3.Connection, base: StoredBase, new: NewDocument) -> StoredDocument | None:
+    """The document that ``new`` is a version of: of the same uri, or without one, of the same content."""
+    mark, value = ("uri", new.uri) if new.uri else ("content_hash", new.content_hash)
+    row = connection.execute(
+        f"{_SELECT} WHERE document.base = ? AND {mark} = ? AND document.tenant = ? AND (uri <> '') = ?",
+        (base.key, value, new.tenant, bool(new.uri)),
+    ).fetchone()
+    return _document(row) if row else None
+
+
+def _is_unchanged(stored: Document, new: NewDocument) -> bool:
+    return (
+        stored.content_hash == new.content_hash
+        and stored.title == new.title
+        and stored.collection == new.collection
+        and stored.department == new.department
+        and stored.clearance == new.clearance
+        and stored.fields == new.fields
+        and stored.chunks == len(new.chunks)
+    )
+
+
+def _insert(connection: sqlite3.Connection, base: StoredBase, new: NewDocument, document_id: str, version: int) -> int:
+    cursor = connection.execute(
+        """
+        INSERT INTO document (uuid, base, collection, title, uri, content_hash, version, chunks, tenant, department,
+                              clearance, fields, created)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        """,
+        (
+            document_id,
+            base.key,
+            _collection(connection, base.key, new.collection),
+            new.title,
+            new.uri,
+            new.content_hash,
+            version,
+            len(new.chunks),
+            new.tenant,
+            new.department,
+            new.clearance,
+            json.dumps(dict(new.fields), ensure_ascii=False, sort_keys=True),
+            now(),
+        ),
+    )
+    key = cursor.lastrowid or 0
+    connection.executemany(
+        "INSERT INTO field (document, name, value) VALUES (?, ?, ?)", [(key, *pair) for pair in new.fields.items()]
+    )
+    return key
+
+
+def _insert_chunk(connection: sqlite3.Connection, base: int, document: int, new: NewDocument, position: int) -> int:
+    chunk = new.chunks[position]
+    row = (document, base, position, chunk.text, json.dumps(chunk.headings, ensure_ascii=False), chunk.page)
+    sql = "INSERT INTO chunk (document, base, position, text, headings, page) VALUES (?, ?, ?, ?, ?, ?)"
+    return connection.execute(sql, row).lastrowid or 0
+
+
+def _collection(connection: sqlite3.Connection, base: int, name: str) -> int:
+    connection.execute(
+        "INSERT OR IGNORE INTO collection (uuid, base, name) VALUES (?, ?, ?)", (str(uuid.uuid4()), base, name)
+    )
+    return connection.execute("SELECT id FROM collection WHERE base = ? AND name = ?", (base, name)).fetchone()[0]
+
+
+def _is_visible(connection: sqlite3.Connection, key: int, access: Access) -> bool:
+    visible = document_filter(access)
+    parameters = (key, *visible.parameters)
+    return bool(connection.execute(f"SELECT 1 FROM document WHERE id = ?{visible.and_sql()}", parameters).fetchone())
+
+
+def _document(row: Sequence[Any]) -> StoredDocument:
+    key, base, *values, fields, created = row
+    return StoredDocument(key, base, Document(*values, fields=json.loads(fields), created=created))

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import base64
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from jwt.algorithms import HMACAlgorithm, RSAAlgorithm
+
+from mcp_servers.knowledge.access import TokenReader
+from mcp_servers.knowledge.problems import InvalidTokenError
+from mcp_servers.knowledge.settings import SettingsError, TokenSettings
+from mcp_servers.knowledge.values import Access
+
+SECRET = "a secret of more than thirty-two bytes"
+OTHER = "another secret of more than thirty-two"
+KEY = rsa.generate_private_key(65537, 2048)
+NEXT_KEY = rsa.generate_private_key(65537, 2048)
+
+
+def claims(**more: Any) -> dict[str, Any]:
+    return {"exp": time.time() + 600, "tenant": "acme", **more}
+
+
+def signed(secret: str = SECRET, headers: dict[str, Any] | None = None, **more: Any) -> str:
+    return jwt.encode(claims(**more), secret, "HS256", headers)
+
+
+def by_key(kid: str | None = "one", key: Any = KEY, algorithm: str = "RS256") -> str:
+    return jwt.encode(claims(), key, algorithm, {"kid": kid} if kid else None)
+
+
+def unsigned(algorithm: str) -> str:
+    """A token whose header says an algorithm and that nobody signed."""
+    parts = ({"alg": algorithm, "typ": "JWT"}, claims())
+    encoded = (base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts)
+    return f"{'.'.join(encoded)}."
+
+
+def public(key: rsa.RSAPrivateKey, kid: str, **more: Any) -> dict[str, Any]:
+    return {**RSAAlgorithm.to_jwk(key.public_key(), as_dict=True), "kid": kid, **more}
+
+
+def key_file(folder: Path, *keys: dict[str, Any]) -> Path:
+    path = folder / "jwks.json"
+    path.write_text(json.dumps({"keys": keys}), "utf-8")
+    return path
+
+
+def access_of(token: str, secret: str = SECRET, **settings: Any) -> Access:
+    return TokenReader(TokenSettings(secret, **settings)).access_of(f"Bearer {token}")
+
+
+def test_a_token_says_tenant_department_and_clearance() -> None:
+    assert access_of(signed(department="legal", clearance=3)) == Access("acme", "legal", 3)
+    assert access_of(signed()) == Access("acme")
+    assert access_of(signed(aud="kb", iss="us"), audience="kb", issuer="us") == Access("acme")
+
+
+@pytest.mark.parametrize(
+    ("token", "reason"),
+    [
+        (signed(OTHER), "it is no token signed for this service"),
+        (signed(exp=time.time() - 3600), "it has expired"),
+        (signed(nbf=time.time() + 3600), "it is not valid yet"),
+        (signed(iat="yesterday"), "it is no token signed for this service"),
+        (signed(aud="somebody"), "it is meant for somebody else"),
+        (jwt.encode({"tenant": "acme"}, SECRET, "HS256"), "it has no exp"),
+        (signed(tenant=""), "it names no tenant"),
+        (signed(tenant=None), "it names no tenant"),
+        (signed(tenant=["acme", "b"]), "it names no tenant"),
+        (signed(department=7), "its department is no text"),
+        (signed(clearance=-1), "its clearance is no whole number from 0"),
+        (signed(clearance="9"), "its clearance is no whole number from 0"),
+        (signed(clearance=True), "its clearance is no whole number from 0"),
+        (signed(headers={"crit": ["x"], "x": 1}), "it is no token signed for this service"),
+        (unsigned("none"), "it is not signed in a way that is accepted here"),
+        (unsigned("None"), "it is not signed in a way that is accepted here"),
+        (unsigned("HS256"), "it is no token signed for this service"),
+        (jwt.encode(claims(), SECRET * 2, "HS512"), "it is not signed in a way that is accepted here"),
+        (by_key(), "it is not signed in a way that is accepted here"),
+        ("a.b.c", "it is no token signed for this service"),
+        ("\x00é", "it is no token signed for this service"),
+    ],
+)
+def test_a_token_that_is_not_to_be_believed_says_why_and_nothing_of_itself(token: str, reason: str) -> None:
+    with pytest.raises(InvalidTokenError) as refused:
+        access_of(token)
+    sentence = str(refused.value)
+    assert sentence.startswith(f"Invalid authentication credentials: {reason}. ")
+    assert refused.value.__cause__ is None
+    assert refused.value.status == 401
+
+
+@pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", f"Basic {signed()}", signed()])
+def test_without_a_bearer_token_nobody_asks(header: str) -> None:
+    with pytest.raises(InvalidTokenError, match="there is no bearer token"):
+        TokenReader(TokenSettings(SECRET)).access_of(header)
+
+
+def test_an_audience_and_an_issuer_that_are_configured_have_to_be_there() -> None:
+    with pytest.raises(InvalidTokenError, match="it has no aud"):
+        access_of(signed(), audience="kb")
+    with pytest.raises(InvalidTokenError, match="it has no iss"):
+        access_of(signed(), issuer="us")
+    with pytest.raises(InvalidTokenError, match="issuer"):
+        access_of(signed(iss="them"), issuer="us")
+
+
+def test_a_key_of_the_file_signs(tmp_path: Path) -> None:
+    keys = key_file(tmp_path, public(KEY, "one"), public(NEXT_KEY, "two", use="sig", alg="RS256"))
+    assert access_of(by_key(), secret="", jwks=keys) == Access("acme")
+    assert access_of(by_key("two", NEXT_KEY), secret="", jwks=keys) == Access("acme")
+    for token in (by_key("three"), by_key("two"), by_key(None), by_key(algorithm="RS512"), signed(), unsigned("RS256")):
+        with pytest.raises(InvalidTokenError):
+            access_of(token, secret="", jwks=keys)
+
+
+def test_the_public_key_is_no_secret_to_sign_with(tmp_path: Path) -> None:
+    keys = key_file(tmp_path, public(KEY, "one"))
+    pem = KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    for secret in (pem, keys.read_bytes()):
+        # The library refuses to make such a token, so it is put together by hand.
+        head, body, _ = jwt.encode(claims(), OTHER, "HS256", {"kid": "one"}).split(".")
+        mark = HMACAlgorithm(HMACAlgorithm.SHA256).sign(f"{head}.{body}".encode(), secret)
+        token = f"{head}.{body}.{base64.urlsafe_b64encode(mark).rstrip(b'=').decode()}"
+        for configured in ("", SECRET):
+            with pytest.raises(InvalidTokenError):
+                access_of(token, configured, jwks=keys)
+
+
+def test_a_file_of_new_keys_is_noticed_and_a_broken_one_is_not_believed(tmp_path: Path) -> None:
+    reader = TokenReader(TokenSettings(jwks=key_file(tmp_path, public(KEY, "one"))))
+    with pytest.raises(InvalidTokenError):
+        reader.access_of(f"Bearer {by_key('two', NEXT_KEY)}")
+    key_file(tmp_path, public(NEXT_KEY, "two"), public(KEY, "other"))
+    assert reader.access_of(f"Bearer {by_key('two', NEXT_KEY)}") == Access("acme")
+    with pytest.raises(InvalidTokenError):
+        reader.access_of(f"Bearer {by_key()}")
+    (tmp_path / "jwks.json").write_text("{", "utf-8")
+    assert reader.access_of(f"Bearer {by_key('two', NEXT_KEY)}") == Access("acme")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("[", "is no JSON"),
+        ("[]", "has no RSA key for RS256"),
+        ('{"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}', "has no RSA key for RS256"),
+        ('{"keys": [{"kty": "RSA", "use": "enc"}]}', "has no RSA key for RS256"),
+        ('{"keys": [{"kty": "RSA", "n": "x"}]}', "holds a key that cannot be read"),
+        ('{"keys": [{"kty": "RSA", "n": "AQAB", "e": "AQAB", "d": "AQAB"}]}', "holds a private key"),
+        (json.dumps({"keys": [public(rsa.generate_private_key(65537, 1024), "s")]}), "holds a key of 1024 bits"),
+    ],
+)
+def test_a_key_file_that_cannot_be_used_says_what_to_give(tmp_path: Path, content: str, words: str) -> None:
+    path = tmp_path / "jwks.json"
+    path.write_text(content, "utf-8")
+    with pytest.raises(SettingsError, match=words):
+        TokenReader(TokenSettings(jwks=path))

@@ -1,0 +1,146 @@
+"""``rkllm-mcp knowledge`` against a knowledge server that runs elsewhere, and the choice of that server."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Generator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from rkllm_mcp.config import Config, StdioServer, load_config
+from rkllm_mcp.surfaces.knowledge_server import knowledge_server
+from tests.support.knowledge_server import RULES
+from tests.support.outcome import Command
+from tests.support.shared import REPOSITORY
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Generator[str, None, None]:
+    """A knowledge server over HTTP."""
+    folder = tmp_path_factory.mktemp("knowledge")
+    words = [sys.executable, "-m", "mcp_servers.knowledge", "--http", "--port", "0", "--folder", str(folder)]
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(REPOSITORY)}
+    with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            yield process.stderr.readline().strip().rpartition("at ")[2]
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def kb(command: Command, address: str, tmp_path: Path) -> Command:
+    """``rkllm-mcp knowledge`` with that server in the configuration."""
+    (tmp_path / "mcp_config.toml").write_text(f'[[servers]]\nname = "knowledge"\nurl = "{address}"\n', "utf-8")
+
+    def run(*words: str) -> object:
+        return command("knowledge", *words)
+
+    return cast("Command", run)
+
+
+def test_documents_go_in_are_found_and_go_out_again(kb: Command, tmp_path: Path) -> None:
+    name = uuid.uuid4().hex
+    made = kb("create", name, "--description", "就業規則など")
+    base_id = made.out.strip()
+    assert (made.code, str(uuid.UUID(base_id))) == (0, base_id)
+
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    (folder / "rules.md").write_text(RULES, "utf-8")
+    (folder / "broken.pdf").write_bytes(b"%PDF-1.7 nothing of the kind")
+    added = kb("add", "docs", "--base", name, "--collection", "人事")
+    assert added.code == 1
+    assert added.out.endswith("  added  就業規則\n")
+    assert "failed: broken.pdf is damaged" in added.err
+    again = kb("add", "docs/rules.md", "--base", base_id, "--collection", "人事")
+    assert again.out.endswith("  unchanged  就業規則\n")
+
+    found = kb("search", "リモートワーク手当の金額は？", "-b", name, "--explain")
+    score, _, citation = found.out.partition("\n")[0].partition("  ")
+    assert 0.6 <= float(score) <= 1
+    assert citation == "(就業規則, 手当)"
+    assert "リモートワーク手当は月額5,000円を支給する。" in found.out
+    assert "dense" in found.err
+    assert "left out: this knowledge base has no vectors" in found.err
+
+    listed = kb("list", "-b", name)
+    assert "就業規則" in listed.out
+    assert "人事" in listed.out
+    removed = kb("remove", "docs/rules.md", "-b", name)
+    assert (removed.code, removed.err) == (0, "Removed 就業規則.\n")
+    nothing = kb("search", "リモートワーク手当", "-b", name)
+    assert (nothing.code, nothing.err) == (1, "Error: No results found. Use other words, or a threshold below 0.6.\n")
+    gone = kb("remove", "-b", name, "--all")
+    assert gone.err == f"Removed the knowledge base {name}.\n"
+    assert name not in kb("list").out
+
+
+def test_programs_read_json_and_texts_come_from_a_pipe(
+    kb: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = uuid.uuid4().hex
+    assert json.loads(kb("create", name, "--json").out)["name"] == name
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("経費は月末までに精算する。".encode())))
+    added = json.loads(kb("add", "-", "-b", name, "--title", "経費規程", "--json").out)
+    (document,) = added["added"][0]["documents"]
+    found = json.loads(kb("search", "経費の精算", "--json").out)
+    assert found["results"][0]["metadata"]["citation"] == "(経費規程)"
+    assert name in [base["name"] for base in json.loads(kb("list", "--json").out)["knowledge_bases"]]
+    assert kb("remove", document["document_id"]).err == "Removed 経費規程.\n"
+    kb("remove", "-b", name, "--all")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (["list", "-b", "none"], 2, "there is no knowledge base 'none'; 'rkllm-mcp knowledge list' shows them"),
+        (["remove"], 2, "name the documents to remove, or a knowledge base with --base and --all"),
+        (["remove", "--all"], 2, "--all removes a whole knowledge base; name it with --base"),
+        (["search", "x", "--threshold", "nan"], 2, "--threshold is no number; give one from 0 to 1"),
+        (["search", "x", "--threshold", "2"], 1, "threshold out of range (0.0-1.0). "),
+        (["search", "x", "--max-results", "51"], 1, "max_results exceeds limit (50). "),
+        (["create", ""], 1, "name is missing. Give a name."),
+        (["remove", str(uuid.UUID(int=0))], 1, "Document not found. "),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(kb: Command, words: list[str], code: int, sentence: str) -> None:
+    kb("create", "a knowledge base")
+    failed = kb(*words)
+    assert (failed.code, failed.out) == (code, "")
+    assert failed.err.startswith(f"Error: {sentence}")
+    assert failed.err.count("\n") == 1
+
+
+def test_a_server_that_is_not_there_is_said(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "mcp_config.toml").write_text(
+        '[[servers]]\nname = "knowledge"\nurl = "http://127.0.0.1:9/mcp"\n', "utf-8"
+    )
+    failed = command("knowledge", "list")
+    assert failed.code == 1
+    assert failed.err.startswith("Error: Failed to connect to the knowledge server")
+
+
+def test_the_first_server_that_is_one_is_spoken_to_and_else_one_of_our_own(tmp_path: Path) -> None:
+    def chosen(text: str) -> str:
+        file = tmp_path / "mcp_config.toml"
+        file.write_text(text, "utf-8")
+        return knowledge_server(load_config(file)).name
+
+    other = '[[servers]]\nname = "other"\ncommand = "x"\n'
+    by_module = '[[servers]]\nname = "docs"\ncommand = "python"\nargs = ["-m", "mcp_servers.knowledge"]\n'
+    by_program = '[[servers]]\nname = "papers"\ncommand = "rkllm-mcp-knowledge"\nenabled = false\n'
+    by_name = '[[servers]]\nname = "knowledge"\nurl = "http://127.0.0.1:9/mcp"\n'
+    assert chosen(other + by_module + by_program) == "docs"
+    assert chosen(other + by_program) == "papers"
+    assert chosen(other + by_name) == "knowledge"
+    own = knowledge_server(Config())
+    assert isinstance(own, StdioServer)
+    assert (own.name, own.command, own.args) == ("knowledge", sys.executable, ("-m", "mcp_servers.knowledge"))
