@@ -8,8 +8,8 @@ from rkllm_mcp.config import Config
 
 
 def ineffective(config: Config) -> list[str]:
-    """One line for every wish that has no effect beside the rest of the configuration."""
-    return list(_without_effect(config))
+    """One line for every wish that has no effect, by itself or beside the rest of the configuration."""
+    return [*config.remarks, *_without_effect(config)]
 
 
 def _without_effect(config: Config) -> Iterator[str]:

@@ -25,6 +25,7 @@
         ├── ServerUnavailableError   also a ConnectionError
         │   └── ServerStartTimeoutError  also a TimeoutError
         ├── ServerRefusedError       a server answered a request with an error; the session goes on
+        ├── NotOfferedError          no server, or more than one, has what was named
         └── ToolTimeoutError         also a TimeoutError
 
 Errors carry fields and build their sentence from them; the sentence ends with what the reader can do. A failing tool or
@@ -305,6 +306,10 @@ class ServerStartTimeoutError(ServerUnavailableError, TimeoutError):
 
 class ServerRefusedError(ToolboxError):
     """A server answered a request with an error, or with what cannot be read; its session goes on."""
+
+
+class NotOfferedError(ToolboxError):
+    """What was named is no server's, or several servers have it."""
 
 
 class ToolTimeoutError(ToolboxError, TimeoutError):

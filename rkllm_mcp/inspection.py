@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from rkllm_mcp.availability import ineffective
 from rkllm_mcp.board.doctor import examine, worst
@@ -19,8 +19,9 @@ from rkllm_mcp.board.gauges import Gauges, read_gauges
 from rkllm_mcp.board.machine import Machine
 from rkllm_mcp.board.npu import npu_node
 from rkllm_mcp.board.rkllm_file import read_rkllm_file
+from rkllm_mcp.board.software import check_model, check_servers
 from rkllm_mcp.calling import NO_CONTEXT, CallContext
-from rkllm_mcp.config import Config, ServerConfig, StdioServer
+from rkllm_mcp.config import Config, OpenAPIServer, ServerConfig, StdioServer
 from rkllm_mcp.config.models import ModelFolder, choose_model
 from rkllm_mcp.config.redaction import redacted_arguments, redacted_text
 from rkllm_mcp.errors import ConfigError, ModelFileError, RuntimeUnusableError, UsageError
@@ -177,10 +178,35 @@ def asking_language(config: Config) -> Literal["en", "ja"]:
 
 
 def review(config: Config) -> list[str]:
-    """One line for whatever leaves the board, and for every wish of the configuration that is not fulfilled."""
+    """A line for whatever leaves the board, is wished and not fulfilled, or is named and not there."""
     from rkllm_mcp.providers.departures import departures
 
-    return [*departures(config), *_faults(config)]
+    return [*departures(config), *_faults(config), *_missing(config)]
+
+
+def _missing(config: Config) -> list[str]:
+    """What the check-up does not find of the models and the servers that are used."""
+    refused = _refused(config)
+    servers = tuple(_server(server) for server in config.active_servers if server.name not in refused)
+    findings = [*check_servers(servers)] if servers else []
+    if config.provider.kind == "rkllm":
+        findings = [*check_model(_model(config)[1]), *_models_beside(config), *findings]
+    return [
+        f"{finding.name}: {finding.found.rstrip('.')}. {finding.remedy}".rstrip()
+        for finding in findings
+        if finding.status in ("warn", "fail")
+    ]
+
+
+def _models_beside(config: Config) -> list[Finding]:
+    """The models that are wanted beside the one that answers."""
+    wanted = {
+        "agent.embedding_model": config.agent.embedding_model if config.active_servers else None,
+        "service.embedding_model": config.service.embedding_model,
+        "service.ranking_model": config.service.ranking_model,
+    }
+    reports = {key: _model(config.overridden(model=name))[1] for key, name in wanted.items() if name is not None}
+    return [replace(finding, name=key) for key, report in reports.items() for finding in check_model(report)]
 
 
 def _faults(config: Config) -> list[str]:
@@ -215,7 +241,7 @@ def diagnose(config: Config, machine: Machine | None = None) -> list[Finding]:
         model, report = _model(config)
         library = _library(config, emulated=model is not None and model.card.emulated)
         findings = examine(machine or Machine(), Subjects(source, library, report, servers))
-        findings += _profile(config, model)
+        findings += [*_profile(config, model), *_models_beside(config)]
     else:
         subjects = Subjects(source, LibraryReport("", "ok", emulated=True), ModelReport(""), servers)
         looked_at = examine(machine or Machine(), subjects)
@@ -326,11 +352,19 @@ def _server(server: ServerConfig) -> ServerReport:
     if not isinstance(server, StdioServer):
         address = getattr(server, "url", None) or getattr(server, "openapi_base_url", None) or ""
         how = f"{server.transport} {redacted_text(address)}".strip()
-        ca_file: Path | None = getattr(server, "ca_file", None)
-        problem = f"there is no ca_file {ca_file}" if ca_file is not None and not ca_file.is_file() else ""
-        return ServerReport(server.name, how, server.enabled, problem=problem)
+        return ServerReport(server.name, how, server.enabled, problem=_missing_file(server))
     how = " ".join([server.command, *redacted_arguments(server.args)])
     return ServerReport(server.name, how, server.enabled, server.command, _program(server))
+
+
+def _missing_file(server: ServerConfig) -> str:
+    """The file that a server needs and that is not there, as a sentence; empty when nothing is missing."""
+    key, file = "ca_file", cast("Path | None", getattr(server, "ca_file", None))
+    if isinstance(server, OpenAPIServer) and isinstance(server.openapi_spec, str):
+        from rkllm_mcp.tools.openapi.source import specification_file
+
+        key, file = "openapi_spec", specification_file(server.openapi_spec)
+    return f"there is no {key} {file}" if file is not None and not file.is_file() else ""
 
 
 def _program(server: StdioServer) -> str | None:

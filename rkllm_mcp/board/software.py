@@ -24,6 +24,7 @@ _PROGRAMS = {
     "docker": ("Install Docker.", "sudo apt install docker.io"),
     "python": ('Write command = "${PYTHON}" for the Python that runs rkllm-mcp.', ""),
 }
+_OR_OFF = "Correct it, or set enabled = false."
 _CONVERT = "Take a file made for this board: rkllm-mcp models list shows them."
 _BLOB_SHOWN = 12
 # Toolkits whose end token 1.3.0 misreads; the host ends such answers by itself.
@@ -125,7 +126,7 @@ def check_servers(servers: tuple[ServerReport, ...] | None) -> Iterator[Finding]
         if not server.enabled:
             yield Finding(name, "info", f"switched off: {server.how}")
         elif server.problem:
-            yield Finding(name, "warn", f"{server.problem}, so the server is skipped", "Set enabled = false.")
+            yield Finding(name, "warn", f"{server.problem}, so the server is skipped", _OR_OFF)
         elif server.command and server.program is None:
             yield Finding(name, "warn", f"{server.command} is not installed, so the server is skipped", *_cure(server))
         else:

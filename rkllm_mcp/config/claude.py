@@ -1,9 +1,9 @@
 """Servers as other hosts write them become ``[[servers]]``: the ``{"mcpServers": {NAME: {...}}}`` of Claude Desktop.
 
-Rules: an entry may use the keys of other hosts and this project's own; keys that mean nothing here are dropped by
-name, and a key that nobody knows is left for the check that refuses it. A ``timeout`` of 1000 and more is in
-milliseconds, as most hosts write it, and below that in seconds. In ``headers`` a variable of the environment is filled
-in, any other ``${name}`` stays a placeholder.
+Rules: an entry may use the keys of other hosts and this project's own; keys that mean nothing here are dropped, and
+those that nobody has heard of are named. In our own ``[[servers]]`` they are left for the check that refuses them.
+A ``timeout`` of 1000 and more is in milliseconds, as most hosts write it, and below that in seconds. In ``headers`` a
+variable of the environment is filled in, any other ``${name}`` stays a placeholder.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from rkllm_mcp.config.expansion import expand_known
-from rkllm_mcp.config.servers import SERVER_KEYS, TRANSPORT_SPELLINGS, TRANSPORTS, transport_of
+from rkllm_mcp.config.servers import SERVER_KEYS, TRANSPORT_SPELLINGS, TRANSPORTS, transport_of, type_of
 from rkllm_mcp.errors import ConfigError
 
 # What other hosts keep beside mcpServers in the same file, and in an entry; none of it changes which tools there are.
@@ -46,11 +46,20 @@ class Entry:
         table: keys of ``[[servers]]``.
         label: where it stands, such as ``mcpServers.weather`` or ``servers[1]``.
         written: our key -> the key that stands in the file.
+        ignored: the keys that mean nothing here.
     """
 
     table: dict[str, Any]
     label: str
     written: dict[str, str] = field(default_factory=dict[str, str])
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def remark(self) -> str:
+        """A line about the keys that are ignored; empty when none is."""
+        names = ", ".join(f"'{key}'" for key in self.ignored)
+        what = f"ignored, as they mean nothing here: {names}; remove them, or correct their names"
+        return f"{self.label}: {what}" if names else ""
 
 
 def _as_is(value: Any, env: Mapping[str, str]) -> Any:  # noqa: ARG001  # every converter has these two
@@ -168,7 +177,15 @@ def _their_entry(name: str, item: Mapping[str, Any], label: str, env: Mapping[st
     if entry.table.get("command") == "" and "url" in entry.table:
         del entry.table["command"]  # some hosts write an empty command beside a url
     _settle_transport(entry, source)
+    known = type_of(entry.table["transport"]).model_fields
+    entry.ignored = tuple(entry.written[key] for key in entry.table if key not in known)
+    entry.table = {key: value for key, value in entry.table.items() if key in known}
     return entry
+
+
+def is_known(key: str) -> bool:
+    """Whether a key of an entry means anything here, in their spelling or in ours."""
+    return key in SERVER_KEYS or key in _KEYS
 
 
 def _refuse_misspelt(entry: Entry, source: str) -> None:

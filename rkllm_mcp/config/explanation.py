@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 from rkllm_mcp.config.claude import Entry
 from rkllm_mcp.config.redaction import is_secret_name, redacted_text
 from rkllm_mcp.config.sections import Sections
-from rkllm_mcp.config.servers import SERVER_KEYS, SERVER_TYPES, ServerBase
+from rkllm_mcp.config.servers import SERVER_KEYS, SERVER_TYPES, ServerBase, type_of
 from rkllm_mcp.config.service import TenantSection
 from rkllm_mcp.errors import ConfigError
 
@@ -119,7 +119,7 @@ def _known_keys(location: Sequence[int | str], entries: Sequence[Entry]) -> str:
 
 def _known_server_keys(key: str, entry: Entry) -> str:
     transport = str(entry.table["transport"])
-    names = list(SERVER_TYPES["remote" if transport in {"http", "sse", "websocket"} else transport].model_fields)
+    names = list(type_of(transport).model_fields)
     others = [name for name, kind in SERVER_TYPES.items() if key in kind.model_fields]
     if others:
         whose = " and ".join("http, sse and websocket" if name == "remote" else name for name in others)

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
-from rkllm_mcp.config.claude import FOREIGN_TOP_KEYS, Entry, entries_of
+from rkllm_mcp.config.claude import FOREIGN_TOP_KEYS, Entry, entries_of, is_known
 from rkllm_mcp.config.expansion import expand, unset_variables
 from rkllm_mcp.config.explanation import explain
 from rkllm_mcp.config.overrides import apply_overrides
@@ -101,7 +101,8 @@ def build_config(
         checked = Config.model_validate(table)
     except ValidationError as error:
         raise explain(error, name, entries, origins) from None
-    return checked.loaded_from(source, mcp_enabled=mcp_enabled, unset=_unset(raw, env, name))
+    remarks = tuple(entry.remark for entry in entries if entry.remark)
+    return checked.loaded_from(source, mcp_enabled=mcp_enabled, unset=_unset(raw, env, name), remarks=remarks)
 
 
 def read_file(path: Path) -> dict[str, Any]:
@@ -181,7 +182,13 @@ def _expand_servers(raw: Mapping[str, Any], env: Mapping[str, str], source: str)
 
 
 def _expand_server(item: Any, env: Mapping[str, str], source: str, key: str) -> Any:
-    return item if unset_variables(item, env) else expand(item, env, source=source, key=key)
+    if not isinstance(item, dict):
+        return item
+    table = cast("dict[str, Any]", item)
+    # What another host wrote for itself may name variables that only that host has.
+    known = {name: value for name, value in table.items() if is_known(name)}
+    rest = {name: value for name, value in table.items() if not is_known(name)}
+    return rest | (known if unset_variables(known, env) else expand(known, env, source=source, key=key))
 
 
 def _unset(raw: Mapping[str, Any], env: Mapping[str, str], source: str) -> dict[str, tuple[str, ...]]:

@@ -193,11 +193,14 @@ class Config(Sections):
 
     ``source`` is the file it came from, None without one. ``mcp_enabled`` is false when ``MCP_ENABLED`` says so.
     ``unset`` names the variables that servers need and the environment lacks; those servers cannot be started.
+    ``remarks`` says, a line each, what the file has that means nothing here.
     """
 
     _source: Path | None = PrivateAttr(default=None)
     _mcp_enabled: bool = PrivateAttr(default=True)
     _unset: Mapping[str, tuple[str, ...]] = PrivateAttr(default_factory=dict[str, tuple[str, ...]])
+
+    _remarks: tuple[str, ...] = PrivateAttr(default=())
 
     @property
     def source(self) -> Path | None:
@@ -215,18 +218,30 @@ class Config(Sections):
         return self._unset
 
     @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the file has that means nothing here, a line each."""
+        return self._remarks
+
+    @property
     def active_servers(self) -> tuple[ServerConfig, ...]:
         """The servers to connect: the enabled ones, and none when tools are switched off."""
         return tuple(server for server in self.servers if server.enabled) if self._mcp_enabled else ()
 
     def loaded_from(
-        self, source: Path | None, *, mcp_enabled: bool, unset: Mapping[str, tuple[str, ...]] | None = None
+        self,
+        source: Path | None,
+        *,
+        mcp_enabled: bool,
+        unset: Mapping[str, tuple[str, ...]] | None = None,
+        remarks: tuple[str, ...] | None = None,
     ) -> Config:
         """The same configuration with what is not in a file."""
         config = self.model_copy()
         config._source, config._mcp_enabled = source, mcp_enabled  # noqa: SLF001  # its own class
         if unset is not None:
             config._unset = unset  # noqa: SLF001
+        if remarks is not None:
+            config._remarks = remarks  # noqa: SLF001
         return config
 
     def overridden(self, *, model: str | None = None, library: str | None = None, tools: bool = True) -> Config:

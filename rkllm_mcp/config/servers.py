@@ -284,4 +284,11 @@ SERVER_TYPES: Mapping[str, type[ServerBase]] = {
     "builtin": BuiltinServer,
     "openapi": OpenAPIServer,
 }
+
+
+def type_of(transport: str) -> type[ServerBase]:
+    """What a server of a transport may be configured with."""
+    return SERVER_TYPES["remote" if transport in {"http", "sse", "websocket"} else transport]
+
+
 SERVER_KEYS = tuple(dict.fromkeys(key for kind in SERVER_TYPES.values() for key in kind.model_fields))

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from typing import TypeAlias
 
 import anyio
 
 from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.surfaces.chat_conversations import list_conversations, rename, resume
+from rkllm_mcp.surfaces.chat_help import HELP
 from rkllm_mcp.surfaces.chat_memory import approvals, history, switch_off, switch_on
 from rkllm_mcp.surfaces.chat_offers import fill_prompt, list_prompts, list_resources, take_resource
 from rkllm_mcp.surfaces.chat_state import ChatState, Stats
@@ -21,12 +22,7 @@ from rkllm_mcp.surfaces.table import table
 from rkllm_mcp.surfaces.tools import tool_table, tool_text
 from rkllm_mcp.surfaces.transcript import transcript
 
-
-@dataclass(frozen=True)
-class _Command:
-    usage: str
-    explanation: str
-    action: Callable[[ChatState, str], Awaitable[None]]
+_Action: TypeAlias = Callable[[ChatState, str], Awaitable[None]]
 
 
 async def obey(state: ChatState, text: str) -> None:
@@ -40,18 +36,18 @@ async def obey(state: ChatState, text: str) -> None:
         return
     try:
         with state.interruptible():
-            await command.action(state, rest.strip())
+            await command(state, rest.strip())
     except RkllmMcpError as error:
         state.terminal.error(f"Error: {error}")
 
 
 async def _help(state: ChatState, rest: str) -> None:
     del rest
-    state.terminal.answer(table((), [(command.usage, command.explanation) for command in COMMANDS.values()]))
-    state.terminal.answer(
-        "@server:uri in a question puts a resource into it. Alt-Enter begins a new line, Tab completes,\n"
-        "Ctrl-C stops an answer, Ctrl-D leaves.\n"
-    )
+    from rkllm_mcp.inspection import asking_language
+
+    said = HELP[asking_language(state.app.config)]
+    state.terminal.answer(table((), [said.commands[name] for name in COMMANDS]))
+    state.terminal.answer(said.keys)
 
 
 async def _tools(state: ChatState, rest: str) -> None:
@@ -129,26 +125,24 @@ async def _quit(state: ChatState, rest: str) -> None:
     state.is_over = True
 
 
-COMMANDS: Mapping[str, _Command] = {
-    "/help": _Command("/help", "this list", _help),
-    "/tools": _Command("/tools [NAME]", "the tools, or one of them", _tools),
-    "/servers": _Command("/servers", "the servers and how they are", _servers),
-    "/resources": _Command("/resources [SERVER]", "what servers let you read", list_resources),
-    "/resource": _Command("/resource URI", "show a resource; it goes with your next question", take_resource),
-    "/prompts": _Command("/prompts [SERVER]", "the questions that servers have prepared", list_prompts),
-    "/prompt": _Command("/prompt NAME [K=V]...", "ask one of them", fill_prompt),
-    "/enable": _Command("/enable NAME", "switch a tool or a server on again, also for later", switch_on),
-    "/disable": _Command("/disable NAME", "switch a tool or a server off, also for later", switch_off),
-    "/approve": _Command("/approve [forget NAME]", "what may run unasked or never; take it back", approvals),
-    "/history": _Command("/history", "the calls of this conversation", history),
-    "/conversations": _Command(
-        "/conversations [TEXT]", "the kept conversations, or those with this text", list_conversations
-    ),
-    "/resume": _Command("/resume ID", "go on with another conversation", resume),
-    "/rename": _Command("/rename TITLE", "give this conversation another title", rename),
-    "/stats": _Command("/stats", "tokens and speed of this conversation", _stats),
-    "/model": _Command("/model", "the model", _model),
-    "/clear": _Command("/clear", "begin a new conversation", _clear),
-    "/save": _Command("/save FILE", "write the conversation to a new file, as Markdown", _save),
-    "/quit": _Command("/quit", "leave", _quit),
+COMMANDS: Mapping[str, _Action] = {
+    "/help": _help,
+    "/tools": _tools,
+    "/servers": _servers,
+    "/resources": list_resources,
+    "/resource": take_resource,
+    "/prompts": list_prompts,
+    "/prompt": fill_prompt,
+    "/enable": switch_on,
+    "/disable": switch_off,
+    "/approve": approvals,
+    "/history": history,
+    "/conversations": list_conversations,
+    "/resume": resume,
+    "/rename": rename,
+    "/stats": _stats,
+    "/model": _model,
+    "/clear": _clear,
+    "/save": _save,
+    "/quit": _quit,
 }

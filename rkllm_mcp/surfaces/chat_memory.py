@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from rkllm_mcp.surfaces.chat_state import ChatState
-from rkllm_mcp.surfaces.remembered import forget, grant_table, short_call_table, turn
+from rkllm_mcp.surfaces.remembered import forget, grant_table, meant_by, short_call_table, turn
 
 _SHOWN_CALLS = 20
+_NOTHING_SAID = "Nothing is allowed or refused for good or for this conversation; a call that needs a yes asks.\n"
 
 
 async def switch_on(state: ChatState, rest: str) -> None:
@@ -29,17 +30,29 @@ def _switch(state: ChatState, name: str, *, is_on: bool) -> None:
 
 
 async def approvals(state: ChatState, rest: str) -> None:
-    """Show what was allowed or refused for good, or take it back."""
+    """Show what was allowed or refused for good or for this conversation, or take it back."""
     word, _, name = rest.partition(" ")
-    memory = state.app.memory
     if not word:
-        listing = grant_table(await memory.grants.all())
-        state.terminal.answer(listing or "Nothing is allowed or refused for good; a call that needs a yes asks.\n")
+        for_good = [(grant.kind, server, tool) for server, tool, grant in await state.app.memory.grants.all()]
+        for_now = [("conversation", *each) for each in state.app.toolbox.conversation_grants.of(state.conversation.id)]
+        listing = grant_table([*for_good, *for_now])
+        state.terminal.answer(listing or _NOTHING_SAID)
     elif word == "forget" and name.strip():
-        for line in await forget(memory, name.strip()):
-            state.terminal.note(line)
+        await _forget(state, name.strip())
     else:
         state.terminal.error("/approve shows what is remembered, /approve forget NAME takes it back")
+
+
+async def _forget(state: ChatState, name: str) -> None:
+    held = state.app.toolbox.conversation_grants
+    for_now = meant_by(name, held.of(state.conversation.id))
+    for server, tool in for_now:
+        held.forget(state.conversation.id, server, tool)
+        state.terminal.note(f"Forgotten: '{tool}' of server '{server}' for this conversation; it is asked again.")
+    for_good = [(server, tool) for server, tool, _ in await state.app.memory.grants.all()]
+    if meant_by(name, for_good) or not for_now:
+        for line in await forget(state.app.memory, name):
+            state.terminal.note(line)
 
 
 async def history(state: ChatState, rest: str) -> None:

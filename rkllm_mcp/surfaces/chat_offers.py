@@ -8,10 +8,7 @@ from rkllm_mcp.surfaces.offers import prompt_table, read_pairs, resource_table, 
 
 async def list_resources(state: ChatState, rest: str) -> None:
     """List the resources and templates of every server, or of one."""
-    offerings = state.app.toolbox.offerings
-    server = rest or None
-    resources = await offerings.resources(server, state.context())
-    templates = await offerings.templates(server, state.context())
+    resources, templates = await state.app.toolbox.offerings.readable(rest or None, state.context())
     state.terminal.answer(resource_table(resources, templates) or "No resources; /servers shows the servers.\n")
 
 

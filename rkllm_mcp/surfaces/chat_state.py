@@ -16,6 +16,7 @@ from rkllm_mcp.surfaces.answering import Answering
 from rkllm_mcp.surfaces.inquiry import Inquirer, Person
 from rkllm_mcp.surfaces.render import TerminalRenderer
 from rkllm_mcp.surfaces.terminal import Terminal
+from rkllm_mcp.surfaces.unheard import without_markup
 
 if TYPE_CHECKING:
     from rkllm_mcp.app import App, ReplyOptions
@@ -99,7 +100,8 @@ class ChatState:
             renderer.show(event)
 
         self.stats.questions += 1
-        await Answering(self.app, self.terminal, self.inquirer).follow(self.conversation.id, events, show)
+        heard = without_markup(events, lambda: bool(self.app.tools(self.options)))
+        await Answering(self.app, self.terminal, self.inquirer).follow(self.conversation.id, heard, show)
 
     def context(self) -> CallContext:
         """The circumstances of what is asked of a server outside an answer."""

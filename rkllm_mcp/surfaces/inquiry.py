@@ -149,7 +149,7 @@ class Inquirer:
     def _read(self, field: Field, text: str) -> dict[str, Any]:
         """The field's value by its name; nothing where the text is none, which is said."""
         try:
-            return {field.name: field.read(text)}
+            return {field.name: field.read(text, self.phrases.mistakes)}
         except ValueError as error:
             self._terminal.error(f"  {visible(str(error))}", YELLOW)
             return {}

@@ -13,13 +13,15 @@ from typing import Annotated, Any
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.resources import FunctionResource
 from mcp.server.mcpserver.tools import Tool
-from mcp_types import CallToolResult, TextContent, ToolAnnotations
-from pydantic import Field
+from mcp_types import CallToolResult, InputRequiredResult, TextContent, ToolAnnotations
+from pydantic import Field, ValidationError
 
 from rkllm_mcp import __version__
 from rkllm_mcp.abilities import Abilities
+from rkllm_mcp.config.explanation import allowed_for, describe
 from rkllm_mcp.errors import RkllmMcpError
 
 Prompt = Annotated[str, Field(description="What to answer")]
@@ -57,6 +59,17 @@ class BoardServer(MCPServer[None]):
             ],
             log_level="WARNING",
         )
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[None, Any] | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        """Call a tool; arguments that do not fit are named in a sentence instead of the validator's report."""
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if not isinstance(error.__cause__, ValidationError):
+                raise
+            raise ToolError(_what_is_wrong(name, error.__cause__)) from None
 
     async def run_on(self, reading: Any, writing: Any) -> None:
         """Serve one client over a pair of the SDK's streams; ``run_stdio_async`` takes no streams."""
@@ -142,6 +155,16 @@ class _Tools:
 def _tool(function: Callable[..., Any]) -> Tool:
     hints = ToolAnnotations(read_only_hint=True, destructive_hint=False, open_world_hint=False)
     return Tool.from_function(function, annotations=hints, structured_output=False)
+
+
+def _what_is_wrong(tool: str, error: ValidationError) -> str:
+    """What is wrong with a call's arguments, for whoever reads the result."""
+    details = error.errors()
+    missing = [f"'{detail['loc'][0]}'" for detail in details if detail["type"] == "missing"]
+    if missing:
+        return f"{tool} was called without {' and '.join(missing)}; give {'it' if len(missing) == 1 else 'them'}"
+    where = ".".join(map(str, details[0]["loc"]))
+    return f"'{where}' of {tool}: found {describe(details[0]['input'])}; {allowed_for(details[0])}"
 
 
 async def _result(answer: Callable[[], Awaitable[tuple[str, dict[str, Any]]]]) -> CallToolResult:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from rkllm_mcp.calling import Decision
-from rkllm_mcp.forms import FieldKind
+from rkllm_mcp.forms import ENGLISH as ENGLISH_MISTAKES
+from rkllm_mcp.forms import FieldKind, Wording
 
 Language: TypeAlias = Literal["en", "ja"]
 
@@ -29,6 +30,7 @@ class Phrases:
         open_page: says what to do with an address; ``{host}`` is filled in.
         is_done: asks whether that was done.
         more: says that a value is longer than what is shown; ``{count}`` is filled in.
+        mistakes: what is wrong with a value of a form.
         too_late: the question was taken back.
         again: the answer was none of the keys.
     """
@@ -45,6 +47,7 @@ class Phrases:
     open_page: str
     is_done: str
     more: str
+    mistakes: Wording
     too_late: str
     again: str
 
@@ -76,6 +79,7 @@ ENGLISH = Phrases(
     open_page="Open this address in a browser if you trust {host}; it is not opened for you:",
     is_done="Done? [y = yes, n = no, Enter = no answer] ",
     more="… ({count} more characters)",
+    mistakes=ENGLISH_MISTAKES,
     too_late="[MCP: The question is not waited for any more]",
     again="Answer with one of {keys}.",
 )
@@ -118,6 +122,29 @@ JAPANESE = Phrases(
     open_page="{host} を信頼できる場合に、次のアドレスをブラウザーで開いてください (自動では開きません):",
     is_done="済みましたか？ [y = はい、n = いいえ、Enter = 答えない] ",
     more="… (残り {count} 文字)",
+    mistakes={
+        "required": "入力が必要です",
+        "no field": "この項目はフォームにありません",
+        "text": "文字列を入力してください",
+        "shorter": "{value} 文字以上で入力してください",
+        "longer": "{value} 文字以内で入力してください",
+        "email": "メールアドレスを入力してください",
+        "uri": "URI を入力してください (例: https://example.com)",
+        "date": "日付を入力してください (例: 2026-11-21)",
+        "date-time": "日時を入力してください (例: 2026-11-21T09:30:00Z)",
+        "not a number": "{value} は数値ではありません",
+        "not an integer": "{value} は整数ではありません",
+        "number": "数値を入力してください",
+        "integer": "整数を入力してください",
+        "least": "{value} 以上にしてください",
+        "most": "{value} 以下にしてください",
+        "yes or no": "「はい」か「いいえ」で答えてください",
+        "boolean": "true か false にしてください",
+        "choice": "次のどれかを選んでください: {value}",
+        "list": "一覧で入力してください",
+        "fewer": "{value} 個以上選んでください",
+        "more": "{value} 個以下で選んでください",
+    },
     too_late="[MCP: この質問への回答はもう待たれていません]",
     again="{keys} のどれかで答えてください。",
 )

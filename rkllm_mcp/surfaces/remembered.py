@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.records import CallRecord, Grant
+from rkllm_mcp.records import CallRecord
 from rkllm_mcp.surfaces.servers import require_mcp
 from rkllm_mcp.surfaces.session import EXIT_DONE, Session, run_async
 from rkllm_mcp.surfaces.table import table
@@ -107,7 +107,7 @@ def approvals(session: Session, names: Sequence[str], *, as_json: bool) -> int:
         if as_json:
             write_json([{"decision": grant.kind, "server": server, "tool": tool} for server, tool, grant in given])
         else:
-            sys.stdout.write(grant_table(given))
+            sys.stdout.write(grant_table([(grant.kind, server, tool) for server, tool, grant in given]))
             if not given:
                 session.status("Nothing is allowed or refused for good.")
         return EXIT_DONE
@@ -123,7 +123,7 @@ async def forget(memory: Memory, name: str) -> list[str]:
         StoreError: what is remembered cannot be read or written.
     """
     given = await memory.grants.all()
-    meant = [(server, tool) for server, tool, _ in given if name in (tool, server, f"mcp__{server}__{tool}")]
+    meant = meant_by(name, [(server, tool) for server, tool, _ in given])
     if not meant:
         raise UsageError(f"nothing is remembered about {name!r}; 'rkllm-mcp tools approvals' lists what is")
     for server, tool in meant:
@@ -131,9 +131,14 @@ async def forget(memory: Memory, name: str) -> list[str]:
     return [f"Forgotten: '{tool}' of server '{server}'; it is asked again." for server, tool in meant]
 
 
-def grant_table(given: Sequence[tuple[str, str, Grant]]) -> str:
-    """What was said for good, for a person; empty when nothing was."""
-    return table(("DECISION", "SERVER", "TOOL"), [(grant.kind, server, tool) for server, tool, grant in given])
+def meant_by(name: str, given: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Which of these (server, tool) a name means: a tool in either spelling, or all tools of a server."""
+    return [(server, tool) for server, tool in given if name in (tool, server, f"mcp__{server}__{tool}")]
+
+
+def grant_table(given: Sequence[tuple[str, str, str]]) -> str:
+    """What was said beyond one call, as decision, server and tool, for a person; empty when nothing was."""
+    return table(("DECISION", "SERVER", "TOOL"), given)
 
 
 def call_table(calls: Sequence[CallRecord]) -> str:

@@ -107,16 +107,14 @@ class TerminalRenderer:
                 note(f"  → {event.name}({_arguments(event.arguments)}){' (repaired)' if event.repaired else ''}")
             case ToolCallFailed():
                 note(f"[MCP: Unreadable tool call: {event.reason}]", YELLOW)
-            case ToolFinished():
-                # Why a call failed was said by the status line before.
-                if not event.is_error:
-                    note(f"  ← {event.seconds:.1f} s  {one_line(event.text, RESULT_CHARS)}")
+            case ToolFinished() if not event.is_error:
+                note(f"  ← {event.seconds:.1f} s  {one_line(event.text, RESULT_CHARS)}")
             case ToolProgress():
                 self._progress(event)
             case Approval() | Elicitation():
                 self._question(event)
-            case ResourceRead():
-                pass  # a status line said it
+            case ToolFinished() | ResourceRead():
+                pass  # a status line said that it failed, or that it was read
             case End():
                 self._end(event)
             case _:

@@ -26,8 +26,7 @@ def list_all(session: Session, server: str | None, *, as_json: bool) -> int:
     context = CallContext(tokens=session.tokens)
 
     async def work(toolbox: Toolbox) -> int:
-        resources = await toolbox.offerings.resources(server, context)
-        templates = await toolbox.offerings.templates(server, context)
+        resources, templates = await toolbox.offerings.readable(server, context)
         if as_json:
             listed = {
                 "resources": list(map(resource_dict, resources)),

@@ -20,6 +20,7 @@ from rkllm_mcp.surfaces.session import (
     emulation_note,
     run_async,
 )
+from rkllm_mcp.surfaces.unheard import without_markup
 
 # An answer that a limit cut is an answer; the person was told.
 EXIT_CODES: dict[EndReason, int] = {
@@ -101,7 +102,7 @@ def _run(session: Session, question: Question, renderer: Renderer) -> int:
                 session.status(emulation_note(app.core.name))
             conversation = app.new_conversation(question.system)
             running.append((app, conversation.id))
-            events = app.reply(conversation, question.text, options)
+            events = without_markup(app.reply(conversation, question.text, options), lambda: bool(app.tools(options)))
             reason = await Answering(app, session.terminal, inquirer).follow(conversation.id, events, renderer.show)
         return EXIT_CODES[reason]
 

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 # What is under way may end by itself for so long once the server is told to stop, seconds.
 _STOP_S = 5
+_AT_A_TERMINAL = (
+    "This speaks MCP on standard input: let a host start it as a server with the command 'rkllm-mcp' and the arguments "
+    "'tools serve', or listen with --http; Ctrl-C ends."
+)
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -58,6 +62,9 @@ def serve(session: Session, offer: Offer) -> int:
     keys = config.service.api_keys
     if offer.over_http and not is_loopback(host) and not keys:
         raise UsageError(f"off loopback ({host}) a key is required; add api_keys = ['…'] to [service]")
+
+    if not offer.over_http and sys.stdin.isatty():
+        session.status(_AT_A_TERMINAL)
 
     async def work() -> int:
         from rkllm_mcp.abilities import OtherModels, open_abilities

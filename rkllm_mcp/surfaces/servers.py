@@ -122,7 +122,8 @@ def import_file(session: Session, name: str) -> int:
         )
     raw = {key: value for key, value in read_file(path).items() if key in {"mcpServers", "servers"}}
     # Variables are copied as they stand, but they have to be usable: the file is checked as it would be used.
-    tables = [entry.table for entry in entries_of(raw, {}, str(path))]
+    entries = entries_of(raw, {}, str(path))
+    tables = [entry.table for entry in entries]
     build_config(raw, _every_variable(raw), str(path), path.absolute())
     if not tables:
         raise ConfigError(
@@ -133,6 +134,8 @@ def import_file(session: Session, name: str) -> int:
     new = [entry for entry in tables if entry["name"] not in taken]
     if new:
         add_servers(target, [_tidy(entry) for entry in new])
+    for remark in filter(None, (entry.remark for entry in entries)):
+        session.status(remark)
     for entry in tables:
         outcome = f"added to {target}" if entry in new else f"left out: {target} has a server of this name"
         sys.stdout.write(f"{entry['name']}: {outcome}\n")

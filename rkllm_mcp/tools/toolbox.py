@@ -16,7 +16,7 @@ from typing import TypeAlias
 import anyio
 
 from rkllm_mcp.calling import NO_CONTEXT, CallContext, Sampler
-from rkllm_mcp.errors import ServerUnavailableError, ToolboxError
+from rkllm_mcp.errors import NotOfferedError, ServerUnavailableError, ToolboxError
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.tools.asked.callbacks import Answers
 from rkllm_mcp.tools.content import result_text
@@ -29,6 +29,7 @@ from rkllm_mcp.tools.session.host import Host
 from rkllm_mcp.tools.session.tokened import TokenedConnection, attending
 from rkllm_mcp.tools.sources import Source, source_of
 from rkllm_mcp.tools.tokens import claimed_by
+from rkllm_mcp.tools.trust.approval import Approvals
 from rkllm_mcp.tools.trust.definitions import presentable
 from rkllm_mcp.tools.trust.hidden import on_one_line
 from rkllm_mcp.tools.trust.safeguards import Safeguards
@@ -79,6 +80,7 @@ class Toolbox:
 
     Attributes:
         offerings: what the servers offer besides tools.
+        conversation_grants: what was allowed for the rest of a conversation.
     """
 
     def __init__(
@@ -92,8 +94,9 @@ class Toolbox:
     ) -> None:
         self._on_status = on_status
         self._safeguards = safeguards or Safeguards()
-        approvals = self._safeguards.approvals
-        answers = Answers(sampler, approvals.grants, approvals.language) if approvals else Answers(sampler)
+        approvals = self._safeguards.approvals or Approvals()
+        answers = Answers(sampler, approvals)
+        self.conversation_grants = approvals.conversations
         host = replace(host or Host(), callbacks_for=answers.callbacks_for)
         self._connections = {spec.name: source_of(spec, host, on_change=self._changed) for spec in specs}
         # Only MCP servers have anything to offer besides tools.
@@ -194,7 +197,7 @@ class Toolbox:
             return tuple(tool for tool in self._current().tools.values() if tool.server == name)
         tool = self.resolve(name)
         if tool is None:
-            raise ToolboxError(self._unknown(name))
+            raise NotOfferedError(self._unknown(name))
         self.switches.turn(tool.server, tool.wire_name, is_on=is_on)
         return (tool,)
 

@@ -497,7 +497,7 @@ def test_models_and_servers_that_are_not_right_are_told(tmp_path: Path) -> None:
             "server ws",
             "warn",
             "transport 'websocket' is not available in this version, so the server is skipped",
-            "Set enabled = false.",
+            "Correct it, or set enabled = false.",
         ),
     ]
 

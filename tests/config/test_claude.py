@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rkllm_mcp.availability import ineffective
 from rkllm_mcp.config import Config, RemoteServer, StdioServer, load_config
 from rkllm_mcp.errors import ConfigError
 
@@ -112,6 +114,36 @@ def test_the_same_shape_is_read_from_toml(tmp_path: Path) -> None:
     assert load_config(path, env={}).servers == (
         StdioServer(name="time", command="uvx", args=("mcp-server-time",), system_instruction="Mind the time."),
     )
+
+
+def test_what_other_hosts_keep_in_an_entry_is_named_and_ignored(tmp_path: Path) -> None:
+    theirs = {"iconPath": "${EXTENSION_DIR}/icon.png", "oauth": {"clientId": "x"}, "icon": "a.png"}
+    config = load(
+        tmp_path,
+        {
+            "w": {"command": "${PYTHON}", "autoApprove": ["look"], "disabledTools": ["write"], **theirs},
+            "far": {"url": "http://h/mcp", "env": {}},
+            "plain": {"command": "y"},
+        },
+    )
+    assert config.servers == (
+        StdioServer(name="w", command=sys.executable, always_allow=("look",), excluded_tools=("write",)),
+        RemoteServer(name="far", url="http://h/mcp"),
+        StdioServer(name="plain", command="y"),
+    )
+    lines = ineffective(config.overridden(model="demo"))
+    assert lines == [
+        "mcpServers.w: ignored, as they mean nothing here: 'iconPath', 'oauth'; remove them, or correct their names",
+        "mcpServers.far: ignored, as they mean nothing here: 'env'; remove them, or correct their names",
+    ]
+    assert config.unset == {}
+
+
+def test_our_own_shape_stays_strict(tmp_path: Path) -> None:
+    path = tmp_path / "mcp_config.toml"
+    path.write_text('[[servers]]\nname = "w"\ncommand = "x"\niconPath = "a.png"\n')
+    with pytest.raises(ConfigError, match=r"servers\[0\].iconPath: found an unknown key"):
+        load_config(path, env={})
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,11 @@ from pathlib import Path
 
 from rkllm_mcp.messages import Message, ToolCall, ToolResult
 from rkllm_mcp.surfaces.chat_commands import COMMANDS
+from rkllm_mcp.surfaces.chat_help import HELP
 from rkllm_mcp.surfaces.transcript import transcript
+from rkllm_mcp.surfaces.unheard import NO_TOOLS
 from tests.support.demo_app import make_demo
+from tests.support.feature_demo import DESK, make_features
 
 
 def test_a_conversation_is_held_line_by_line(tmp_path: Path) -> None:
@@ -26,8 +29,9 @@ def test_a_conversation_is_held_line_by_line(tmp_path: Path) -> None:
     lines += ["/hlep", "/clear", "/quit", "never read"]
     done = make_demo(tmp_path, servers=()).run("chat", stdin="\n".join(lines))
     assert done.returncode == 0
-    for name, command in COMMANDS.items():
-        assert f"{command.usage} " in done.stdout, name
+    for usage, explanation in HELP["en"].commands.values():
+        assert f"\n{usage} " in f"\n{done.stdout}"
+        assert f"  {explanation}\n" in done.stdout
     for piece in (
         "No tools; /servers says why.",
         "No servers are configured.",
@@ -51,6 +55,27 @@ def test_a_conversation_is_held_line_by_line(tmp_path: Path) -> None:
         assert piece in done.stderr
     assert "## You\n\nこんにちは\n\n## Assistant\n\n" in saved.read_text("utf-8")
     assert "never read" not in done.stdout + done.stderr
+
+
+def test_every_command_is_explained_in_every_language() -> None:
+    assert [list(said.commands) for said in HELP.values()] == [list(COMMANDS)] * len(HELP)
+    assert [usage.split()[0] for said in HELP.values() for usage, _ in said.commands.values()] == [*COMMANDS] * 2
+
+
+def test_a_japanese_chat_explains_itself_in_japanese(tmp_path: Path) -> None:
+    demo = make_demo(tmp_path, servers=(), extra='[agent]\nlanguage = "ja"\n')
+    done = demo.run("chat", stdin="/help\n/quit\n")
+    assert "この一覧\n" in done.stdout
+    assert "Ctrl-D で終了します。\n" in done.stdout
+    assert "this list" not in done.stdout
+
+
+def test_a_call_that_no_tool_can_take_is_told_in_a_sentence(tmp_path: Path) -> None:
+    demo = make_features(tmp_path, [DESK])
+    done = demo.run("run", "--no-tools", "Who am I?")
+    assert NO_TOOLS in done.stdout
+    assert "<tool_call>" not in done.stdout
+    assert "<tool_call>" in done.stderr
 
 
 def test_a_result_with_a_fence_of_its_own_stands_in_a_longer_one() -> None:

@@ -168,9 +168,7 @@ def test_config_check_without_a_file_says_so(command: Command) -> None:
     )
 
 
-def test_config_check_tells_what_could_be_better_and_what_may_not_start(
-    command: Command, tmp_path: Path
-) -> None:
+def test_config_check_tells_what_could_be_better_and_what_may_not_start(command: Command, tmp_path: Path) -> None:
     (tmp_path / "mcp_config.toml").write_text('[[tenants]]\nname = "t"\napi_key = "k"\n')
     outcome = command("config", "check")
     advice = "whoever reads the file has it; 'rkllm-mcp config add-key' keeps a hash instead"
@@ -179,6 +177,29 @@ def test_config_check_tells_what_could_be_better_and_what_may_not_start(
     outcome = command("config", "check")
     assert outcome.err.startswith("Server 'time': ")
     assert outcome.err.endswith("may not be started; security.allowed_commands allows true\n")
+
+
+def test_config_check_names_every_program_and_file_that_is_not_there(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "mcp_config.toml").write_text(
+        '[model]\npath = "gone.rkllm"\n[service]\nranking_model = "none"\n'
+        '[[servers]]\nname = "a"\ncommand = "no-such-program"\n'
+        '[[servers]]\nname = "off"\ncommand = "no-such-program"\nenabled = false\n'
+        '[[servers]]\nname = "b"\nurl = "https://h/mcp"\nca_file = "own.pem"\n'
+        '[[servers]]\nname = "c"\nopenapi_spec = "api.json"\n'
+        '[[servers]]\nname = "d"\nopenapi_spec = "https://h/api.json"\n'
+    )
+    outcome = command("config", "check")
+    skipped = "is not installed, so the server is skipped"
+    assert (outcome.code, outcome.err.splitlines()) == (
+        0,
+        [
+            "model: There is no gone.rkllm. Name a model folder or a .rkllm file.",
+            f"service.ranking_model: {NO_MODEL}",
+            f"server a: no-such-program {skipped}. Install no-such-program, or correct 'command'.",
+            "server b: there is no ca_file own.pem, so the server is skipped. Correct it, or set enabled = false.",
+            "server c: there is no openapi_spec api.json, so the server is skipped. Correct it, or set enabled = false.",  # noqa: E501
+        ],
+    )
 
 
 def test_a_server_that_lacks_a_variable_is_named_and_the_others_serve(command: Command, tmp_path: Path) -> None:

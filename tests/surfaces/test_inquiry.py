@@ -11,8 +11,9 @@ import pytest
 
 from rkllm_mcp.calling import Decision, ElicitationAnswer
 from rkllm_mcp.events import Approval, Elicitation
+from rkllm_mcp.forms import ENGLISH
 from rkllm_mcp.surfaces.inquiry import Inquirer, InquiryLeftError, Person
-from rkllm_mcp.surfaces.phrases import Language
+from rkllm_mcp.surfaces.phrases import PHRASES, Language
 from rkllm_mcp.surfaces.terminal import Terminal
 
 pytestmark = pytest.mark.anyio
@@ -100,6 +101,22 @@ async def test_a_person_sees_the_danger_the_arguments_and_what_may_be_said() -> 
     )
     assert desk.typist.seen == ["Run it? [y/c/a/N/x] "] * 2
     assert desk.typist.forgotten == 1
+
+
+async def test_what_does_not_fit_a_form_is_told_in_japanese_where_that_is_spoken() -> None:
+    desk = Desk("A", "Ada", "huge", "Large", "many", "0", "1", "", "", language="ja")
+    assert (await desk.fill()).content == {"name": "Ada", "size": "l", "count": 1}
+    for sentence in (
+        "Name: 2 文字以上で入力してください",
+        "size: 次のどれかを選んでください: Small, Large",
+        "count: 'many' は整数ではありません",
+        "count: 1 以上にしてください",
+    ):
+        assert f"  {sentence}\n" in desk.screen
+
+
+def test_every_mistake_has_words_in_every_language() -> None:
+    assert [set(phrases.mistakes) for phrases in PHRASES.values()] == [set(ENGLISH)] * len(PHRASES)
 
 
 async def test_a_person_is_asked_in_japanese_where_that_is_spoken() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import anyio
+import pexpect
 import pytest
 from mcp import Client
 
@@ -60,6 +61,23 @@ async def test_a_prompt_is_answered_piece_by_piece(tmp_path: Path, monkeypatch: 
             "generated_tokens": 5,
         }
         assert heard == [(n, 5, text) for n, text in enumerate(("Th", "is", " is", " the", " emulated"), 1)]
+
+
+WRONG: tuple[tuple[str, dict[str, Any], str], ...] = (
+    ("generate", {}, "generate was called without 'prompt'; give it"),
+    ("rerank", {}, "rerank was called without 'query' and 'documents'; give them"),
+    ("generate", {"prompt": 3}, "'prompt' of generate: found 3 (a number); a string is allowed"),
+    ("embed", {"texts": ["a", 1]}, "'texts.1' of embed: found 1 (a number); a string is allowed"),
+)
+
+
+async def test_arguments_that_do_not_fit_are_named_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with board(tmp_path, monkeypatch) as client:
+        for tool, arguments, sentence in WRONG:
+            result = await client.call_tool(tool, arguments)
+            assert (result.is_error, [getattr(part, "text", "") for part in result.content]) == (True, [sentence])
 
 
 async def test_texts_become_vectors_and_what_fails_is_a_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,6 +165,14 @@ def test_a_client_that_says_nothing_does_not_keep_it_from_ending(demo: Demo) -> 
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 128 + signal.SIGTERM
         assert [pid for pid in children if is_alive(pid)] == []
+
+
+def test_whoever_types_it_at_a_terminal_is_told_what_it_is_for(demo: Demo) -> None:
+    command, *arguments = demo.command("tools", "serve")
+    terminal: pexpect.spawn[str] = pexpect.spawn(command, arguments, env=dict(demo.environment), encoding="utf-8", timeout=60)
+    terminal.expect_exact("This speaks MCP on standard input")
+    terminal.sendcontrol("d")
+    terminal.expect(pexpect.EOF)
 
 
 async def test_over_http_a_key_is_needed_where_there_are_any(demo: Demo) -> None:

@@ -14,7 +14,7 @@ from rkllm_mcp.tools.asked.elicitation import elicitation_of
 from rkllm_mcp.tools.asked.roots import roots_of
 from rkllm_mcp.tools.asked.sampling import SamplingGate, Yeses
 from rkllm_mcp.tools.offers.updates import Updates
-from rkllm_mcp.tools.trust.approval import ShortMemory
+from rkllm_mcp.tools.trust.approval import Approvals
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from mcp_types import LoggingMessageNotificationParams, SamplingCapability
 
     from rkllm_mcp.calling import CallContext, Sampler
-    from rkllm_mcp.records import Grants
     from rkllm_mcp.tools.servers import LogLevel, ServerSpec
     from rkllm_mcp.tools.trust.reasons import Language
 
@@ -104,18 +103,18 @@ class Answers:
 
     Args:
         sampler: our model, for servers that may ask it; None when there is none to ask.
-        grants: keeps what is said for good about servers that ask the model; until the process ends when None.
-        language: in which a person is asked.
+        approvals: whose memory keeps what is said about servers that ask the model; one of their own when None.
 
     Attributes:
         updates: who wants to hear that a resource has changed.
     """
 
-    def __init__(self, sampler: Sampler | None = None, grants: Grants | None = None, language: Language = "en") -> None:
+    def __init__(self, sampler: Sampler | None = None, approvals: Approvals | None = None) -> None:
+        approvals = approvals or Approvals()
         self.updates = Updates()
         self._sampler = sampler
-        self._yeses = Yeses(grants or ShortMemory())
-        self._language: Language = language
+        self._yeses = Yeses(approvals.grants, approvals.conversations)
+        self._language: Language = approvals.language
 
     def callbacks_for(
         self, spec: ServerSpec, in_flight: Sequence[CallContext], note: Callable[[str], None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -39,32 +39,39 @@ class Stopwatch:
 
     Args:
         context: the call's circumstances.
+        now: the time, seconds since anything.
+
+    Attributes:
+        context: the circumstances in which it can be paused, for the call itself.
     """
 
-    def __init__(self, context: CallContext) -> None:
+    def __init__(self, context: CallContext, now: Callable[[], float] = anyio.current_time) -> None:
         self.context = replace(context, pause=self._pause)
         self._outer = context
-        self._started = anyio.current_time()
+        self._now = now
+        self._started = now()
         self._pauses = 0
         self._paused_at = 0.0
         self._paused_s = 0.0
 
     def seconds(self) -> float:
         """So long until now, seconds."""
-        return anyio.current_time() - self._started - self._paused_s
+        # A call that is stopped at a question ends before the pause does.
+        until = self._paused_at if self._pauses else self._now()
+        return until - self._started - self._paused_s
 
     @contextmanager
     def _pause(self) -> Generator[None]:
         with self._outer.pause():
             if not self._pauses:
-                self._paused_at = anyio.current_time()
+                self._paused_at = self._now()
             self._pauses += 1
             try:
                 yield
             finally:
                 self._pauses -= 1
                 if not self._pauses:
-                    self._paused_s += anyio.current_time() - self._paused_at
+                    self._paused_s += self._now() - self._paused_at
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from rkllm_mcp.records import Grant, Grants
 from rkllm_mcp.tools.asked.in_flight import present
 from rkllm_mcp.tools.servers import ServerSpec
 from rkllm_mcp.tools.trust.approval import fingerprint_of
+from rkllm_mcp.tools.trust.conversation_grants import ConversationGrants
 from rkllm_mcp.tools.trust.reasons import Language
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ _REFUSED = -1
 _ENDINGS = {"end": "endTurn", "stop": "stopSequence", "length": "maxTokens"}
 # What a yes is kept for, where those for tools are kept; no tool's name.
 _GRANTED = "sampling/createMessage"
-# A service lives for months and conversations end unnoticed; whoever is forgotten is asked once more.
-_KEPT_CONVERSATIONS = 4096
 _REASONS: Mapping[Language, str] = {
     "en": "Server '{server}' wants to ask the model this, and gets its answer.",
     "ja": "サーバー「{server}」が、モデルに次のことを尋ね、その答えを受け取ろうとしています。",
@@ -54,30 +53,30 @@ class Yeses:
 
     Args:
         grants: keeps what is said for good.
+        conversations: keeps what is said for one conversation.
     """
 
-    def __init__(self, grants: Grants) -> None:
+    def __init__(self, grants: Grants, conversations: ConversationGrants) -> None:
         self._grants = grants
-        self._conversations: dict[tuple[str, str], None] = {}
+        self._conversations = conversations
 
     async def find(self, spec: ServerSpec, conversation: str) -> bool | None:
         """Whether the server may ask; None when a person has to say."""
-        grant = await self._grants.find(spec.name, _GRANTED)
+        grant, fingerprint = await self._grants.find(spec.name, _GRANTED), fingerprint_of(spec, ToolSpec(_GRANTED))
         if grant is not None and grant.kind == "never":
             return False
-        if grant is not None and grant.fingerprint == fingerprint_of(spec, ToolSpec(_GRANTED)):
+        if grant is not None and grant.fingerprint == fingerprint:
             return True
-        return True if (spec.name, conversation) in self._conversations else None
+        return True if self._conversations.allows(conversation, spec.name, _GRANTED, fingerprint) else None
 
     def keep(self, spec: ServerSpec, conversation: str, decision: Decision) -> None:
         """Remember what was meant for more than this once."""
+        fingerprint = fingerprint_of(spec, ToolSpec(_GRANTED))
         if decision in ("always", "never"):
             kind = "always" if decision == "always" else "never"
-            self._grants.keep(spec.name, _GRANTED, Grant(kind, fingerprint_of(spec, ToolSpec(_GRANTED))))
-        elif decision == "conversation" and conversation:
-            self._conversations[spec.name, conversation] = None
-            while len(self._conversations) > _KEPT_CONVERSATIONS:
-                del self._conversations[next(iter(self._conversations))]
+            self._grants.keep(spec.name, _GRANTED, Grant(kind, fingerprint))
+        elif decision == "conversation":
+            self._conversations.keep(conversation, spec.name, _GRANTED, fingerprint)
 
 
 class SamplingGate:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 from anyio.abc import TaskStatus
 
 from rkllm_mcp.calling import NO_CONTEXT, CallContext
-from rkllm_mcp.errors import ServerRefusedError, ServerUnavailableError, ToolboxError, ToolTimeoutError
+from rkllm_mcp.errors import NotOfferedError, ServerRefusedError, ServerUnavailableError, ToolboxError, ToolTimeoutError
 from rkllm_mcp.offers import FilledPrompt, PromptTemplate, Resource, ResourceContent, ResourceTemplate
 from rkllm_mcp.tools.asked.limits import time_limit
 from rkllm_mcp.tools.offers.completion import complete
@@ -74,6 +75,17 @@ class Offerings:
     ) -> tuple[ResourceTemplate, ...]:
         """The templates of resources of every server, or of one; in the same order."""
         return await self._listed(list_templates, "resource templates", server, context)
+
+    async def readable(
+        self, server: str | None = None, context: CallContext = NO_CONTEXT
+    ) -> tuple[tuple[Resource, ...], tuple[ResourceTemplate, ...]]:
+        """``resources`` and ``templates`` in one; a server that cannot be asked for the first is told of once."""
+        connections = self._meant(server)
+        is_named = server is not None
+        resources = await self._by_server(list_resources, "resources", connections, context, is_named=is_named)
+        answered = [self._connections[name] for name in resources]
+        templates = await self._by_server(list_templates, "resource templates", answered, context, is_named=is_named)
+        return tuple(chain.from_iterable(resources.values())), tuple(chain.from_iterable(templates.values()))
 
     async def read_resource(
         self, reference: str, limit_chars: int = sys.maxsize, context: CallContext = NO_CONTEXT
@@ -218,7 +230,23 @@ class Offerings:
         server: str | None,
         context: CallContext,
     ) -> tuple[_Item, ...]:
-        connections = [self._named(server)] if server is not None else [*self._connections.values()]
+        is_named = server is not None
+        found = await self._by_server(list_of, what, self._meant(server), context, is_named=is_named)
+        return tuple(chain.from_iterable(found.values()))
+
+    def _meant(self, server: str | None) -> list[AnyConnection]:
+        return [*self._connections.values()] if server is None else [self._named(server)]
+
+    async def _by_server(
+        self,
+        list_of: Callable[[Client, AnyConnection], Awaitable[Sequence[_Item]]],
+        what: str,
+        connections: Sequence[AnyConnection],
+        context: CallContext,
+        *,
+        is_named: bool,
+    ) -> dict[str, Sequence[_Item]]:
+        """What each server lists; that one cannot is told, or raised where it was named."""
         found: dict[str, Sequence[_Item]] = {}
 
         async def ask(connection: AnyConnection) -> None:
@@ -227,7 +255,7 @@ class Offerings:
             try:
                 found[name] = await _asked(connection, lambda client: list_of(client, connection), context, problem)
             except ToolboxError as error:
-                if server is None and self._on_status is not None:
+                if not is_named and self._on_status is not None:
                     self._on_status(f"[MCP: {error}]")
                 errors.append(error)
 
@@ -235,9 +263,10 @@ class Offerings:
         async with anyio.create_task_group() as asking:
             for connection in connections:
                 asking.start_soon(ask, connection)
-        if server is not None and errors:
+        if is_named and errors:
             raise errors[0]
-        return tuple(item for connection in connections for item in found.get(connection.spec.name, ()))
+        names = (connection.spec.name for connection in connections)
+        return {name: found[name] for name in names if name in found}
 
     async def _holder(self, reference: str, context: CallContext) -> tuple[AnyConnection, str]:
         """Whose resource is meant, and its address there."""
@@ -253,9 +282,9 @@ class Offerings:
             return self._connections[holders[0]], reference
         if holders:
             named = ", ".join(f"{holder}:{reference}" for holder in dict.fromkeys(holders))
-            raise ToolboxError(f"several servers have a resource '{reference}'; name one of {named}")
+            raise NotOfferedError(f"several servers have a resource '{reference}'; name one of {named}")
         near = closest(reference, [name for resource in resources for name in (resource.reference, resource.uri)])
-        raise ToolboxError(f"there is no resource '{reference}'; {near}")
+        raise NotOfferedError(f"there is no resource '{reference}'; {near}")
 
     async def _makers(self, uri: str, context: CallContext) -> list[str]:
         """The servers with a template that the address begins like."""
@@ -275,14 +304,14 @@ class Offerings:
             return found[0]
         if found:
             named = ", ".join(prompt.reference for prompt in found)
-            raise ToolboxError(f"several servers have a prompt '{reference}'; name one of {named}")
+            raise NotOfferedError(f"several servers have a prompt '{reference}'; name one of {named}")
         near = closest(reference, [name for prompt in prompts for name in (prompt.name, prompt.reference)])
-        raise ToolboxError(f"there is no prompt '{reference}'; {near}")
+        raise NotOfferedError(f"there is no prompt '{reference}'; {near}")
 
     def _named(self, server: str) -> AnyConnection:
         connection = self._connections.get(server)
         if connection is None:
-            raise ToolboxError(f"there is no server '{server}'; {closest(server, self._connections)}")
+            raise NotOfferedError(f"there is no server '{server}'; {closest(server, self._connections)}")
         return connection
 
 

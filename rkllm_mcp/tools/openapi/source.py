@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from fnmatch import fnmatchcase
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -153,16 +154,22 @@ async def _document(spec: ServerSpec, exchange: Exchange) -> tuple[Mapping[str, 
     place = spec.openapi_spec
     if isinstance(place, Mapping):
         return place, ""
-    if place.lstrip().startswith("{") or "\n" in place:
-        return place.encode("utf-8", "replace"), ""
-    if place.startswith(("http://", "https://")):
-        return await _fetched(place, spec, exchange), place
-    path = anyio.Path(unquote(urlsplit(place).path) if place.startswith("file://") else place)
+    file = specification_file(place)
+    if file is None:
+        is_text = not place.startswith(("http://", "https://"))
+        return (place.encode("utf-8", "replace"), "") if is_text else (await _fetched(place, spec, exchange), place)
     try:
-        return await path.read_bytes(), ""
+        return await anyio.Path(file).read_bytes(), ""
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise ServerUnavailableError(f"its openapi_spec {place} cannot be read: {reason}; correct the path") from None
+
+
+def specification_file(place: str) -> Path | None:
+    """The file that an ``openapi_spec`` names; None where it is an address, or the specification itself."""
+    if place.lstrip().startswith("{") or "\n" in place or place.startswith(("http://", "https://")):
+        return None
+    return Path(unquote(urlsplit(place).path) if place.startswith("file://") else place)
 
 
 async def _fetched(url: str, spec: ServerSpec, exchange: Exchange) -> bytes:

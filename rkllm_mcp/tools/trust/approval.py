@@ -29,11 +29,10 @@ from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.records import Grant, Grants, Ruling
 from rkllm_mcp.tools.policy import Caller
 from rkllm_mcp.tools.servers import ServerSpec
+from rkllm_mcp.tools.trust.conversation_grants import ConversationGrants
 from rkllm_mcp.tools.trust.danger import danger_of
 from rkllm_mcp.tools.trust.reasons import Concern, Language, question_of, refusal_of
 
-# A service lives for months and conversations end unnoticed; whoever is forgotten is asked once more.
-_KEPT_CONVERSATION_GRANTS = 4096
 # Conversation, server, the server's name of the tool, fingerprint.
 _Key: TypeAlias = tuple[str, str, str, str]
 
@@ -76,12 +75,15 @@ class Approvals:
     Args:
         grants: keeps what is said for good.
         language: in which a person is asked.
+
+    Attributes:
+        conversations: keeps what is said for one conversation.
     """
 
     def __init__(self, grants: Grants | None = None, language: Language = "en") -> None:
         self.grants: Grants = grants or ShortMemory()
         self.language: Language = language
-        self._allowed: dict[_Key, None] = {}
+        self.conversations = ConversationGrants()
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def rule(self, spec: ServerSpec, tool: ToolSpec, call: ToolCall, context: CallContext) -> Verdict:
@@ -96,6 +98,10 @@ class Approvals:
         known = await self._known(spec, tool, call, context)
         if isinstance(known, Verdict):
             return known
+        with context.pause():
+            return await self._asked(spec, tool, call, context)
+
+    async def _asked(self, spec: ServerSpec, tool: ToolSpec, call: ToolCall, context: CallContext) -> Verdict:
         async with self._turn(context.conversation_id):
             # What was said while this call waited for its turn may settle it.
             known = await self._known(spec, tool, call, context)
@@ -124,19 +130,17 @@ class Approvals:
         if grant is not None and grant.kind == "always" and not has_changed and not must_ask:
             return Verdict("remembered")
         key = (context.conversation_id, spec.name, name, fingerprint)
-        if key in self._allowed:
+        if self.conversations.allows(*key):
             return Verdict("conversation")
         reason = question_of(concern, spec.name, name, self.language, has_changed=has_changed)
         return _Question(concern, reason, key)
 
     def _note(self, decision: Decision, key: _Key) -> None:
-        conversation, server, tool, fingerprint = key
+        _, server, tool, fingerprint = key
         if decision in ("always", "never"):
             self.grants.keep(server, tool, Grant("always" if decision == "always" else "never", fingerprint))
-        elif decision == "conversation" and conversation:
-            self._allowed[key] = None
-            while len(self._allowed) > _KEPT_CONVERSATION_GRANTS:
-                del self._allowed[next(iter(self._allowed))]
+        elif decision == "conversation":
+            self.conversations.keep(*key)
 
     @asynccontextmanager
     async def _turn(self, conversation: str) -> AsyncGenerator[None, None]:

@@ -32,7 +32,7 @@ _VERBS: Mapping[Danger, str] = {
     """,
     "execute": """
         exec execute run eval evaluate shell bash sh zsh cmd command commands spawn invoke script sudo powershell
-        terminal deploy launch compile trigger ssh
+        terminal deploy launch compile ssh
     """,
     "send": """
         send post publish reply forward tweet upload share notify invite pay buy purchase transfer order book reserve
@@ -43,7 +43,7 @@ _VERBS: Mapping[Danger, str] = {
         change replace commit push pull merge rebase checkout install enable disable start stop restart reboot
         shutdown poweroff lock unlock grant assign cancel submit import sync apply approve toggle turn switch mkdir
         touch chmod chown register unregister archive restore schedule upsert stage unstage fork configure control
-        press click type fill drag upgrade download reject
+        press click type fill drag upgrade download reject trigger
     """,
 }
 _WORDS: Mapping[str, Danger] = {word: danger for danger, words in _VERBS.items() for word in words.split()}
@@ -64,6 +64,9 @@ _JAPANESE_LOOKING = ("取得", "検索", "一覧", "確認", "表示", "参照",
 _JOINTS = frozenset({"and", "or", "then"})
 # A lone "add" is arithmetic.
 _HARMLESS_ALONE = frozenset({"add"})
+
+# "run_id" and "run_time" are things and run nothing.
+_BEHIND_A_RUN = frozenset({"time", "id", "ids", "number", "history", "log", "logs", "status", "info"})
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _WORD = re.compile(r"[A-Za-z]+")
@@ -123,10 +126,16 @@ def _parts(words: list[str]) -> list[list[str]]:
 def _danger_of_words(words: list[str]) -> Danger | None:
     if len(words) == 1 and words[0] in _HARMLESS_ALONE:
         return None
-    found = {_WORDS.get(word) for word in words}
+    found = {_WORDS.get(word) for word in _without_things(words)}
     if words and words[0] in _LOOKING:
         found &= {"delete"}
     return _worst(found)
+
+
+def _without_things(words: list[str]) -> list[str]:
+    """The words without a ``run`` that only says what the next one is about."""
+    pairs = zip(words, [*words[1:], ""], strict=False)
+    return [word for word, behind in pairs if word != "run" or behind not in _BEHIND_A_RUN]
 
 
 def _danger_of_japanese(name: str) -> Danger | None:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import anyio
 
 from rkllm_mcp.calling import CallContext
 from rkllm_mcp.config import redaction
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.records import CallRecord, Recorder
+from rkllm_mcp.tools.asked.limits import Stopwatch
 from rkllm_mcp.tools.policy import Caller
 from rkllm_mcp.tools.tokens import redacted
 
@@ -33,19 +36,24 @@ class Recorded:
         inner: the way to the tool.
         recorder: who keeps it.
         clock: the time, seconds since 1970.
+        now: the time by which calls are measured that never came to a result, seconds since anything.
     """
 
     inner: Caller
     recorder: Recorder
     clock: Callable[[], float] = time.time
+    now: Callable[[], float] = anyio.current_time
 
     async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
         """The inner result."""
+        watch = Stopwatch(context, self.now)
         # A call that is cancelled may have had its effect all the same.
         result = ToolResult(call.id, call.name, _STOPPED, is_error=True, ruling="stopped")
         try:
-            result = await self.inner.call(tool, call, context)
+            result = await self.inner.call(tool, call, watch.context)
         finally:
+            if result.ruling == "stopped":
+                result = replace(result, seconds=watch.seconds())
             self.recorder.record(self._record(tool, call, context, result))
         return result
 

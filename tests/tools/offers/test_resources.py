@@ -108,6 +108,18 @@ async def test_servers_that_cannot_list_cost_only_their_own_resources() -> None:
     assert any(line.startswith("[MCP: the resources of server 'exits' could not be listed: Server") for line in heard)
 
 
+async def test_a_server_that_cannot_be_asked_is_told_of_once_for_resources_and_templates() -> None:
+    heard: list[str] = []
+    with anyio.fail_after(PATIENCE_S):
+        async with open_toolbox([hostile("exits"), asking("memos")], on_status=heard.append) as box:
+            await box.connected()
+            resources, templates = await box.offerings.readable()
+    assert {resource.server for resource in resources} == {"memos"}
+    assert [template.uri_template for template in templates] == ["memo://day/{date}"]
+    (told,) = [line for line in heard if "could not be listed" in line]
+    assert told.startswith("[MCP: the resources of server 'exits' could not be listed: Server")
+
+
 async def test_a_server_that_does_not_answer_is_not_waited_for() -> None:
     async with toolbox_with(asking("mute", "mute", timeout_s=0.2)) as toolbox:
         with pytest.raises(ToolTimeoutError, match=r"it did not answer within 0.2 s; raise timeout_s"):

@@ -122,6 +122,17 @@ async def test_a_yes_for_the_conversation_holds_there_and_nowhere_else() -> None
     assert outcome(await world.call(replace(DELETE, wire_name="remove_all"))) == ("refused", "deny")
 
 
+async def test_a_yes_for_a_conversation_is_shown_and_taken_back() -> None:
+    world = World(Person(["conversation", "conversation", "deny"]))
+    await world.call()
+    await world.call(conversation="c2")
+    held = world.approvals.conversations
+    assert (held.of("c1"), held.of("none")) == ([("files", "delete_file")], [])
+    held.forget("c1", "files", "delete_file")
+    assert outcome(await world.call()) == ("refused", "deny")
+    assert outcome(await world.call(conversation="c2")) == ("run 3", "conversation")
+
+
 async def test_outside_of_any_conversation_a_yes_holds_once() -> None:
     world = World(Person(["conversation", "deny"]))
     assert outcome(await world.call(conversation="")) == ("run 1", "conversation")

@@ -13,17 +13,20 @@ NAMES = {
     None: (
         "get_weather list_directory read_text_file directory_tree search_files convert_time git_status echo add "
         "git_diff_unstaged fetch sequentialthinking read_graph open_nodes get-sum get-env describe_table list_commands "
-        "listDeleted get_run_status find_send_targets format_date 天気取得 ファイル一覧 削除済み一覧 予約確認"
+        "listDeleted get_run_status find_send_targets format_date run_time runId "
+        "last_run_status workflow-run-logs longRunningOperation trunk 天気取得 ファイル一覧 削除済み一覧 予約確認"
     ),
     "delete": (
         "delete_file deleteFile git_reset clear_cache rm drop_table files.remove user-purge DROP_ALL "
         "get_and_delete_message ファイル削除 一時ファイルを消去 設定の初期化"
     ),
-    "execute": "run_command exec runTests bash shell_exec execute_python invoke-script コマンド実行 サービス起動",
+    "execute": "run_command exec runTests bash shell_exec execute_python invoke-script run "
+    "trigger_dag_run trigger_deploy run_workflow run_time_and_run コマンド実行 サービス起動",
     "send": "send_message sendEmail post_tweet publish_article git_push_and_share buy_item メール送信 商品購入 送金",
     "change": (
         "write_file edit_file create_directory move_file git_commit git_add git_checkout append_insight update_user "
-        "add_observations find_and_replace setVolume browser_click ファイル更新 予定登録"
+        "add_observations find_and_replace setVolume browser_click "
+        "trigger-long-running-operation trigger-sampling-request trigger ファイル更新 予定登録"
     ),
 }
 CASES = [(name, danger) for danger, names in NAMES.items() for name in names.split()]

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 import anyio
 import pytest
 
-from rkllm_mcp.calling import CallContext
+from rkllm_mcp.calling import NO_CONTEXT, CallContext
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.records import CallRecord
+from rkllm_mcp.tools.asked.limits import Stopwatch
 from rkllm_mcp.tools.trust.recording import Recorded
 
 pytestmark = pytest.mark.anyio
@@ -62,6 +63,48 @@ async def test_a_failure_leaves_its_first_line() -> None:
 async def test_a_call_that_is_stopped_is_recorded_all_the_same() -> None:
     call = await recorded(None, {"a": 1})
     assert (call.is_error, call.error, call.ruling) == (True, "it was stopped before it was over", "stopped")
+
+
+@dataclass
+class Clock:
+    seconds: float = 100.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@dataclass(frozen=True)
+class Asking:
+    """Works for 3 s, asks its owner for 60, works for 2, and asks again for as long as there is."""
+
+    clock: Clock
+
+    async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
+        self.clock.seconds += 3
+        with context.pause():
+            self.clock.seconds += 60
+        self.clock.seconds += 2
+        with context.pause():
+            self.clock.seconds += 600
+            await anyio.sleep_forever()
+        raise AssertionError
+
+
+async def test_a_call_that_is_stopped_at_a_question_took_as_long_as_it_worked() -> None:
+    notebook, clock = Notebook(), Clock()
+    with anyio.move_on_after(0):
+        await Recorded(Asking(clock), notebook, now=clock).call(TOOL, ToolCall("call_1", "shown", {}), NO_CONTEXT)
+    (call,) = notebook.calls
+    assert (call.ruling, call.seconds) == ("stopped", 5.0)
+
+
+async def test_a_stopped_call_whose_question_is_still_open_elsewhere_is_not_charged_for_it() -> None:
+    clock = Clock()
+    watch = Stopwatch(NO_CONTEXT, clock)
+    clock.seconds += 4
+    with watch.context.pause():
+        clock.seconds += 60
+        assert watch.seconds() == 4.0
 
 
 async def test_secrets_are_replaced_wherever_they_stand() -> None:
