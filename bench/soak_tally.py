@@ -119,8 +119,8 @@ def descriptors() -> dict[str, str]:
     return {name: str(path.readlink()) for name, path in links if path.is_symlink()}
 
 
-def processes() -> set[int]:
-    """Every process below this one."""
+def processes(root: int | None = None) -> set[int]:
+    """Every process below one; below this one when None."""
 
     def below(pid: int) -> Iterator[int]:
         for task in Path(f"/proc/{pid}/task").glob("*"):
@@ -132,4 +132,4 @@ def processes() -> set[int]:
                 yield child
                 yield from below(child)
 
-    return set(below(os.getpid()))
+    return set(below(root or os.getpid()))

@@ -16,8 +16,8 @@ fetches their files, ``acquisition`` puts models on it and takes them off, ``ava
 does not do, ``assembly`` turns the configuration into the settings of each part, ``store`` remembers from one run to
 the next, ``equipment`` opens the tools with their memory and safeguards, ``head_start`` fills the KV cache before the
 first question, ``specialists`` are the models that embed and rank, ``core`` is the model that answers, ``app`` an
-assistant over it whose answers are ``under_way`` and then in ``keeping``, ``tenancy`` one for everybody, ``completions`` answers
-programs that send the whole conversation each time, ``abilities`` is what they can do for
+assistant over it whose answers are ``under_way`` and then in ``keeping``, ``tenancy`` one for everybody,
+``completions`` answers programs that send the whole conversation each time, ``abilities`` is what they can do for
 others, ``inspection`` looks at them without a model, and ``measurement`` measures and probes them.
 
 The names below are imported on first use, so that importing one of them does not load the others' libraries.

@@ -207,6 +207,10 @@ class App:
         """Stop the answer under way; its stream closes with ``End("cancelled")``. False when there is none."""
         return self._under_way.cancel(conversation_id)
 
+    async def stopped(self, conversation_id: str) -> None:
+        """Stop the answer under way, if there is one, and wait until it is over and kept."""
+        await self._under_way.stopped(conversation_id)
+
     def is_answering(self, conversation_id: str) -> bool:
         """Whether a conversation has an answer under way."""
         return conversation_id in self._under_way

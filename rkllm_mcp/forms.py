@@ -2,7 +2,7 @@
 
 A form is the flat subset of JSON Schema that MCP allows in an elicitation. Rules: nothing here fetches a ``$ref`` or
 runs a server's regular expression (one of those can hold a machine for hours); a field of an unknown kind takes any
-JSON. It knows neither the server nor who fills the form.
+JSON. It knows neither the server nor who fills the form; whoever does may bring the words in which mistakes are told.
 
 Followed: MCP 2025-11-25 and 2026-07-28, client features, elicitation (SEP-1034 defaults, SEP-1330 enum titles).
 """
@@ -18,6 +18,32 @@ from datetime import date, datetime
 from typing import Any, Literal, TypeAlias, TypeGuard, cast
 
 FieldKind: TypeAlias = Literal["text", "number", "integer", "boolean", "choice", "choices", "json"]
+
+# What can be wrong with a value -> the words for it, with ``{value}`` for what was typed or the limit.
+Wording: TypeAlias = Mapping[str, str]
+ENGLISH: Wording = {
+    "required": "this has to be filled in",
+    "no field": "the form has no such field",
+    "text": "this has to be text",
+    "shorter": "at least {value} characters",
+    "longer": "at most {value} characters",
+    "email": "this has to be an e-mail address",
+    "uri": "this has to be a URI, such as https://example.com",
+    "date": "this has to be a date, such as 2026-11-21",
+    "date-time": "this has to be a date and time, such as 2026-11-21T09:30:00Z",
+    "not a number": "{value} is not a number",
+    "not an integer": "{value} is not a whole number",
+    "number": "this has to be a number",
+    "integer": "this has to be a whole number",
+    "least": "at least {value}",
+    "most": "at most {value}",
+    "yes or no": "answer yes or no",
+    "boolean": "this has to be true or false",
+    "choice": "choose one of {value}",
+    "list": "this has to be a list",
+    "fewer": "choose at least {value}",
+    "more": "choose at most {value}",
+}
 
 _YES = frozenset({"yes", "y", "true", "1", "on", "はい"})
 _NO = frozenset({"no", "n", "false", "0", "off", "いいえ"})
@@ -57,21 +83,43 @@ class Field:
     choices: tuple[Choice, ...]
     schema: Mapping[str, Any]
 
-    def read(self, text: str) -> Any:
+    def read(self, text: str, words: Wording = ENGLISH) -> Any:
         """The value that a person typed.
+
+        Args:
+            text: what they typed.
+            words: in which mistakes are told.
 
         Raises:
             ValueError: it is none; the sentence says what may be typed.
         """
-        value = _READERS[self.kind](self, text.strip() if self.kind != "text" else text)
-        if problem := self.problem(value):
+        try:
+            value = _READERS[self.kind](self, text.strip() if self.kind != "text" else text)
+        except _MistakeError as mistake:
+            raise ValueError(self._told(mistake, words)) from None
+        if problem := self.problem(value, words):
             raise ValueError(problem)
         return value
 
-    def problem(self, value: Any) -> str:
+    def problem(self, value: Any, words: Wording = ENGLISH) -> str:
         """What is wrong with a value, as a sentence that names the field; empty when nothing is."""
-        wrong = _CHECKS[self.kind](self, value)
-        return f"{self.title}: {wrong}" if wrong else ""
+        try:
+            _CHECKS[self.kind](self, value)
+        except _MistakeError as mistake:
+            return self._told(mistake, words)
+        return ""
+
+    def _told(self, mistake: _MistakeError, words: Wording) -> str:
+        return f"{self.title}: {words[mistake.name].format(value=mistake.value)}"
+
+
+class _MistakeError(Exception):
+    """A value that does not fit: which of ``Wording`` says why, and the value in it."""
+
+    def __init__(self, name: str, value: object = "") -> None:
+        super().__init__(name)
+        self.name = name
+        self.value = value
 
 
 def fields_of(schema: Mapping[str, Any]) -> tuple[Field, ...]:
@@ -110,9 +158,9 @@ def field_problems(schema: Mapping[str, Any], content: Mapping[str, Any]) -> dic
         if field.name in content:
             found[field.name] = field.problem(content[field.name])
         elif field.required:
-            found[field.name] = f"{field.title}: this has to be filled in"
+            found[field.name] = f"{field.title}: {ENGLISH['required']}"
     unknown = content.keys() - {field.name for field in fields_of(schema)}
-    found |= {name: f"{name}: the form has no such field" for name in sorted(unknown)}
+    found |= {name: f"{name}: {ENGLISH['no field']}" for name in sorted(unknown)}
     return {name: problem for name, problem in found.items() if problem}
 
 
@@ -177,22 +225,25 @@ def _chosen(field: Field, value: Any) -> Any:
 
 
 def _read_number(field: Field, text: str) -> float:
+    del field
     try:
         return int(text) if re.fullmatch(r"[+-]?\d{1,300}", text) else float(text)
     except ValueError:
-        raise ValueError(f"{field.title}: {text!r} is not a number") from None
+        raise _MistakeError("not a number", repr(text)) from None
 
 
 def _read_integer(field: Field, text: str) -> int:
+    del field
     if not re.fullmatch(r"[+-]?\d{1,300}", text):
-        raise ValueError(f"{field.title}: {text!r} is not a whole number")
+        raise _MistakeError("not an integer", repr(text))
     return int(text)
 
 
 def _read_boolean(field: Field, text: str) -> bool:
+    del field
     if text.casefold() in _YES | _NO:
         return text.casefold() in _YES
-    raise ValueError(f"{field.title}: answer yes or no")
+    raise _MistakeError("yes or no")
 
 
 def _read_choice(field: Field, text: str) -> Any:
@@ -230,73 +281,66 @@ _READERS: Mapping[FieldKind, Callable[[Field, str], Any]] = {
 # --- what is wrong --------------------------------------------------------------------------------------------------
 
 
-def _check_text(field: Field, value: Any) -> str:
+def _check_text(field: Field, value: Any) -> None:
     if not isinstance(value, str):
-        return "this has to be text"
-    shortest, longest = _limit(field, "minLength"), _limit(field, "maxLength")
-    if shortest is not None and len(value) < shortest:
-        return f"at least {shortest:g} characters"
-    if longest is not None and len(value) > longest:
-        return f"at most {longest:g} characters"
-    return _check_format(str(field.schema.get("format") or ""), value)
+        raise _MistakeError("text")
+    _check_limits(len(value), _limit(field, "minLength"), _limit(field, "maxLength"), ("shorter", "longer"))
+    _check_format(str(field.schema.get("format") or ""), value)
 
 
-def _check_format(name: str, value: str) -> str:
+def _check_format(name: str, value: str) -> None:
     if name == "email" and not re.fullmatch(r"[^@\s]+@[^@\s]+", value):
-        return "this has to be an e-mail address"
+        raise _MistakeError(name)
     if name == "uri" and not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:\S", value):
-        return "this has to be a URI, such as https://example.com"
+        raise _MistakeError(name)
     if name in ("date", "date-time"):
         try:
             # Python 3.10 does not know Z as a time zone.
             date.fromisoformat(value) if name == "date" else datetime.fromisoformat(re.sub("[zZ]$", "+00:00", value))
         except ValueError:
-            return f"this has to be a {'date' if name == 'date' else 'date and time'}, such as " + (
-                "2026-11-21" if name == "date" else "2026-11-21T09:30:00Z"
-            )
-    return ""
+            raise _MistakeError(name) from None
 
 
-def _check_number(field: Field, value: Any) -> str:
+def _check_number(field: Field, value: Any) -> None:
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
-        return "this has to be a number"
+        raise _MistakeError("number")
     if field.kind == "integer" and value != int(value):
-        return "this has to be a whole number"
-    least, most = _limit(field, "minimum"), _limit(field, "maximum")
+        raise _MistakeError("integer")
+    _check_limits(value, _limit(field, "minimum"), _limit(field, "maximum"), ("least", "most"))
+
+
+def _check_limits(value: float, least: float | None, most: float | None, names: tuple[str, str]) -> None:
     if least is not None and value < least:
-        return f"at least {least:g}"
-    return f"at most {most:g}" if most is not None and value > most else ""
+        raise _MistakeError(names[0], f"{least:g}")
+    if most is not None and value > most:
+        raise _MistakeError(names[1], f"{most:g}")
 
 
-def _check_boolean(field: Field, value: Any) -> str:
+def _check_boolean(field: Field, value: Any) -> None:
     del field
-    return "" if isinstance(value, bool) else "this has to be true or false"
+    if not isinstance(value, bool):
+        raise _MistakeError("boolean")
 
 
-def _check_choice(field: Field, value: Any) -> str:
-    if any(choice.value == value for choice in field.choices):
-        return ""
-    return f"choose one of {', '.join(choice.title for choice in field.choices)}"
+def _check_choice(field: Field, value: Any) -> None:
+    if all(choice.value != value for choice in field.choices):
+        raise _MistakeError("choice", ", ".join(choice.title for choice in field.choices))
 
 
-def _check_choices(field: Field, value: Any) -> str:
+def _check_choices(field: Field, value: Any) -> None:
     if not isinstance(value, (list, tuple)):
-        return "this has to be a list"
+        raise _MistakeError("list")
     items = cast("Sequence[Any]", value)
-    least, most = _limit(field, "minItems"), _limit(field, "maxItems")
-    if least is not None and len(items) < least:
-        return f"choose at least {least:g}"
-    if most is not None and len(items) > most:
-        return f"choose at most {most:g}"
-    return next((wrong for item in items if (wrong := _check_choice(field, item))), "")
+    _check_limits(len(items), _limit(field, "minItems"), _limit(field, "maxItems"), ("fewer", "more"))
+    for item in items:
+        _check_choice(field, item)
 
 
-def _check_nothing(field: Field, value: Any) -> str:
+def _check_nothing(field: Field, value: Any) -> None:
     del field, value
-    return ""
 
 
-_CHECKS: Mapping[FieldKind, Callable[[Field, Any], str]] = {
+_CHECKS: Mapping[FieldKind, Callable[[Field, Any], None]] = {
     "text": _check_text,
     "number": _check_number,
     "integer": _check_number,

@@ -94,6 +94,12 @@ class AnswersUnderWay:
         job.scope.cancel()
         return True
 
+    async def stopped(self, conversation_id: str) -> None:
+        """Stop an answer and wait until it is over, kept what there was of it; nothing happens when there is none."""
+        if (job := self._jobs.get(conversation_id)) is not None:
+            job.scope.cancel()
+            await job.done.wait()
+
     async def idle(self) -> None:
         """Wait until there is none; there may be again by the time that the caller runs."""
         while self._jobs:

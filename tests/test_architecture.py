@@ -47,7 +47,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "acquisition": BELOW_THE_ROOTS,
     "inspection": BELOW_THE_ROOTS | {"availability", "assembly", "equipment"},
     "measurement": BELOW_THE_ROOTS | {"availability", "assembly"},
-    "surfaces": VALUES | NO_IO | {"config", "abilities", "acquisition", "app", "completions", "core", "inspection", "measurement", "tenancy"},
+    "surfaces": VALUES
+    | NO_IO
+    | {"config", "abilities", "acquisition", "app", "completions", "core", "inspection", "measurement", "tenancy"},
     "__main__": frozenset({"surfaces"}),
 }
 NEVER_IN_NO_IO = frozenset({"anyio", "asyncio", "ctypes", "os", "socket", "subprocess", "threading", "time"})

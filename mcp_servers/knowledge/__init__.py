@@ -2,7 +2,10 @@
 
 Reading the package in this order is reading the path of one question:
 
-    server       an MCP tool call -> the library -> an MCP result            http, access
+    options      flags, variables, a file -> settings; opening: settings -> an open service
+    server       an MCP tool call -> a tool -> an MCP result                 stdio, http, door, access, sampling
+    tools        arguments -> the service -> an answer                       arguments, answers
+    service      what the tools do, whoever asks                             adding, filing
     library      a question and who asks -> passages with their scores
     search       the stages of a search, each a function                     analysis, ocr
     embedding    texts -> vectors, pairs -> relevance: ports to models

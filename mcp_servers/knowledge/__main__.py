@@ -45,6 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KnowledgeProblem, SettingsError) as error:
         print(error, file=sys.stderr)
         return _UNUSABLE
+    except ModuleNotFoundError as error:
+        print(f"{error.name} is not installed: pip install 'rkllm-mcp[knowledge]'", file=sys.stderr)
+        return _UNUSABLE
 
 
 async def _run(settings: Settings) -> int:

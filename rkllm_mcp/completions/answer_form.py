@@ -29,6 +29,9 @@ _MOST_GROUPS = 4
 _ESCAPED_OR_SET = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]")
 _REPETITION = re.compile(r"(\)?)(?:[*+]|\{(\d*)(,?)(\d*)\})")
 _LONGEST_REASON = 300
+# Two references on each of thirty levels are a thousand million steps; a check that follows so many is given up.
+_MOST_REFERENCES = 10_000
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 SCHEMAS_KEPT = 1024
 
 
@@ -155,6 +158,9 @@ def _check_schema(schema: Mapping[str, Any]) -> None:
         _validator_class(schema).check_schema(schema)
         for key, value in _keywords(schema):
             _check_keyword(key, value)
+        # Each would have a validator of its own kind, whose references nobody counts.
+        if sum(key == "$schema" and isinstance(value, str) for key, value in _keywords(schema)) > ("$schema" in schema):
+            raise SchemaError("it names a $schema inside; leave that at the top alone")
     except exceptions.SchemaError as error:
         where = ".".join(str(step) for step in error.path)
         raise SchemaError(f"it is no JSON Schema: {where or 'it'}: {error.message[:200]}") from None
@@ -194,9 +200,8 @@ def _first_misfit(value: Any, schema: Mapping[str, Any]) -> str:
     # With a registry of its own a validator fetches nothing from the network.
     registry: Any = cast("Any", Registry)()
     try:
-        error: Any = cast("Any", exceptions).best_match(
-            _validator_class(schema)(schema, registry=registry).iter_errors(value)
-        )
+        validator = _bounded(_validator_class(schema))(schema, registry=registry)
+        error: Any = cast("Any", exceptions).best_match(validator.iter_errors(value))
     except Unresolvable:
         return "the schema refers to something that is not in it"
     except RecursionError:
@@ -205,6 +210,26 @@ def _first_misfit(value: Any, schema: Mapping[str, Any]) -> str:
         return ""
     where = ".".join(str(step) for step in error.absolute_path)
     return f"'{where}': {error.message}" if where else str(error.message)
+
+
+def _bounded(kind: Any) -> Any:
+    """The same kind of validator, which gives up where references lead on and on; good for one value."""
+    from jsonschema import validators
+
+    left = _MOST_REFERENCES
+
+    def counted(follow: Any) -> Any:
+        def check(validator: Any, reference: Any, value: Any, schema: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise MisfitError("its schema refers to itself too often to be checked")
+            return follow(validator, reference, value, schema)
+
+        return check
+
+    followed = {name: counted(kind.VALIDATORS[name]) for name in _REFERENCES if name in kind.VALIDATORS}
+    return cast("Any", validators).extend(kind, followed)
 
 
 def _keywords(schema: object) -> Iterator[tuple[str, object]]:
@@ -219,7 +244,7 @@ def _keywords(schema: object) -> Iterator[tuple[str, object]]:
 
 
 def _check_keyword(key: str, value: object) -> None:
-    if key in {"$ref", "$dynamicRef"} and isinstance(value, str) and not value.startswith("#"):
+    if key in _REFERENCES and isinstance(value, str) and not value.startswith("#"):
         raise SchemaError(f"it refers to {value[:80]!r}; put the definition into its $defs")
     patterns: list[object] = [value] if key == "pattern" else []
     if key == "patternProperties" and isinstance(value, Mapping):

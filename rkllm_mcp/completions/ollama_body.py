@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from rkllm_mcp.completions.openai_body import Body, DeclaredTool
+from rkllm_mcp.completions.openai_body import Body, DeclaredTool, Integer
 
 Thinking = bool | Literal["low", "medium", "high"]
 
@@ -24,6 +24,7 @@ class OllamaCalled(Body):
 class OllamaCall(Body):
     """A call in an assistant's message."""
 
+    id: str | None = None
     function: OllamaCalled
 
 
@@ -31,20 +32,21 @@ class OllamaMessage(Body):
     """One message."""
 
     role: Literal["system", "user", "assistant", "tool"]
-    content: str = ""
+    content: str | None = ""
     images: list[str] | None = None
     tool_calls: list[OllamaCall] | None = None
     tool_name: str | None = None
+    tool_call_id: str | None = None
 
 
 class OllamaOptions(Body):
     """How the model answers."""
 
     temperature: Annotated[float, Field(ge=0)] | None = None
-    top_k: int | None = None
+    top_k: Integer | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     # -1 and -2 mean "no limit" and "as far as the context goes".
-    num_predict: int | None = None
+    num_predict: Integer | None = None
     stop: str | list[str] | None = None
     repeat_penalty: Annotated[float, Field(gt=0)] | None = None
     presence_penalty: float | None = None

@@ -32,6 +32,7 @@ class OllamaReply:
     host_tools: bool = False
     _prompt_tokens: int = 0
     _generated_tokens: int = 0
+    _calls: int = 0
     _prefill_ms: float = 0.0
     _decode_ms: float = 0.0
     _end: End = field(default_factory=lambda: End("answered"))
@@ -44,6 +45,7 @@ class OllamaReply:
             yield self._piece(thinking=event.text)
         elif isinstance(event, ToolCallDetected) and self.is_chat and not self.host_tools:
             yield self._piece(call=event)
+            self._calls += 1
         elif isinstance(event, Usage):
             self._prompt_tokens += event.prompt_tokens
             self._generated_tokens += event.generated_tokens
@@ -96,7 +98,9 @@ class OllamaReply:
         if not self.is_chat:
             return {**head, "response": text, **extra, "done": False}
         if call is not None:
-            extra["tool_calls"] = [{"function": {"name": call.name, "arguments": dict(call.arguments)}}]
+            function = {"index": self._calls, "name": call.name, "arguments": dict(call.arguments)}
+            # Ollama writes the index into the function; LiteLLM, whose calls would run together, looks for it here.
+            extra["tool_calls"] = [{"index": self._calls, "id": call.id, "function": function}]
         return {**head, "message": {"role": "assistant", "content": text, **extra}, "done": False}
 
 

@@ -1,8 +1,9 @@
 """Ollama's bodies become OpenAI's, which ``openai_request`` reads: the two differ in spelling, not in meaning.
 
-The one thing that Ollama leaves out is the id of a call. Calls are numbered through the conversation in the order in
-which they stand, which is how this service numbers those it makes, so that a conversation is known again; a result
-belongs to the first open call of its tool, or to the first open call where it names none.
+The one thing that most of Ollama's programs leave out is the id of a call. Calls are numbered through the conversation
+in the order in which they stand, which is how this service numbers those it makes, so that a conversation is known
+again; a result belongs to the open call whose id it names, else to the first one of its tool, or to the first one of
+all where it names none.
 """
 
 from __future__ import annotations
@@ -102,8 +103,8 @@ class _Numbered:
 
     def __init__(self) -> None:
         self._made = 0
-        # Calls without a result, in order: the id and the tool's name.
-        self._open: list[tuple[str, str]] = []
+        # Calls without a result, in order: the number, the tool's name, and the id that the program gave it.
+        self._open: list[tuple[str, str, str | None]] = []
 
     def messages(self, messages: Sequence[OllamaMessage]) -> list[BodyMessage]:
         """All messages."""
@@ -111,22 +112,24 @@ class _Numbered:
 
     def _message(self, message: OllamaMessage, where: str) -> BodyMessage:
         _refuse_images(message.images, f"{where}.images")
+        content = message.content or ""
         if message.role == "tool":
-            return BodyMessage(role="tool", content=message.content, tool_call_id=self._answered(message, where))
+            return BodyMessage(role="tool", content=content, tool_call_id=self._answered(message, where))
         calls = [self._call(call) for call in message.tool_calls or ()] if message.role == "assistant" else []
-        return BodyMessage(role=message.role, content=message.content, tool_calls=calls or None)
+        return BodyMessage(role=message.role, content=content, tool_calls=calls or None)
 
     def _call(self, call: OllamaCall) -> MessageCall:
         self._made += 1
         call_id = f"call_{self._made}"
-        self._open.append((call_id, call.function.name))
+        self._open.append((call_id, call.function.name, call.id))
         return MessageCall(
             id=call_id, function=CalledFunction(name=call.function.name, arguments=call.function.arguments)
         )
 
     def _answered(self, message: OllamaMessage, where: str) -> str:
+        named = (each for each in self._open if message.tool_call_id and message.tool_call_id == each[2])
         matching = (each for each in self._open if message.tool_name in (None, "", each[1]))
-        found = next(matching, None)
+        found = next(named, None) or next(matching, None)
         if found is None:
             of = f" of {message.tool_name!r}" if message.tool_name else ""
             raise RequestRefusedError(

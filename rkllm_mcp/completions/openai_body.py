@@ -10,11 +10,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+# JSON has one kind of number, and some languages write 3 as 3.0.
+Integer = Annotated[int, BeforeValidator(_whole)]
+TokenId = Annotated[int, Field(ge=0), BeforeValidator(_whole)]
 Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
-Positive = Annotated[int, Field(ge=1)]
+Positive = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
 
 
 class Body(BaseModel):
@@ -130,7 +138,7 @@ class ChatBody(Body):
     max_completion_tokens: Positive | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    top_k: int | None = None
+    top_k: Integer | None = None
     frequency_penalty: Penalty | None = None
     presence_penalty: Penalty | None = None
     repetition_penalty: Annotated[float, Field(gt=0)] | None = None
@@ -143,9 +151,9 @@ class ChatBody(Body):
     thinking: bool | ThinkingSwitch | None = None
     chat_template_kwargs: TemplateSwitches | None = None
     # What cannot be done is refused, because an answer without it would be taken for one with it.
-    n: int | None = None
+    n: Integer | None = None
     logprobs: bool | None = None
-    top_logprobs: int | None = None
+    top_logprobs: Integer | None = None
     logit_bias: dict[str, float] | None = None
     modalities: list[str] | None = None
     functions: list[Any] | None = None

@@ -185,17 +185,22 @@ class ConversationPrompt:
 
     def _compact(self, body: Sequence[Message], limit_tokens: int, opening_tokens: int) -> str:
         room = limit_tokens - self._head_end - opening_tokens
+        # Kept with their messages, whose identity is nobody else's as long as they are: long texts cost seconds each.
+        costs: dict[int, tuple[Message, int]] = {}
+
+        def cost(message: Message) -> int:
+            if id(message) not in costs:
+                costs[id(message)] = (message, len(self._vocabulary.encode(self._template.turn(message))))
+            return costs[id(message)][1]
+
         try:
-            notice = self._compaction.tighten(body, self._cost, room)
+            notice = self._compaction.tighten(body, cost, room)
         except PromptTooLongError as error:
             total = error.prompt_tokens + self._head_end + opening_tokens
             raise PromptTooLongError(total, limit_tokens) from None
         self._turns = []
         self._write_turns(self._compaction.view(body))
         return notice
-
-    def _cost(self, message: Message) -> int:
-        return len(self._vocabulary.encode(self._template.turn(message)))
 
 
 def stop_ids(vocabulary: Vocabulary, template: ChatTemplate) -> frozenset[int]:

@@ -24,6 +24,8 @@ from rkllm_mcp.prompt.blanks import keep_blanks
 _TAG = re.compile(r"^\u2581?[<\[{].+[>\]}]$", re.DOTALL)
 # A character of no script: what comes out for it comes out for everything that the vocabulary does not know.
 _UNHEARD_OF = "\U0010fffd"
+# From here on a text is encoded as a batch of one, for which the library lets other threads of Python run meanwhile.
+_LONG_CHARS = 10_000
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,10 @@ class Vocabulary:
         Such a place is cut in the middle, until the halves are harmless; a single character that is a control token
         all by itself is left out.
         """
-        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        if len(text) > _LONG_CHARS:
+            [encoding] = self._tokenizer.encode_batch([text], add_special_tokens=False)
+        else:
+            encoding = self._tokenizer.encode(text, add_special_tokens=False)
         if self._forbidden.isdisjoint(encoding.ids):
             return encoding.ids
         if len(text) == 1:

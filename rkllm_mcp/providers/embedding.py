@@ -14,6 +14,8 @@ from array import array
 from collections.abc import Sequence
 from typing import Protocol
 
+from anyio import to_thread
+
 from rkllm_mcp.errors import InputRefusedError
 from rkllm_mcp.prompt.vocabulary import Foreign, Segment, Trusted, Vocabulary
 
@@ -62,7 +64,12 @@ async def embed_texts(
     """
     end = _end_token(vocabulary)
     lead = f"Instruct: {instruction}\nQuery:" if instruction else ""
-    prompts = [[*vocabulary.encode([Foreign(f"{lead}{text}")]), *end] for text in texts]
+
+    def encoded() -> list[list[int]]:
+        return [[*vocabulary.encode([Foreign(f"{lead}{text}")]), *end] for text in texts]
+
+    # Thousands of texts take seconds, which nobody else's answers are to wait for.
+    prompts = await to_thread.run_sync(encoded)
     return await engine.embed(prompts, dimensions=dimensions)
 
 
@@ -87,7 +94,11 @@ async def rank_documents(
         GenerationError: a document does not fit, the runtime gives no logits, or the model has no words for yes and no.
     """
     yes, no = _word_id(vocabulary, "yes"), _word_id(vocabulary, "no")
-    prompts = [vocabulary.encode(_question(instruction, query, document)) for document in documents]
+
+    def encoded() -> list[list[int]]:
+        return [vocabulary.encode(_question(instruction, query, document)) for document in documents]
+
+    prompts = await to_thread.run_sync(encoded)
     return await engine.rerank(prompts, yes, no)
 
 

@@ -17,6 +17,8 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from anyio import to_thread
+
 from rkllm_mcp.errors import WorkerDiedError
 from rkllm_mcp.events import DetectorEvent, ModelEvent, Status, Text, Thinking, ToolCallDetected, Usage
 from rkllm_mcp.generation import GenerationOptions, Generator, RunStats, Sampling, Token
@@ -172,14 +174,14 @@ class RkllmModel:
         options = options or ResponseOptions()
         conversation_prompt = self._prompt_of(conversation)
         budget = Budget(self._engine.context_tokens, options.max_new_tokens or self._form.max_new_tokens)
-        prompt = conversation_prompt.prepare(
-            conversation.messages,
-            tools,
-            budget,
+        prepare = partial(
+            conversation_prompt.prepare,
             forced_tool=options.forced_tool,
             any_tool=options.any_tool,
             thinking=self._form.thinks(options.thinking),
         )
+        # Megabytes of text take seconds to become tokens, and everybody else's answers would wait for that.
+        prompt = await to_thread.run_sync(prepare, conversation.messages, tools, budget)
         answer = _Answer(conversation, partial(self._detector, tools, options), options)
         try:
             if prompt.notice:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, cast
 
 from rkllm_mcp.toolcalls.repair import UnreadableError, plain, read_value
@@ -26,6 +26,8 @@ Schema = Mapping[str, Any]
 
 # A $ref that leads to itself ends here; no real schema needs as many steps for one value.
 _MAX_HOPS = 16
+# Branches that lead to branches multiply; behind so many steps anything is allowed.
+_MOST_STEPS = 50_000
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,400}")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,400}\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 
@@ -49,6 +51,13 @@ class MismatchError(Exception):
         return f"{what} {self.rule}" + (f", not {self.found}" if self.found else "")
 
 
+@dataclass
+class _Steps:
+    """How many steps one reading may still take."""
+
+    left: int = _MOST_STEPS
+
+
 @dataclass(frozen=True)
 class _Place:
     """Where in the arguments we are, and how values are taken there.
@@ -59,6 +68,7 @@ class _Place:
         hops: steps through the schema since the last step into the value.
         as_text: the values of this object are spelled as bare text.
         convert: text may become another type.
+        steps: shared by all places of one reading.
     """
 
     root: Schema
@@ -66,6 +76,7 @@ class _Place:
     hops: int = 0
     as_text: bool = False
     convert: bool = True
+    steps: _Steps = field(default_factory=_Steps)
 
     def at(self, step: str) -> _Place:
         """One step down into the value."""
@@ -123,7 +134,8 @@ def _resolved(schema: Schema, place: _Place) -> Schema:
 
 def _conform(value: Any, schema: Schema, place: _Place) -> Any:
     schema = _resolved(schema, place)
-    if place.hops > _MAX_HOPS:
+    place.steps.left -= 1
+    if place.hops > _MAX_HOPS or place.steps.left < 0:
         return value
     value = _typed(value, schema, place)
     for branch in _as_list(schema.get("allOf")):

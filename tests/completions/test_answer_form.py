@@ -114,3 +114,24 @@ def test_only_a_schema_of_an_object_describes_arguments() -> None:
         with pytest.raises(SchemaError, match="arguments are an object"):
             check({"type": "array"}, of_object=True)
         check({"type": "array"})
+
+
+def _doubling(levels: int) -> dict[str, Any]:
+    """A short schema in which each level refers twice to the one below."""
+    below: dict[str, Any] = {"a0": {"type": "object"}}
+    above = {f"a{level}": {"allOf": [{"$ref": f"#/$defs/a{level - 1}"}] * 2} for level in range(1, levels + 1)}
+    return {"$defs": below | above, "$ref": f"#/$defs/a{levels}"}
+
+
+def test_references_that_multiply_are_given_up_and_not_followed() -> None:
+    assert AnswerForm(_doubling(8)).read("{}") == "{}"
+    SchemaCheck()(_doubling(40))
+    with pytest.raises(MisfitError, match="too often"):
+        AnswerForm(_doubling(40)).read("{}")
+
+
+def test_a_schema_inside_a_schema_does_not_say_what_kind_it_is() -> None:
+    kind = "https://json-schema.org/draft/2020-12/schema"
+    SchemaCheck()({"$schema": kind, "properties": {"$schema": {"type": "string"}}})
+    with pytest.raises(SchemaError, match="at the top alone"):
+        SchemaCheck()({"properties": {"a": {"$schema": kind}}})

@@ -132,7 +132,13 @@ def test_ctrl_c_at_a_question_is_a_no_that_stops_the_answer(tmp_path: Path) -> N
         terminal.expect_exact("deleted one.txt")
         terminal.expect_exact("deleted two.txt")
         ask(terminal, "/approve")
-        terminal.expect_exact("Nothing is allowed or refused for good")
+        terminal.expect(r"conversation +notes +delete_file")
+        ask(terminal, "/approve forget delete_file")
+        terminal.expect_exact("Forgotten: 'delete_file' of server 'notes' for this conversation; it is asked again.")
+        ask(terminal, "/approve")
+        terminal.expect_exact("Nothing is allowed or refused for good or for this conversation")
+        ask(terminal, "/approve forget delete_file")
+        terminal.expect_exact("nothing is remembered about 'delete_file'")
         assert leave(terminal) == 0
     assert not (tmp_path / "two.txt").exists()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from contextlib import aclosing
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 from rkllm_mcp.errors import PromptTooLongError, RunRejectedError
@@ -149,6 +151,24 @@ async def test_a_prompt_that_does_not_fit_is_refused_before_the_npu_sees_it() ->
     with pytest.raises(PromptTooLongError):
         await respond(model, question("word " * 500))
     assert engine.prompts == []
+
+
+async def test_others_go_on_while_a_long_text_becomes_tokens() -> None:
+    model, _ = model_of("never", context_tokens=300)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await anyio.lowlevel.checkpoint()
+            turns += 1
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(others)
+        with pytest.raises(PromptTooLongError, match="100"):
+            await respond(model, question("word " * 100_000))
+        tasks.cancel_scope.cancel()
+    assert turns > 100
 
 
 async def test_what_was_left_out_to_fit_is_said() -> None:

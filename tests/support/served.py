@@ -50,6 +50,18 @@ def scripted_model(
     return folder
 
 
+def ranking_model(folder: Path) -> Path:
+    """A model folder whose tokenizer has words for yes and no."""
+    scripted_model(folder, "rule\n  user <Query>:(.*)<Document>:(.*)\n  rank yes no\n", name="judge")
+    state = json.loads(DEMO_TOKENIZER.read_text("utf-8"))
+    state["model"]["vocab"]["yes"] = len(state["model"]["vocab"])
+    state["model"]["merges"].append(["y", "es"])
+    for token in state["added_tokens"]:
+        token["id"] += 1
+    (folder / "tokenizer.json").write_text(json.dumps(state), "utf-8")
+    return folder
+
+
 @dataclass
 class Served:
     """A running service.

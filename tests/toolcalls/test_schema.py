@@ -136,3 +136,11 @@ def test_an_object_keeps_arguments_the_schema_does_not_name() -> None:
     assert conform({"a": "1", "x": "2"}, {"properties": {"a": {"type": "integer"}}}) == {"a": 1, "x": "2"}
     typed = {"properties": {}, "additionalProperties": {"type": "integer"}}
     assert conform({"x": "2"}, typed) == {"x": 2}
+
+
+def test_branches_that_multiply_are_not_all_tried() -> None:
+    definitions: dict[str, Any] = {"a0": {"type": "integer"}}
+    for level in range(1, 15):
+        definitions[f"a{level}"] = {"anyOf": [{"$ref": f"#/$defs/a{level - 1}"}] * 20}
+    schema = {"$defs": definitions, "properties": {"x": {"$ref": "#/$defs/a14"}}}
+    assert conform({"x": "words"}, schema) == {"x": "words"}

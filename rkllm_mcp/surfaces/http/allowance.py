@@ -2,7 +2,8 @@
 
 What the board really did is counted, tokens evaluated and tokens written; what was found in the KV cache is free. The
 sum is kept with the tenant's other memory, so a restart does not forget it. A day is one of the board's clock. An
-answer that has begun is never cut: the next one is refused.
+answer that has begun is never cut: the next one is refused. One that is left before its figures come costs the pieces
+of it that were sent.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import asyncio
 from collections.abc import Callable
 from datetime import datetime, time, timedelta
 
-from rkllm_mcp.events import Usage
 from rkllm_mcp.surfaces.http.problems import Problem
 from rkllm_mcp.tenancy import Tenant
 
@@ -49,11 +49,11 @@ class Allowances:
             message = f"the {limit} tokens of today are used up; ask again tomorrow, or have daily_tokens raised"
             raise Problem(429, message, code="daily_tokens_exceeded", retry_after_s=self._until_midnight_s())
 
-    async def spend(self, tenant: Tenant, usage: Usage) -> None:
-        """A round of an answer has cost so much."""
+    async def spend(self, tenant: Tenant, tokens: int) -> None:
+        """An answer has cost so many tokens."""
         if tenant.section is None or tenant.section.daily_tokens is None:
             return
-        spent = await self._today(tenant) + usage.prefilled_tokens + usage.generated_tokens
+        spent = await self._today(tenant) + tokens
         day = self._now().date().isoformat()
         self._spent[tenant.name] = (day, spent)
         (await tenant.app.memory.texts(_KIND)).write("spent", f"{day} {spent}")

@@ -29,6 +29,7 @@ from rkllm_mcp.surfaces.http.turnstile import Turnstile
 from rkllm_mcp.tenancy import House, Tenant
 
 MEBIBYTE = 2**20
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 @dataclass
@@ -88,6 +89,8 @@ class Service:
         self, method: str, headers: Mapping[str, str]
     ) -> Generator[Callable[[str, int, float], None], None, None]:
         """Surround a request; what is yielded is told its route, its status and the seconds that it took."""
+        # A client may call its method anything, and every name that is counted is kept.
+        method = method if method in _METHODS else "_OTHER"
         with self.traces.request(method, headers) as span:
 
             def told(route: str, status: int, seconds: float) -> None:
@@ -111,6 +114,11 @@ class Service:
         self.is_draining = True
         for each in (self.turnstile, self.evaluations):
             each.close()
+
+    def stop_answers(self) -> None:
+        """End the answers under way; whoever hears one is told that it was stopped."""
+        for tenant in self.house.tenants.values():
+            tenant.app.close()
 
     async def idle(self) -> None:
         """Wait until no answer is under way."""

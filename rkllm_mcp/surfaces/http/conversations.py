@@ -16,7 +16,7 @@ from rkllm_mcp.surfaces.conversations import summary_dict
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.context import service_of, tenant_of
 from rkllm_mcp.surfaces.http.problems import Problem
-from rkllm_mcp.surfaces.http.route import JSON, Answer, Route
+from rkllm_mcp.surfaces.http.route import JSON, Answer, Link, Route
 
 MARKDOWN = "text/markdown"
 
@@ -123,7 +123,8 @@ async def rename(request: Request) -> Response:
 async def delete(request: Request) -> Response:
     """Forget one, the records of its tool calls included; an answer under way in it is stopped."""
     app, conversation_id = _named(request)
-    app.cancel(conversation_id)
+    # An answer that is kept as it stops would bring back what is deleted before.
+    await app.stopped(conversation_id)
     was_open = service_of(request).desk.drop(app, conversation_id)
     if not await app.memory.conversations.delete(app.tenant, conversation_id) and not was_open:
         raise _missing(conversation_id)
@@ -189,8 +190,26 @@ def _open(conversation: Conversation) -> dict[str, Any]:
     return {"id": conversation.id, "title": title, "created": "", "updated": "", "messages": turns}
 
 
+def leads_on(found: str) -> tuple[Link, ...]:
+    """What may be done with a conversation whose id stands in an answer, at ``found``."""
+    return (
+        Link("GET", "/v1/conversations/{id}", "id", found),
+        Link("PATCH", "/v1/conversations/{id}", "id", found),
+        Link("DELETE", "/v1/conversations/{id}", "id", found),
+        Link("GET", "/v1/conversations/{id}/export", "id", found),
+        Link("POST", "/v1/conversations/{id}/cancel", "id", found),
+    )
+
+
 ROUTES = (
-    Route("GET", "/v1/conversations", list_all, "List the conversations", query=Listing, answers=(Answer(Summaries),)),
+    Route(
+        "GET",
+        "/v1/conversations",
+        list_all,
+        "List the conversations",
+        query=Listing,
+        answers=(Answer(Summaries, links=leads_on("$response.body#/conversations/0/id")),),
+    ),
     Route("GET", "/v1/conversations/{id}", show, "Read a conversation", answers=(Answer(Whole),), problems=(404,)),
     Route(
         "PATCH",

@@ -23,6 +23,9 @@ class Desk:
     def __init__(self) -> None:
         self._open: OrderedDict[tuple[str, str], tuple[App, Conversation]] = OrderedDict()
 
+    def __len__(self) -> int:
+        return len(self._open)
+
     async def find(self, app: App, conversation_id: str) -> Conversation | None:
         """A conversation to go on with; None where this tenant has none of that id.
 
@@ -39,7 +42,7 @@ class Desk:
         return self._taken(app, conversation_id) or self.put(app, app.resume(kept))
 
     def begin(self, app: App, system: str | None, told: Iterable[tuple[str, str]] = ()) -> Conversation:
-        """A new conversation.
+        """A new conversation; it is open once it is ``put``, so that what is refused closes nobody else's.
 
         Args:
             app: whose.
@@ -49,11 +52,12 @@ class Desk:
         conversation = app.new_conversation(system)
         for role, text in told:
             conversation.add(Message("assistant" if role == "assistant" else "user", text))
-        return self.put(app, conversation)
+        return conversation
 
     def put(self, app: App, conversation: Conversation) -> Conversation:
-        """Keep a conversation open."""
+        """Keep a conversation open, the latest of all."""
         self._open[app.tenant, conversation.id] = (app, conversation)
+        self._open.move_to_end((app.tenant, conversation.id))
         while len(self._open) > KEPT:
             (_, dropped), (owner, _) = self._open.popitem(last=False)
             owner.core.chat_model.forget(dropped)
@@ -61,8 +65,10 @@ class Desk:
 
     def drop(self, app: App, conversation_id: str) -> bool:
         """Forget a conversation; False when it was not open."""
+        if self._open.pop((app.tenant, conversation_id), None) is None:
+            return False
         app.core.chat_model.forget(conversation_id)
-        return self._open.pop((app.tenant, conversation_id), None) is not None
+        return True
 
     def holds(self, app: App, conversation_id: str) -> bool:
         """Whether a conversation is open."""

@@ -11,11 +11,13 @@ from array import array
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
+from anyio import to_thread
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp.abilities import Abilities, abilities_of
+from rkllm_mcp.completions.openai_body import Positive, TokenId
 from rkllm_mcp.prompt.vocabulary import Foreign
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.context import service_of, tenant_of
@@ -27,7 +29,6 @@ from rkllm_mcp.surfaces.http.turns import queued
 # As many as OpenAI takes.
 MOST_TEXTS = 2048
 
-TokenId = Annotated[int, Field(ge=0)]
 Tokens = Annotated[list[TokenId], Field(min_length=1)]
 ManyTexts = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=MOST_TEXTS)]
 ManyTokens = Annotated[list[Tokens], Field(min_length=1, max_length=MOST_TEXTS)]
@@ -42,7 +43,7 @@ class EmbeddingsBody(bodies.ForeignBody):
     """Whatever a program sends; there is one model that embeds."""
     encoding_format: Literal["float", "base64"] = "float"
     """Numbers, or base64 of 32-bit floats, least significant byte first."""
-    dimensions: Annotated[int, Field(ge=1)] | None = None
+    dimensions: Positive | None = None
     """Keep this many leading numbers of each vector, for models trained for it; its length is 1 again."""
 
 
@@ -83,7 +84,7 @@ async def embed(request: Request) -> Response:
             return await abilities.embed(texts, dimensions=body.dimensions)
 
     vectors = await while_connected(request, work)
-    tokens = count_tokens(texts, abilities)
+    tokens = await count_tokens(texts, abilities)
     answer = Embeddings(
         data=[
             Embedding(index=index, embedding=_encoded(vector) if body.encoding_format == "base64" else vector)
@@ -99,7 +100,7 @@ def texts_of(given: str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]
     """The texts of an input in any of OpenAI's forms.
 
     Raises:
-        Problem: 422, an id is not one of the model's.
+        Problem: 400, an id is not one of the model's.
     """
     if isinstance(given, str):
         return [given]
@@ -112,17 +113,21 @@ def _decoded(ids: Sequence[int], abilities: Abilities) -> str:
     vocabulary = abilities.embedder.vocabulary
     if (largest := max(ids)) >= vocabulary.size:
         raise Problem(
-            422,
+            400,
             f"input: {largest} is no token of {abilities.embedder.name}, which has {vocabulary.size}; send texts",
             param="input",
         )
     return vocabulary.decode(ids)
 
 
-def count_tokens(texts: Sequence[str], abilities: Abilities) -> int:
+async def count_tokens(texts: Sequence[str], abilities: Abilities) -> int:
     """How many tokens texts have for the model that embeds."""
     vocabulary = abilities.embedder.vocabulary
-    return sum(len(vocabulary.encode([Foreign(text)])) for text in texts)
+
+    def counted() -> int:
+        return sum(len(vocabulary.encode([Foreign(text)])) for text in texts)
+
+    return await to_thread.run_sync(counted)
 
 
 def _encoded(vector: Sequence[float]) -> str:

@@ -10,24 +10,29 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from typing_extensions import Self
 
 from rkllm_mcp.app import App, ReplyOptions
+from rkllm_mcp.completions.openai_body import Positive
 from rkllm_mcp.encode import event_to_dict
-from rkllm_mcp.events import Event, Text
+from rkllm_mcp.errors import PromptTooLongError
+from rkllm_mcp.events import End, Event, Text
 from rkllm_mcp.messages import Conversation
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.context import service_of, tenant_of
-from rkllm_mcp.surfaces.http.problems import Problem
+from rkllm_mcp.surfaces.http.conversations import leads_on
+from rkllm_mcp.surfaces.http.problems import Problem, problem_of
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Answer, Route
 from rkllm_mcp.surfaces.http.streams import event_stream, record, while_connected
 from rkllm_mcp.surfaces.http.turns import in_turn
+from rkllm_mcp.surfaces.unheard import without_markup
 
 CONVERSATION = "X-Conversation-Id"
 _Words = Annotated[str, Field(min_length=1)]
@@ -51,8 +56,17 @@ class PromptWish(bodies.Body):
     """What it is filled with."""
 
 
+def _is_given(name: str, type_: str) -> dict[str, Any]:
+    return {"required": [name], "properties": {name: {"type": type_}}}
+
+
 class ExecuteBody(bodies.Body):
     """A question."""
+
+    # What ``_check_question`` sees to, for whoever reads the schema.
+    model_config = ConfigDict(
+        json_schema_extra={"oneOf": [_is_given("message", "string"), _is_given("prompt", "object")]}
+    )
 
     message: _Words | None = None
     """The question; a resource is named in it as @server:uri. Required unless there is a prompt."""
@@ -70,7 +84,7 @@ class ExecuteBody(bodies.Body):
     """The tool that the answer begins with."""
     allowed_tools: tuple[_Words, ...] | None = Field(default=None, strict=False)
     """The only tools that it may use; none when empty."""
-    max_tokens: Annotated[int, Field(gt=0)] | None = None
+    max_tokens: Positive | None = None
     """The longest answer of one round."""
     approvals: Literal["ask", "grant", "refuse"] | None = None
     """What becomes of a call that needs a yes: ask puts it on the stream and waits, for a stream; else refuse."""
@@ -99,7 +113,11 @@ async def execute(request: Request) -> Response:
     app = tenant_of(request).app
     service.check_ready()
     conversation = await _conversation(request, app, body)
-    events = in_turn(request, partial(_reply, conversation=conversation, body=body))
+    events = in_turn(
+        request,
+        partial(_reply, conversation=conversation, body=body),
+        placed=partial(service.desk.put, app, conversation),
+    )
     headers = {CONVERSATION: conversation.id}
     if body.stream:
         return event_stream(_records(events), headers=headers)
@@ -135,8 +153,10 @@ def _reply(app: App, conversation: Conversation, body: ExecuteBody) -> AsyncGene
         keep=app.config.service.history,
     )
     if body.prompt is not None:
-        return app.reply_prompt(conversation, body.prompt.name, body.prompt.arguments, options)
-    return app.reply(conversation, body.message or "", options)
+        events = app.reply_prompt(conversation, body.prompt.name, body.prompt.arguments, options)
+    else:
+        events = app.reply(conversation, body.message or "", options)
+    return without_markup(events, lambda: bool(app.tools(options)))
 
 
 async def _records(events: AsyncGenerator[Event, None]) -> AsyncGenerator[bytes, None]:
@@ -148,6 +168,9 @@ async def _records(events: AsyncGenerator[Event, None]) -> AsyncGenerator[bytes,
 async def _whole(conversation: str, events: AsyncGenerator[Event, None]) -> dict[str, Any]:
     async with aclosing(events):
         happened = [event async for event in events]
+    last = happened[-1]
+    if isinstance(last, End) and isinstance(last.cause, PromptTooLongError):
+        raise replace(problem_of(last.cause), param="message")
     text = "".join(event.text for event in happened if isinstance(event, Text))
     return {"conversation": conversation, "text": text, "events": _as_dicts(happened)}
 
@@ -157,6 +180,7 @@ def _as_dicts(events: Sequence[Event]) -> list[dict[str, Any]]:
 
 
 _ID_HEADER = ((CONVERSATION, "The conversation's id."),)
+_LINKS = leads_on(f"$response.header.{CONVERSATION}")
 ROUTES = (
     Route(
         "POST",
@@ -170,8 +194,9 @@ ROUTES = (
                 media=EVENT_STREAM,
                 says="One event in each record, by its kind; the last kind is end.",
                 headers=_ID_HEADER,
+                links=_LINKS,
             ),
-            Answer(Executed, says="The whole answer, when stream is false.", headers=_ID_HEADER),
+            Answer(Executed, says="The whole answer, when stream is false.", headers=_ID_HEADER, links=_LINKS),
         ),
         problems=(400, 404, 409, 429, 503),
     ),

@@ -102,7 +102,7 @@ class Gate:
             scope["state"] = {**scope.get("state", {}), "tenant": caller.tenant, "key": caller.key}
             await self._app(scope, receive, answer)
         except Exception as error:  # noqa: BLE001  # whatever it is, the client is told, or the log
-            response = response_to(error)
+            response = response_to(error, scope["path"])
             if not status:
                 await response(scope, receive, answer)
         finally:

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp.surfaces.http.context import Service, service_of
 from rkllm_mcp.surfaces.http.problems import Problem
-from rkllm_mcp.surfaces.http.route import Answer, Route
+from rkllm_mcp.surfaces.http.route import Answer, Link, Route
 
 OWNED_BY = "rkllm-mcp"
 
@@ -55,8 +55,11 @@ async def show_model(request: Request) -> Response:
     return JSONResponse(found.model_dump())
 
 
+_A_MODEL = (Link("GET", "/v1/models/{model:path}", "model", "$response.body#/data/0/id"),)
 ROUTES = (
-    Route("GET", "/v1/models", list_models, "List the models", answers=(Answer(Models),), problems=(503,)),
+    Route(
+        "GET", "/v1/models", list_models, "List the models", answers=(Answer(Models, links=_A_MODEL),), problems=(503,)
+    ),
     # A service in place of the NPU may have names with slashes.
     Route("GET", "/v1/models/{model:path}", show_model, "Show a model", answers=(Answer(Model),), problems=(404, 503)),
 )

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.context import tenant_of
-from rkllm_mcp.surfaces.http.route import Answer, Route
+from rkllm_mcp.surfaces.http.route import Answer, Link, Route
 
 
 class ResourceShown(BaseModel):
@@ -84,7 +84,7 @@ class Prompts(BaseModel):
 async def resources(request: Request) -> Response:
     """List resources and templates."""
     offerings = tenant_of(request).app.toolbox.offerings
-    found, templates = await offerings.resources(), await offerings.templates()
+    found, templates = await offerings.readable()
     shown = [
         {
             "uri": each.uri,
@@ -136,8 +136,15 @@ async def prompts(request: Request) -> Response:
     return JSONResponse({"prompts": shown})
 
 
+_A_RESOURCE = (Link("GET", "/v1/resources/read", "uri", "$response.body#/resources/0/uri"),)
 ROUTES = (
-    Route("GET", "/v1/resources", resources, "List what servers let one read", answers=(Answer(Resources),)),
+    Route(
+        "GET",
+        "/v1/resources",
+        resources,
+        "List what servers let one read",
+        answers=(Answer(Resources, links=_A_RESOURCE),),
+    ),
     Route(
         "GET",
         "/v1/resources/read",
@@ -145,7 +152,7 @@ ROUTES = (
         "Read a resource",
         query=ReadWish,
         answers=(Answer(Contents),),
-        problems=(502,),
+        problems=(404, 502),
     ),
     Route("GET", "/v1/prompts", prompts, "List the questions that servers have prepared", answers=(Answer(Prompts),)),
 )

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from datetime import datetime, timezone
-from functools import partial, wraps
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
@@ -27,14 +27,14 @@ from rkllm_mcp.completions.exchange import Occurrence, exchange
 from rkllm_mcp.completions.ollama_body import OllamaChat, OllamaGenerate, OllamaRequest
 from rkllm_mcp.completions.ollama_reply import OllamaReply
 from rkllm_mcp.completions.ollama_request import chat_body, generate_body
-from rkllm_mcp.completions.openai_body import ChatBody
+from rkllm_mcp.completions.openai_body import ChatBody, Positive
 from rkllm_mcp.core import Core
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.chat_completions import asked_by, known_models, sound
 from rkllm_mcp.surfaces.http.context import Service, service_of, tenant_of
-from rkllm_mcp.surfaces.http.embeddings import ManyTexts, count_tokens
-from rkllm_mcp.surfaces.http.problems import Problem, problem_of
-from rkllm_mcp.surfaces.http.route import NDJSON, Answer, Handler, Route
+from rkllm_mcp.surfaces.http.embeddings import MOST_TEXTS, count_tokens
+from rkllm_mcp.surfaces.http.problems import Problem
+from rkllm_mcp.surfaces.http.route import NDJSON, Answer, Link, Route
 from rkllm_mcp.surfaces.http.streams import as_json, line_stream, while_connected
 from rkllm_mcp.surfaces.http.turns import in_turn, queued
 
@@ -75,9 +75,21 @@ class EmbedBody(bodies.ForeignBody):
     """What is to be embedded."""
 
     model: Annotated[str, Field(min_length=1)]
-    input: str | ManyTexts | list[str] = Field(default_factory=list[str])
-    prompt: str | None = None
-    dimensions: Annotated[int, Field(ge=1)] | None = None
+    input: str | Annotated[list[str], Field(max_length=MOST_TEXTS)] = Field(default_factory=list[str])
+    dimensions: Positive | None = None
+
+
+class EmbedOneBody(bodies.ForeignBody):
+    """What is to be embedded, for older programs."""
+
+    model: Annotated[str, Field(min_length=1)]
+    prompt: str = ""
+
+
+class OllamaVector(BaseModel):
+    """The vector of a text; empty when there was none."""
+
+    embedding: list[float]
 
 
 class OllamaVectors(BaseModel):
@@ -90,33 +102,12 @@ class OllamaVectors(BaseModel):
     prompt_eval_count: int
 
 
-def in_ollamas_words(handler: Handler) -> Handler:
-    """The same handler, whose refusals are ``{"error": "…"}``."""
-
-    @wraps(handler)
-    async def handle(request: Request) -> Response:
-        try:
-            return await handler(request)
-        except Exception as error:  # noqa: BLE001  # every error has this shape here
-            return _refused(problem_of(error))
-
-    return handle
-
-
-def _refused(problem: Problem) -> Response:
-    answer = problem.response()
-    headers = {name: value for name, value in answer.headers.items() if name in {"retry-after", "www-authenticate"}}
-    return JSONResponse({"error": problem.message}, problem.status, headers)
-
-
-@in_ollamas_words
 async def chat(request: Request) -> Response:
     """Answer a conversation."""
     body = await bodies.read(request, OllamaChat, service_of(request).body_limit, takes_any_type=True)
     return await _answer(request, body, lambda: chat_body(body), is_chat=True, is_asked=bool(body.messages))
 
 
-@in_ollamas_words
 async def generate(request: Request) -> Response:
     """Answer a prompt."""
     body = await bodies.read(request, OllamaGenerate, service_of(request).body_limit, takes_any_type=True)
@@ -154,14 +145,12 @@ async def _whole(events: AsyncGenerator[Occurrence, None], reply: OllamaReply, s
     return reply.whole(happened, time.monotonic() - started)
 
 
-@in_ollamas_words
 async def tags(request: Request) -> Response:
     """List the model."""
     service = service_of(request)
     return JSONResponse({"models": [_described(name, service) for name in _names(service)]})
 
 
-@in_ollamas_words
 async def running(request: Request) -> Response:
     """List the model, which is loaded and stays."""
     service = service_of(request)
@@ -170,7 +159,6 @@ async def running(request: Request) -> Response:
     return JSONResponse({"models": [{**each, "expires_at": never, "size_vram": each["size"]} for each in described]})
 
 
-@in_ollamas_words
 async def show(request: Request) -> Response:
     """Describe a model."""
     service = service_of(request)
@@ -200,33 +188,42 @@ async def show(request: Request) -> Response:
     )
 
 
-@in_ollamas_words
 async def embed(request: Request) -> Response:
     """Turn texts into vectors."""
-    service = service_of(request)
-    body = await bodies.read(request, EmbedBody, service.body_limit, takes_any_type=True)
-    _check_model(body.model, service, embeds=True)
-    abilities = abilities_of(tenant_of(request).app)
-    given = body.prompt if body.prompt is not None else body.input
-    texts = [given] if isinstance(given, str) else list(given)
     started = time.monotonic()
+    body = await bodies.read(request, EmbedBody, service_of(request).body_limit, takes_any_type=True)
+    texts = [body.input] if isinstance(body.input, str) else list(body.input)
+    answer = OllamaVectors(
+        model=body.model,
+        embeddings=await _vectors(request, body.model, texts, body.dimensions),
+        total_duration=round((time.monotonic() - started) * 1e9),
+        load_duration=0,
+        prompt_eval_count=await count_tokens(texts, abilities_of(tenant_of(request).app)),
+    )
+    return JSONResponse(answer.model_dump())
+
+
+async def embed_one(request: Request) -> Response:
+    """Turn one text into a vector."""
+    body = await bodies.read(request, EmbedOneBody, service_of(request).body_limit, takes_any_type=True)
+    vectors = await _vectors(request, body.model, [body.prompt])
+    return JSONResponse(OllamaVector(embedding=vectors[0] if vectors else []).model_dump())
+
+
+async def _vectors(
+    request: Request, model: str, texts: Sequence[str], dimensions: int | None = None
+) -> list[list[float]]:
+    service = service_of(request)
+    _check_model(model, service, embeds=True)
+    abilities = abilities_of(tenant_of(request).app)
 
     async def work() -> list[list[float]]:
         with queued(request, service.evaluations) as place:
             await place.turn()
-            return await abilities.embed(texts, dimensions=body.dimensions)
+            return await abilities.embed(texts, dimensions=dimensions)
 
-    vectors = await while_connected(request, work) if any(texts) else []
-    if body.prompt is not None:
-        return JSONResponse({"embedding": vectors[0] if vectors else []})
-    answer = OllamaVectors(
-        model=body.model,
-        embeddings=vectors,
-        total_duration=round((time.monotonic() - started) * 1e9),
-        load_duration=0,
-        prompt_eval_count=count_tokens(texts, abilities),
-    )
-    return JSONResponse(answer.model_dump())
+    # Nothing is a way to ask whether the model is there.
+    return await while_connected(request, work) if any(texts) else []
 
 
 async def version(request: Request) -> Response:
@@ -284,6 +281,10 @@ _ANSWERS = (
     Answer(OllamaAnswer, media=NDJSON, says="The answer in pieces, one JSON object a line; the last one is done."),
     Answer(OllamaAnswer, says="The whole answer, when stream is false."),
 )
+_OF_A_MODEL = tuple(
+    Link("POST", f"/api/{name}", "model", "$response.body#/models/0/model", in_body=True)
+    for name in ("chat", "generate", "show", "embed", "embeddings")
+)
 ROUTES = (
     Route(
         "POST",
@@ -306,7 +307,12 @@ ROUTES = (
         takes_any_type=True,
     ),
     Route(
-        "GET", "/api/tags", tags, "List the models, as Ollama does", answers=(Answer(OllamaModels),), problems=(503,)
+        "GET",
+        "/api/tags",
+        tags,
+        "List the models, as Ollama does",
+        answers=(Answer(OllamaModels, links=_OF_A_MODEL),),
+        problems=(503,),
     ),
     Route("GET", "/api/ps", running, "List what is loaded", answers=(Answer(OllamaModels),), problems=(503,)),
     Route(
@@ -332,10 +338,10 @@ ROUTES = (
     Route(
         "POST",
         "/api/embeddings",
-        embed,
+        embed_one,
         "Turn a text into a vector, as older releases of Ollama do",
-        body=EmbedBody,
-        answers=(Answer(dict[str, Any]),),
+        body=EmbedOneBody,
+        answers=(Answer(OllamaVector),),
         problems=(404, 429, 503),
         takes_any_type=True,
     ),

@@ -1,8 +1,8 @@
 """``/openapi.json``, made from the declarations that run: a route that is not in it does not exist.
 
 Every operation has, besides its own answers, those that any route may give: 401 and 403 before it, 500 in it, and for
-what it reads 400, 408, 413, 415 and 422. The records of a stream are described by ``contentSchema``, which is how JSON
-Schema speaks about a text with JSON in it.
+what it reads 400, 408, 413, 415 and 422. Of a stream of events the schema describes one event; the JSON in its text is
+described by ``contentSchema``, which is how JSON Schema speaks about a text with JSON in it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from starlette.responses import JSONResponse, Response
 from rkllm_mcp import __version__
 from rkllm_mcp.surfaces.http.auth import needs_key
 from rkllm_mcp.surfaces.http.context import service_of
-from rkllm_mcp.surfaces.http.problems import ErrorBody
-from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON, NDJSON, Answer, Route
+from rkllm_mcp.surfaces.http.problems import OLLAMA, ErrorBody, OllamaError
+from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON, Answer, Link, Route
 
 Json: TypeAlias = dict[str, Any]
 _Mode: TypeAlias = Literal["validation", "serialization"]
@@ -65,8 +65,9 @@ def document(routes: Sequence[Route], *, keys: bool) -> Json:
 
 def _schemas(routes: Sequence[Route]) -> tuple[_Schemas, Json]:
     """The schema of every model that routes name, and what those refer to."""
-    wanted: dict[tuple[Any, _Mode], TypeAdapter[Any]] = {(ErrorBody, "serialization"): TypeAdapter(ErrorBody)}
+    wanted: dict[tuple[Any, _Mode], TypeAdapter[Any]] = {}
     for route in routes:
+        wanted[_error(route), "serialization"] = TypeAdapter(_error(route))
         for model in (route.body, route.query):
             if model is not None:
                 wanted[model, "validation"] = TypeAdapter(model)
@@ -91,13 +92,17 @@ def _operation(route: Route, schemas: _Schemas) -> Json:
         operation["requestBody"] = {"required": True, "content": content}
     if route.is_open:
         operation["security"] = []
-    operation["responses"] = {**_answers(route, schemas), **_refusals(route, schemas[ErrorBody, "serialization"])}
+    operation["responses"] = {**_answers(route, schemas), **_refusals(route, schemas[_error(route), "serialization"])}
     return operation
 
 
-def _operation_id(route: Route) -> str:
+def _operation_id(route: Route | Link) -> str:
     words = re.sub(r"[^a-z0-9]+", "_", route.path.lower()).strip("_")
     return f"{route.method.lower()}_{words or 'page'}"
+
+
+def _error(route: Route) -> type[ErrorBody | OllamaError]:
+    return OllamaError if route.path.startswith(OLLAMA) else ErrorBody
 
 
 def _path_parameters(route: Route) -> Iterator[Json]:
@@ -118,22 +123,34 @@ def _answers(route: Route, schemas: _Schemas) -> Json:
     answers: dict[str, Json] = {}
     for answer in route.answers:
         entry = answers.setdefault(str(answer.status), {"description": answer.says})
+        if answer.says not in entry["description"]:
+            entry["description"] += f" {answer.says}"
         if answer.headers:
             entry["headers"] = {
                 name: {"description": says, "schema": {"type": "string"}} for name, says in answer.headers
             }
+        if answer.links:
+            entry["links"] = {_operation_id(link): _link(link) for link in answer.links}
         if answer.status != HTTPStatus.NO_CONTENT:
             entry.setdefault("content", {})[answer.media] = {"schema": _content(answer, schemas)}
     return answers
+
+
+def _link(link: Link) -> Json:
+    place = "requestBody" if link.in_body else "parameters"
+    return {"operationId": _operation_id(link), place: {link.parameter: link.found}}
 
 
 def _content(answer: Answer, schemas: _Schemas) -> Json:
     schema = schemas[answer.model, "serialization"] if answer.model is not None else None
     if answer.media == JSON:
         return schema or {}
-    if answer.media in (EVENT_STREAM, NDJSON) and schema is not None:
-        return {"type": "string", "contentMediaType": JSON, "contentSchema": schema}
-    return {"type": "string"}
+    if schema is None:
+        return {"type": "string"}
+    text = {"type": "string", "contentMediaType": JSON, "contentSchema": schema}
+    if answer.media == EVENT_STREAM:
+        return {"type": "object", "properties": {"data": text}, "required": ["data"]}
+    return text
 
 
 def _refusals(route: Route, error: Json) -> Json:

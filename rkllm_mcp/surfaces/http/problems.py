@@ -1,5 +1,7 @@
 """Whatever goes wrong becomes a status and an error in OpenAI's shape: ``{"error": {message, type, param, code}}``.
 
+Below ``/api/``, where Ollama's programs ask, it is Ollama's shape: ``{"error": "…"}``.
+
 A handler raises ``Problem``; an error of the project is turned into one here, by a table. What nobody foresaw is a 500
 that names the request and nothing of the machine; the log has the rest.
 """
@@ -22,6 +24,8 @@ from rkllm_mcp.surfaces.http.request_id import current_request_id
 
 logger = logging.getLogger(__name__)
 
+# Below it everything is said as Ollama says it.
+OLLAMA = "/api/"
 # Asked again after so long, seconds, where nothing better is known.
 RETRY_AFTER_S = 5
 
@@ -40,6 +44,8 @@ _CODES: Mapping[int, str] = {
     429: "rate_limit_exceeded",
     503: "not_ready",
 }
+# In OpenAI's words, by which LiteLLM and others find out that a longer context would help.
+_TOO_LONG = "this model's maximum context length is exceeded"
 # The router's refusals, in words that say what to do.
 _SENTENCES: Mapping[int, str] = {
     404: "there is nothing at this address; /openapi.json lists what there is",
@@ -60,6 +66,12 @@ class ErrorBody(BaseModel):
     """The body of every answer that is no success."""
 
     error: ErrorDetail
+
+
+class OllamaError(BaseModel):
+    """The body of every answer below ``/api/`` that is no success."""
+
+    error: str = Field(description="What is wrong, and what to do about it.")
 
 
 @dataclass(eq=False)
@@ -98,14 +110,15 @@ class Problem(Exception):  # noqa: N818  # it is an answer to a request, and nam
         )
         return {"error": detail.model_dump()}
 
-    def response(self) -> Response:
-        """The answer."""
+    def response(self, path: str = "") -> Response:
+        """The answer to a request for ``path``."""
         headers = dict(self.headers)
         if self.retry_after_s is not None:
             headers["Retry-After"] = str(max(1, math.ceil(self.retry_after_s)))
         if self.status == 401:
             headers.setdefault("WWW-Authenticate", "Bearer")
-        return JSONResponse(self.detail(), self.status, headers)
+        body = {"error": self.message} if path.startswith(OLLAMA) else self.detail()
+        return JSONResponse(body, self.status, headers)
 
 
 class ClientGoneError(Exception):
@@ -117,7 +130,7 @@ def problem_of(error: BaseException) -> Problem:
     if isinstance(error, Problem):
         return error
     if isinstance(error, errors.PromptTooLongError):
-        return Problem(400, str(error), param="messages", code="context_length_exceeded")
+        return Problem(400, f"{_TOO_LONG}: {error}", param="messages", code="context_length_exceeded")
     if isinstance(error, (errors.InputRefusedError, errors.UnsupportedError, errors.UsageError)):
         return Problem(400, str(error))
     if isinstance(error, errors.ServiceError):
@@ -125,6 +138,8 @@ def problem_of(error: BaseException) -> Problem:
         return Problem(status, str(error), retry_after_s=error.retry_after_s)
     if isinstance(error, (errors.RuntimeUnusableError, errors.WorkerDiedError)):
         return Problem(503, str(error), retry_after_s=RETRY_AFTER_S)
+    if isinstance(error, errors.NotOfferedError):
+        return Problem(404, str(error))
     if isinstance(error, errors.ToolboxError):
         return Problem(502, str(error), code="tool_server")
     if isinstance(error, errors.RkllmMcpError):
@@ -141,8 +156,8 @@ def _unforeseen(error: BaseException) -> Problem:
     return Problem(500, f"something went wrong inside the service{where}", code="internal_error")
 
 
-def response_to(error: BaseException) -> Response:
-    """The answer to a request that ended in an error."""
+def response_to(error: BaseException, path: str = "") -> Response:
+    """The answer to a request for ``path`` that ended in an error."""
     if isinstance(error, (ClientDisconnect, ClientGoneError)):
         # Nobody reads it; the status is nginx's for the same.
         return Response(status_code=499)
@@ -151,5 +166,5 @@ def response_to(error: BaseException) -> Response:
         headers = dict(error.headers or {})
         if "Allow" in headers:
             headers["Allow"] = ", ".join(sorted(headers["Allow"].split(", ")))
-        return Problem(error.status_code, message, headers=headers).response()
-    return problem_of(error).response()
+        return Problem(error.status_code, message, headers=headers).response(path)
+    return problem_of(error).response(path)

@@ -16,7 +16,7 @@ from rkllm_mcp.forms import field_problems, filled
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.context import service_of, tenant_of
 from rkllm_mcp.surfaces.http.problems import Problem
-from rkllm_mcp.surfaces.http.route import Answer, Route
+from rkllm_mcp.surfaces.http.route import Answer, Link, Route
 
 
 class Waiting(BaseModel):
@@ -100,8 +100,10 @@ def _gone(question_id: str) -> Problem:
     return Problem(404, f"no question {question_id!r} waits (any more); GET /v1/questions lists those that do")
 
 
+_A_QUESTION = "$response.body#/questions/0/id"
+_ANSWERS = tuple(Link("POST", f"/v1/{kind}/{{id}}", "id", _A_QUESTION) for kind in ("approvals", "elicitations"))
 ROUTES = (
-    Route("GET", "/v1/questions", waiting, "List what waits for a person", answers=(Answer(Waiting),)),
+    Route("GET", "/v1/questions", waiting, "List what waits for a person", answers=(Answer(Waiting, links=_ANSWERS),)),
     Route(
         "POST",
         "/v1/approvals/{id}",

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp.abilities import abilities_of
+from rkllm_mcp.completions.openai_body import Positive
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.context import service_of, tenant_of
 from rkllm_mcp.surfaces.http.route import Answer, Route
@@ -38,7 +39,7 @@ class RerankBody(bodies.ForeignBody):
     """What may answer it."""
     model: str = ""
     """Whatever a program sends; there is one model that ranks."""
-    top_n: Annotated[int, Field(ge=1)] | None = None
+    top_n: Positive | None = None
     """Return the best N alone."""
     return_documents: bool = False
     """Return the documents as well."""

@@ -26,6 +26,25 @@ NDJSON = "application/x-ndjson"
 
 
 @dataclass(frozen=True)
+class Link:
+    """Where an answer leads: something in it is a parameter of another route.
+
+    Args:
+        method: the other route's method.
+        path: the other route's path.
+        parameter: its parameter, or the field of its body.
+        found: where that stands in the answer, as OpenAPI's runtime expressions say it (``$response.body#/id``).
+        in_body: it is a field of the body.
+    """
+
+    method: Method
+    path: str
+    parameter: str
+    found: str
+    in_body: bool = False
+
+
+@dataclass(frozen=True)
 class Answer:
     """What a route answers when all is well.
 
@@ -35,6 +54,7 @@ class Answer:
         media: the content type.
         says: one sentence.
         headers: headers that belong to it, and what each says.
+        links: where it leads.
     """
 
     model: Any = None
@@ -42,6 +62,7 @@ class Answer:
     media: str = JSON
     says: str = "Done."
     headers: tuple[tuple[str, str], ...] = ()
+    links: tuple[Link, ...] = ()
 
 
 @dataclass(frozen=True)

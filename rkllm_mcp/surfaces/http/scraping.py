@@ -92,7 +92,8 @@ ROUTES = (
         metrics,
         "What Prometheus collects",
         answers=(
-            Answer(media="text/plain", says="In Prometheus' text format, or OpenMetrics where that is asked for."),
+            Answer(media="text/plain", says="In Prometheus' text format."),
+            Answer(media="application/openmetrics-text", says="In OpenMetrics, where that is asked for."),
         ),
     ),
 )

@@ -215,6 +215,7 @@ class _Serving:
         self._notifier.stopping(f"{running} answers under way")
         with anyio.move_on_after(service.config.service.drain_s):
             await service.idle()
+        service.stop_answers()
         self._leave()
 
     async def _reload(self, service: Service) -> None:

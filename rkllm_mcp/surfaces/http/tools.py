@@ -16,7 +16,7 @@ from rkllm_mcp.surfaces.conversations_export import stamp
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.context import service_of, tenant_of
 from rkllm_mcp.surfaces.http.problems import Problem
-from rkllm_mcp.surfaces.http.route import Answer, Route
+from rkllm_mcp.surfaces.http.route import Answer, Link, Route
 from rkllm_mcp.surfaces.http.streams import while_connected
 
 _YES = "send approve: true to allow it"
@@ -263,8 +263,11 @@ def _record(call: CallRecord) -> dict[str, Any]:
 
 
 _SWITCHED = (Answer(Switched),)
+_A_TOOL, _A_SERVER = "$response.body#/tools/0/name", "$response.body#/servers/0/name"
+_OF_TOOLS = tuple(Link("POST", f"/v1/tools/{{name}}:{verb}", "name", _A_TOOL) for verb in ("enable", "disable", "call"))
+_OF_SERVERS = tuple(Link("POST", f"/v1/servers/{{name}}:{verb}", "name", _A_SERVER) for verb in ("enable", "disable"))
 ROUTES = (
-    Route("GET", "/v1/tools", list_tools, "List the tools", answers=(Answer(Tools),)),
+    Route("GET", "/v1/tools", list_tools, "List the tools", answers=(Answer(Tools, links=_OF_TOOLS),)),
     Route("POST", "/v1/tools/{name}:enable", enable, "Switch a tool on", answers=_SWITCHED, problems=(404,)),
     Route("POST", "/v1/tools/{name}:disable", disable, "Switch a tool off", answers=_SWITCHED, problems=(404,)),
     Route(
@@ -277,7 +280,13 @@ ROUTES = (
         problems=(403, 404),
     ),
     Route("GET", "/v1/tools/history", history, "What was called", query=HistoryWish, answers=(Answer(History),)),
-    Route("GET", "/v1/servers", list_servers, "List the servers and how they are", answers=(Answer(Servers),)),
+    Route(
+        "GET",
+        "/v1/servers",
+        list_servers,
+        "List the servers and how they are",
+        answers=(Answer(Servers, links=_OF_SERVERS),),
+    ),
     Route("POST", "/v1/servers/{name}:enable", enable_server, "Switch a server on", answers=_SWITCHED, problems=(404,)),
     Route(
         "POST", "/v1/servers/{name}:disable", disable_server, "Switch a server off", answers=_SWITCHED, problems=(404,)

@@ -1,8 +1,8 @@
 """A unit of systemd as text: what is to run, what it may reach, and everything else forbidden.
 
 The board's devices are named one by one; the rest of /dev, the capabilities and most system calls are closed. What lies
-below /home and /tmp is hidden but for the folders that the service needs. Two things stay open on purpose: memory that is
-writable and executable, which ctypes callbacks and tool servers with a JIT need, and the network, which tools use.
+below /home and /tmp is hidden but for the folders that the service needs. Two things stay open on purpose: memory that
+is writable and executable, which ctypes callbacks and tool servers with a JIT need, and the network, which tools use.
 """
 
 from __future__ import annotations

@@ -116,6 +116,21 @@ def test_settings_and_folders_that_cannot_be_used_are_one_sentence(tmp_path: Pat
         assert err.count("\n") == 1
 
 
+def test_without_its_extra_it_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "numpy.py").write_text("raise ModuleNotFoundError(name='numpy')", "utf-8")
+    finished = subprocess.run(
+        [sys.executable, "-m", "mcp_servers.knowledge"],
+        env=environment(tmp_path) | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{REPOSITORY}"},
+        cwd=REPOSITORY / "tests",
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (finished.returncode, finished.stderr) == (2, "numpy is not installed: pip install 'rkllm-mcp[knowledge]'\n")
+
+
 @pytest.mark.anyio
 async def test_a_damaged_file_is_said_and_left_as_it_is(tmp_path: Path) -> None:
     folder = tmp_path / "kept"

@@ -63,6 +63,7 @@ TENANTS = """
 approve = "dangerous"
 
 [service]
+parallel = 1
 api_keys = ["the-owners-key"]
 
 [[tenants]]
@@ -192,6 +193,14 @@ def test_a_call_that_needs_a_yes_waits_for_it_on_the_stream(owner: httpx2.Client
     assert error_of(owner.post("/v1/approvals/question_0", json={"decision": "maybe"}), 422)["param"] == "decision"
 
 
+def test_whoever_leaves_while_a_question_waits_takes_it_away_and_frees_the_place(owner: httpx2.Client) -> None:
+    with executing(owner, message="Please write three.txt") as response:
+        assert next(event for event in records(response) if event["kind"] == "approval")
+    # One answer at a time: this one begins when the other is over.
+    assert whole(owner, message="Hi")["text"] == "Hello there."
+    assert owner.get("/v1/questions").json()["questions"] == []
+
+
 def test_nobody_is_asked_in_an_answer_that_comes_whole(owner: httpx2.Client) -> None:
     refused = whole(owner, message="Please write one.txt")
     assert [event["is_error"] for event in refused["events"] if event["kind"] == "tool_result"] == [True]
@@ -252,6 +261,15 @@ def test_an_answer_is_stopped_from_elsewhere_and_the_next_question_works(owner: 
 )
 def test_a_question_that_is_none_is_refused_by_its_field(owner: httpx2.Client, body: Json, param: str | None) -> None:
     assert error_of(owner.post("/v1/execute", json=body), 422)["param"] == param
+
+
+def test_a_question_that_does_not_fit_says_by_how_much(owner: httpx2.Client) -> None:
+    error = error_of(owner.post("/v1/execute", json={"message": "word " * 9000, "stream": False}), 400)
+    assert error["code"] == "context_length_exceeded"
+    assert "more than the" in error["message"]
+    last = events_of(owner, message="word " * 9000)[-1]
+    assert last["reason"] == "failed"
+    assert "more than the" in last["error"]
 
 
 def test_a_tool_that_is_not_allowed_is_not_called(owner: httpx2.Client) -> None:
@@ -403,6 +421,9 @@ def test_metrics_tell_what_was_done_and_are_the_owners_alone(owner: httpx2.Clien
     assert value("rkllm_mcp_worker_restarts", "_total") == 0
     assert value("rkllm_mcp_info", model="parrot", emulated="true") == 1
     assert value("rkllm_mcp_ready") == 1
+    owner.request("BREW", "/v1/me")
     open_metrics = owner.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
     assert open_metrics.text.endswith("# EOF\n")
+    assert 'method="_OTHER"' in open_metrics.text
+    assert "BREW" not in open_metrics.text
     assert error_of(ann.get("/metrics"), 403)

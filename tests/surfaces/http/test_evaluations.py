@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import base64
-import json
 from array import array
 from collections.abc import Generator, Sequence
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -14,23 +12,11 @@ import openai
 import pytest
 
 from rkllm_mcp.prompt.vocabulary import Foreign
-from tests.support.demo_model import DEMO_TOKENIZER, demo_vocabulary
-from tests.support.served import Served, scripted_model, served
+from tests.support.demo_model import demo_vocabulary
+from tests.support.served import Served, ranking_model, scripted_model, served
 
 TEXTS = ["a cat and a dog", "the dog and the cat", "rain tomorrow"]
 Json = dict[str, Any]
-
-
-def ranking_model(folder: Path) -> Path:
-    """A model with words for yes and no."""
-    scripted_model(folder, "rule\n  user <Query>:(.*)<Document>:(.*)\n  rank yes no\n", name="judge")
-    state = json.loads(DEMO_TOKENIZER.read_text("utf-8"))
-    state["model"]["vocab"]["yes"] = len(state["model"]["vocab"])
-    state["model"]["merges"].append(["y", "es"])
-    for token in state["added_tokens"]:
-        token["id"] += 1
-    (folder / "tokenizer.json").write_text(json.dumps(state), "utf-8")
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +87,7 @@ def test_token_ids_of_the_model_embed_as_the_text_that_they_are(client: openai.O
     assert [item.embedding for item in of_ids.data] == [item.embedding for item in of_texts.data]
     assert of_ids.usage.prompt_tokens == sum(map(len, ids))
     assert client.embeddings.create(model="x", input=ids[0]).data[0].embedding == of_ids.data[0].embedding
-    with pytest.raises(openai.UnprocessableEntityError, match="input: 99999 is no token of mapper"):
+    with pytest.raises(openai.BadRequestError, match="input: 99999 is no token of mapper"):
         client.embeddings.create(model="x", input=[99_999])
 
 

@@ -282,7 +282,15 @@ PROBLEMS: list[tuple[Exception, int, dict[str, Any]]] = [
     (Problem(429, "x", retry_after_s=1.2), 429, {"type": "rate_limit_error", "code": "rate_limit_exceeded"}),
     (Problem(403, "x"), 403, {"type": "permission_error"}),
     (Problem(409, "x", "conflict", code="busy"), 409, {"type": "conflict", "code": "busy"}),
-    (TOO_LONG, 400, {"message": str(TOO_LONG), "code": "context_length_exceeded", "param": "messages"}),
+    (
+        TOO_LONG,
+        400,
+        {
+            "message": f"this model's maximum context length is exceeded: {TOO_LONG}",
+            "code": "context_length_exceeded",
+            "param": "messages",
+        },
+    ),
     (InputRefusedError("no"), 400, {"message": "no", "type": "invalid_request_error"}),
     (UsageError("no"), 400, {"message": "no"}),
     (RuntimeUnusableError("gone", "mend it"), 503, {"message": "gone mend it", "type": "server_error"}),

@@ -55,6 +55,15 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, 
         yield it
 
 
+@pytest.fixture(scope="module")
+def limited(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, None]:
+    """A service that lets one answer in, with a tenant who may have little of it in a day."""
+    folder = tmp_path_factory.mktemp("limited")
+    tenant = '[service]\nparallel = 1\n[[tenants]]\nname = "ann"\napi_key = "ann"\ndaily_tokens = 20\n'
+    with served(folder / "home", model(folder / "model"), extra=tenant, speed="") as it:
+        yield it
+
+
 class Asked:
     """A question under way: its events as they come."""
 
@@ -69,9 +78,13 @@ class Asked:
             if line.startswith("data: ") and (event := json.loads(line[6:]))["kind"] == kind:
                 return event
 
+    async def rest(self) -> list[str]:
+        """The lines that still come."""
+        return [line async for line in self._lines]
+
     async def whole(self) -> str:
         """The text of the rest, which has to end as an answer."""
-        events = [json.loads(line[6:]) async for line in self._lines if line.startswith("data: ")]
+        events = [json.loads(line[6:]) for line in await self.rest() if line.startswith("data: ")]
         assert events[-1] == {"kind": "end", "reason": "answered", "error": None}
         return "".join(event["text"] for event in events if event["kind"] == "text")
 
@@ -143,3 +156,40 @@ async def test_a_program_that_gives_up_on_an_answer_in_one_piece_stops_its_run_a
         assert await other.whole() == WORDS
     # By itself it would have gone on to the limit.
     assert max(len(call["run"]["sampled"]) for call in calls(single, "rkllm_run")) < 400
+
+
+async def test_a_conversation_that_is_deleted_while_it_is_answered_does_not_come_back(pair: Served) -> None:
+    client = httpx2.AsyncClient(base_url=pair.url, headers={"Authorization": "Bearer a"})
+    async with asking(pair, "for ever") as running, client:
+        await running.next("text")
+        address = f"/v1/conversations/{running.response.headers['X-Conversation-Id']}"
+        assert (await client.delete(address)).status_code == 204
+        assert (await running.next("end"))["reason"] == "cancelled"
+        assert (await client.get(address)).status_code == 404
+
+
+async def test_what_is_refused_closes_nobodys_conversation(single: Served) -> None:
+    assert single.service is not None
+    async with asking(single, "for ever") as running:
+        await running.next("text")
+        async with asking(single, "at length") as waiting:
+            await waiting.next("queued")
+            opened = len(single.service.desk)
+            for _ in range(3):
+                async with asking(single, "at length") as refused:
+                    await refused.response.aread()
+                    assert refused.response.status_code == 429
+            assert len(single.service.desk) == opened
+
+
+async def test_who_leaves_has_paid_and_who_waited_meanwhile_is_refused_as_well(limited: Served) -> None:
+    async with asking(limited, "for ever", "ann") as running:
+        heard = 0
+        while heard < 30:
+            heard += len((await running.next("text"))["text"].split())
+        async with asking(limited, "at length", "ann") as waiting:
+            await waiting.next("queued")
+            await running.response.aclose()
+            assert "daily_tokens_exceeded" in "".join(await waiting.rest())
+    async with asking(limited, "at length", "ann") as refused:
+        assert refused.response.status_code == 429

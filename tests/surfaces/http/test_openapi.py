@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from rkllm_mcp.surfaces.http.bodies import Body
 from rkllm_mcp.surfaces.http.openapi import document
-from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Answer, Route
+from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Answer, Link, Route
 from rkllm_mcp.surfaces.http.routes import ROUTES
 from tests.support.http_app import config_with, desk
 
@@ -95,7 +95,22 @@ def test_an_operation_names_its_parameters_and_every_way_it_can_be_refused(
         if status in ("429", "503"):
             assert "Retry-After" in response["headers"]
         if not status.startswith("2"):
-            assert response["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/ErrorBody"}
+            name = "OllamaError" if path.startswith("/api/") else "ErrorBody"
+            assert response["content"]["application/json"]["schema"] == {"$ref": f"#/components/schemas/{name}"}
+
+
+def test_every_link_leads_to_a_parameter_or_a_field_of_another_operation() -> None:
+    operations = {operation["operationId"]: operation for _, _, operation in OPERATIONS}
+    links = [link for found in every(PUBLISHED["paths"], "links") for link in found.values()]
+    assert len(links) > 20
+    for link in links:
+        target = operations[link["operationId"]]
+        inside = {parameter["name"] for parameter in target.get("parameters", ())}
+        assert link.get("parameters", {}).keys() <= inside
+        if "requestBody" in link:
+            reference = target["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+            fields = PUBLISHED["components"]["schemas"][reference.rpartition("/")[2]]["properties"]
+            assert link["requestBody"].keys() <= fields.keys()
 
 
 @pytest.mark.parametrize(("method", "path"), [(method, path) for method, path, _ in OPERATIONS], ids=NAMES)
@@ -137,7 +152,9 @@ async def nothing(request: Request) -> Response:
 def test_a_route_of_every_kind_is_described() -> None:
     answers = (
         Answer(Wish, says="Whole.", headers=(("X-Conversation-Id", "Which."),)),
-        Answer(Wish, media=EVENT_STREAM),
+        Answer(
+            Wish, media=EVENT_STREAM, says="In pieces.", links=(Link("GET", "/a/{b:path}", "b", "$response.body#/b"),)
+        ),
         Answer(status=204, says="Gone."),
     )
     route = Route("POST", "/a/{b:path}", nothing, "Do", body=Wish, query=Wish, answers=answers, problems=(429,))
@@ -154,14 +171,25 @@ def test_a_route_of_every_kind_is_described() -> None:
         },
     ]
     assert operation["responses"]["200"] == {
-        "description": "Whole.",
+        "description": "Whole. In pieces.",
         "headers": {"X-Conversation-Id": {"description": "Which.", "schema": {"type": "string"}}},
         "content": {
             "application/json": {"schema": reference},
             "text/event-stream": {
-                "schema": {"type": "string", "contentMediaType": "application/json", "contentSchema": reference}
+                "schema": {
+                    "type": "object",
+                    "properties": {
+                        "data": {
+                            "type": "string",
+                            "contentMediaType": "application/json",
+                            "contentSchema": reference,
+                        }
+                    },
+                    "required": ["data"],
+                }
             },
         },
+        "links": {"get_a_b_path": {"operationId": "get_a_b_path", "parameters": {"b": "$response.body#/b"}}},
     }
     assert operation["responses"]["204"] == {"description": "Gone."}
     assert operation["responses"]["429"]["headers"]["Retry-After"]["schema"] == {"type": "integer"}

@@ -1,0 +1,168 @@
+"""Sixty-four clients at one board, who leave when they like: does anybody lose an answer, or hear somebody else's?
+
+    .venv/bin/python -m bench.load [--minutes 10 | --seconds 20] [--clients 64] [--seed 1] [--json]
+
+A real service on the emulated runtime, and clients that ask through OpenAI's, Ollama's and its own interface: as
+streams and whole, with the assistant's tools and with their own, in conversations that go on; that leave in the middle,
+cancel, break connections, and come again when they are told that the queue is full.
+
+Counted are characters that are lost (an answer that ended well and is not whole) or leaked (another's), refusals, and
+what the service holds when nobody asks: descriptors, threads, tasks, processes, memory, once after a quarter of the
+time and once at the end. The exit code is 1 when anything was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import anyio
+import httpx2
+
+from bench.load_clients import Client
+from bench.load_service import KEYS, Holdings, LoadedService, loaded_service
+from bench.soak_tally import Budget, Tally
+
+CLIENTS = 64
+# The share of the time after which everything that is kept once is there.
+WARM_UP = 0.25
+# The allocator's own unsteadiness, MB.
+GROWTH_MB = 24.0
+# Threads for files and the store come and go with what there is to do.
+THREADS_MORE = 16
+# Whoever left is forgotten by then, seconds: the run ends within a few tokens.
+_SETTLED_WITHIN_S = 20.0
+# How often it is looked at: a connection that is just being closed is no leak.
+_READINGS = 5
+_WRONG = ("Traceback", "was never", "internal error", "went wrong", "ResourceWarning")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What came of it.
+
+    Args:
+        tally: the answers.
+        before: what the service held after the warm-up, with nobody asking.
+        after: the same at the end.
+    """
+
+    tally: Tally
+    before: Holdings
+    after: Holdings
+
+
+def load(seed: int, seconds: float, clients: int = CLIENTS) -> Loaded:
+    """Load a service.
+
+    Args:
+        seed: of the randomness.
+        seconds: how long.
+        clients: how many.
+    """
+    with tempfile.TemporaryDirectory(prefix="load-") as folder, loaded_service(Path(folder)) as service:
+        tally, before, after = anyio.run(_load, service, seed, seconds, clients)
+        log = service.log
+    for line in log:
+        if any(word in line for word in _WRONG):
+            tally.find(f"the service wrote: {line}")
+    for finding in growth(before, after):
+        tally.find(finding)
+    return Loaded(tally, before, after)
+
+
+async def _load(service: LoadedService, seed: int, seconds: float, clients: int) -> tuple[Tally, Holdings, Holdings]:
+    tally = Tally("load")
+    await _crowd(service, seed, seconds * WARM_UP, clients, tally)
+    before = await _idle(service, tally)
+    await _crowd(service, seed + 1, seconds * (1 - WARM_UP), clients, tally)
+    after = await _idle(service, tally, before)
+    tally.end()
+    return tally, before, after
+
+
+async def _crowd(service: LoadedService, seed: int, seconds: float, clients: int, tally: Tally) -> None:
+    budget = Budget(seconds=seconds)
+    async with anyio.create_task_group() as tasks:
+        for number in range(clients):
+            tasks.start_soon(Client(number, service.url, seed, tally).run, budget)
+
+
+async def _idle(service: LoadedService, tally: Tally, before: Holdings | None = None) -> Holdings:
+    """What it holds once nobody asks; whoever left is forgotten by then, and connections are closed.
+
+    Args:
+        service: the service.
+        tally: where it is noted when somebody is not forgotten.
+        before: what it held earlier, to which it is to come back.
+    """
+    headers = {"Authorization": f"Bearer {KEYS[0]}", "Connection": "close"}
+    queue: dict[str, int] = {}
+    held = await anyio.to_thread.run_sync(service.holdings)
+    client = httpx2.AsyncClient(base_url=service.url, headers=headers)
+    with anyio.move_on_after(_SETTLED_WITHIN_S) as patience:
+        async with client:
+            while not queue or any(queue.values()):
+                queue = (await client.get("/v1/board")).raise_for_status().json()["queue"]
+        for _ in range(_READINGS):
+            held = _least(held, await anyio.to_thread.run_sync(service.holdings))
+        while before is not None and any(growth(before, held)):
+            held = await anyio.to_thread.run_sync(service.holdings)
+    if patience.cancelled_caught and any(queue.values()):
+        tally.find(f"nobody asks, and the queue holds {queue}")
+    return held
+
+
+def _least(one: Holdings, other: Holdings) -> Holdings:
+    """The reading that no connection that was just being closed is part of."""
+    return min(one, other, key=lambda held: held.descriptors + held.tasks)
+
+
+def growth(before: Holdings, after: Holdings) -> Iterator[str]:
+    """What there is more of than there was."""
+    for what in ("descriptors", "tasks", "processes"):
+        if (more := getattr(after, what) - getattr(before, what)) > 0:
+            yield f"{more} {what} more than after the warm-up"
+    if (more := after.threads - before.threads) > THREADS_MORE:
+        yield f"{more} threads more than after the warm-up"
+    for what in ("host_mb", "worker_mb"):
+        if (more := getattr(after, what) - getattr(before, what)) > GROWTH_MB:
+            yield f"{what} grew by {more:.1f}"
+
+
+def table(loaded: Loaded) -> str:
+    """The counts for people."""
+    tally = loaded.tally
+    lines = [
+        f"{tally.runs} questions in {tally.seconds:g} s; characters lost: {tally.lost_tokens}, of others: "
+        + str(tally.leaked_tokens),
+        ", ".join(f"{count} {outcome}" for outcome, count in tally.outcomes.most_common()),
+        f"after the warm-up {loaded.before}",
+        f"at the end        {loaded.after}",
+    ]
+    return "\n".join([*lines, *tally.findings])
+
+
+def main() -> int:
+    """Load and print; 1 when anything was found."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--minutes", type=float)
+    length.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--clients", type=int, default=CLIENTS)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    arguments = parser.parse_args()
+    seconds = arguments.minutes * 60 if arguments.minutes else arguments.seconds
+    loaded = load(arguments.seed, seconds, arguments.clients)
+    print(json.dumps(asdict(loaded)) if arguments.json else table(loaded))
+    return 1 if loaded.tally.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,217 @@
+"""The service under load in a process of its own, and what it holds: descriptors, threads, tasks, processes, memory.
+
+``loaded_service`` starts this module, which is ``rkllm-mcp serve`` and on SIGUSR1 also writes how many tasks of asyncio
+there are; the rest is read from /proc. The model says whatever name it is asked for, so every answer is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+from bench.soak_tally import processes, resident_mb
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+KEYS = tuple(f"key-{number}" for number in range(8))
+PARALLEL = 2
+QUEUE = 6
+# What an answer says of its name: once, a few times, and longer than anybody listens.
+REPEATS, LONG_REPEATS = 8, 80
+_REPORT = "LOAD_REPORT_FD"
+_PATIENCE_S = 60.0
+_MODEL = """RKLLM-EMULATOR 1
+vocabulary tokenizer.json
+eos <|im_end|>
+context 4096
+speed prefill 100000 decode 8000
+
+rule
+user ^tool ([a-z0-9.]+)
+results 0
+call echo {{"text": "$1"}}
+
+rule
+user ^tool ([a-z0-9.]+)
+results 1+
+result ([0-9]+[.][a-z0-9]+)
+say {said_by_tool}
+
+rule
+user ^long ([a-z0-9.]+)
+say {long}
+
+rule
+user ^plain ([a-z0-9.]+)
+say {said}
+"""
+_CARD = 'name = "loaded"\ntemplate = "qwen2.5"\nfile = "loaded.rkllm"\ntokenizer = "tokenizer.json"\nemulated = true\n'
+_CONFIG = """[model]
+path = "{folder}/loaded"
+[runtime]
+library = "emulator"
+[service]
+parallel = {parallel}
+queue = {queue}
+api_keys = {keys}
+[[servers]]
+name = "own"
+transport = "builtin"
+trusted = true
+[[servers.tools]]
+name = "echo"
+description = "Say it again."
+entry_point = "bench.soak_app:echo"
+read_only = true
+input_schema = {{ type = "object", properties = {{ text = {{ type = "string" }} }}, required = ["text"] }}
+"""
+
+
+def said(name: str, repeats: int = REPEATS) -> str:
+    """The answer to a question with this name."""
+    return " ".join([name] * repeats)
+
+
+def _write(folder: Path) -> Path:
+    """The model, and a configuration for it."""
+    model = folder / "loaded"
+    model.mkdir()
+    rules = _MODEL.format(said_by_tool=said("%1"), said=said("$1"), long=said("$1", LONG_REPEATS))
+    (model / "loaded.rkllm").write_text(rules, encoding="utf-8")
+    (model / "tokenizer.json").symlink_to(REPOSITORY / "models" / "demo" / "tokenizer.json")
+    (model / "model.toml").write_text(_CARD, encoding="utf-8")
+    config = folder / "load.toml"
+    values = {"folder": folder, "parallel": PARALLEL, "queue": QUEUE, "keys": json.dumps(KEYS)}
+    config.write_text(_CONFIG.format(**values), encoding="utf-8")
+    return config
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """What the service holds at a moment.
+
+    Args:
+        descriptors: open descriptors of its process.
+        threads: its threads.
+        tasks: tasks of asyncio that are not done.
+        processes: every process below it, the worker among them.
+        host_mb: memory of its process, MB.
+        worker_mb: memory of the processes below it, MB.
+    """
+
+    descriptors: int
+    threads: int
+    tasks: int
+    processes: int
+    host_mb: float
+    worker_mb: float
+
+
+@dataclass
+class LoadedService:
+    """A running service.
+
+    Args:
+        url: where.
+        log: what it wrote to standard error.
+    """
+
+    url: str
+    log: list[str]
+    process: subprocess.Popen[str] = field(repr=False)
+    reports: int = field(repr=False)
+
+    def holdings(self) -> Holdings:
+        """What it holds now."""
+        pid = self.process.pid
+        self.process.send_signal(signal.SIGUSR1)
+        tasks = int(os.read(self.reports, 64))
+        below = processes(pid)
+        return Holdings(
+            descriptors=sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir()),
+            threads=sum(1 for _ in Path(f"/proc/{pid}/task").iterdir()),
+            tasks=tasks,
+            processes=len(below),
+            host_mb=round(resident_mb(pid), 1),
+            worker_mb=round(sum(map(resident_mb, below)), 1),
+        )
+
+
+@contextmanager
+def loaded_service(folder: Path) -> Generator[LoadedService, None, None]:
+    """Start it, wait until the model is loaded, and end it as systemd would.
+
+    Raises:
+        RuntimeError: it did not start, or did not end as it should.
+    """
+    config = _write(folder)
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("RKLLM", "XDG", "MCP"))}
+    environment |= {"HOME": str(folder), "RKLLM_MCP_STATE": str(folder / "state"), "PYTHONPATH": str(REPOSITORY)}
+    reading, writing = os.pipe()
+    command = [sys.executable, "-m", "bench.load_service", str(config)]
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env={**environment, _REPORT: str(writing)}, pass_fds=[writing]
+    )
+    service = LoadedService("", [], process, reading)
+    listening = threading.Event()
+    ready = threading.Event()
+
+    def listen() -> None:
+        assert process.stderr is not None
+        for line in process.stderr:
+            service.log.append(line.rstrip("\n"))
+            if line.startswith("Serving at "):
+                service.url = line.split()[2]
+            if line.startswith("Ready"):
+                ready.set()
+        listening.set()
+        ready.set()
+
+    listener = threading.Thread(target=listen)
+    listener.start()
+    try:
+        if not ready.wait(_PATIENCE_S) or listening.is_set():
+            raise RuntimeError("\n".join(["the service did not start", *service.log]))
+        yield service
+        below = processes(process.pid)
+        process.terminate()
+        if (code := process.wait(_PATIENCE_S)) != 0:
+            raise RuntimeError("\n".join([f"the service ended with {code}", *service.log]))
+        if left := [pid for pid in below if resident_mb(pid)]:
+            raise RuntimeError(f"the service left processes: {left}")
+    finally:
+        process.kill()
+        process.wait(_PATIENCE_S)
+        listener.join(_PATIENCE_S)
+        if process.stderr is not None:
+            process.stderr.close()
+        os.close(reading)
+        os.close(writing)
+
+
+def _report(*_: object) -> None:
+    found = cast("list[asyncio.Task[object]]", [each for each in gc.get_objects() if isinstance(each, asyncio.Task)])
+    tasks = sum(1 for task in found if not task.done())
+    os.write(int(os.environ[_REPORT]), f"{tasks}\n".encode())
+
+
+def main() -> None:
+    """Serve the configuration that the command line names."""
+    from rkllm_mcp.surfaces.cli import main as rkllm_mcp
+
+    signal.signal(signal.SIGUSR1, _report)
+    rkllm_mcp(["--config", sys.argv[1], "serve", "--port", "0"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""A short load of 64 clients finds nothing, and a load would find what it looks for. The long one is bench/load.py."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bench.load import CLIENTS, growth, load, table
+from bench.load_service import Holdings
+
+SECONDS = 6.0
+WAYS = {
+    "chat",
+    "program's tool",
+    "execute plain",
+    "execute tool",
+    "ollama",
+    "left",
+    "cancelled",
+    "hung up",
+    "read back",
+    "refused for now",
+}
+HELD = Holdings(descriptors=13, threads=5, tasks=7, processes=1, host_mb=80.0, worker_mb=20.0)
+
+
+def test_clients_that_leave_when_they_like_lose_mix_and_leak_nothing() -> None:
+    loaded = load(seed=20_261_123, seconds=SECONDS)
+    assert loaded.tally.findings == [], table(loaded)
+    assert (loaded.tally.lost_tokens, loaded.tally.leaked_tokens) == (0, 0)
+    assert loaded.tally.runs >= 2 * CLIENTS
+    # What was to be survived did happen.
+    assert set(loaded.tally.outcomes) == WAYS
+
+
+def test_what_a_service_holds_more_than_before_is_found() -> None:
+    assert list(growth(HELD, HELD)) == []
+    assert list(growth(HELD, replace(HELD, descriptors=14))) == ["1 descriptors more than after the warm-up"]
+    assert list(growth(HELD, replace(HELD, tasks=9, processes=2))) == [
+        "2 tasks more than after the warm-up",
+        "1 processes more than after the warm-up",
+    ]
+    assert list(growth(HELD, replace(HELD, threads=40))) == ["35 threads more than after the warm-up"]
+    assert list(growth(HELD, replace(HELD, host_mb=130.0))) == ["host_mb grew by 50.0"]
+    assert list(growth(HELD, replace(HELD, host_mb=60.0, descriptors=12))) == []

@@ -1,0 +1,339 @@
+"""Three boards behind a real HAProxy, with the configuration of deploy/: one is killed, one stopped, nobody is lost."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import httpx2
+import pytest
+
+from tests.support.boards import NAMES, Boards, boards
+from tests.support.served import scripted_model
+
+pytestmark = pytest.mark.anyio
+
+Json = dict[str, Any]
+TOKENS_PER_S = 100
+NOBODY: Mapping[str, str] = {}
+LONG = " ".join(["one two three four five six seven eight nine ten"] * 16)
+BIRD = "You spoke of the pelican."
+RULES = f"""
+rule at length
+  user at length
+  say {LONG}
+
+rule
+  user which bird
+  prompt pelican
+  say {BIRD}
+
+rule
+  user echo ([a-z0-9]+)
+  say It was $1, and $1 again.
+
+rule
+  say I see.
+"""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that takes its time."""
+    folder = scripted_model(tmp_path_factory.mktemp("model") / "parrot", RULES)
+    script = folder / "model.rkllm"
+    speed = f"speed prefill 5000 decode {TOKENS_PER_S}"
+    script.write_text(script.read_text("utf-8").replace("speed flat", speed), "utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Generator[Boards, None, None]:
+    """Boards that stay."""
+    with boards(tmp_path_factory.mktemp("calm"), model) as them:
+        yield them
+
+
+@pytest.fixture
+def mortal(tmp_path: Path, model: Path) -> Generator[Boards, None, None]:
+    """Boards of one test, which may end them."""
+    with boards(tmp_path, model) as them:
+        yield them
+
+
+@asynccontextmanager
+async def client_of(them: Boards) -> AsyncGenerator[httpx2.AsyncClient, None]:
+    """A program, or a browser: it keeps the cookies that it is given."""
+    client = httpx2.AsyncClient(base_url=them.url, timeout=60)
+    with anyio.fail_after(60):
+        async with client:
+            yield client
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Look until it is so."""
+    with anyio.fail_after(30):
+        while not holds():
+            await anyio.lowlevel.checkpoint()
+
+
+def chat(*said: str, stream: bool = False) -> Json:
+    """A chat request: a question, its answer, the next question, …"""
+    roles = ["user", "assistant"] * len(said)
+    messages = [{"role": role, "content": text} for role, text in zip(roles, said, strict=False)]
+    return {"messages": messages, "stream": stream}
+
+
+def echoed(name: str) -> str:
+    return f"It was {name}, and {name} again."
+
+
+async def ask(client: httpx2.AsyncClient, **body: Any) -> httpx2.Response:
+    """A whole answer of the assistant."""
+    headers = body.pop("headers", {})
+    return await client.post("/v1/execute", json={"stream": False, **body}, headers=headers)
+
+
+def usage(answer: httpx2.Response) -> Json:
+    """What the last round of a whole answer cost."""
+    return next(event for event in reversed(answer.raise_for_status().json()["events"]) if event["kind"] == "usage")
+
+
+# --- affinity --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_conversation_stays_with_its_board_by_header_and_by_body(calm: Boards) -> None:
+    async with client_of(calm) as client:
+        first = await ask(client, message="echo one")
+        name = first.headers["x-conversation-id"]
+        for number in range(4):
+            asked: Json = {"headers": {"X-Conversation-Id": name}} if number % 2 else {"conversation": name}
+            again = await ask(client, message=f"echo a{number}", **asked)
+            assert again.headers["x-conversation-id"] == name
+            assert again.headers["x-board"] == first.headers["x-board"]
+            assert usage(again)["cached_tokens"] > usage(first)["prompt_tokens"]
+        read = await client.get(f"/v1/conversations/{name}")
+        assert (read.headers["x-board"], len(read.json()["messages"])) == (first.headers["x-board"], 10)
+
+
+async def test_chats_that_are_sent_whole_are_spread_and_each_stays_where_it_was_read(calm: Boards) -> None:
+    async with client_of(calm) as client:
+        begun = {
+            f"t{number}": await client.post("/v1/chat/completions", json=chat(f"echo t{number}")) for number in range(3)
+        }
+        assert {answer.headers["x-board"] for answer in begun.values()} == set(NAMES)
+        for name, answer in begun.items():
+            said = answer.json()["choices"][0]["message"]["content"]
+            goes_on = await client.post("/v1/chat/completions", json=chat(f"echo {name}", said, "echo more"))
+            assert goes_on.headers["x-board"] == answer.headers["x-board"]
+            cached = goes_on.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+            assert cached > answer.json()["usage"]["prompt_tokens"]
+
+
+async def test_who_opens_the_page_stays_with_its_board_and_programs_get_no_cookie(calm: Boards) -> None:
+    async with client_of(calm) as browser, client_of(calm) as program:
+        page = await browser.get("/")
+        assert page.headers["set-cookie"] == f"board={page.headers['x-board']}; Path=/; HttpOnly; SameSite=Strict"
+        seen = [await browser.get("/v1/me"), await ask(browser, message="echo x"), await browser.get("/v1/tools")]
+        assert {answer.headers["x-board"] for answer in seen} == {page.headers["x-board"]}
+        assert not any("set-cookie" in answer.headers for answer in seen)
+        answers = [
+            await program.get("/v1/models"),
+            await ask(program, message="echo x"),
+            await ask(program, message="echo y"),
+        ]
+        assert not any("set-cookie" in answer.headers for answer in answers)
+        assert len({answer.headers["x-board"] for answer in answers[1:]}) == 2
+
+
+# --- leaving and waiting ---------------------------------------------------------------------------------------------
+
+
+async def test_a_client_that_leaves_stops_its_run_through_the_proxy(calm: Boards) -> None:
+    async with client_of(calm) as client:
+        with pytest.raises(httpx2.ReadTimeout):
+            await client.post("/v1/chat/completions", json=chat("at length"), timeout=0.3)
+
+        def is_aborted() -> bool:
+            return "aborted" in {run["end"] for board in calm.boards.values() for run in board.runs()}
+
+        await until(is_aborted)
+
+
+async def test_somebody_with_one_request_does_not_wait_behind_somebody_with_many(calm: Boards) -> None:
+    done: list[str] = []
+    is_full = anyio.Event()
+
+    async def one(client: httpx2.AsyncClient, key: str, number: int) -> None:
+        body = chat(f"echo {key}{number}")
+        answer = await client.post("/v1/chat/completions", json=body, headers={"Authorization": f"Bearer {key}"})
+        done.append(key if answer.is_success else f"{key} {answer.status_code} {answer.headers.get('retry-after')}")
+        is_full.set()
+
+    async with client_of(calm) as client, anyio.create_task_group() as tasks:
+        for number in range(70):
+            tasks.start_soon(one, client, "many", number)
+        await is_full.wait()
+        tasks.start_soon(one, client, "one", 0)
+    # Somebody may have 64 under way.
+    assert 1 <= done.count("many 429 10") <= 6
+    assert done.count("one") == 1
+    assert done.index("one") < 30
+
+
+async def test_metrics_are_asked_of_each_board_and_whoever_a_client_claims_to_be_is_dropped(calm: Boards) -> None:
+    async with client_of(calm) as client:
+        assert (await client.get("/metrics")).status_code == 404
+        assert (await client.get("/healthz", headers={"X-Forwarded-For": "127.0.0.1"})).status_code == 200
+
+
+# --- boards that go --------------------------------------------------------------------------------------------------
+
+
+class Stream:
+    """A long answer under way."""
+
+    def __init__(self) -> None:
+        self.begun = anyio.Event()
+        self.board = ""
+        self.text = ""
+        self.failure: Exception | None = None
+
+    async def run(self, client: httpx2.AsyncClient, text: str) -> None:
+        try:
+            async with client.stream("POST", "/v1/chat/completions", json=chat(text, stream=True)) as answer:
+                self.board = answer.headers["x-board"]
+                async for line in answer.aiter_lines():
+                    self._take(line)
+        except httpx2.RemoteProtocolError as error:
+            self.failure = error
+
+    def _take(self, line: str) -> None:
+        if line.startswith("data: {"):
+            choices = json.loads(line[6:])["choices"]
+            self.text += (choices[0]["delta"].get("content") or "") if choices else ""
+            if self.text:
+                self.begun.set()
+
+
+class Crowd:
+    """Short questions in every way in which a program may ask, each with a name of its own."""
+
+    def __init__(self, client: httpx2.AsyncClient) -> None:
+        self._client = client
+        self.answers: dict[str, str] = {}
+        self.boards: set[str] = set()
+
+    async def whole(self, name: str) -> None:
+        answer = await self._client.post("/v1/chat/completions", json=chat(f"echo {name}"))
+        self.boards.add(answer.headers["x-board"])
+        self.answers[name] = answer.raise_for_status().json()["choices"][0]["message"]["content"]
+
+    async def streamed(self, name: str) -> None:
+        stream = Stream()
+        await stream.run(self._client, f"echo {name}")
+        self.boards.add(stream.board)
+        self.answers[name] = stream.text
+
+    async def executed(self, name: str) -> None:
+        answer = await self._client.post("/v1/execute", json={"message": f"echo {name}"})
+        events = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
+        self.boards.add(answer.headers["x-board"])
+        self.answers[name] = "".join(event["text"] for event in events if event["kind"] == "text")
+
+    async def ollama(self, name: str) -> None:
+        body = {"model": "parrot", **chat(f"echo {name}", stream=True)}
+        answer = await self._client.post("/api/chat", json=body)
+        self.boards.add(answer.headers["x-board"])
+        pieces = map(json.loads, answer.text.splitlines())
+        self.answers[name] = "".join(piece["message"]["content"] for piece in pieces)
+
+
+async def test_no_request_is_lost_that_had_not_begun_when_one_board_dies_and_another_is_stopped(mortal: Boards) -> None:
+    streams = broken, finished, unharmed = [Stream() for _ in NAMES]
+    async with client_of(mortal) as client:
+        crowd = Crowd(client)
+        asked: list[str] = []
+        async with anyio.create_task_group() as tasks:
+            for number, stream in enumerate(streams):
+                tasks.start_soon(stream.run, client, f"{number} at length")
+                await stream.begun.wait()
+            assert {stream.board for stream in streams} == set(NAMES)
+            # On every board one request waits for the NPU, and more wait for a board.
+            for number, ask_so in enumerate((crowd.whole, crowd.streamed, crowd.ollama)):
+                asked.append(f"near{number}")
+                tasks.start_soon(ask_so, asked[-1])
+            await until(lambda: all(mortal.statistics(name)["scur"] == "2" for name in NAMES))
+            for number in range(12):
+                asked.append(f"far{number}")
+                ask_so = (crowd.whole, crowd.streamed, crowd.executed, crowd.ollama)[number % 4]
+                tasks.start_soon(ask_so, asked[-1])
+            await until(lambda: int(mortal.statistics("BACKEND")["scur"]) == 18)
+            mortal.kill(broken.board)
+            mortal.boards[finished.board].process.send_signal(signal.SIGTERM)
+            mortal.boards[finished.board].until("Stopping after 2 answers")
+        assert crowd.answers == {name: echoed(name) for name in asked}
+        assert crowd.boards <= {finished.board, unharmed.board}
+        assert broken.failure is not None
+        assert LONG.startswith(broken.text)
+        assert broken.text != LONG
+        assert [(stream.failure, stream.text) for stream in (finished, unharmed)] == [(None, LONG)] * 2
+        assert mortal.boards[finished.board].process.wait(30) == 0
+        await until(lambda: mortal.statistics(finished.board)["status"] != "UP")
+        assert mortal.statistics(broken.board)["status"] != "UP"
+        assert int(mortal.statistics("BACKEND")["wredis"]) > 0
+        assert (await client.get("/readyz")).status_code == 200
+
+
+async def test_a_conversation_moved_to_another_board_is_read_again_and_what_may_have_acted_is_not_repeated(
+    mortal: Boards,
+) -> None:
+    async with client_of(mortal) as client:
+        first = await ask(client, message="I saw a pelican today")
+        name = {"X-Conversation-Id": first.headers["x-conversation-id"]}
+        second = await ask(client, message="echo two", headers=name)
+        said = ("I saw a pelican today", "I see.")
+        chatted = await client.post("/v1/chat/completions", json=chat(said[0]))
+        gone = {first.headers["x-board"], chatted.headers["x-board"]}
+        assert len(gone) == 2
+
+        # Both boards die while they may be calling tools: that is told, and not asked again elsewhere.
+        lost: list[httpx2.Response] = []
+
+        async def act(path: str, body: Json, headers: Mapping[str, str]) -> None:
+            lost.append(await client.post(path, json=body, headers=headers))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(act, "/v1/execute", {"message": "at length", "stream": False}, name)
+            tasks.start_soon(act, "/v1/chat/completions", {**chat(*said, "at length"), "mcp": True}, NOBODY)
+            await until(lambda: all(mortal.statistics(board)["scur"] == "1" for board in gone))
+            for board in gone:
+                mortal.kill(board)
+        assert [(answer.status_code, answer.json()["error"]["code"]) for answer in lost] == [(502, "board_lost")] * 2
+        [left] = [board for board in mortal.boards.values() if board.process.poll() is None]
+        assert "at length" not in {run["rule"] for run in left.runs()}
+
+        # The board that is left does not know the conversation, and says what would help.
+        unknown = await ask(client, message="which bird?", headers=name)
+        assert unknown.status_code == 404
+        assert "send its history" in unknown.json()["error"]["message"]
+        told = [("user", said[0]), ("assistant", said[1]), ("user", "echo two"), ("assistant", echoed("two"))]
+        history = [{"role": role, "text": text} for role, text in told]
+        moved = await ask(client, message="which bird?", history=history, headers=name)
+        assert moved.json()["text"] == BIRD
+        assert usage(moved)["prefilled_tokens"] > usage(second)["prefilled_tokens"] + 20
+        name = {"X-Conversation-Id": moved.headers["x-conversation-id"]}
+        assert usage(await ask(client, message="echo three", headers=name))["prefilled_tokens"] < 20
+
+        # A chat whose program sends it whole goes on by itself.
+        moved = (await client.post("/v1/chat/completions", json=chat(*said, "which bird?"))).json()
+        assert moved["choices"][0]["message"]["content"] == BIRD
+        again = (await client.post("/v1/chat/completions", json=chat(*said, "which bird?", BIRD, "echo on"))).json()
+        assert again["choices"][0]["message"]["content"] == echoed("on")
+        assert again["usage"]["prompt_tokens_details"]["cached_tokens"] > moved["usage"]["prompt_tokens"]

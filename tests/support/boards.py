@@ -1,0 +1,161 @@
+"""Several boards behind one address: real services on emulated NPUs, a real HAProxy, the configuration of deploy/.
+
+The configuration is used as it stands; only its addresses, its log and the rights that it asks for are other ones.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Generator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.demo_app import make_demo
+from tests.support.shared import REPOSITORY
+
+CONFIGURATION = REPOSITORY / "deploy" / "haproxy" / "haproxy.cfg"
+NAMES = ("board1", "board2", "board3")
+_PRIVATE = ("user", "group", "chroot")
+_PATIENCE_S = 60.0
+
+
+@dataclass
+class Board:
+    """A board: ``rkllm-mcp serve`` in a process of its own.
+
+    Args:
+        process: the service.
+        address: host and port.
+        log: every call that its emulated runtime has had.
+    """
+
+    process: subprocess.Popen[str]
+    address: str
+    log: Path
+
+    def runs(self) -> list[dict[str, Any]]:
+        """What the emulator says of every run that has ended."""
+        calls = map(json.loads, self.log.read_text("utf-8").splitlines())
+        return [call["run"] for call in calls if call["call"] == "rkllm_run"]
+
+    def until(self, beginning: str) -> str:
+        """The next line on standard error that begins so."""
+        assert self.process.stderr is not None
+        while not (line := self.process.stderr.readline()).startswith(beginning):
+            assert line, f"it ended before it said {beginning!r}"
+        return line
+
+
+@dataclass(frozen=True)
+class Boards:
+    """All of them.
+
+    Args:
+        url: the address of the proxy.
+        boards: by name.
+        control: HAProxy's control socket.
+        log: what HAProxy has logged.
+    """
+
+    url: str
+    boards: Mapping[str, Board]
+    control: Path
+    log: Path
+
+    def kill(self, name: str) -> None:
+        """End a board as a power cut does; it is gone when this returns."""
+        self.boards[name].process.kill()
+        self.boards[name].process.wait(_PATIENCE_S)
+
+    def statistics(self, name: str, backend: str = "answers") -> dict[str, str]:
+        """HAProxy's counters of a server, or of a whole backend as ``BACKEND``."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(_PATIENCE_S)
+            connection.connect(str(self.control))
+            connection.sendall(b"show stat\n")
+            with connection.makefile() as answer:
+                header, *rows = answer.read().strip().splitlines()
+        names = header.removeprefix("# ").split(",")
+        found = [dict(zip(names, row.split(","), strict=True)) for row in rows]
+        return next(row for row in found if (row["pxname"], row["svname"]) == (backend, name))
+
+
+@contextmanager
+def boards(folder: Path, model: Path, *, extra: str = "") -> Generator[Boards, None, None]:
+    """Three boards that share a model's script, ready, and HAProxy before them; all gone when the block is left.
+
+    Args:
+        folder: for everything that they write.
+        model: the model's folder.
+        extra: lines of configuration for each.
+    """
+    if shutil.which("haproxy") is None:
+        pytest.skip("haproxy is not here: sudo apt install haproxy")
+    with ExitStack() as stack:
+        started = {name: stack.enter_context(_board(folder / name, model, extra)) for name in NAMES}
+        for board in started.values():
+            board.address = board.until("Serving at ").split()[2].removeprefix("http://")
+        for board in started.values():
+            board.until("Ready")
+        yield stack.enter_context(_balanced(folder, started))
+
+
+@contextmanager
+def _board(folder: Path, model: Path, extra: str) -> Generator[Board, None, None]:
+    demo = make_demo(folder, [], extra=extra, speed="")
+    text = demo.config.read_text("utf-8").replace('name = "demo"', f'path = "{model}"', 1)
+    demo.config.write_text(text, "utf-8")
+    log = folder / "calls.jsonl"
+    own = {"RKLLM_MCP_STATE": str(folder / "state"), "RKLLM_EMULATOR_LOG": str(log)}
+    with demo.started("serve", "--port", "0", environment=own) as process:
+        try:
+            yield Board(process, "", log)
+        finally:
+            process.terminate()
+            process.terminate()
+            process.wait(_PATIENCE_S)
+
+
+@contextmanager
+def _balanced(folder: Path, started: Mapping[str, Board]) -> Generator[Boards, None, None]:
+    control, log = folder / "haproxy.sock", folder / "haproxy.log"
+    # It listens before HAProxy does: whoever connects early waits.
+    with socket.create_server(("127.0.0.1", 0)) as listener, log.open("w") as output:
+        file = folder / "haproxy.cfg"
+        file.write_text(configuration(started, listener.fileno(), control), "utf-8")
+        command = ["haproxy", "-db", "-f", str(file)]
+        checked = subprocess.run(
+            [*command, "-c"], pass_fds=[listener.fileno()], capture_output=True, text=True, check=False
+        )
+        assert checked.returncode == 0, checked.stderr
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with subprocess.Popen(command, pass_fds=[listener.fileno()], stdout=output, stderr=output) as process:
+            try:
+                yield Boards(url, started, control, log)
+            finally:
+                process.kill()
+
+
+def configuration(started: Mapping[str, Board], listener: int, control: Path) -> str:
+    """The configuration of deploy/ for these boards, and for a user without rights."""
+    text = CONFIGURATION.read_text("utf-8")
+    text = re.sub(rf"^    (?:{'|'.join(_PRIVATE)}) .*\n", "", text, flags=re.MULTILINE)
+    changes = {
+        "bind :80\n": f"bind fd@{listener}\n",
+        "log /dev/log local0": "log stdout format raw local0",
+        "/run/haproxy/admin.sock mode 660": f"{control} mode 600",
+        "127.0.0.1:10024": f"unix@{control}.peer",
+        **{f"192.168.1.1{number}:8080": board.address for number, board in enumerate(started.values(), 1)},
+    }
+    for before, after in changes.items():
+        assert before in text, before
+        text = text.replace(before, after)
+    return text
