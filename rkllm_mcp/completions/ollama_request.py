@@ -103,8 +103,8 @@ class _Numbered:
 
     def __init__(self) -> None:
         self._made = 0
-        # Calls without a result, in order: the number, the tool's name, and the id that the program gave it.
-        self._open: list[tuple[str, str, str | None]] = []
+        # Calls without a result, in order: the number, the tool's name, and the id by which the program knows it.
+        self._open: list[tuple[str, str, str]] = []
 
     def messages(self, messages: Sequence[OllamaMessage]) -> list[BodyMessage]:
         """All messages."""
@@ -121,13 +121,14 @@ class _Numbered:
     def _call(self, call: OllamaCall) -> MessageCall:
         self._made += 1
         call_id = f"call_{self._made}"
-        self._open.append((call_id, call.function.name, call.id))
+        # A program that leaves the id out of the call may still name it in the result: it is the one that it was told.
+        self._open.append((call_id, call.function.name, call.id or call_id))
         return MessageCall(
             id=call_id, function=CalledFunction(name=call.function.name, arguments=call.function.arguments)
         )
 
     def _answered(self, message: OllamaMessage, where: str) -> str:
-        named = (each for each in self._open if message.tool_call_id and message.tool_call_id == each[2])
+        named = (each for each in self._open if message.tool_call_id == each[2])
         matching = (each for each in self._open if message.tool_name in (None, "", each[1]))
         found = next(named, None) or next(matching, None)
         if found is None:

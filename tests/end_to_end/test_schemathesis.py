@@ -44,7 +44,7 @@ database = "none"
 dictionaries = { string = { dictionary = "names", probability = 0.3 } }
 
 # 422 says that a field is not what the description says, and is never for what is. 400 says that it cannot be done, for
-# reasons that no schema tells: results without their calls, an id that the model does not have, a form that it cannot fill.
+# reasons that no schema tells: results without their calls, an id that the model does not have, a form that cannot be.
 [[operations]]
 include-path = [
     "/v1/chat/completions", "/v1/embeddings", "/v1/rerank", "/api/chat", "/api/generate", "/api/embed",
@@ -67,11 +67,10 @@ def test_nothing_answers_otherwise_than_it_is_published(tmp_path: Path, has_key:
     own = f'api_keys = ["{KEY}"]' if has_key else f'ranking_model = "{ranking_model(tmp_path / "judge")}"'
     extra = f'[service]\nmodel_aliases = ["0"]\n{own}\n{CALCULATOR}'
     demo = scripted_demo(tmp_path / "home", scripted_model(tmp_path / "model", RULES, template="qwen3"), [DESK], extra)
-    arguments = WITH_A_KEY if has_key else WITHOUT
+    arguments = [*ALWAYS, *(WITH_A_KEY if has_key else WITHOUT), *os.environ.get("SCHEMATHESIS", "").split()]
     with serving(demo) as service:
         done = subprocess.run(
-            [program, "--config-file", "schemathesis.toml", "run", f"{service.url}/openapi.json", *ALWAYS, *arguments]
-            + os.environ.get("SCHEMATHESIS", "").split(),
+            [program, "--config-file", "schemathesis.toml", "run", f"{service.url}/openapi.json", *arguments],
             cwd=tmp_path,
             capture_output=True,
             text=True,

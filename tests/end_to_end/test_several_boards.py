@@ -275,6 +275,8 @@ async def test_no_request_is_lost_that_had_not_begun_when_one_board_dies_and_ano
                 ask_so = (crowd.whole, crowd.streamed, crowd.executed, crowd.ollama)[number % 4]
                 tasks.start_soon(ask_so, asked[-1])
             await until(lambda: int(mortal.statistics("BACKEND")["scur"]) == 18)
+            # Busy is healthy.
+            assert {mortal.statistics(name)["status"] for name in NAMES} == {"UP"}
             mortal.kill(broken.board)
             mortal.boards[finished.board].process.send_signal(signal.SIGTERM)
             mortal.boards[finished.board].until("Stopping after 2 answers")

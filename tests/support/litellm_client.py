@@ -1,4 +1,4 @@
-"""A program that uses LiteLLM, and prints as JSON what came of it; it runs in ``.clients/`` and imports nothing of ours.
+"""A program that uses LiteLLM and prints as JSON what came of it. It runs in ``.clients/`` and imports nothing of ours.
 
 python litellm_client.py URL KEY
 """
@@ -39,6 +39,7 @@ class Asking:
     """
 
     def __init__(self, model: str, base: str, key: str) -> None:
+        self.provider = model.partition("/")[0]
         self._fixed: Mapping[str, Any] = {"model": model, "api_base": base, "api_key": key, "max_retries": 0}
 
     def __call__(self, *messages: Any, **fields: Any) -> Any:
@@ -83,17 +84,12 @@ def answers(ask: Asking) -> Json:
         .message.content,
         "thinking": ask("think", reasoning_effort="low").choices[0].message.reasoning_content,
         "cut": whole(ask("at length", max_tokens=3)),
-        "another model": failure(lambda: ask("x", model=ask_for(ask, "nobody"))),
+        "another model": failure(lambda: ask("x", model=f"{ask.provider}/nobody")),
         "another key": failure(lambda: ask("x", api_key="wrong")),
         "too long": failure(lambda: ask("long " * 5000)),
         "broken": failure(lambda: ask("fail at once")),
         "broken later": failure(lambda: list(ask("fail later", stream=True))),
     }
-
-
-def ask_for(ask: Asking, name: str) -> str:
-    """Another model of the same provider."""
-    return f"{ask._fixed['model'].partition('/')[0]}/{name}"
 
 
 def whole(answer: Any) -> Json:

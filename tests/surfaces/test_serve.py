@@ -169,7 +169,9 @@ def test_a_client_that_says_nothing_does_not_keep_it_from_ending(demo: Demo) -> 
 
 def test_whoever_types_it_at_a_terminal_is_told_what_it_is_for(demo: Demo) -> None:
     command, *arguments = demo.command("tools", "serve")
-    terminal: pexpect.spawn[str] = pexpect.spawn(command, arguments, env=dict(demo.environment), encoding="utf-8", timeout=60)
+    terminal: pexpect.spawn[str] = pexpect.spawn(
+        command, arguments, env=dict(demo.environment), encoding="utf-8", timeout=60
+    )
     terminal.expect_exact("This speaks MCP on standard input")
     terminal.sendcontrol("d")
     terminal.expect(pexpect.EOF)

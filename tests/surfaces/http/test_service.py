@@ -134,6 +134,21 @@ def test_told_to_stop_it_lets_answers_end_and_takes_no_more(demo: Demo) -> None:
         assert it.process.wait(60) == 0
 
 
+def test_answers_that_take_too_long_then_are_ended_and_whoever_hears_them_is_told(demo: Demo) -> None:
+    rewrite(demo.config, "drain_s = 20", "drain_s = 0.2")
+    with running(demo) as it:
+        it.until("Ready")
+        with httpx2.stream("POST", f"{it.url}/v1/chat/completions", json=wish("for ever"), timeout=30) as answer:
+            lines = answer.iter_lines()
+            next(lines)
+            it.process.send_signal(signal.SIGTERM)
+            *_, last = (line for line in lines if line)
+        assert "the answer was stopped" in json.loads(last.removeprefix("data: "))["error"]["message"]
+        assert it.process.wait(60) == 0
+        assert it.process.stderr is not None
+        assert it.process.stderr.read() == "Stopping after 1 answer; again to stop at once\n"
+
+
 def test_told_twice_it_does_not_wait(demo: Demo) -> None:
     with running(demo) as it:
         it.until("Ready")
