@@ -9,7 +9,8 @@
 
 ``speed``: sentences of the collections put together anew into chunks, three in Japanese for one in English, twenty to a
 document, each document a transaction; then the collections' own questions through all stages, at a threshold of 0.6,
-one after the other. Memory is the process's largest, the collections included.
+one after the other. The processor's time is told beside the waiting, for a machine that has other things to do. Memory
+is the process's largest, the collections included.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ class Speed:
     p50_ms: float
     p95_ms: float
     p95_aim_ms: float | None
+    p50_cpu_ms: float
+    p95_cpu_ms: float
     most_memory_mb: float
 
 
@@ -96,16 +99,18 @@ async def speed(embedder: str, chunks: int) -> Speed:
             base, seconds = await _index(library, texts, titles)
             times = [await _timed(library, base, question) for question in _questions(japanese, english)]
             size = folder_bytes(Path(folder))
-    percentiles = statistics.quantiles(times, n=20)
+    waited, worked = [wall * 1000 for wall, _ in times], [cpu * 1000 for _, cpu in times]
     return Speed(
         chunks=chunks,
         embedder=embedder,
         characters=statistics.fmean(map(len, texts)),
         chunks_per_s=chunks / seconds,
         file_mb=size / 1e6,
-        p50_ms=statistics.median(times) * 1000,
-        p95_ms=percentiles[-1] * 1000,
+        p50_ms=statistics.median(waited),
+        p95_ms=statistics.quantiles(waited, n=20)[-1],
         p95_aim_ms=P95_AIMS_MS.get(chunks) if embedder == "none" else None,
+        p50_cpu_ms=statistics.median(worked),
+        p95_cpu_ms=statistics.quantiles(worked, n=20)[-1],
         most_memory_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     )
 
@@ -144,10 +149,10 @@ def _questions(japanese: Collection, english: Collection) -> list[Question]:
     return questions
 
 
-async def _timed(library: Library, base: KnowledgeBase, question: Question) -> float:
-    start = time.perf_counter()
+async def _timed(library: Library, base: KnowledgeBase, question: Question) -> tuple[float, float]:
+    start, cpu = time.perf_counter(), time.process_time()
     await ask(library, base, question, threshold=0.6)
-    return time.perf_counter() - start
+    return time.perf_counter() - start, time.process_time() - cpu
 
 
 def print_table(rows: Sequence[Quality | Speed]) -> None:

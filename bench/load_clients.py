@@ -194,21 +194,20 @@ class Client:
 
     async def _cancel(self, name: str) -> None:
         """Stop a long answer by its conversation; the stream says so at its end."""
-        heard, events = "", list[Json]()
+        heard, end, stopped = "", Json(), None
         async with self._opened("/v1/execute", {"message": f"long {name}"}) as response:
             path = f"/v1/conversations/{response.headers['x-conversation-id']}/cancel"
             async for line in response.aiter_lines():
-                if line.startswith("data: "):
-                    events.append(json.loads(line[6:]))
-                    if events[-1]["kind"] == "text" and not heard:
-                        stopped = (await self._http.post(path)).raise_for_status().json()["cancelled"]
-                        if not stopped:
-                            self._tally.find(f"cancel {name}: there was nothing to stop")
-                    heard += events[-1]["text"] if events[-1]["kind"] == "text" else ""
-        self._tally.compare(f"cancel {name}", heard, said(name, LONG_REPEATS), complete=False)
-        if events[-1] != {"kind": "end", "reason": "cancelled", "error": None}:
-            self._tally.find(f"cancel {name}: ended with {events[-1]}")
-        self._tally.outcomes["cancelled"] += 1
+                event: Json = json.loads(line[6:]) if line.startswith("data: ") else {"kind": ""}
+                heard += event["text"] if event["kind"] == "text" else ""
+                end = event if event["kind"] == "end" else end
+                if heard and stopped is None:
+                    stopped = (await self._http.post(path)).raise_for_status().json()["cancelled"]
+        # On a busy machine an answer may be over before the word to stop it has arrived.
+        self._tally.compare(f"cancel {name}", heard, said(name, LONG_REPEATS), complete=not stopped)
+        if end != {"kind": "end", "reason": "cancelled" if stopped else "answered", "error": None}:
+            self._tally.find(f"cancel {name}: stopped {stopped}, and it ended with {end}")
+        self._tally.outcomes["cancelled" if stopped else "over before it was cancelled"] += 1
 
     async def _hang_up(self, name: str) -> None:
         """Break the connection: in the middle of a request, or while it waits, with or without a word of farewell."""

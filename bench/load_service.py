@@ -27,7 +27,7 @@ KEYS = tuple(f"key-{number}" for number in range(8))
 PARALLEL = 2
 QUEUE = 6
 # What an answer says of its name: once, a few times, and longer than anybody listens.
-REPEATS, LONG_REPEATS = 8, 80
+REPEATS, LONG_REPEATS = 8, 300
 _REPORT = "LOAD_REPORT_FD"
 _PATIENCE_S = 60.0
 _MODEL = """RKLLM-EMULATOR 1
@@ -58,6 +58,7 @@ say {said}
 _CARD = 'name = "loaded"\ntemplate = "qwen2.5"\nfile = "loaded.rkllm"\ntokenizer = "tokenizer.json"\nemulated = true\n'
 _CONFIG = """[model]
 path = "{folder}/loaded"
+max_new_tokens = 3500
 [runtime]
 library = "emulator"
 [service]

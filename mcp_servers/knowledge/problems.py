@@ -129,7 +129,12 @@ class NothingFoundError(KnowledgeProblem):
     threshold: float
     status: ClassVar[int] = 404
     _WORDS: ClassVar[str] = "No results found"
-    _ADVICE: ClassVar[str] = "Use other words, or a threshold below {e.threshold:g}"
+    _ADVICE: ClassVar[str] = "Use other words{e.or_lower}"
+
+    @property
+    def or_lower(self) -> str:
+        """The other thing to try, where there is a lower threshold."""
+        return f", or a threshold below {self.threshold:g}" if self.threshold > 0 else ""
 
 
 @dataclass(eq=False)

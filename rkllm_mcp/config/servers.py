@@ -44,6 +44,10 @@ TRANSPORT_SPELLINGS: Mapping[str, str] = {
     "openapi": "openapi",
 }
 TRANSPORTS = ("stdio", "http", "sse", "websocket", "builtin", "openapi")
+# Annotated, because typing takes a union of the same literals in another order, such as the SDK's, for this very one.
+LogLevel: TypeAlias = Annotated[
+    Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"], Field()
+]
 # The tools that a builtin server has without an entry point.
 OWN_TOOLS = ("clock", "calculator", "convert_units", "device_status")
 _ENTRY_POINT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
@@ -93,7 +97,7 @@ class ServerBase(Section):
     """Who answers the server's questions: a person, the form's own defaults, or nobody."""
     roots: FilePaths | None = None
     """Where this server differs from security.roots; relative to the configuration file."""
-    log_level: Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"] | None = None
+    log_level: LogLevel | None = None
     """From which level on the server is asked for its log; whatever it sends by itself when not given."""
     task_timeout_s: Seconds = 600.0
     """The longest a call may take that the server runs as a task."""

@@ -29,7 +29,7 @@ def test_clients_that_leave_when_they_like_lose_mix_and_leak_nothing() -> None:
     assert (loaded.tally.lost_tokens, loaded.tally.leaked_tokens) == (0, 0)
     assert loaded.tally.runs >= 2 * CLIENTS
     # What was to be survived did happen.
-    assert set(loaded.tally.outcomes) == WAYS
+    assert set(loaded.tally.outcomes) >= WAYS
 
 
 def test_what_a_service_holds_more_than_before_is_found() -> None:

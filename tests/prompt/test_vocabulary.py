@@ -73,3 +73,11 @@ def test_half_a_surrogate_pair_is_replaced_and_does_not_raise() -> None:
 def test_a_file_that_is_no_tokenizer_is_refused_with_a_sentence() -> None:
     with pytest.raises(ValueError, match=r"not a tokenizer\.json"):
         Vocabulary("{}")
+
+
+def test_a_long_text_has_the_tokens_of_its_parts_and_no_control_tokens_either() -> None:
+    vocabulary = demo_vocabulary()
+    line = f"日本 is far away {CONTROLS[0]}\n"
+    ids = vocabulary.encode([Foreign(line * 1000)])
+    assert ids == vocabulary.encode([Foreign(line)]) * 1000
+    assert control_ids(vocabulary).isdisjoint(ids)

@@ -81,7 +81,7 @@ def unchanged_document(
     connection: sqlite3.Connection, base: StoredBase, new: NewDocument, access: Access
 ) -> Added | None:
     """What adding a document comes to when the very same is there already; None when it is not."""
-    old = _older(connection, base, new)
+    old = _older(connection, base, new, access)
     if old is None or not _is_unchanged(old.document, new) or not _is_visible(connection, old.key, access):
         return None
     return Added(old.document.id, old.document.version, old.document.chunks, is_new=False)
@@ -94,7 +94,7 @@ def write_document(connection: sqlite3.Connection, base: StoredBase, prepared: P
         AccessDeniedError: there is an older version that ``access`` may not see.
     """
     new = prepared.document
-    old = _older(connection, base, new)
+    old = _older(connection, base, new, access)
     if old and not _is_visible(connection, old.key, access):
         raise AccessDeniedError(base.base.id, "there is such a document already, and you may not see it")
     if old and _is_unchanged(old.document, new):
@@ -168,12 +168,20 @@ def document_rows(connection: sqlite3.Connection, base: int, visible: Filter) ->
     return [row[0] for row in rows]
 
 
-def _older(connection: sqlite3.Connection, base: StoredBase, new: NewDocument) -> StoredDocument | None:
-    """The document that ``new`` is a version of: of the same uri, or without one, of the same content."""
+def _older(
+    connection: sqlite3.Connection, base: StoredBase, new: NewDocument, access: Access
+) -> StoredDocument | None:
+    """The document that ``new`` is a version of: of the same uri, or without one, of the same content.
+
+    A uri is one document's, whoever looks; the same content may be several people's, who are not to learn of each
+    other.
+    """
     mark, value = ("uri", new.uri) if new.uri else ("content_hash", new.content_hash)
+    visible = Filter() if new.uri else document_filter(access)
     row = connection.execute(
-        f"{_SELECT} WHERE document.base = ? AND {mark} = ? AND document.tenant = ? AND (uri <> '') = ?",
-        (base.key, value, new.tenant, bool(new.uri)),
+        f"{_SELECT} WHERE document.base = ? AND {mark} = ? AND document.tenant = ? AND (uri <> '') = ?"
+        f"{visible.and_sql()}",
+        (base.key, value, new.tenant, bool(new.uri), *visible.parameters),
     ).fetchone()
     return _document(row) if row else None
 

@@ -29,7 +29,7 @@ def create_app(service: Service, routes: Sequence[Route] = ROUTES, mounts: Seque
         mounts: what is served besides and described nowhere, such as the page's files.
     """
     app = Starlette(routes=[*_dispatched(routes), *mounts])
-    # A slash too many is another address: a redirect would lose the body of a POST in many clients.
+    # The gate has taken off what is too many: a redirect would lose the body of a POST in many clients.
     app.router.redirect_slashes = False
     app.state.service = service
     app.state.routes = tuple(routes)

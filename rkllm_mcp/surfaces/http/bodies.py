@@ -91,6 +91,9 @@ def refusal(error: ValidationError, value: Any) -> Problem:
 
 
 async def _content(request: Request, limit: int, silence_s: float) -> bytes:
+    if _announced(request) > limit and request.headers.get("expect", "").lower() == "100-continue":
+        # It waits for a word before it sends so much, and this is the word.
+        raise _too_large(limit)
     content, size = bytearray(), 0
     stream = request.stream()
     try:
@@ -111,11 +114,20 @@ async def _content(request: Request, limit: int, silence_s: float) -> bytes:
     finally:
         await stream.aclose()
     if size > limit:
-        megabytes = limit / 2**20
-        raise Problem(
-            413, f"the body is larger than {megabytes:g} MB; send less, or raise body_mb in [service] of the board"
-        )
+        raise _too_large(limit)
     return bytes(content)
+
+
+def _announced(request: Request) -> int:
+    length = request.headers.get("content-length", "")
+    return int(length) if length.isdecimal() else 0
+
+
+def _too_large(limit: int) -> Problem:
+    megabytes = limit / 2**20
+    return Problem(
+        413, f"the body is larger than {megabytes:g} MB; send less, or raise body_mb in [service] of the board"
+    )
 
 
 def _check_type(request: Request, *, takes_any_type: bool) -> None:

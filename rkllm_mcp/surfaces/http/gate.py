@@ -2,12 +2,14 @@
 
     request ─▶ id ─▶ Host, Origin ─▶ preflight ─▶ key ─▶ route ─▶ security headers, CORS headers, id ─▶ log
 
-It refuses in OpenAI's shape like any route. The log has method, path, status and time; no header, no query, no body.
+A slash too many in the path makes no other address of it. Refusals are in OpenAI's shape like any route's. The log has
+method, path, status and time; no header, no query, no body.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
@@ -76,6 +78,7 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        scope["path"] = _meant(scope["path"])
         headers = Headers(scope=scope)
         begin_request(headers.get(HEADER, ""))
         with self._observed(scope["method"], headers) as told:
@@ -142,6 +145,11 @@ def _preflight(headers: Headers) -> Response:
         response.headers["Access-Control-Allow-Private-Network"] = "true"
     response.headers["Vary"] = "Access-Control-Request-Headers"
     return response
+
+
+def _meant(path: str) -> str:
+    """A path without slashes too many, which come of a base address that ends in one."""
+    return path if path.startswith(_PAGE) else re.sub(r"/{2,}", "/", path).rstrip("/") or "/"
 
 
 def _printable(path: str) -> str:

@@ -25,6 +25,7 @@ from rkllm_mcp.config.service import is_loopback
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.surfaces.http.app import create_app
 from rkllm_mcp.surfaces.http.auth import needs_key
+from rkllm_mcp.surfaces.http.connections import PatientConnection
 from rkllm_mcp.surfaces.http.context import Service, service_for
 from rkllm_mcp.surfaces.http.logs import log_to
 from rkllm_mcp.surfaces.http.page import mounts
@@ -237,7 +238,7 @@ class _Serving:
 def _settings(service: Service) -> uvicorn.Config:
     return uvicorn.Config(
         create_app(service, ROUTES, mounts()),
-        http="h11",
+        http=PatientConnection,
         ws="none",
         lifespan="off",
         log_config=None,

@@ -211,7 +211,6 @@ async def test_every_answer_carries_what_keeps_a_browser_safe() -> None:
     ("method", "path", "status", "allow"),
     [
         ("GET", "/nothing", 404, None),
-        ("GET", "/who/", 404, None),
         ("GET", "/things", 404, None),
         ("POST", "/things/a:stop", 405, "GET, HEAD"),
         ("DELETE", "/who", 405, "GET, HEAD, POST"),
@@ -235,6 +234,15 @@ async def test_a_fixed_path_comes_before_one_with_a_name_in_it_and_head_is_get_w
         assert (await it.send("GET", "/things/a")).json() == ["", ""]
         assert (await it.send("POST", "/things/a:b:call")).json() == ["", ""]
         assert (await it.send("HEAD", "/who")).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/who/", "/who//"])
+async def test_a_slash_too_many_is_no_other_address_and_no_way_round_a_key(path: str) -> None:
+    async with desk(KEYS, ROUTES) as it:
+        assert (await it.send("POST", path, bearer(LAPTOP))).json() == ["", "owner 0"]
+        assert (await it.send("GET", path)).status_code == 401
+        assert (await it.send("GET", "/static//x")).status_code == 404
+        assert (await it.send("GET", "/open/")).json() == ["", ""]
 
 
 @pytest.mark.parametrize("offered", ["", "with blank", "a" * 65, "x\ty", "a;b", "é".encode("latin-1")])
