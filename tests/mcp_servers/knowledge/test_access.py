@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import time
 from pathlib import Path
@@ -87,6 +88,8 @@ def test_a_token_says_tenant_department_and_clearance() -> None:
         ("a.b.c", "it is no token signed for this service"),
         ("\x00é", "it is no token signed for this service"),
     ],
+    # A token's text has the time in it, and every worker has to know a test by the same name.
+    ids=itertools.count(),
 )
 def test_a_token_that_is_not_to_be_believed_says_why_and_nothing_of_itself(token: str, reason: str) -> None:
     with pytest.raises(InvalidTokenError) as refused:
@@ -97,7 +100,7 @@ def test_a_token_that_is_not_to_be_believed_says_why_and_nothing_of_itself(token
     assert refused.value.status == 401
 
 
-@pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", f"Basic {signed()}", signed()])
+@pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", f"Basic {signed()}", signed()], ids=itertools.count())
 def test_without_a_bearer_token_nobody_asks(header: str) -> None:
     with pytest.raises(InvalidTokenError, match="there is no bearer token"):
         TokenReader(TokenSettings(SECRET)).access_of(header)
@@ -157,6 +160,7 @@ def test_a_file_of_new_keys_is_noticed_and_a_broken_one_is_not_believed(tmp_path
         ('{"keys": [{"kty": "RSA", "n": "AQAB", "e": "AQAB", "d": "AQAB"}]}', "holds a private key"),
         (json.dumps({"keys": [public(rsa.generate_private_key(65537, 1024), "s")]}), "holds a key of 1024 bits"),
     ],
+    ids=itertools.count(),
 )
 def test_a_key_file_that_cannot_be_used_says_what_to_give(tmp_path: Path, content: str, words: str) -> None:
     path = tmp_path / "jwks.json"

@@ -32,6 +32,7 @@ PROBLEMS: list[tuple[str, dict[str, Any], str]] = [
     ("search_documents", {"query": "  "}, "query is empty"),
     ("search_documents", {}, "query is missing. Give a query."),
     ("search_documents", {"query": "量子力学"}, "No results found"),
+    ("search_documents", {"query": "量子力学", "threshold": 0}, "No results found. Use other words."),
     ("search_documents", {"query": "手当", "knowledge_base_id": NO_ID}, "Knowledge base not found"),
     ("search_documents", {"query": "手当", "knowledge_base_id": "somewhere"}, "Knowledge base not found"),
     ("search_documents", {"query": "手当", "knowledge_base_id": None}, "knowledge_base_id is missing"),
