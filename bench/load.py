@@ -1,14 +1,14 @@
 """Sixty-four clients at one board, who leave when they like: does anybody lose an answer, or hear somebody else's?
 
-    .venv/bin/python -m bench.load [--minutes 10 | --seconds 20] [--clients 64] [--seed 1] [--json]
+    .venv/bin/python -m bench.load [--minutes 10 | --questions 500] [--clients 64] [--seed 1] [--json]
 
 A real service on the emulated runtime, and clients that ask through OpenAI's, Ollama's and its own interface: as
 streams and whole, with the assistant's tools and with their own, in conversations that go on; that leave in the middle,
 cancel, break connections, and come again when they are told that the queue is full.
 
 Counted are characters that are lost (an answer that ended well and is not whole) or leaked (another's), refusals, and
-what the service holds when nobody asks: descriptors, threads, tasks, processes, memory, once after a quarter of the
-time and once at the end. The exit code is 1 when anything was found.
+what the service holds when nobody asks: descriptors, threads, tasks, processes, memory, once after a quarter and
+once at the end. The exit code is 1 when anything was found.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -29,7 +30,7 @@ from bench.load_service import KEYS, Holdings, LoadedService, loaded_service
 from bench.soak_tally import Budget, Tally
 
 CLIENTS = 64
-# The share of the time after which everything that is kept once is there.
+# The share after which everything that is kept once is there.
 WARM_UP = 0.25
 # The allocator's own unsteadiness, MB.
 GROWTH_MB = 24.0
@@ -57,16 +58,17 @@ class Loaded:
     after: Holdings
 
 
-def load(seed: int, seconds: float, clients: int = CLIENTS) -> Loaded:
+def load(seed: int, questions: int | None = None, seconds: float | None = None, clients: int = CLIENTS) -> Loaded:
     """Load a service.
 
     Args:
         seed: of the randomness.
-        seconds: how long.
+        questions: how many, all clients together; None for no limit.
+        seconds: how long; None for no limit.
         clients: how many.
     """
     with tempfile.TemporaryDirectory(prefix="load-") as folder, loaded_service(Path(folder)) as service:
-        tally, before, after = anyio.run(_load, service, seed, seconds, clients)
+        tally, before, after = anyio.run(_load, service, seed, questions, seconds, clients)
         log = service.log
     for line in log:
         if any(word in line for word in _WRONG):
@@ -76,18 +78,20 @@ def load(seed: int, seconds: float, clients: int = CLIENTS) -> Loaded:
     return Loaded(tally, before, after)
 
 
-async def _load(service: LoadedService, seed: int, seconds: float, clients: int) -> tuple[Tally, Holdings, Holdings]:
+async def _load(
+    service: LoadedService, seed: int, questions: int | None, seconds: float | None, clients: int
+) -> tuple[Tally, Holdings, Holdings]:
     tally = Tally("load")
-    await _crowd(service, seed, seconds * WARM_UP, clients, tally)
+    crowd = partial(_crowd, service, tally, clients)
+    await crowd(seed, Budget(questions and round(questions * WARM_UP), seconds and seconds * WARM_UP))
     before = await _idle(service, tally)
-    await _crowd(service, seed + 1, seconds * (1 - WARM_UP), clients, tally)
+    await crowd(seed + 1, Budget(questions, seconds and seconds * (1 - WARM_UP)))
     after = await _idle(service, tally, before)
     tally.end()
     return tally, before, after
 
 
-async def _crowd(service: LoadedService, seed: int, seconds: float, clients: int, tally: Tally) -> None:
-    budget = Budget(seconds=seconds)
+async def _crowd(service: LoadedService, tally: Tally, clients: int, seed: int, budget: Budget) -> None:
     async with anyio.create_task_group() as tasks:
         for number in range(clients):
             tasks.start_soon(Client(number, service.url, seed, tally).run, budget)
@@ -152,14 +156,15 @@ def main() -> int:
     """Load and print; 1 when anything was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     length = parser.add_mutually_exclusive_group()
+    length.add_argument("--questions", type=int, help="so many (default: 500)")
     length.add_argument("--minutes", type=float)
-    length.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--clients", type=int, default=CLIENTS)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args()
-    seconds = arguments.minutes * 60 if arguments.minutes else arguments.seconds
-    loaded = load(arguments.seed, seconds, arguments.clients)
+    seconds = arguments.minutes * 60 if arguments.minutes else None
+    questions = arguments.questions or (None if seconds else 500)
+    loaded = load(arguments.seed, questions, seconds, arguments.clients)
     print(json.dumps(asdict(loaded)) if arguments.json else table(loaded))
     return 1 if loaded.tally.findings else 0
 

@@ -130,7 +130,10 @@ def _parse_toml(text: str, source: str) -> dict[str, Any]:
         # A lone carriage return is not TOML, but a file edited on Windows is meant as TOML all the same.
         return tomllib.loads(text.replace("\r\n", "\n"))
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(source, "", f"a TOML error: {error}", "mend that line") from None
+        # Two examples of a document, each with its [service], are easily put below one another.
+        is_second = str(error).startswith("Cannot declare") and "twice" in str(error)
+        advice = "put its keys below the one above" if is_second else "mend that line"
+        raise ConfigError(source, "", f"a TOML error: {error}", advice) from None
 
 
 def _parse_json(text: str, source: str) -> dict[str, Any]:

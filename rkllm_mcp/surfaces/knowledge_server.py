@@ -55,7 +55,9 @@ class Knowledge:
         try:
             await self._server.available()
         except ServerUnavailableError as error:
-            raise ServerUnavailableError(f"Failed to connect to the knowledge server: {error}") from error
+            # Such as a library that is not installed; whoever reads it need not start the server to see it.
+            said = "".join(f" It said: {line}" for line in self._server.notes.shown()[-1:])
+            raise ServerUnavailableError(f"Failed to connect to the knowledge server: {error}{said}") from error
 
     async def call(self, tool: str, **arguments: Any) -> Facts:
         """What a tool answers.

@@ -164,6 +164,13 @@ def test_the_first_file_of_the_search_order_is_the_configuration(tmp_path: Path)
             "[runtime]\n[model\n",
             "found a TOML error: Expected ']' at the end of a table declaration (at line 2, column 7); mend that line",
         ),
+        (
+            "[service]\n[service]\n",
+            (
+                "found a TOML error: Cannot declare ('service',) twice (at line 2, column 9); "
+                "put its keys below the one above"
+            ),
+        ),
     ],
 )
 def test_what_cannot_be_used_is_named_with_what_is_allowed(tmp_path: Path, text: str, expected: str) -> None:

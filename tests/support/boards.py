@@ -75,6 +75,10 @@ class Boards:
         self.boards[name].process.kill()
         self.boards[name].process.wait(_PATIENCE_S)
 
+    def is_up(self, name: str) -> bool:
+        """Whether HAProxy sends requests to a board."""
+        return self.statistics(name)["status"].startswith("UP")
+
     def statistics(self, name: str, backend: str = "answers") -> dict[str, str]:
         """HAProxy's counters of a server, or of a whole backend as ``BACKEND``."""
         with socket.socket(socket.AF_UNIX) as connection:
@@ -115,6 +119,7 @@ def _board(folder: Path, model: Path, extra: str) -> Generator[Board, None, None
     demo.config.write_text(text, "utf-8")
     log = folder / "calls.jsonl"
     own = {"RKLLM_MCP_STATE": str(folder / "state"), "RKLLM_EMULATOR_LOG": str(log)}
+    own["RKLLM_MCP_MODEL__MAX_NEW_TOKENS"] = "3000"
     with demo.started("serve", "--port", "0", environment=own) as process:
         try:
             yield Board(process, "", log)

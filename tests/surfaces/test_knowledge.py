@@ -128,6 +128,17 @@ def test_a_server_that_is_not_there_is_said(command: Command, tmp_path: Path) ->
     assert failed.err.startswith("Error: Failed to connect to the knowledge server")
 
 
+def test_a_server_that_cannot_run_is_quoted(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "mcp_config.toml").write_text(
+        '[[servers]]\nname = "knowledge"\ncommand = "sh"\nargs = ["-c", "echo numpy is not installed >&2; exit 2"]\n',
+        "utf-8",
+    )
+    failed = command("knowledge", "list")
+    assert failed.code == 1
+    assert "it exited with code 2" in failed.err
+    assert failed.err.endswith(" It said: numpy is not installed\n")
+
+
 def test_the_first_server_that_is_one_is_spoken_to_and_else_one_of_our_own(tmp_path: Path) -> None:
     def chosen(text: str) -> str:
         file = tmp_path / "mcp_config.toml"

@@ -45,11 +45,14 @@ def rarest(frequencies: Mapping[str, int], most: int = PLACES_READ) -> list[str]
         most: how many places of the index may be read for them.
     """
     chosen: list[str] = []
+    known = 0
     for term in sorted(frequencies, key=lambda term: frequencies[term]):
         most -= frequencies[term]
-        if most < 0 and len(chosen) >= _FEWEST_TERMS:
+        if most < 0 and known >= _FEWEST_TERMS:
             break
         chosen.append(term)
+        # A term that no chunk has costs nothing and finds nothing, so it stands for none that would.
+        known += frequencies[term] > 0
     return chosen
 
 

@@ -168,9 +168,7 @@ def document_rows(connection: sqlite3.Connection, base: int, visible: Filter) ->
     return [row[0] for row in rows]
 
 
-def _older(
-    connection: sqlite3.Connection, base: StoredBase, new: NewDocument, access: Access
-) -> StoredDocument | None:
+def _older(connection: sqlite3.Connection, base: StoredBase, new: NewDocument, access: Access) -> StoredDocument | None:
     """The document that ``new`` is a version of: of the same uri, or without one, of the same content.
 
     A uri is one document's, whoever looks; the same content may be several people's, who are not to learn of each

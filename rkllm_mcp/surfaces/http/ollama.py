@@ -30,7 +30,7 @@ from rkllm_mcp.completions.ollama_request import chat_body, generate_body
 from rkllm_mcp.completions.openai_body import ChatBody, Positive
 from rkllm_mcp.core import Core
 from rkllm_mcp.surfaces.http import bodies
-from rkllm_mcp.surfaces.http.chat_completions import asked_by, known_models, sound
+from rkllm_mcp.surfaces.http.chat_completions import DEFAULT_MODEL, asked_by, known_models, sound
 from rkllm_mcp.surfaces.http.context import Service, service_of, tenant_of
 from rkllm_mcp.surfaces.http.embeddings import MOST_TEXTS, count_tokens
 from rkllm_mcp.surfaces.http.problems import Problem
@@ -241,7 +241,7 @@ def _tagged(name: str) -> str:
 
 
 def _check_model(name: str, service: Service, *, embeds: bool = False) -> None:
-    known = {_tagged(each) for each in known_models(service)}
+    known = {_tagged(each) for each in (*known_models(service), DEFAULT_MODEL)}
     if embeds:
         known |= {_tagged(each.name) for each in service.core.specialists.values()}
     if _tagged(name) not in known:

@@ -53,6 +53,15 @@ _SENTENCES: Mapping[int, str] = {
 }
 
 
+_COMPLETIONS = "this API is not offered; ask POST /v1/chat/completions"
+_STOCKING = "models are got and removed on the board itself, with 'rkllm-mcp models'"
+# What programs ask for that there is not, by how its address begins.
+_INSTEAD: Mapping[str, str] = {
+    **dict.fromkeys(["/v1/responses", "/v1/completions", "/v1/assistants", "/v1/threads"], _COMPLETIONS),
+    **dict.fromkeys(["/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs"], _STOCKING),
+}
+
+
 class ErrorDetail(BaseModel):
     """What went wrong."""
 
@@ -163,6 +172,8 @@ def response_to(error: BaseException, path: str = "") -> Response:
         return Response(status_code=499)
     if isinstance(error, HTTPException):
         message = _SENTENCES.get(error.status_code, error.detail)
+        if error.status_code == 404:
+            message = next((says for begun, says in _INSTEAD.items() if path.startswith(begun)), message)
         headers = dict(error.headers or {})
         if "Allow" in headers:
             headers["Allow"] = ", ".join(sorted(headers["Allow"].split(", ")))

@@ -225,12 +225,15 @@ class _Serving:
         try:
             config = self._session.config()
             check_key(self._host, config)
+            before = service.config.service
             is_same_model = await service.house.reload(config, drain_s=config.service.drain_s)
         except RkllmMcpError as error:
             self._session.terminal.error(f"The configuration stays as it was: {error}")
         else:
             service.resize()
             self._session.status(f"Configuration in force; {'the model stays' if is_same_model else 'another model'}")
+            if (config.service.host, config.service.port) != (before.host, before.port):
+                self._session.status("Another host or port is used after a restart")
         # Another model is being loaded now; one that cannot be is the end, as at the start.
         await self._tell_when_ready(service)
 

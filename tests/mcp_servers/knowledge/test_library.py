@@ -214,7 +214,9 @@ async def test_nobody_adds_what_they_could_not_see(library: Library, base: Knowl
         await library.remove_base(base.id, SALES)
 
 
-async def test_nobody_learns_from_adding_a_text_that_somebody_else_has_it(library: Library, base: KnowledgeBase) -> None:
+async def test_nobody_learns_from_adding_a_text_that_somebody_else_has_it(
+    library: Library, base: KnowledgeBase
+) -> None:
     hidden = await library.add(base.id, document("雨", tenant="acme", clearance=9))
     seen = await library.add(base.id, document("雨"), SALES)
     assert seen.is_new

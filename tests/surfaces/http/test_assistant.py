@@ -376,6 +376,8 @@ def test_resources_and_prompts_are_listed_and_read(owner: httpx2.Client) -> None
     read = owner.get("/v1/resources/read", params={"server": "desk", "uri": "memo://monday"}).json()
     assert read["contents"][0]["text"] == "Buy milk."
     assert error_of(owner.get("/v1/resources/read", params={"server": "desk", "uri": "memo://none"}), 502)
+    for unknown in ({"uri": "memos://none"}, {"server": "nobody", "uri": "memo://monday"}):
+        assert "there is no resource" in error_of(owner.get("/v1/resources/read", params=unknown), 404)["message"]
     prompts = {prompt["name"]: prompt for prompt in owner.get("/v1/prompts").json()["prompts"]}
     assert prompts["code_review"]["arguments"][0] == {
         "name": "language",

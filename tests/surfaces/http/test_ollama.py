@@ -90,7 +90,7 @@ def test_the_model_is_listed_shown_and_loaded(client: Client, service: Served) -
     assert client.generate("parrot", "", keep_alive=0).done_reason == "unload"
 
 
-@pytest.mark.parametrize("name", ["parrot", "parrot:latest", "llama3"])
+@pytest.mark.parametrize("name", ["parrot", "parrot:latest", "llama3", "default"])
 def test_a_chat_is_answered_whole_and_in_pieces(client: Client, name: str) -> None:
     whole = client.chat(name, messages=[user("Hi")])
     assert whole.message.content == "Hello there."
@@ -122,6 +122,29 @@ def test_tools_go_there_and_back(client: Client, is_stream: bool) -> None:
     assert client.chat("parrot", messages=messages, tools=[WEATHER]).message.content == "It is warm."
 
 
+def test_results_find_their_calls_by_their_ids_where_they_name_them(service: Served) -> None:
+    def ask(messages: list[Any]) -> dict[str, Any]:
+        body = {"model": "parrot", "messages": messages, "tools": [WEATHER], "stream": False}
+        return httpx2.post(f"{service.url}/api/chat", json=body, timeout=30).json()["message"]
+
+    messages: list[Any] = [user("What is the weather in Oslo and Rome?")]
+    message = ask(messages)
+    assert [(call["id"], call["index"], call["function"]["index"]) for call in message["tool_calls"]] == [
+        ("call_1", 0, 0),
+        ("call_2", 1, 1),
+    ]
+    results = [{"role": "tool", "content": said, "tool_call_id": name} for said, name in (("b", "two"), ("a", "one"))]
+    own = [{**call, "id": name} for call, name in zip(message["tool_calls"], ("one", "two"), strict=True)]
+    # The script reads the result of the last call.
+    assert ask([*messages, {**message, "tool_calls": own}, *results])["content"] == "It is b."
+    bare = [{"function": call["function"]} for call in message["tool_calls"]]
+    for result, name in zip(results, ("call_2", "call_1"), strict=True):
+        result["tool_call_id"] = name
+    assert (
+        ask([*messages, {"role": "assistant", "content": None, "tool_calls": bare}, *results])["content"] == "It is b."
+    )
+
+
 def test_a_conversation_is_known_again_by_what_was_said(client: Client, service: Served) -> None:
     assert service.service is not None
     messages: list[Any] = [{"role": "system", "content": "Be kind to everybody, always."}]
@@ -142,6 +165,8 @@ def test_a_prompt_is_answered_with_a_system_text_and_options(client: Client) -> 
     cut = client.generate("parrot", "count", options={"num_predict": 3})
     assert cut.done_reason == "length"
     assert cut.eval_count == 3
+    # Some languages write whole numbers like that.
+    assert client.generate("parrot", "count", options={"num_predict": 3.0}).eval_count == 3
     stopped = client.generate("parrot", "count", options={"stop": ["four"], "num_predict": -1, "temperature": 9.0})
     assert stopped.response == "one two three "
     pieces = list(client.generate("parrot", "Hi", stream=True))

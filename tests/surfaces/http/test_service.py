@@ -174,6 +174,10 @@ def test_a_changed_configuration_is_put_in_force_while_an_answer_goes_on(demo: D
             assert it.until("Configuration") == "Configuration in force; the model stays"
             assert it.get("/v1/models").status_code == 401
             assert it.get("/v1/models", Authorization="Bearer k").status_code == 200
+            rewrite(demo.config, "[service]\n", "[service]\nport = 8099\n")
+            it.process.send_signal(signal.SIGHUP)
+            assert it.until("Another host or port") == "Another host or port is used after a restart"
+            assert it.get("/v1/models", Authorization="Bearer k").status_code == 200
             demo.config.write_text("[service]\nparallel = 0\n", "utf-8")
             it.process.send_signal(signal.SIGHUP)
             assert "service.parallel: found 0" in it.until("The configuration stays as it was")

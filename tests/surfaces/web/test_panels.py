@@ -79,7 +79,7 @@ def busy_service() -> PageService:
         {"x": answer},
         servers=[server("weather"), server("files"), server("notes", "failed", "it exited with code 1")],
         tools=[tool("get_weather", "weather"), tool("delete_file", "files", destructive=True)],
-        calls=[past("delete_file", 9, error="there is no such file"), past("get_weather", 1)],
+        calls=[past("delete_file", 9, error="there is no such file"), past("a_tool_with_a_very_long_name_of_many_words", 1)],
         resources={
             "resources": [{"uri": "m://1", "name": "One", "server": "desk", "description": "D"}],
             "templates": [],
@@ -124,6 +124,8 @@ def test_the_history_is_a_timeline_and_a_table_that_say_the_same(browser: Browse
         assert "there is no such file" in table
         assert "allowed once" in table
         assert "1.25 s" in table
+        overflow = "(table) => table.scrollWidth - table.clientWidth"
+        assert page.eval_on_selector(".panel-body .table", overflow) == 0, "no column is pushed out of the drawer"
         page.get_by_label("Only errors").check()
         page.wait_for_selector("text=Calls: 1, failed: 1")
         page.select_option("#history-server", "weather")

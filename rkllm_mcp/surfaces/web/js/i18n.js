@@ -86,7 +86,7 @@ export function moment(seconds) {
   const at = new Date(seconds * 1000);
   const isToday = at.toDateString() === new Date().toDateString();
   const style = /** @type {Intl.DateTimeFormatOptions} */ (
-    isToday ? { hour: "2-digit", minute: "2-digit" } : { month: "short", day: "numeric" }
+    isToday ? { hour: "2-digit", minute: "2-digit", hourCycle: "h23" } : { month: "short", day: "numeric" }
   );
   return new Intl.DateTimeFormat(now.language, style).format(at);
 }

@@ -31,6 +31,11 @@ def test_common_terms_are_left_out_of_the_index_search_when_they_cost_too_much()
     assert rarest(frequencies, most=1000) == ["spain", "rain", "in", "the"]
 
 
+def test_terms_that_nothing_has_take_no_common_terms_place() -> None:
+    frequencies = {"qux": 0, "quux": 0, "corge": 0, "the": 90}
+    assert rarest(frequencies, most=50) == ["qux", "quux", "corge", "the"]
+
+
 def shares(query: str, *texts: str, chunks: int = 2) -> list[float]:
     """What each of some texts covers of a question, in a base of these texts."""
     analysis = analyse_query(query)

@@ -142,7 +142,7 @@ export class AnswerView {
     const rate = costs.decode_ms > 0 ? (costs.generated * 1000) / costs.decode_ms : 0;
     const read = say("cost.read", { prefilled: figure(costs.prefilled), cached: figure(costs.cached) });
     const written = say("cost.written", { count: figure(costs.generated), rate: figure(rate, 1) });
-    const first = say("cost.first", { seconds: figure(costs.first_ms / 1000, 1) });
+    const first = say("cost.first", { seconds: figure(costs.first_ms / 1000, costs.first_ms < 100 ? 2 : 1) });
     return [...copy, h("span", { class: "costs muted" }, read, " · ", written, " · ", first)];
   }
 

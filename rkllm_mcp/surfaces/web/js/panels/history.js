@@ -110,11 +110,20 @@ function rowsOf(call) {
     "tr",
     { class: call.is_error && "failed" },
     h("td", { class: "nowrap" }, clock(secondsOf(call.started))),
-    h("td", {}, h("strong", {}, call.name), " ", h("span", { class: "muted" }, call.server)),
+    h("td", { class: "roomy" }, h("strong", {}, breakable(call.name)), " ", h("span", { class: "muted" }, call.server)),
     h("td", { class: "nowrap align-end" }, say("tool.seconds", { seconds: figure(call.seconds ?? 0, 2) })),
     h("td", {}, outcome, ruling),
   );
   return call.error ? [row, h("tr", { class: "reason" }, h("td", { colspan: 4 }, call.error))] : [row];
+}
+
+/**
+ * A name that may go on in the next line behind each of its words.
+ *
+ * @param {string} name
+ */
+function breakable(name) {
+  return name.split(/(?<=_)/).flatMap((word, place) => (place > 0 ? [h("wbr"), word] : [word]));
 }
 
 /** @param {number} seconds since 1970 */

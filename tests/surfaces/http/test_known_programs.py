@@ -1,0 +1,311 @@
+"""Requests as Home Assistant and Open WebUI send them, and OpenAI's client where it asks for what there is not.
+
+Home Assistant's Ollama integration uses Ollama's own package, and so does this. Open WebUI writes its requests itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterable
+from datetime import datetime
+from typing import Any, cast
+
+import httpx2
+import ollama
+import openai
+import pytest
+
+from tests.support.served import Served, scripted_model, served
+
+Json = dict[str, Any]
+KEY = "sk-board"
+RULES = r"""
+rule
+  user Turn (on|off) the ([a-z]+) light
+  results 0
+  call HassTurnOn {"name":"$2","domain":["light"]}
+
+rule
+  user both
+  results 0
+  call HassTurnOn {"name":"kitchen"}
+  call GetLiveContext {}
+
+rule
+  results 1+
+  result ^(.*)$
+  say Done: %1
+
+rule
+  user name a room
+  say {"room":"kitchen","brightness":40}
+
+rule
+  user Generate a concise title
+  say {"title": "💡 Light in the kitchen"}
+
+rule
+  user think
+  think Let me see.
+  say I thought.
+
+rule
+  say I do not know.
+"""
+TURN_ON: Json = {
+    "type": "function",
+    "function": {
+        "name": "HassTurnOn",
+        "description": "Turns on/opens/presses a device or entity.",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string"},
+                "area": {"type": "string"},
+                "domain": {"type": "array", "items": {"type": "string"}},
+                "device_class": {"type": "array", "items": {"type": "string", "enum": ["tv", "switch"]}},
+            },
+            "required": [],
+        },
+    },
+}
+CONTEXT: Json = {"type": "function", "function": {"name": "GetLiveContext", "parameters": {"type": "object"}}}
+ASSIST = "You are a voice assistant for Home Assistant. Answer in plain text. Keep it simple and to the point."
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, None]:
+    folder = tmp_path_factory.mktemp("known")
+    model = scripted_model(folder / "model", RULES, template="qwen3")
+    with served(folder / "home", model, extra=f'[service]\napi_keys = ["{KEY}"]\n') as it:
+        yield it
+
+
+# Its methods are partly without types.
+@pytest.fixture(scope="module")
+def home(service: Served) -> Generator[Any, None, None]:
+    """Ollama's client, as Home Assistant makes it."""
+    client: Any = ollama.Client(host=service.url, headers={"Authorization": f"Bearer {KEY}"})
+    yield client
+    client._client.close()
+
+
+@pytest.fixture(scope="module")
+def webui(service: Served) -> Generator[httpx2.Client, None, None]:
+    """Requests with the headers that Open WebUI's backend sends."""
+    person = {"X-OpenWebUI-User-Name": "Taro%20Yamada", "X-OpenWebUI-User-Id": "u-1", "X-OpenWebUI-User-Role": "admin"}
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}", **person}
+    client = httpx2.Client(base_url=service.url, headers=headers, timeout=30)
+    with client:
+        yield client
+
+
+def user(text: str) -> Json:
+    return {"role": "user", "content": text}
+
+
+def chat(home: Any, messages: Iterable[Any], **fields: Any) -> tuple[str, list[Any], str]:
+    """Ask as Home Assistant does; returns the text, the calls and the thinking."""
+    usual = {"stream": True, "keep_alive": -1, "options": {"num_ctx": 8192.0}, "think": False, "format": None}
+    pieces = list(home.chat(model="parrot:latest", messages=list(messages), **{**usual, "tools": None, **fields}))
+    assert [piece["done"] for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+    said = [piece["message"] for piece in pieces]
+    calls = [call for message in said for call in message.get("tool_calls") or ()]
+    text, thinking = ("".join(message.get(name) or "" for message in said) for name in ("content", "thinking"))
+    return text, calls, thinking
+
+
+def result(data: Any) -> ollama.Message:
+    """What came of a call: neither the tool nor the call is named."""
+    return ollama.Message(role="tool", content=json.dumps({"data": data, "error": None}))
+
+
+def assistant(calls: Iterable[Any]) -> ollama.Message:
+    """The message that the calls came in, without a content."""
+    made = [
+        ollama.Message.ToolCall(
+            function=ollama.Message.ToolCall.Function(
+                name=call["function"]["name"], arguments=dict(call["function"]["arguments"])
+            )
+        )
+        for call in calls
+    ]
+    return ollama.Message(role="assistant", tool_calls=made)
+
+
+# --- Home Assistant ---------------------------------------------------------------------------------------------------
+
+
+def test_home_assistant_finds_the_board_and_its_model(home: Any) -> None:
+    (model,) = home.list()["models"]
+    assert model["model"] == "parrot:latest"
+
+
+def test_home_assistant_switches_a_light_and_goes_on(home: Any, service: Served) -> None:
+    assert service.service is not None
+    messages: list[Any] = [ollama.Message(role="system", content=ASSIST)]
+    for light in ("kitchen", "hall"):
+        messages.append(ollama.Message(role="user", content=f"Turn on the {light} light"))
+        text, calls, _ = chat(home, messages, tools=[TURN_ON, CONTEXT])
+        assert (text, [call["function"]["name"] for call in calls]) == ("", ["HassTurnOn"])
+        assert calls[0]["function"]["arguments"] == {"name": light, "domain": ["light"]}
+        messages += [assistant(calls), result({"success": [{"name": light, "type": "entity"}], "failed": []})]
+        before = service.service.meter.prefilled_tokens
+        text, calls, _ = chat(home, messages, tools=[TURN_ON, CONTEXT])
+        assert text.startswith('Done: {"data": {"success"')
+        assert calls == []
+        messages.append(ollama.Message(role="assistant", content=text))
+        # Of all that it sends again only the result is new.
+        assert service.service.meter.prefilled_tokens - before < 90
+
+
+def test_home_assistant_may_send_back_two_results_and_leave_out_the_past(home: Any) -> None:
+    begun = [ollama.Message(role="system", content=ASSIST), ollama.Message(role="user", content="Do both")]
+    _, calls, _ = chat(home, begun, tools=[TURN_ON, CONTEXT], keep_alive="300s", think=None)
+    assert [call["function"]["name"] for call in calls] == ["HassTurnOn", "GetLiveContext"]
+    text, _, _ = chat(home, [*begun, assistant(calls), result("first"), result("second")], tools=[TURN_ON, CONTEXT])
+    assert text == 'Done: {"data": "second", "error": null}'
+    # It keeps the newest messages only, and what is kept may begin with an answer.
+    text, _, _ = chat(home, [begun[0], ollama.Message(role="assistant", content="Yes."), user("What?")])
+    assert text == "I do not know."
+
+
+def test_a_task_of_home_assistant_is_answered_in_its_structure(home: Any) -> None:
+    structure = {
+        "type": "object",
+        "properties": {"room": {"type": "string", "description": "The room"}, "brightness": {"type": "integer"}},
+        "required": ["room"],
+    }
+    text, _, _ = chat(home, [user("name a room, please")], format=structure)
+    assert json.loads(text) == {"room": "kitchen", "brightness": 40}
+
+
+def test_home_assistant_is_told_what_the_model_thought_only_when_it_asks(home: Any) -> None:
+    assert chat(home, [user("think")], think=True) == ("I thought.", [], "Let me see.\n")
+    assert chat(home, [user("think")], think=False)[2] == ""
+
+
+def test_home_assistant_is_told_in_one_sentence_what_is_wrong(service: Served, home: Any) -> None:
+    stranger: Any = ollama.Client(host=service.url)
+    with pytest.raises(ollama.ResponseError, match="a key is required; send it as 'Authorization: Bearer KEY'"):
+        stranger.list()
+    stranger._client.close()
+    with pytest.raises(ollama.ResponseError, match="got and removed on the board itself, with 'rkllm-mcp models'"):
+        home.pull("llama3.2")
+
+
+# --- Open WebUI -------------------------------------------------------------------------------------------------------
+
+
+def test_open_webui_looks_at_the_board_as_an_ollama(webui: httpx2.Client) -> None:
+    assert webui.head("/").status_code == 200
+    assert set(webui.get("/api/version").json()) == {"version"}
+    (listed,) = webui.get("/api/tags").json()["models"]
+    (loaded,) = webui.get("/api/ps").json()["models"]
+    assert listed["model"] == listed["name"] == loaded["name"] == "parrot:latest"
+    assert datetime.fromisoformat(loaded["expires_at"]).timestamp() > 0
+    assert "tools" in webui.post("/api/show", json={"model": "parrot:latest"}).json()["capabilities"]
+    unloaded = webui.post("/api/generate", json={"model": "parrot:latest", "keep_alive": 0, "prompt": ""}).json()
+    assert (unloaded["done"], unloaded["done_reason"]) == (True, "unload")
+    vectors = webui.post("/api/embed", json={"model": "parrot:latest", "input": ["one", "two"]}).json()["embeddings"]
+    assert [len(vector) for vector in vectors] == [256, 256]
+
+
+def test_open_webui_chats_with_an_ollama(webui: httpx2.Client) -> None:
+    body: Json = {
+        "model": "parrot:latest",
+        "messages": [{"role": "system", "content": "Be kind."}, user("Hi")],
+        "options": {"num_ctx": 4096, "temperature": 0.8, "mirostat": 0, "num_gpu": 1, "stop": []},
+        "stream": True,
+        "keep_alive": "5m",
+        "format": "",
+        "metadata": {"chat_id": "c-1"},
+    }
+    lines = webui.post("/api/chat", content=json.dumps(body)).text.splitlines()
+    pieces = [json.loads(line) for line in lines]
+    assert "".join(piece["message"]["content"] for piece in pieces) == "I do not know."
+    assert pieces[-1]["eval_count"] > 0
+    refused = webui.post("/api/chat", json={**body, "model": "gone"})
+    assert (refused.status_code, refused.json()) == (404, {"error": "model 'gone' not found; there is 'parrot'"})
+    refused = webui.get("/api/tags", headers={"Authorization": "Bearer wrong"})
+    assert (refused.status_code, set(refused.json())) == (401, {"error"})
+    assert "not known here" in refused.json()["error"]
+
+
+def test_open_webui_chats_with_an_openai(webui: httpx2.Client) -> None:
+    (model,) = webui.get("/v1/models").json()["data"]
+    body: Json = {
+        "model": model["id"],
+        "messages": [{"role": "system", "content": "Be kind."}, user("Turn on the kitchen light")],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "params": {},
+        "features": {"web_search": False},
+        "variables": {"{{USER_NAME}}": "Taro"},
+        "chat_id": "5f8c",
+        "session_id": "s-1",
+        "id": "m-1",
+        "background_tasks": {"title_generation": True, "tags_generation": True},
+        "tools": [TURN_ON],
+        "user": {"name": "Taro", "role": "admin"},
+    }
+    chunks = list(records(webui.post("/v1/chat/completions", json=body)))
+    deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
+    name, arguments = (call for delta in deltas for call in delta.get("tool_calls") or ())
+    call = {**name, "function": {**name["function"], "arguments": arguments["function"]["arguments"]}}
+    assert chunks[-1]["usage"]["total_tokens"] > 0
+    # It sends calls back with their index, and contents in parts.
+    answered = [
+        *body["messages"],
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": call["id"], "content": "switched on"},
+    ]
+    chunks = list(records(webui.post("/v1/chat/completions", json={**body, "messages": answered})))
+    text = "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
+    assert text == "Done: switched on"
+
+
+def test_open_webui_gets_a_title_as_json(webui: httpx2.Client) -> None:
+    task = '### Task:\nGenerate a concise title.\n### Output:\nJSON format: { "title": "your title" }\n<chat_history>…'
+    body: Json = {
+        "model": "parrot",
+        "messages": [user(task)],
+        "stream": False,
+        "max_completion_tokens": 1000,
+        "metadata": {"task": "title_generation", "task_body": {"messages": []}, "chat_id": None},
+    }
+    content = webui.post("/v1/chat/completions", json=body).json()["choices"][0]["message"]["content"]
+    assert json.loads(content) == {"title": "💡 Light in the kitchen"}
+
+
+def records(response: httpx2.Response) -> Iterable[Json]:
+    """The chunks of a stream, which has to end as it should."""
+    *lines, last = [line.removeprefix("data: ") for line in response.text.splitlines() if line.startswith("data: ")]
+    assert last == "[DONE]"
+    return map(json.loads, lines)
+
+
+# --- OpenAI's client --------------------------------------------------------------------------------------------------
+
+
+def test_the_apis_that_there_are_not_are_a_404_that_names_the_one_that_there_is(service: Served) -> None:
+    with openai.OpenAI(base_url=f"{service.url}/v1", api_key=KEY, max_retries=0, timeout=30) as it:
+        client = cast("Any", it)
+        for ask in (
+            lambda: client.responses.create(model="parrot", input="Hi"),
+            lambda: client.responses.retrieve("r-1"),
+            lambda: client.completions.create(model="parrot", prompt="Hi"),
+            # Its methods for these warn that they are going away.
+            lambda: client.post("/assistants", body={"model": "parrot"}, cast_to=object),
+            lambda: client.get("/threads/t-1", cast_to=object),
+        ):
+            with pytest.raises(openai.NotFoundError, match="ask POST /v1/chat/completions") as refused:
+                ask()
+            assert refused.value.code == "not_found"
+        for ask in (
+            lambda: client.images.generate(model="parrot", prompt="A cat"),
+            lambda: client.moderations.create(input="x"),
+            client.files.list,
+        ):
+            with pytest.raises(openai.NotFoundError, match=r"/openapi\.json lists what there is"):
+                ask()
