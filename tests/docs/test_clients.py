@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Generator
@@ -41,6 +42,8 @@ def test_an_example_is_answered(language: str, words: frozenset[str], text: str,
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
+        # LiteLLM would first ask the internet what models cost.
+        env={**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True"},
         check=False,
     )
     assert done.returncode == 0, done.stderr

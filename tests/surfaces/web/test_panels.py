@@ -79,7 +79,10 @@ def busy_service() -> PageService:
         {"x": answer},
         servers=[server("weather"), server("files"), server("notes", "failed", "it exited with code 1")],
         tools=[tool("get_weather", "weather"), tool("delete_file", "files", destructive=True)],
-        calls=[past("delete_file", 9, error="there is no such file"), past("a_tool_with_a_very_long_name_of_many_words", 1)],
+        calls=[
+            past("delete_file", 9, error="there is no such file"),
+            past("a_tool_with_a_very_long_name_of_many_words", 1),
+        ],
         resources={
             "resources": [{"uri": "m://1", "name": "One", "server": "desk", "description": "D"}],
             "templates": [],
