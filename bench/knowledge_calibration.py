@@ -3,8 +3,8 @@
     python -m bench.knowledge_calibration [--json] [--questions 400] [--half tuning|held-out|both]
 
 Half of a collection's articles are left out of the base, so the questions about them have no answer there, though they
-are of the same kind and about the same world: the hardest honest test that a collection offers. The curve was chosen
-looking at the tuning half of the questions only.
+are of the same kind and about the same world: the hardest honest test that a collection offers. The curve was
+looked at with the tuning half of the questions only.
 
 ``recall`` is in the first ten, at the threshold and without one; ``returned`` is how many results a question gets on
 average; ``empty`` are the answerable questions that get none, ``answered`` the unanswerable ones that get any, and

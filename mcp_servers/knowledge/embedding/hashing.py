@@ -22,7 +22,7 @@ from mcp_servers.knowledge.analysis import Analysis, analyse, analyse_query
 from mcp_servers.knowledge.embedding.ports import Vectors
 
 DIMENSIONS = 1024
-# Set on the tuning halves of the collections, see docs/knowledge.md.
+# Our choice; nothing is ranked by these vectors, they only find candidates.
 _TERM, _KANJI, _PIECE = 1.0, 0.5, 0.3
 _PIECE_LENGTH = 4
 
