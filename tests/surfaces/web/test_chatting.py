@@ -10,7 +10,7 @@ from tests.support.browser import PHONE, visiting
 from tests.support.page_service import BREAK, END, HOLD, USAGE, Json, PageService, call, result, running, text
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 FORM: Json = {
     "type": "object",
@@ -23,6 +23,13 @@ FORM: Json = {
     },
     "required": ["name", "seats"],
 }
+
+
+def await_question(page: Page, text: str) -> None:
+    """Wait until what is typed is this: a dialog hands it over when it has closed."""
+    from playwright.sync_api import expect
+
+    expect(page.locator("#question")).to_have_value(text)
 
 
 def approval(number: str) -> Json:
@@ -92,12 +99,12 @@ def test_enter_sends_but_not_while_an_input_method_composes(browser: Browser) ->
         page.keyboard.type("two")
         page.dispatch_event("#question", "keydown", {"key": "Enter", "isComposing": True, "bubbles": True})
         page.dispatch_event("#question", "keydown", {"key": "Enter", "keyCode": 229, "bubbles": True})
-        assert page.input_value("#question") == "one\ntwo"
+        await_question(page, "one\ntwo")
         assert service.sent("/v1/execute") == []
         page.keyboard.press("Enter")
         page.wait_for_selector(".message.assistant")
         assert service.sent("/v1/execute") == [{"message": "one\ntwo", "approvals": "ask"}]
-        assert page.input_value("#question") == ""
+        await_question(page, "")
 
 
 def test_escape_stops_the_answer_and_what_was_open_says_so(browser: Browser) -> None:
@@ -187,7 +194,7 @@ def test_a_form_is_made_of_its_schema_and_checked_before_it_goes(browser: Browse
         page.get_by_label("window").check()
         page.get_by_label("News").uncheck()
         send.click()
-        page.wait_for_function("document.activeElement.name === 'seats'")
+        page.wait_for_selector("[name=seats]:focus")
         assert page.inner_text(".field:has([name=seats]) .error") == "Seats: at most 8", "the board's word on it"
         send.click()
         page.wait_for_selector("#stop", state="hidden")
@@ -308,13 +315,13 @@ def test_resources_and_prompts_of_servers_go_into_a_question(browser: Browser) -
         page.fill("#question", "Sum up")
         page.click("#attach")
         page.get_by_role("button", name="Monday").click()
-        assert page.input_value("#question") == "Sum up @desk:memo://monday "
+        await_question(page, "Sum up @desk:memo://monday ")
         page.click("#attach")
         page.click("dialog summary")
         page.get_by_label("page").fill("a b")
         page.get_by_label("path").fill("c/d")
         page.get_by_role("button", name="Insert").click()
-        assert page.input_value("#question") == "Sum up @desk:memo://monday @desk:docs://a%20b/c/d "
+        await_question(page, "Sum up @desk:memo://monday @desk:docs://a%20b/c/d ")
         page.click("#prompts")
         page.get_by_role("button", name="review").click()
         page.get_by_label("language").fill("rust")

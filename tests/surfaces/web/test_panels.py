@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # Everything that shows text, and everything that can be reached, without a name or without contrast.
 CHECK = (Path(__file__).parent / "accessibility.js").read_text("utf-8")
-LOADED = "!document.querySelector('[data-say=loading]')"
+LOADING = "[data-say=loading]"
 UNFOLD = "document.querySelectorAll('.panel details').forEach((part) => { part.open = true })"
 # 1280 pixels at 200 %.
 ZOOMED = (640, 400)
@@ -296,14 +296,14 @@ def test_nothing_is_cut_off_unnamed_or_too_pale(
             check(visit, "form with an error")
             for name in ("tools", "history", "board", "settings"):
                 visit.open_panel(name)
-                page.wait_for_function(LOADED)
+                page.wait_for_selector(LOADING, state="detached")
                 page.evaluate(UNFOLD)
                 check(visit, name)
                 page.click("#panel-close")
             for opener in ("attach", "prompts", "manage"):
                 page.evaluate("(id) => { document.getElementById(id).disabled = false }", opener)
                 page.click(f"#{opener}")
-                page.wait_for_function(LOADED)
+                page.wait_for_selector(LOADING, state="detached")
                 check(visit, opener)
                 page.keyboard.press("Escape")
             page.wait_for_selector("dialog", state="detached")
