@@ -91,10 +91,9 @@ class Lane:
 
     def suffice(self, run: Run) -> None:
         """What came of this run is enough: it ends, and its figures are wanted."""
-        if not run.is_over:
-            run.suffice()
-            if run.must_stop:
-                self._tell_to_stop(run)
+        run.suffice()
+        if run.must_stop and not run.is_over:
+            self._tell_to_stop(run)
 
     def announce(self, tokens: Sequence[int]) -> None:
         """A run that begins with these tokens will be submitted soon."""

@@ -191,11 +191,16 @@ class Run:
         self.fault, self._is_void, self.must_stop = reason, True, True
 
     def suffice(self) -> None:
-        """What came is the whole answer; what may still come is not wanted."""
+        """What was taken is the whole answer; what may still come is not wanted, nor what came meanwhile.
+
+        A run that has returned already gives the same: which of the two is first is chance.
+        """
         self.must_stop = self.must_stop or not self._is_complete
         self._is_complete, self._finish = True, "stop"
         self._tokens.clear()
         self._stops = None
+        if not self._is_void:
+            self._error = None
 
     def leave(self) -> None:
         """Nobody consumes it any more."""

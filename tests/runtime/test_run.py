@@ -224,3 +224,16 @@ async def test_a_run_that_writes_a_prompt_cache_is_not_aborted_at_its_own_limit(
     run.leave()
     run.take(3, 3, b"c")
     assert run.must_stop
+
+
+@pytest.mark.parametrize("order", ["enough, then the end", "the end, then enough"])
+@pytest.mark.parametrize("failure", ["", "the NPU is gone"])
+async def test_enough_is_enough_also_when_the_run_has_returned_meanwhile(order: str, failure: str) -> None:
+    run = started(limit=2)
+    run.take(1, 1, b"a")
+    assert await run.next() == Token(1, "a")
+    steps = [run.suffice, lambda: run.take(2, 1, b"b"), lambda: run.end(ended(failure=failure))]
+    for step in steps if order.startswith("enough") else steps[1:] + steps[:1]:
+        step()
+    assert await delivered(run) == []
+    assert run.stats().finish == "stop"
