@@ -148,7 +148,7 @@ def abilities_of(app: App) -> Abilities:
         UsageError: a remote service answers, and no model is loaded here.
     """
     service, beside = app.config.service, app.core.specialists
-    own = Specialist(app.model.name, app.engine, app.form.vocabulary)
+    own = Specialist(app.model.name, app.engine, app.core.board.form.vocabulary)
     return Abilities(
         app,
         beside.get(service.embedding_model or "", own),
@@ -174,6 +174,6 @@ async def open_abilities(
     config = config.overridden(tools=False)
     names = [name for name in (others.embedding, others.ranking) if name is not None]
     async with open_app(config, status=status) as app, open_specialists(config, names) as specialists:
-        own = Specialist(app.model.name, app.engine, app.form.vocabulary)
+        own = Specialist(app.model.name, app.engine, app.core.board.form.vocabulary)
         embedder = specialists[others.embedding] if others.embedding else own
         yield Abilities(app, embedder, specialists[others.ranking] if others.ranking else own)

@@ -1,16 +1,15 @@
 """The composition root: a configuration becomes a running assistant.
 
 ``open_app`` starts the model and the servers side by side, owns every task, and takes all down again; several
-assistants may share one model (``core``). An answer is
-made by a task of its own, so that whoever reads its events may leave at any moment: leaving cancels that task, waits
-until the NPU is free again, and leaves the conversation ready for the next question. It knows every layer below and no
-surface.
+assistants may share one model (``core``). An answer is made by a task of its own, so that whoever reads its events may
+leave at any moment: leaving cancels that task, waits until the NPU is free again, and leaves the conversation ready for
+the next question. It knows every layer below and no surface.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -19,9 +18,11 @@ from anyio.abc import TaskGroup
 
 from rkllm_mcp.agent.answer import answer
 from rkllm_mcp.agent.asking import Asked, ask_by_prompt, ask_in_words
+from rkllm_mcp.agent.bill import Bill
 from rkllm_mcp.agent.briefing import Assignment
 from rkllm_mcp.agent.instructions import system_text
 from rkllm_mcp.agent.loop import LoopSettings
+from rkllm_mcp.agent.markup import Hearing
 from rkllm_mcp.agent.questions import Emit, OnStream, Question, Questions
 from rkllm_mcp.agent.sampling import ModelSampler
 from rkllm_mcp.assembly import briefing
@@ -40,10 +41,10 @@ from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.providers import ResponseOptions
 from rkllm_mcp.providers.departures import departures
 from rkllm_mcp.providers.reading import Reading
-from rkllm_mcp.providers.rkllm import ModelForm
 from rkllm_mcp.records import KeptConversation
 from rkllm_mcp.runtime.engine import Engine
 from rkllm_mcp.tools.latecomers import tell_latecomers
+from rkllm_mcp.tools.trust.reasons import language_of
 from rkllm_mcp.under_way import AnswersUnderWay, Work
 
 # For the model to pass on when nobody could be asked.
@@ -93,6 +94,7 @@ class App:
         memory: what is remembered between runs, the calls of tools and the conversations among it.
         tenant: whose assistant it is; empty for the owner.
         keeping: what puts answers into the memory.
+        bill: what its answers cost.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class App:
         tasks: TaskGroup,
         head_start: HeadStart | None,
         tenant: str = "",
+        bill: Bill | None = None,
     ) -> None:
         self.config = config
         self.core = core
@@ -113,8 +116,9 @@ class App:
         self._equipment = equipment
         self._tasks = tasks
         self._head_start = head_start
-        self._under_way = AnswersUnderWay(tasks)
-        self._questions = Questions()
+        self.bill = bill or Bill()
+        self._under_way = AnswersUnderWay(tasks, self.bill)
+        self._questions = Questions(config.security.question_timeout_s)
         self._briefing = briefing(config, core.listing, self.toolbox, self.memory.calls, core.embedder)
         self._has_announced = False
 
@@ -127,11 +131,6 @@ class App:
     def engine(self) -> Engine:
         """The owner of the NPU; a UsageError where a remote service answers."""
         return self.core.board.engine
-
-    @property
-    def form(self) -> ModelForm:
-        """How the model on the NPU is spoken to; a UsageError where a remote service answers."""
-        return self.core.board.form
 
     def close(self) -> None:
         """Stop every answer and take no more; ``open_app`` does this at the end."""
@@ -162,9 +161,9 @@ class App:
         Raises:
             UsageError: the conversation has an answer under way, or the assistant is closed.
         """
-        limit_chars = self.config.agent.resource_chars
 
         async def prepare(emit: Emit, context: CallContext) -> Asked:
+            limit_chars = self.config.agent.resource_chars
             return await ask_in_words(text, self.toolbox.offerings, limit_chars, emit, context)
 
         return self.stream(conversation, self._reply(conversation, prepare, options or ReplyOptions(), text))
@@ -201,7 +200,7 @@ class App:
             await self._wait_until_ready(emit)
             await work(emit)
 
-        return self._under_way.stream(conversation.id, ready_work)
+        return self._under_way.stream(conversation, ready_work)
 
     def cancel(self, conversation_id: str) -> bool:
         """Stop the answer under way; its stream closes with ``End("cancelled")``. False when there is none."""
@@ -214,11 +213,6 @@ class App:
     def is_answering(self, conversation_id: str) -> bool:
         """Whether a conversation has an answer under way."""
         return conversation_id in self._under_way
-
-    @property
-    def answering(self) -> int:
-        """How many answers are under way."""
-        return len(self._under_way)
 
     async def idle(self) -> None:
         """Wait until no answer is under way."""
@@ -288,14 +282,17 @@ class App:
 
     def _reply(self, conversation: Conversation, prepare: Prepare, options: ReplyOptions, words: str = "") -> Work:
         """The work of answering what ``prepare`` makes ready; ``words`` are a person's, as they came."""
+        hearing = Hearing(language_of(self.config.agent.language))
 
         async def work(emit: Emit) -> None:
             await self._equipment.refresh()
             # A server that wants a token of the one who asks is there, and its tools are known, for this answer.
             async with self.toolbox.attending(options.tokens):
-                await self._answer_with_tools(emit, conversation, prepare, options)
+                heard = hearing.of(emit, has_tools=bool(self.tools(options)))
+                await self._answer_with_tools(heard, conversation, prepare, options)
 
-        return self.keeping.kept(conversation, words, options.tokens.values(), work) if options.keep else work
+        secrets = options.tokens.values()
+        return self.keeping.kept(conversation, words, secrets, work, hearing.words) if options.keep else work
 
     async def _answer_with_tools(
         self, emit: Emit, conversation: Conversation, prepare: Prepare, options: ReplyOptions
@@ -303,19 +300,21 @@ class App:
         forced = self._forced_tool(options)
         agent = self.config.agent
         limits = LoopSettings(agent.max_rounds, agent.repair_rounds, agent.parallel_tools)
-        context = CallContext(asker=self._asker(options, emit), tokens=options.tokens, conversation_id=conversation.id)
-        asked = await prepare(emit, context)
-        assignment = Assignment(asked, self.tools(options), forced)
-        model, wishes = self.core.chat_model, _wishes(options, forced)
-        try:
-            await answer(model, self._briefing, conversation, assignment, limits, emit, context, wishes)
-        finally:
-            model.over(conversation.id)
+        with self._asker(options, emit) as asker:
+            context = CallContext(asker=asker, tokens=options.tokens, conversation_id=conversation.id)
+            asked = await prepare(emit, context)
+            assignment = Assignment(asked, self.tools(options), forced)
+            model, wishes = self.core.chat_model, _wishes(options, forced)
+            try:
+                await answer(model, self._briefing, conversation, assignment, limits, emit, context, wishes)
+            finally:
+                model.over(conversation.id)
 
-    def _asker(self, options: ReplyOptions, emit: Emit) -> Asker:
+    def _asker(self, options: ReplyOptions, emit: Emit) -> AbstractContextManager[Asker]:
         if options.approvals == "ask":
             return OnStream(self._questions, emit)
-        return Standing("once") if options.approvals == "grant" else Standing("deny", HOW_TO_ALLOW)
+        is_granted = options.approvals == "grant"
+        return nullcontext(Standing("once") if is_granted else Standing("deny", HOW_TO_ALLOW))
 
     async def _wait_until_ready(self, emit: Emit) -> None:
         if self._head_start is not None:
@@ -371,20 +370,21 @@ async def open_app(
     Raises:
         ModelNotFoundError: there is no such model, or it lacks a file.
     """
-    for line in (*ineffective(config), *(departures(config) if tenant == "" else ())):
-        if status is not None:
+    if status is not None and tenant == "":
+        for line in (*ineffective(config), *departures(config)):
             status(line)
     failure: Exception | None = None
     async with AsyncExitStack() as stack:
         if core is None:
             core = await stack.enter_async_context(open_core(config))
-        sampler = ModelSampler(core.chat_model, core.name, config.agent.sampling_tokens, core.chat_model.forget)
+        model, bill = core.chat_model, Bill()
+        sampler = ModelSampler(model, core.name, config.agent.sampling_tokens, model.forget, bill)
         tools = open_equipment(config, status=status, sampler=sampler, syntaxes=core.syntaxes, tenant=tenant)
         equipment = await stack.enter_async_context(tools)
         tasks = await stack.enter_async_context(anyio.create_task_group())
         npu = core.npu
         head_start = HeadStart(config, npu.model, npu.engine, status, one_shot=one_shot) if npu else None
-        app = App(config, core, equipment, tasks, head_start, tenant)
+        app = App(config, core, equipment, tasks, head_start, tenant, bill)
         tasks.start_soon(app.keeping.tidy, status)
         if status is not None:
             tasks.start_soon(tell_latecomers, app.toolbox.connections, status)

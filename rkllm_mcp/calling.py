@@ -42,8 +42,8 @@ class ElicitationAnswer:
 class Asker(Protocol):
     """The owner of the assistant, as far as questions go."""
 
-    async def approve(self, question: Approval) -> Decision:
-        """Whether a call may be made; bounded, and ``deny`` when nobody answers."""
+    async def approve(self, question: Approval) -> Decision | None:
+        """Whether a call may be made; bounded, and None, which is no yes, when nobody answers."""
         ...
 
     async def elicit(self, question: Elicitation) -> ElicitationAnswer:

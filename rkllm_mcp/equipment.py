@@ -19,7 +19,7 @@ from rkllm_mcp.store.history import Retention
 from rkllm_mcp.store.location import state_file
 from rkllm_mcp.store.memory import Memory, open_memory
 from rkllm_mcp.toolcalls.neutral import neutralised, without_markers
-from rkllm_mcp.tools.login.signin import BrowserConsent, ShowAddress, nobody
+from rkllm_mcp.tools.login.signin import BrowserConsent, Nobody, ShowAddress
 from rkllm_mcp.tools.session.host import open_host
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
 from rkllm_mcp.tools.trust.approval import Approvals
@@ -66,7 +66,8 @@ async def open_equipment(
         syntaxes: how the model writes calls.
         required: not being able to remember is an error.
         log_in: shows somebody where to log in to a server; nobody can be shown when None.
-        tenant: whose servers they are; each tenant's memory is a file of its own. Empty for the owner.
+        tenant: whose servers they are, the configuration's when not given; each tenant's memory and logins are files of
+            their own. Empty for the owner.
 
     Raises:
         StoreError: remembering is required and cannot be done.
@@ -77,6 +78,7 @@ async def open_equipment(
     def clean_result(text: str, tools: Sequence[ToolSpec]) -> str:
         return neutralised(text, tools, syntaxes)
 
+    tenant = tenant or config.tenant
     path = state_file(os.environ, tenant)
     memories = open_memory(path=path, retention=retention, limits=limits, on_problem=status, required=required)
     async with memories as memory:
@@ -89,7 +91,7 @@ async def open_equipment(
         )
         folder = memory.database.path.parent
         remembered = await memory.texts(_SERVERS)
-        consent = nobody if log_in is None else BrowserConsent(log_in)
+        consent = Nobody(tenant) if log_in is None else BrowserConsent(log_in)
         log_wire = config.security.log_wire
         with open_host(folder, remembered=remembered, consent=consent, log_wire=log_wire) as host:
             async with open_toolbox(

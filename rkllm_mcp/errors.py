@@ -127,17 +127,26 @@ class GenerationError(RkllmMcpError):
 
 @dataclass(eq=False)
 class PromptTooLongError(GenerationError):
-    """The prompt does not fit the context window, also after compaction."""
+    """The prompt does not fit the context window, also after compaction.
+
+    Args:
+        prompt_tokens: how long it is.
+        limit_tokens: how long it may be.
+        advice: what to do.
+        is_partial: it was counted no further than that, because it is far too long in any case.
+    """
 
     prompt_tokens: int
     limit_tokens: int
     advice: str = "shorten the question, use fewer tools, or load a model with a larger context"
+    is_partial: bool = field(default=False, kw_only=True)
 
     def __str__(self) -> str:
+        least = "at least " if self.is_partial else ""
         over = self.prompt_tokens - self.limit_tokens
         return (
-            f"the prompt has {self.prompt_tokens} tokens, {over} more than the {self.limit_tokens} that fit beside the "
-            f"answer; {self.advice}"
+            f"the prompt has {least}{self.prompt_tokens} tokens, {over} more than the {self.limit_tokens} that fit "
+            f"beside the answer; {self.advice}"
         )
 
 

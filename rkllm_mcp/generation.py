@@ -165,6 +165,8 @@ class GenerationOptions:
         resume: go on with the generation that was paused; its input is not read by the runtimes that were seen.
         enough: asked when the next token is fetched; when it says yes the run ends as it does at a stop string, and
             its figures come. Whoever leaves instead gets none.
+        begun: told once the run is given to the runtime, and how many tokens of its prompt the KV cache is not known
+            to hold then, which is what the run costs if it is left.
     """
 
     max_new_tokens: int = 512
@@ -177,6 +179,7 @@ class GenerationOptions:
     pause_after_tokens: int = 0
     resume: bool = False
     enough: Callable[[], bool] | None = None
+    begun: Callable[[int], None] | None = None
 
 
 FinishReason = Literal["stop", "length", "paused"]

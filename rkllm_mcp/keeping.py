@@ -53,7 +53,12 @@ class Keeping:
         self._clock = clock
 
     def kept(
-        self, conversation: Conversation, words: str, secrets: Iterable[str], work: Callable[[Emit], Awaitable[None]]
+        self,
+        conversation: Conversation,
+        words: str,
+        secrets: Iterable[str],
+        work: Callable[[Emit], Awaitable[None]],
+        words_of: Callable[[str], str] = str,
     ) -> Callable[[Emit], Awaitable[None]]:
         """The same work, whose answer is kept however it ends.
 
@@ -63,10 +68,11 @@ class Keeping:
                 nobody knows.
             secrets: never kept.
             work: sends the events, an ``End`` last.
+            words_of: what of an answer its reader got.
         """
 
         async def keep(emit: Emit) -> None:
-            keeper = _Keeper(self, conversation, words, tuple(secrets), emit, self._clock)
+            keeper = _Keeper(self, conversation, words, tuple(secrets), emit, words_of, self._clock)
             await keeper.run(work)
 
         return keep
@@ -105,6 +111,7 @@ class _Keeper:
         words: str,
         secrets: Sequence[str],
         emit: Emit,
+        words_of: Callable[[str], str],
         clock: Callable[[], float],
     ) -> None:
         self._keeping = keeping
@@ -112,6 +119,7 @@ class _Keeper:
         self._words = words
         self._secrets = secrets
         self._emit = emit
+        self._words_of = words_of
         self._clock = clock
         self._asked_at = clock()
         self._before = len(_said(conversation.messages))
@@ -143,7 +151,8 @@ class _Keeper:
         self._is_over = True
         said = _said(self._conversation.messages)[self._before :]
         turns = turns_of(said, self._words, ending, asked_at=self._asked_at, ended_at=self._clock())
-        self._conversation.unkept.extend(_discreet(turn, self._secrets) for turn in turns)
+        heard = (replace(turn, text=self._words_of(turn.text)) if turn.role == "assistant" else turn for turn in turns)
+        self._conversation.unkept.extend(_discreet(turn, self._secrets) for turn in heard)
         line = await self._keeping.save(self._conversation)
         if not line:
             return

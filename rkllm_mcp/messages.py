@@ -136,6 +136,8 @@ class Conversation:
         own_system: a system text of its own; None where the configuration's holds.
         kept_turns: how many of its turns the store has.
         unkept: turns that are over and that the store does not have yet.
+        unpaid_tokens: tokens that the run under way was given to evaluate, until its figures come; those of one that
+            was left stay.
     """
 
     id: str = field(default_factory=_new_id)
@@ -146,6 +148,7 @@ class Conversation:
     own_system: str | None = None
     kept_turns: int = 0
     unkept: list[KeptTurn] = field(default_factory=list[KeptTurn])
+    unpaid_tokens: int = 0
 
     def add(self, message: Message) -> None:
         """Append a turn."""

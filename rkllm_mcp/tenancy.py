@@ -81,7 +81,7 @@ class House:
     Args:
         config: the configuration in force.
         tasks: where the model and the assistants live.
-        status: is told, one line each, what is connected and what is not.
+        status: is told, one line each, what is connected and what is not, and for whom where it is a tenant.
     """
 
     def __init__(self, config: Config, tasks: TaskGroup, status: StatusSink | None) -> None:
@@ -111,8 +111,8 @@ class House:
 
     @property
     def is_ready(self) -> bool:
-        """The model is loaded."""
-        return self._core is not None and self._core.value.is_ready
+        """The model is loaded, and somebody is there to ask; nobody is while it is being exchanged."""
+        return bool(self._tenants) and self._core is not None and self._core.value.is_ready
 
     @property
     def is_stuck(self) -> bool:
@@ -189,7 +189,8 @@ class House:
             if kept is not None and kept.config == config:
                 continue
             # The owner's list of tools is the one that is prefilled in advance; the cache holds one.
-            app = open_app(config, status=self._status, one_shot=name != OWNER, core=self.core, tenant=name)
+            status = _of_tenant(name, self._status) if self._status and name != OWNER else self._status
+            app = open_app(config, status=status, one_shot=name != OWNER, core=self.core, tenant=name)
             self._apps[name] = await _opened(self._tasks, app, config)
             replaced += [kept] if kept is not None else []
         replaced += [self._apps.pop(name) for name in set(self._apps) - set(sections)]
@@ -230,6 +231,11 @@ async def open_house(config: Config, *, status: StatusSink | None = None) -> Asy
             await house.close()
     if failure is not None:
         raise failure
+
+
+def _of_tenant(name: str, status: StatusSink) -> StatusSink:
+    """Tell lines with the tenant they are about: everybody has servers of their own, under the same names."""
+    return lambda text: status(f"Tenant '{name}': {text}")
 
 
 def _core_part(config: Config) -> tuple[object, ...]:

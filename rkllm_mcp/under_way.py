@@ -15,9 +15,11 @@ import anyio
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectSendStream
 
+from rkllm_mcp.agent.bill import Bill
 from rkllm_mcp.agent.questions import Emit
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.events import End, Event
+from rkllm_mcp.messages import Conversation
 
 logger = logging.getLogger(__name__)
 
@@ -41,10 +43,12 @@ class AnswersUnderWay:
 
     Args:
         tasks: where they run.
+        bill: counts what they cost.
     """
 
-    def __init__(self, tasks: TaskGroup) -> None:
+    def __init__(self, tasks: TaskGroup, bill: Bill) -> None:
         self._tasks = tasks
+        self._bill = bill
         self._jobs: dict[str, _Job] = {}
         self._is_closed = False
         self._idle = anyio.Event()
@@ -52,26 +56,23 @@ class AnswersUnderWay:
     def __contains__(self, conversation_id: str) -> bool:
         return conversation_id in self._jobs
 
-    def __len__(self) -> int:
-        return len(self._jobs)
-
-    async def stream(self, conversation_id: str, work: Work) -> AsyncGenerator[Event, None]:
+    async def stream(self, conversation: Conversation, work: Work) -> AsyncGenerator[Event, None]:
         """The events of an answer, an ``End`` last; consume it under ``aclosing``.
 
         Args:
-            conversation_id: what it answers.
+            conversation: what it answers.
             work: sends the events. What it raises becomes a failed ``End``.
 
         Raises:
             UsageError: the conversation has an answer under way, or there are to be no more.
         """
-        if conversation_id in self._jobs:
+        if conversation.id in self._jobs:
             raise UsageError("this conversation has an answer under way; wait for it or cancel it")
         if self._is_closed:
             raise UsageError("this assistant is closed; ask while its 'async with open_app(...)' block runs")
         send, receive = anyio.create_memory_object_stream[Event](EVENTS_AHEAD)
-        job = self._jobs[conversation_id] = _Job()
-        self._tasks.start_soon(self._run, conversation_id, work, send, job)
+        job = self._jobs[conversation.id] = _Job()
+        self._tasks.start_soon(self._run, conversation, work, send, job)
         try:
             with receive:
                 async for event in receive:
@@ -110,18 +111,21 @@ class AnswersUnderWay:
         """Take no more."""
         self._is_closed = True
 
-    async def _run(self, conversation_id: str, work: Work, send: MemoryObjectSendStream[Event], job: _Job) -> None:
+    async def _run(
+        self, conversation: Conversation, work: Work, send: MemoryObjectSendStream[Event], job: _Job
+    ) -> None:
         async def emit(event: Event) -> None:
+            count(event)
             await send.send(event)
 
         try:
-            with job.scope:
+            with self._bill.of(conversation) as count, job.scope:
                 await _worked(emit, work)
         except anyio.BrokenResourceError:
             pass  # the reader has left; there is nobody to tell
         finally:
             send.close()
-            del self._jobs[conversation_id]
+            del self._jobs[conversation.id]
             job.done.set()
             if not self._jobs:
                 self._idle.set()

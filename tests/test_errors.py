@@ -26,6 +26,7 @@ def test_a_signal_without_a_name_is_told_by_its_number() -> None:
 
 def test_a_prompt_that_is_too_long_says_by_how_much() -> None:
     assert "has 900 tokens, 400 more than the 500 that fit" in str(PromptTooLongError(900, 500))
+    assert "has at least 900 tokens, 400 more than" in str(PromptTooLongError(900, 500, is_partial=True))
 
 
 def test_a_failure_of_the_runtime_says_what_it_failed() -> None:

@@ -11,6 +11,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from rkllm_mcp.agent.markup import SENTENCES
 from rkllm_mcp.agent.questions import Emit
 from rkllm_mcp.app import App, ReplyOptions, open_app
 from rkllm_mcp.config import load_config
@@ -24,6 +25,7 @@ from rkllm_mcp.store.database import Database, open_database
 from rkllm_mcp.store.location import state_file
 from rkllm_mcp.store.memory import open_memory
 from tests.support.demo_app import TIME_SERVER, Demo, make_demo
+from tests.support.feature_demo import DESK, make_features
 
 pytestmark = pytest.mark.anyio
 NOW = 1_800_000_000.0
@@ -334,6 +336,18 @@ async def test_a_system_text_of_its_own_stays_with_a_conversation(tmp_path: Path
             assert kept is not None
             assert kept.system == system
             assert app.resume(kept).messages[0] == Message("system", first)
+
+
+async def test_a_call_that_nobody_could_run_is_kept_as_the_sentence_that_was_read(tmp_path: Path) -> None:
+    async with running(make_features(tmp_path, (DESK,))) as app:
+        conversation = app.new_conversation()
+        options = ReplyOptions(tools=False, keep=True)
+        async with aclosing(app.reply(conversation, "Who am I?", options)) as stream:
+            read = "".join([event.text async for event in stream if isinstance(event, Text)])
+        kept = await app.memory.conversations.get("", conversation.id)
+        assert kept is not None
+        assert [turn.text for turn in kept.turns] == ["Who am I?", SENTENCES["en"]]
+        assert read.strip() == SENTENCES["en"]
 
 
 async def test_what_is_kept_no_longer_goes_when_the_assistant_starts(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from rkllm_mcp.app import App
 from rkllm_mcp.config import Config, load_config
+from rkllm_mcp.core import StatusSink
 from rkllm_mcp.errors import ModelNotFoundError, UsageError
 from rkllm_mcp.events import End, Event, Text
 from rkllm_mcp.tenancy import House, open_house
@@ -34,12 +35,12 @@ servers = []
 
 
 @asynccontextmanager
-async def opened(demo: Demo) -> AsyncGenerator[House, None]:
+async def opened(demo: Demo, status: StatusSink | None = None) -> AsyncGenerator[House, None]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in demo.environment.items():
             patch.setenv(name, value)
         with anyio.fail_after(120):
-            async with open_house(load_config(demo.config)) as house:
+            async with open_house(load_config(demo.config), status=status) as house:
                 yield house
 
 
@@ -70,6 +71,22 @@ async def test_a_tenant_has_its_own_servers_tools_instructions_and_memory(tmp_pa
         assert not await owner.memory.calls.latest(10)
         assert not await bob.memory.calls.latest(10)
         assert owner.core is ann.core is bob.core
+
+
+async def test_a_line_about_a_tenants_server_names_the_tenant(tmp_path: Path) -> None:
+    told: list[str] = []
+    fallback = '[provider.fallback]\nkind = "openai"\nbase_url = "http://127.0.0.1:1/v1"\nmodel = "m"\n'
+    async with opened(make_demo(tmp_path, [TIME_SERVER], extra=f"{fallback}{TENANTS}"), told.append) as house:
+        for name in ("", "ann", "bob"):
+            await house.tenant(name).app.toolbox.connected()
+    assert sorted(line for line in told if "is ready" in line) == [
+        "Tenant 'ann': [MCP: Server 'time' is ready: 1 tool]",
+        "[MCP: Server 'time' is ready: 2 tools]",
+    ]
+    # What is wrong with the configuration as a whole is told once.
+    assert [line for line in told if "has no effect" in line] == [
+        "provider.fallback has no effect while its 'when' is empty; list the occasions on which it takes over"
+    ]
 
 
 async def test_a_new_configuration_keeps_the_model_and_the_assistants_that_it_does_not_change(tmp_path: Path) -> None:

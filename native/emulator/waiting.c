@@ -38,13 +38,14 @@ void model_request_abort(struct model *m) {
     pthread_cond_broadcast(&m->changed);
 }
 
-/* True when the run has to end by an abort now: one was asked for and as many tokens as a fault wants have passed. */
+/* True when the run has to end by an abort now: one was asked for and as many tokens as a fault wants have passed. A run
+ * that will hang for ever hears none before that either, so that it hangs whenever the abort comes. */
 bool model_abort_due(struct model *m) {
     struct run *run = &m->run;
     pthread_mutex_lock(&m->lock);
     bool requested = m->abort.requested, destroying = m->destroying;
     pthread_mutex_unlock(&m->lock);
-    if (!requested) return false;
+    if (!requested || (run->faults.hang_ignores_abort && !destroying)) return false;
     if (run->abort_noticed < 0) run->abort_noticed = run->delivered;
     return destroying || run->delivered - run->abort_noticed >= run->faults.abort_late;
 }

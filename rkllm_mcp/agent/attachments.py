@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 from rkllm_mcp.agent.questions import Emit
@@ -27,6 +28,8 @@ LEFT_OUT = "(left out: the resources before it have taken all the room there is)
 # What RFC 3986 lets an address consist of.
 _ADDRESS = re.compile(r"[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]+")
 _BEHIND_AN_ADDRESS = ".,;:!?)]'"
+# What is mentioned behind so many has no room in any prompt.
+_MOST_MENTIONS = 1000
 
 
 class ResourceSource(Protocol):
@@ -120,9 +123,12 @@ def _blocks(contents: dict[str, ResourceContent], limit_chars: int) -> str:
 
 
 def _with_headings(text: str, mentions: Sequence[_Mention]) -> str:
-    for mention in reversed(mentions):
-        text = f"{text[: mention.start]}{_heading(mention.reference)}{text[mention.end :]}"
-    return text
+    parts: list[str] = []
+    end = 0
+    for mention in mentions:
+        parts += [text[end : mention.start], _heading(mention.reference)]
+        end = mention.end
+    return "".join([*parts, text[end:]])
 
 
 async def _mentions(text: str, source: ResourceSource) -> list[_Mention]:
@@ -132,7 +138,7 @@ async def _mentions(text: str, source: ResourceSource) -> list[_Mention]:
     # Not inside a word: user@notes:x is an address of another kind.
     pattern = re.compile(rf"(?<![A-Za-z0-9._%+-])@({'|'.join(map(re.escape, servers))}):(?:<([^<>\n]+)>|(\S+))")
     found: list[_Mention] = []
-    for match in pattern.finditer(text):
+    for match in islice(pattern.finditer(text), _MOST_MENTIONS):
         server, bracketed, run = match.groups()
         uri = bracketed or await _address(run, server, source)
         if uri:

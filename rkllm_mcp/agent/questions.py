@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from itertools import count
+from types import TracebackType
 from typing import TypeAlias, cast
 
 import anyio
@@ -81,6 +82,9 @@ class Questions:
 class OnStream:
     """The asker of one answer: its questions go on the answer's stream.
 
+    It is entered for the answer: what is still asked when that is over is forgotten, also by a server that does not
+    hear that its call was given up.
+
     Args:
         questions: where the answers come in.
         emit: the answer's stream.
@@ -89,11 +93,34 @@ class OnStream:
     def __init__(self, questions: Questions, emit: Emit) -> None:
         self._questions = questions
         self._emit = emit
+        self._open: set[anyio.CancelScope] = set()
+        self._is_over = False
 
-    async def approve(self, question: Approval) -> Decision:
-        """The person's decision; ``deny`` when there is none in time."""
-        return cast("Decision | None", await self._questions.ask(self._emit, question)) or "deny"
+    def __enter__(self) -> OnStream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_over = True
+        for scope in self._open:
+            scope.cancel()
+
+    async def approve(self, question: Approval) -> Decision | None:
+        """The person's decision; None when there is none in time."""
+        return cast("Decision | None", await self._asked(question))
 
     async def elicit(self, question: Elicitation) -> ElicitationAnswer:
         """What the person filled in; ``cancel`` when nothing came in time."""
-        return cast("ElicitationAnswer | None", await self._questions.ask(self._emit, question)) or NOBODY
+        return cast("ElicitationAnswer | None", await self._asked(question)) or NOBODY
+
+    async def _asked(self, question: Question) -> Decision | ElicitationAnswer | None:
+        with anyio.CancelScope() as scope:
+            if self._is_over:
+                return None
+            self._open.add(scope)
+            try:
+                return await self._questions.ask(self._emit, question)
+            finally:
+                self._open.discard(scope)
+        return None

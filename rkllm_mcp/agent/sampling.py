@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 
+from rkllm_mcp.agent.bill import Bill
 from rkllm_mcp.calling import SamplingAnswer, SamplingRequest
 from rkllm_mcp.events import Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.messages import Conversation, Message
@@ -23,15 +24,22 @@ class ModelSampler:
         name: the model's name, which the server is told.
         limit_tokens: the longest answer, whatever the server wishes, tokens.
         forget: told the id of the conversation once it is over.
+        bill: counts what it costs.
     """
 
     def __init__(
-        self, model: ChatModel, name: str, limit_tokens: int, forget: Callable[[str], None] = lambda _: None
+        self,
+        model: ChatModel,
+        name: str,
+        limit_tokens: int,
+        forget: Callable[[str], None] = lambda _: None,
+        bill: Bill | None = None,
     ) -> None:
         self._model = model
         self._name = name
         self._limit_tokens = limit_tokens
         self._forget = forget
+        self._bill = bill or Bill()
 
     async def sample(self, request: SamplingRequest) -> SamplingAnswer:
         """The model's answer, up to the first of the request's ``stop`` texts.
@@ -43,16 +51,18 @@ class ModelSampler:
         options = ResponseOptions(max_new_tokens=min(request.max_tokens, self._limit_tokens))
         text = ""
         try:
-            async with aclosing(self._model.respond(conversation, (), options)) as events:
-                async for event in events:
-                    if isinstance(event, Text):
-                        text += event.text
-                    elif isinstance(event, (ToolCallDetected, ToolCallFailed)):
-                        # Without tools, what looks like a call of one is text.
-                        text += event.raw
-                    end = _first_stop(text, request.stop)
-                    if end is not None:
-                        return SamplingAnswer(text[:end], self._name, "stop")
+            with self._bill.of(conversation) as count:
+                async with aclosing(self._model.respond(conversation, (), options)) as events:
+                    async for event in events:
+                        count(event)
+                        if isinstance(event, Text):
+                            text += event.text
+                        elif isinstance(event, (ToolCallDetected, ToolCallFailed)):
+                            # Without tools, what looks like a call of one is text.
+                            text += event.raw
+                        end = _first_stop(text, request.stop)
+                        if end is not None:
+                            return SamplingAnswer(text[:end], self._name, "stop")
             cut = conversation.messages[-1].cut
         finally:
             self._forget(conversation.id)

@@ -10,12 +10,14 @@ before anybody runs them. Nothing here knows a model or a protocol.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, cast
 
 from rkllm_mcp.prompt.tools import compact_schema, minified
@@ -33,6 +35,8 @@ _LONGEST_REASON = 300
 _MOST_REFERENCES = 10_000
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 SCHEMAS_KEPT = 1024
+# More characters of schemas than the longest context window here has room for; to check them takes a second or two.
+MOST_SCHEMA_CHARS = 200_000
 
 
 @dataclass
@@ -117,7 +121,7 @@ class SchemaCheck:
     """Sees that something can be checked against a schema.
 
     Programs send the same ones with every request, and a check takes milliseconds, so what was found good is known
-    again.
+    again. Threads may share it.
 
     Args:
         kept: how many are known.
@@ -125,7 +129,8 @@ class SchemaCheck:
 
     def __init__(self, kept: int = SCHEMAS_KEPT) -> None:
         self._kept = kept
-        self._good: OrderedDict[str, None] = OrderedDict()
+        self._good: OrderedDict[bytes, None] = OrderedDict()
+        self._changing = Lock()
 
     def __call__(self, schema: Mapping[str, Any], *, of_object: bool = False) -> None:
         """See that a schema will do.
@@ -140,15 +145,19 @@ class SchemaCheck:
         if of_object and schema.get("type") != "object":
             raise SchemaError(f"its type is {schema.get('type')!r}; arguments are an object")
         try:
-            key = json.dumps(schema, sort_keys=True)
+            written = json.dumps(schema, sort_keys=True)
+            if len(written) > MOST_SCHEMA_CHARS:
+                raise SchemaError(f"no prompt has room for its {len(written)} characters; send a smaller one")
+            key = hashlib.sha256(written.encode("utf-8", "replace")).digest()
             if key not in self._good:
                 _check_schema(schema)
         except RecursionError:
             raise SchemaError("it is nested too deeply") from None
-        self._good[key] = None
-        self._good.move_to_end(key)
-        if len(self._good) > self._kept:
-            self._good.popitem(last=False)
+        with self._changing:
+            self._good[key] = None
+            self._good.move_to_end(key)
+            if len(self._good) > self._kept:
+                self._good.popitem(last=False)
 
 
 def _check_schema(schema: Mapping[str, Any]) -> None:

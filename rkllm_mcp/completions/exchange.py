@@ -3,8 +3,7 @@
     ChatRequest ─▶ Threads ─▶ rounds on the model, or a reply of the assistant with its own tools ─▶ events, an End last
 
 Rules:
-* A program's own tools are never run here: their calls end the answer. A call that cannot be read is told the model,
-  which may mend it ``agent.repair_rounds`` times; what it said last is shown as it was said.
+* A program's own tools are never run here: their calls end the answer (``rounds``).
 * The host's tools run as in any other reply; calls that need a person's yes are refused, because there is nobody.
 * An answer that has to have a form is held back until it has, and asked for once more where it has not.
 * The conversation is kept for the next request before the End comes, and only then.
@@ -16,20 +15,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from rkllm_mcp.agent.questions import Emit
 from rkllm_mcp.app import App, ReplyOptions
 from rkllm_mcp.completions.answer_form import MisfitError
 from rkllm_mcp.completions.request import ChatRequest, RequestRefusedError
+from rkllm_mcp.completions.rounds import Patience, Rounds, noted
 from rkllm_mcp.completions.threads import Owner, Threads
-from rkllm_mcp.events import End, Event, Text, ToolCallDetected, ToolCallFailed
-from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult
-from rkllm_mcp.providers import ChatModel
+from rkllm_mcp.events import End, Event, Text, ToolCallDetected
+from rkllm_mcp.messages import Conversation, Message, ToolCall
 
 NO_CALLS_NOTE = "[Do not call a tool now. Answer in plain words.]"
-CALL_NOTE = "The answer has to be a call of one of the tools. Call one now."
 
 
 @dataclass(frozen=True)
@@ -137,70 +135,18 @@ def _ask_the_host(app: App, conversation: Conversation, request: ChatRequest) ->
 def _ask_the_model(app: App, conversation: Conversation, request: ChatRequest) -> _Ask:
     """The model alone answers; calls are the program's."""
     not_now = request.options.no_calls and request.tools
+    model, agent = app.core.chat_model, app.config.agent
+    patience = Patience(agent.repair_rounds, agent.max_rounds)
 
     def ask(messages: Sequence[Message]) -> AsyncGenerator[Event, None]:
         async def work(emit: Emit) -> None:
             *before, last = messages
-            conversation.messages += [*before, *(_with_note(last, NO_CALLS_NOTE) if not_now else [last])]
-            await _rounds(app.core.chat_model, conversation, request, app.config.agent.repair_rounds, emit)
+            conversation.messages += [*before, *(noted(last, NO_CALLS_NOTE) if not_now else [last])]
+            await Rounds(model, conversation, request, patience, emit, may_name=app.core.npu is not None).run()
 
         return app.stream(conversation, work)
 
     return ask
-
-
-def _with_note(asked: Message, note: str) -> list[Message]:
-    """What is asked, with a line for the model: behind all that was said, so that nothing before it is read again."""
-    if asked.role == "user":
-        return [replace(asked, context="\n\n".join(filter(None, (asked.context, note))))]
-    if asked.role == "tool":
-        return [replace(asked, text="\n".join(filter(None, (asked.text, note))))]
-    return [asked, Message("user", note)]
-
-
-# The rounds of the model
-
-
-@dataclass
-class _Round:
-    """What came of one round."""
-
-    calls: int = 0
-    is_cut: bool = False
-    failures: list[ToolCallFailed] = field(default_factory=list[ToolCallFailed])
-
-
-async def _rounds(
-    model: ChatModel, conversation: Conversation, request: ChatRequest, repair_rounds: int, emit: Emit
-) -> None:
-    """Rounds until there is an answer, or a call for the program to make."""
-    must_call = request.options.any_tool or request.options.forced_tool is not None
-    left = repair_rounds
-    while True:
-        done = await _round(model, conversation, request, emit)
-        is_mendable = not done.is_cut and not done.calls and (done.failures or must_call)
-        if not is_mendable or not left:
-            break
-        left -= 1
-        reasons = [failure.reason for failure in done.failures] or [CALL_NOTE]
-        results = tuple(ToolResult("", "tool_call", reason, is_error=True) for reason in reasons)
-        conversation.add(Message("tool", results=results))
-    for failure in () if done.calls else done.failures:
-        await emit(Text(failure.raw))
-    await emit(End("token_limit" if done.is_cut and (done.failures or not done.calls) else "answered"))
-
-
-async def _round(model: ChatModel, conversation: Conversation, request: ChatRequest, emit: Emit) -> _Round:
-    done = _Round()
-    async with aclosing(model.respond(conversation, request.tools, request.options)) as events:
-        async for event in events:
-            if isinstance(event, ToolCallFailed):
-                done.failures.append(event)
-                continue
-            done.calls += isinstance(event, ToolCallDetected)
-            await emit(event)
-    done.is_cut = conversation.messages[-1].cut
-    return done
 
 
 # The form of the answer
@@ -238,7 +184,7 @@ async def _in_form(ask: _Ask, request: ChatRequest) -> AsyncGenerator[Occurrence
             async for event in events:
                 yield event
         return
-    messages = _with_note(asked, form.told())
+    messages = noted(asked, form.told())
     for is_last in (False, True):
         held = _Held()
         async with aclosing(held.passed(ask(messages))) as events:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from rkllm_mcp.completions.openai_body import Body, DeclaredTool, Integer
+from rkllm_mcp.completions.openai_body import MOST_MESSAGES, MOST_TOOLS, Body, Integer, Tokens, Tools
 
 Thinking = bool | Literal["low", "medium", "high"]
 
@@ -34,7 +34,7 @@ class OllamaMessage(Body):
     role: Literal["system", "user", "assistant", "tool"]
     content: str | None = ""
     images: list[str] | None = None
-    tool_calls: list[OllamaCall] | None = None
+    tool_calls: Annotated[list[OllamaCall], Field(max_length=MOST_TOOLS)] | None = None
     tool_name: str | None = None
     tool_call_id: str | None = None
 
@@ -73,11 +73,11 @@ class OllamaRequest(Body):
 class OllamaChat(OllamaRequest):
     """POST /api/chat."""
 
-    messages: list[OllamaMessage] = Field(default_factory=list[OllamaMessage])
-    tools: list[DeclaredTool] | None = None
+    messages: list[OllamaMessage] = Field(default_factory=list[OllamaMessage], max_length=MOST_MESSAGES)
+    tools: Tools | None = None
     # Of this service.
     mcp: bool | None = None
-    tokens: dict[str, str] | None = None
+    tokens: Tokens | None = None
 
 
 class OllamaGenerate(OllamaRequest):

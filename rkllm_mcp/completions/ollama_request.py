@@ -107,8 +107,10 @@ class _Numbered:
         self._open: list[tuple[str, str, str]] = []
 
     def messages(self, messages: Sequence[OllamaMessage]) -> list[BodyMessage]:
-        """All messages."""
-        return [self._message(message, f"messages[{index}]") for index, message in enumerate(messages)]
+        """All messages, without results at the front: a program that leaves out the past may cut behind their calls."""
+        begun = next((index for index, message in enumerate(messages) if message.role in {"user", "assistant"}), 0)
+        kept = ((index, message) for index, message in enumerate(messages) if index >= begun or message.role != "tool")
+        return [self._message(message, f"messages[{index}]") for index, message in kept]
 
     def _message(self, message: OllamaMessage, where: str) -> BodyMessage:
         _refuse_images(message.images, f"{where}.images")

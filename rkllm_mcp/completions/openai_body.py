@@ -12,6 +12,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+# As many as may be sent: more messages than any context window has room for, and more tools than any model can choose
+# from. A body of nothing but small parts would take seconds to read.
+MOST_MESSAGES = 10_000
+MOST_TOOLS = 1_000
+MOST_PARTS = 1_000
+MOST_TOKENS = 100
+
 
 def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
@@ -23,6 +30,8 @@ TokenId = Annotated[int, Field(ge=0), BeforeValidator(_whole)]
 Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 Positive = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
+# Programs for llama.cpp and LM Studio write "no limit" so, and Open WebUI passes on what was typed there.
+Limit = Positive | Literal[-1, -2]
 
 
 class Body(BaseModel):
@@ -58,10 +67,10 @@ class BodyMessage(Body):
     """One message."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[ContentPart] | None = None
+    content: str | Annotated[list[ContentPart], Field(max_length=MOST_PARTS)] | None = None
     name: str | None = None
     refusal: str | None = None
-    tool_calls: list[MessageCall] | None = None
+    tool_calls: Annotated[list[MessageCall], Field(max_length=MOST_TOOLS)] | None = None
     tool_call_id: str | None = None
 
 
@@ -80,10 +89,14 @@ class DeclaredTool(Body):
     function: DeclaredFunction
 
 
+Tools = Annotated[list[DeclaredTool], Field(max_length=MOST_TOOLS)]
+Tokens = Annotated[dict[str, str], Field(max_length=MOST_TOKENS)]
+
+
 class ChosenFunction(Body):
     """The function that has to be called."""
 
-    name: str
+    name: Annotated[str, Field(max_length=256)]
 
 
 class ChosenTool(Body):
@@ -130,24 +143,27 @@ class TemplateSwitches(Body):
 class ChatBody(Body):
     """The whole body."""
 
-    messages: Annotated[list[BodyMessage], Field(min_length=1)]
+    messages: Annotated[list[BodyMessage], Field(min_length=1, max_length=MOST_MESSAGES)]
     model: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    max_tokens: Positive | None = None
-    max_completion_tokens: Positive | None = None
+    max_tokens: Limit | None = None
+    max_completion_tokens: Limit | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     top_k: Integer | None = None
     frequency_penalty: Penalty | None = None
     presence_penalty: Penalty | None = None
     repetition_penalty: Annotated[float, Field(gt=0)] | None = None
+    # The same in the words of Ollama and llama.cpp, which Open WebUI sends to everybody.
+    repeat_penalty: Annotated[float, Field(gt=0)] | None = None
+    think: bool | Literal["low", "medium", "high"] | None = None
     stop: str | list[str] | None = None
     response_format: ResponseFormat | None = None
-    tools: list[DeclaredTool] | None = None
+    tools: Tools | None = None
     tool_choice: Literal["none", "auto", "required"] | ChosenTool | None = None
     parallel_tool_calls: bool | None = None
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     thinking: bool | ThinkingSwitch | None = None
     chat_template_kwargs: TemplateSwitches | None = None
     # What cannot be done is refused, because an answer without it would be taken for one with it.
@@ -159,5 +175,5 @@ class ChatBody(Body):
     functions: list[Any] | None = None
     # Of this service.
     mcp: bool | None = None
-    tokens: dict[str, str] | None = None
+    tokens: Tokens | None = None
     x_events: bool | None = None

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from rkllm_mcp.completions.answer_form import AnswerForm, SchemaCheck, SchemaError
+from rkllm_mcp.completions.answer_form import MOST_SCHEMA_CHARS, AnswerForm, SchemaCheck, SchemaError
 from rkllm_mcp.completions.openai_body import (
     BodyMessage,
     ChatBody,
@@ -26,7 +26,8 @@ from rkllm_mcp.generation import SamplingWish
 from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.providers import ResponseOptions
 
-MOST_STOPS = 4
+# OpenAI takes four; programs for other servers send the name of everybody who might speak next.
+MOST_STOPS = 16
 _SYSTEM_ROLES = frozenset({"system", "developer"})
 _NO_THINKING = frozenset({"none", "minimal"})
 _TEXT_PARTS = frozenset({"text", "refusal"})
@@ -81,7 +82,7 @@ def _options(body: ChatBody, tools: Sequence[ToolSpec], *, is_forcible: bool) ->
     if names and forced is not None and forced not in names:
         raise RequestRefusedError(f"there is no tool {forced!r} among the tools; send it with them", "tool_choice")
     return ResponseOptions(
-        max_new_tokens=body.max_completion_tokens or body.max_tokens,
+        max_new_tokens=_limit(body.max_completion_tokens or body.max_tokens),
         forced_tool=forced,
         sampling=_sampling(body),
         stop=_stops(body.stop),
@@ -92,6 +93,10 @@ def _options(body: ChatBody, tools: Sequence[ToolSpec], *, is_forcible: bool) ->
     )
 
 
+def _limit(tokens: int | None) -> int | None:
+    return None if tokens is None or tokens < 0 else tokens
+
+
 def _sampling(body: ChatBody) -> SamplingWish | None:
     # 0 and less mean all tokens to other servers; what the runtime does with them is not known.
     top_k = body.top_k if body.top_k is None or body.top_k > 0 else None
@@ -99,7 +104,7 @@ def _sampling(body: ChatBody) -> SamplingWish | None:
         temperature=body.temperature,
         top_k=1 if body.top_p == 0 else top_k,
         top_p=body.top_p or None,
-        repeat_penalty=body.repetition_penalty,
+        repeat_penalty=body.repetition_penalty or body.repeat_penalty,
         frequency_penalty=body.frequency_penalty,
         presence_penalty=body.presence_penalty,
     )
@@ -120,6 +125,8 @@ def _thinking(body: ChatBody) -> bool | None:
         return body.thinking.type != "disabled"
     if body.thinking is not None:
         return body.thinking
+    if body.think is not None:
+        return body.think is not False
     if body.chat_template_kwargs is not None and body.chat_template_kwargs.enable_thinking is not None:
         return body.chat_template_kwargs.enable_thinking
     return None if body.reasoning_effort is None else body.reasoning_effort not in _NO_THINKING
@@ -145,6 +152,10 @@ def _form(wanted: ResponseFormat | None, check: SchemaCheck) -> AnswerForm | Non
 
 def _tools(declared: Sequence[DeclaredTool], check: SchemaCheck) -> tuple[ToolSpec, ...]:
     tools: dict[str, ToolSpec] = {}
+    written = sum(len(json.dumps(tool.function.parameters)) for tool in declared)
+    if written > MOST_SCHEMA_CHARS:
+        message = f"the tools have {written} characters of parameters, and no prompt has room for so many; send fewer"
+        raise RequestRefusedError(message, "tools", "context_length_exceeded")
     for index, tool in enumerate(declared):
         where = f"tools[{index}].function"
         if (name := tool.function.name) in tools:
@@ -172,6 +183,8 @@ class _Reading:
     """The messages so far."""
 
     messages: list[Message] = field(default_factory=list[Message])
+    # The system texts at the front.
+    front: list[str] = field(default_factory=list[str])
     # Rules that came later than the front; they are read with the next words of the user.
     rules: list[str] = field(default_factory=list[str])
     # What the calls of the last message still have to come to, by their ids.
@@ -199,14 +212,11 @@ class _Reading:
         self._close_results(where)
         if self.rules:
             self.messages.append(Message("user", self._told_rules()))
-        return tuple(self.messages)
+        system = [Message("system", "\n\n".join(self.front))] if self.front else []
+        return (*system, *self.messages)
 
     def _take_rule(self, text: str) -> None:
-        if self.messages and (self.messages[0].role != "system" or len(self.messages) > 1):
-            self.rules.append(text)
-        else:
-            before = [message.text for message in self.messages]
-            self.messages = [Message("system", "\n\n".join([*before, text]))]
+        (self.rules if self.messages else self.front).append(text)
 
     def _told_rules(self) -> str:
         rules, self.rules = self.rules, []
@@ -240,8 +250,8 @@ class _Reading:
                 f"calls have no result: {missing}; send a tool message for each behind the assistant's message", where
             )
         if self.results:
-            order = [call.id for call in self.messages[-1].calls]
-            results = sorted(self.results, key=lambda result: order.index(result.call_id))
+            order = {call.id: place for place, call in enumerate(self.messages[-1].calls)}
+            results = sorted(self.results, key=lambda result: order[result.call_id])
             self.messages.append(Message("tool", results=tuple(results)))
             self.results = []
 

@@ -8,8 +8,9 @@ program has said and seen before, and takes the ids from there.
 
 Rules: every request gets a conversation of its own, so no two answers ever share one, and an edit or a second answer to
 the same question begins where it differs. When an answer is there it takes the place of what it grew from. Only the
-same tenant with the same tools and the same model finds a conversation. The last message is never taken from there: it
-is what is asked now. The threads know no model and no protocol.
+same tenant with the same tools and the same model finds a conversation, and where there are too many, the tenant with
+the most loses one. The last message is never taken from there: it is what is asked now. The threads know no model and
+no protocol.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from rkllm_mcp.completions.shares import first_to_go
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.providers import LastingModel
 
-# As many as there are ledgers (providers.rkllm); a conversation without its ids would be of little use.
+# There is a ledger for each (providers.rkllm); a conversation without its ids would be of little use.
 THREADS_KEPT = 64
 # A request may be megabytes long of which the model sees the end.
 CHARACTERS_KEPT = 8_000_000
@@ -53,17 +55,14 @@ class Branch:
         conversation: holds what the request says, the last message left out.
         said: what it holds, as its program says it; the last message is the last of them.
         ends: how many messages of the conversation there are behind each of them; none for the last.
+        characters: about how much it keeps in memory, once it is kept.
     """
 
     owner: Owner
     conversation: Conversation
     said: list[_Said]
     ends: list[int]
-
-    @property
-    def characters(self) -> int:
-        """About how much it keeps in memory."""
-        return sum(len(text) + sum(len(part) for parts in inner for part in parts) for _, text, inner in self.said)
+    characters: int = 0
 
 
 class Threads:
@@ -123,9 +122,12 @@ class Threads:
         branch.ends += [asked_at, len(branch.conversation.messages)]
         for thread in [thread for thread in self._threads if _is_held_by(thread, branch)]:
             self._remove(thread)
+        branch.characters = sum(map(_length, branch.said))
         self._threads.append(branch)
-        while len(self._threads) > self._kept or sum(each.characters for each in self._threads) > self._characters:
-            self._remove(self._threads[0])
+        while len(self._threads) > self._kept:
+            self._drop_one([1] * len(self._threads))
+        while sum(sizes := [each.characters for each in self._threads]) > self._characters:
+            self._drop_one(sizes)
 
     def drop(self, branch: Branch) -> None:
         """There is no answer that anybody would go on with."""
@@ -156,6 +158,10 @@ class Threads:
                 best, most = thread, shared
         return best, most
 
+    def _drop_one(self, sizes: Sequence[int]) -> None:
+        owners = (each.owner.tenant for each in self._threads)
+        self._remove(self._threads[first_to_go(list(zip(owners, sizes, strict=True)))])
+
     def _remove(self, thread: Branch) -> None:
         self._threads.remove(thread)
         thread.owner.model.forget(thread.conversation.id)
@@ -170,6 +176,11 @@ def _shared(left: Sequence[_Said], right: Sequence[_Said]) -> int:
         if one != other:
             return index
     return min(len(left), len(right))
+
+
+def _length(said: _Said) -> int:
+    _, text, inner = said
+    return len(text) + sum(len(part) for parts in inner for part in parts)
 
 
 def _said(message: Message) -> _Said:

@@ -93,7 +93,7 @@ class AgentSection(Section):
     system_prompt: str | None = None
     """What the model is told first; the project's own words when not given."""
     language: str | None = None
-    """The language to answer in, such as ja or en; the question's when not given."""
+    """The language to answer in, such as ja or en; the question's when not given. With ja the chat is in Japanese."""
     parallel_tools: bool | Literal["auto"] = "auto"
     """Which calls of one round run side by side: auto those of tools that only read, true all, false none."""
     repair_rounds: NotNegative = 2
@@ -121,6 +121,8 @@ class SecuritySection(Section):
 
     approve: Approve = "dangerous"
     """Which calls wait for a person: those that may delete, execute, send or change something, all, or none."""
+    question_timeout_s: Seconds = 300.0
+    """How long a call waits for a person's yes, and a server for its form; then the answer goes on without."""
     allowed_commands: Names | None = None
     """The only programs that stdio servers may start: names or paths, also with arguments; any when not given."""
     sandbox: bool = False
@@ -193,7 +195,8 @@ class Config(Sections):
 
     ``source`` is the file it came from, None without one. ``mcp_enabled`` is false when ``MCP_ENABLED`` says so.
     ``unset`` names the variables that servers need and the environment lacks; those servers cannot be started.
-    ``remarks`` says, a line each, what the file has that means nothing here.
+    ``remarks`` says, a line each, what the file has that means nothing here. ``tenant`` is whose it is, empty for the
+    owner.
     """
 
     _source: Path | None = PrivateAttr(default=None)
@@ -201,11 +204,17 @@ class Config(Sections):
     _unset: Mapping[str, tuple[str, ...]] = PrivateAttr(default_factory=dict[str, tuple[str, ...]])
 
     _remarks: tuple[str, ...] = PrivateAttr(default=())
+    _tenant: str = PrivateAttr(default="")
 
     @property
     def source(self) -> Path | None:
         """The file it came from."""
         return self._source
+
+    @property
+    def tenant(self) -> str:
+        """Whose it is; empty for the owner."""
+        return self._tenant
 
     @property
     def mcp_enabled(self) -> bool:
@@ -282,7 +291,9 @@ class Config(Sections):
             changes["servers"] = tuple(server.narrowed(tenant.tools) for server in chosen)
             changes["agent"] = self.agent.model_copy(update=given(system_prompt=tenant.system_prompt))
             changes["security"] = self.security.model_copy(update=given(approve=tenant.approve))
-        return self.model_copy(update=changes)
+        config = self.model_copy(update=changes)
+        config._tenant = tenant.name if tenant is not None else ""  # noqa: SLF001  # its own class
+        return config
 
     def only_servers(self, names: Collection[str]) -> Config:
         """The same configuration with these servers alone, switched on."""

@@ -27,13 +27,13 @@ class ServiceSection(Section):
     parallel: Positive = 2
     """Answers under way at once; the NPU makes one at a time, another may wait for a tool or a person meanwhile."""
     queue: NotNegative = 8
-    """Requests that may wait for each key; what is over it is told when to come again."""
+    """Answers that may wait for each key, and 32 times as many evaluations; who comes then is told when to return."""
     body_mb: Positive = 8
     """The longest request, MiB."""
     drain_s: NotNegativeSeconds = 30.0
     """How long answers under way may still take when the service is told to stop."""
     log: Literal["off", "text", "json"] = "off"
-    """A line on standard error for each request and for what goes wrong, each with the request's id."""
+    """A line on standard error for each request and for what breaks, with the request's id; off: for what breaks."""
     embedding_model: str | None = None
     """The model that embeds, name or path; the chat model when not given."""
     ranking_model: str | None = None

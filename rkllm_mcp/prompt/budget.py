@@ -9,7 +9,8 @@ before the NPU sees it. The conversation itself is never touched: a ``Compaction
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from rkllm_mcp.errors import PromptTooLongError
@@ -22,6 +23,10 @@ RUNTIME_RESERVE_TOKENS = 4
 ANSWER_SHARE = 0.25
 # After a compaction the exchanges fill at most this part of their room, so that several turns pass before the next one.
 COMPACTED_SHARE = 0.6
+# Nothing is counted further than so many windows: a prompt of megabytes is refused all the same, and takes seconds.
+COUNTED_WINDOWS = 4
+# A text of this many characters for each token that there is room for is too long, whatever it says.
+_MOST_CHARS_PER_TOKEN = 16
 # Shorter than this a tool result says nothing any more.
 SHORTEST_RESULT_CHARS = 200
 
@@ -43,6 +48,11 @@ class Budget:
         """The longest prompt that leaves room for an answer."""
         answer = min(self.max_new_tokens, int(self.context_tokens * ANSWER_SHARE))
         return self.context_tokens - RUNTIME_RESERVE_TOKENS - answer
+
+    @property
+    def counted_tokens(self) -> int:
+        """How far a prompt that is too long is counted."""
+        return self.context_tokens * COUNTED_WINDOWS
 
     def new_tokens_after(self, prompt_tokens: int) -> int:
         """How many tokens may be generated behind a prompt of this length."""
@@ -72,13 +82,20 @@ class Compaction:
             self._history, self._dropped, self._shortened = [], 0, {}
         return [self._shortened.get(index, body[index]) for index in range(self._dropped, len(body))]
 
-    def tighten(self, body: Sequence[Message], cost: Callable[[Message], int], room_tokens: int) -> str:
+    def tighten(
+        self,
+        body: Sequence[Message],
+        cost: Callable[[Message], int],
+        room_tokens: int,
+        counted_tokens: int = sys.maxsize,
+    ) -> str:
         """Leave out more, so that the view costs at most ``room_tokens``.
 
         Args:
             body: the conversation without its system message.
-            cost: tokens of one rendered message.
+            cost: tokens of one rendered message; of one with more than ``counted_tokens`` any number above.
             room_tokens: what the window leaves beside the head and the answer's opening.
+            counted_tokens: how far what is too long is counted.
 
         Returns:
             A sentence for the user about what was left out.
@@ -88,34 +105,43 @@ class Compaction:
                 ``limit_tokens`` count the exchange alone. The view is what it was: when the question is taken back,
                 the history must not be gone with it.
         """
-        costs = [cost(message) for message in self.view(body)]
-        count = _exchanges_to_drop(body[self._dropped :], costs, room_tokens)
+        view = self.view(body)
+        count = _exchanges_to_drop(view, cost, room_tokens)
         dropped, shortened = self._dropped + count, self._shortened
         notices = [f"left out the {count} oldest message{'s' if count > 1 else ''}"] if count else []
-        if sum(costs[count:]) > room_tokens:
-            shortened = _short_enough(body, dropped, cost, room_tokens)
+        if _cost_of(view[count:], cost, room_tokens) > room_tokens:
+            shortened = _short_enough(body, dropped, cost, room_tokens, counted_tokens)
             notices.append("shortened long tool results")
         self._history, self._dropped, self._shortened = list(body), dropped, shortened
         return " and ".join(notices)
 
 
-def _exchanges_to_drop(messages: Sequence[Message], costs: Sequence[int], room_tokens: int) -> int:
+def _exchanges_to_drop(messages: Sequence[Message], cost: Callable[[Message], int], room_tokens: int) -> int:
     """How many leading messages to leave out: whole exchanges, never the last, until the rest is small enough."""
     target = room_tokens * COMPACTED_SHARE
-    remaining = sum(costs)
-    dropped = 0
-    for start, message in enumerate(messages):
-        if message.role != "user" or start == 0:
-            continue
-        if remaining <= target:
+    starts = [0, *(index for index, message in enumerate(messages) if index and message.role == "user")]
+    kept, end, left = starts[-1], len(messages), target
+    # From the end, so that of what is left out no more is counted than shows that it does not fit.
+    for start in reversed(starts):
+        left -= _cost_of(messages[start:end], cost, left)
+        if left < 0:
             break
-        remaining -= sum(costs[dropped:start])
-        dropped = start
-    return dropped
+        kept = end = start
+    return kept
+
+
+def _cost_of(messages: Iterable[Message], cost: Callable[[Message], int], enough: float) -> int:
+    """What messages cost together; no more is counted once it is more than ``enough``."""
+    total = 0
+    for message in messages:
+        total += cost(message)
+        if total > enough:
+            break
+    return total
 
 
 def _short_enough(
-    body: Sequence[Message], dropped: int, cost: Callable[[Message], int], room_tokens: int
+    body: Sequence[Message], dropped: int, cost: Callable[[Message], int], room_tokens: int, counted_tokens: int
 ) -> dict[int, Message]:
     """The turns with tools' words behind ``dropped``, by index, with those as short as needed.
 
@@ -123,19 +149,20 @@ def _short_enough(
         PromptTooLongError: they cannot be short enough.
     """
     turns = {index: body[index] for index in range(dropped, len(body)) if body[index].results or body[index].context}
-    fixed = sum(cost(body[index]) for index in range(dropped, len(body)) if index not in turns)
+    others = (body[index] for index in range(dropped, len(body)) if index not in turns)
+    fixed = _cost_of(others, cost, counted_tokens)
     lengths = (len(text) for turn in turns.values() for text in (turn.context, *(one.text for one in turn.results)))
-    limit = max(lengths, default=0)
+    limit = min(max(lengths, default=0), max(room_tokens, SHORTEST_RESULT_CHARS) * _MOST_CHARS_PER_TOKEN)
     # Less than all the room, so that the next round's results do not shorten these, and cost their prefill, once more.
     target = fixed + (room_tokens - fixed) * COMPACTED_SHARE
-    total = fixed + sum(map(cost, turns.values()))
+    total = fixed + _cost_of(turns.values(), cost, counted_tokens - fixed)
     shortened = turns
     while total > target and limit > SHORTEST_RESULT_CHARS:
         limit = max(limit // 2, SHORTEST_RESULT_CHARS)
         shortened = {index: _with_short_texts(turn, limit) for index, turn in turns.items()}
-        total = fixed + sum(map(cost, shortened.values()))
+        total = fixed + _cost_of(shortened.values(), cost, counted_tokens - fixed)
     if total > room_tokens:
-        raise PromptTooLongError(total, room_tokens)
+        raise PromptTooLongError(total, room_tokens, is_partial=total > counted_tokens)
     return shortened
 
 

@@ -7,6 +7,7 @@ found by comparing the messages and costs only what lies behind the change. It k
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -104,13 +105,13 @@ class ConversationPrompt:
         """
         self._thinking = self._thinking if thinking is None else thinking
         system, body = _split_system(messages)
-        self._write_head(system, tuple(tools))
+        self._write_head(system, tuple(tools), budget)
         before = before_next(body[-1]) if body else self._before_first
         opening = self._vocabulary.encode(self._opening(before, forced_tool, any_tool=any_tool))
-        self._write_turns(self._compaction.view(body))
+        self._write_turns(self._compaction.view(body), budget.counted_tokens)
         notice = ""
         if len(self._ledger) + len(opening) > budget.prompt_limit_tokens:
-            notice = self._compact(body, budget.prompt_limit_tokens, len(opening))
+            notice = self._compact(body, budget, len(opening))
         self._ledger.append(opening)
         ids = list(self._ledger.ids)
         return Prompt(ids, budget.new_tokens_after(len(ids)), notice)
@@ -157,11 +158,18 @@ class ConversationPrompt:
         shared = common_prefix(bare, whole)
         return [("system", whole[:shared]), ("tools", whole[shared:])]
 
-    def _write_head(self, system: str, tools: tuple[ToolSpec, ...]) -> None:
-        """Start over when the head is another one: everything behind it changes with it."""
+    def _write_head(self, system: str, tools: tuple[ToolSpec, ...], budget: Budget) -> None:
+        """Start over when the head is another one: everything behind it changes with it.
+
+        Raises:
+            PromptTooLongError: it is far too long by itself.
+        """
         if self._head == (system, tools, self._thinking):
             return
-        ids = self._vocabulary.encode(self._template.head(system, tools, thinking=self._thinking))
+        head = self._template.head(system, tools, thinking=self._thinking)
+        ids = self._vocabulary.encode(head, budget.counted_tokens)
+        if len(ids) > budget.counted_tokens:
+            raise PromptTooLongError(len(ids), budget.prompt_limit_tokens, is_partial=True)
         if self._head is None or ids != list(self._ledger.ids[: self._head_end]):
             self._ledger.rewind(0)
             self._turns = []
@@ -170,8 +178,11 @@ class ConversationPrompt:
         self._head = (system, tools, self._thinking)
         self._before_first = self._template.before_first(system, tools)
 
-    def _write_turns(self, view: Sequence[Message]) -> None:
-        """Make the ledger hold exactly the turns of ``view``, rendering only those behind what it holds already."""
+    def _write_turns(self, view: Sequence[Message], most: int = sys.maxsize) -> None:
+        """Make the ledger hold exactly the turns of ``view``, rendering only those behind what it holds already.
+
+        Behind more than ``most`` tokens nothing is rendered: it does not fit, however much there is.
+        """
         kept = 0
         while kept < min(len(view), len(self._turns)) and view[kept] == self._turns[kept].message:
             kept += 1
@@ -179,25 +190,28 @@ class ConversationPrompt:
         self._ledger.rewind(self._turns[-1].end if self._turns else self._head_end)
         before = before_next(view[kept - 1]) if kept else self._before_first
         for message in view[kept:]:
-            self._ledger.append(self._vocabulary.encode(self._template.turn(message, before)))
+            self._ledger.append(self._vocabulary.encode(self._template.turn(message, before), most))
+            if len(self._ledger) > most:
+                # Maybe not all of this turn: the next one who writes begins before it.
+                return
             self._turns.append(_Turn(message, len(self._ledger)))
             before = before_next(message)
 
-    def _compact(self, body: Sequence[Message], limit_tokens: int, opening_tokens: int) -> str:
-        room = limit_tokens - self._head_end - opening_tokens
+    def _compact(self, body: Sequence[Message], budget: Budget, opening_tokens: int) -> str:
+        around, most = self._head_end + opening_tokens, budget.counted_tokens
         # Kept with their messages, whose identity is nobody else's as long as they are: long texts cost seconds each.
         costs: dict[int, tuple[Message, int]] = {}
 
         def cost(message: Message) -> int:
             if id(message) not in costs:
-                costs[id(message)] = (message, len(self._vocabulary.encode(self._template.turn(message))))
+                costs[id(message)] = (message, len(self._vocabulary.encode(self._template.turn(message), most)))
             return costs[id(message)][1]
 
         try:
-            notice = self._compaction.tighten(body, cost, room)
+            notice = self._compaction.tighten(body, cost, budget.prompt_limit_tokens - around, most)
         except PromptTooLongError as error:
-            total = error.prompt_tokens + self._head_end + opening_tokens
-            raise PromptTooLongError(total, limit_tokens) from None
+            total = error.prompt_tokens + around
+            raise PromptTooLongError(total, budget.prompt_limit_tokens, is_partial=error.is_partial) from None
         self._turns = []
         self._write_turns(self._compaction.view(body))
         return notice

@@ -7,6 +7,7 @@ never clear). ``rewind`` exists for the owner's edits alone. The ledger knows no
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 
 
@@ -14,7 +15,8 @@ class TokenLedger:
     """Token ids in order. ``ids`` may be read at any time and must not be changed."""
 
     def __init__(self) -> None:
-        self._ids: list[int] = []
+        # Four bytes each: a service keeps those of many conversations.
+        self._ids = array("i")
 
     def __len__(self) -> int:
         return len(self._ids)

@@ -11,6 +11,7 @@ them. It knows nothing of roles or templates.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -26,6 +27,8 @@ _TAG = re.compile(r"^\u2581?[<\[{].+[>\]}]$", re.DOTALL)
 _UNHEARD_OF = "\U0010fffd"
 # From here on a text is encoded as a batch of one, for which the library lets other threads of Python run meanwhile.
 _LONG_CHARS = 10_000
+# About what a token of ordinary text stands for.
+_CHARS_PER_TOKEN = 4
 
 
 @dataclass(frozen=True)
@@ -91,25 +94,24 @@ class Vocabulary:
         """Whether the id is a special token, whose text is never part of an answer."""
         return token_id in self._special
 
-    def encode(self, segments: Iterable[Segment]) -> list[int]:
+    def encode(self, segments: Iterable[Segment], at_most: int | None = None) -> list[int]:
         """Token ids of ``segments``, joined.
 
         Neighbouring text is joined before it is encoded, as in the family's own template, so the ids are those of the
         published rendering; only control tokens cut it.
+
+        Args:
+            segments: the text.
+            at_most: of a text that has more ids than this, those of a beginning are enough that has more as well. A
+                megabyte takes seconds, and what does not fit is not wanted whole.
         """
+        limit = sys.maxsize if at_most is None else at_most
         ids: list[int] = []
-        text = ""
-        for segment in segments:
-            if isinstance(segment, Foreign):
-                text += segment.text
-                continue
-            for is_control, piece in self._named_controls(segment.text):
-                if is_control:
-                    ids += [*self._encode_foreign(text), self._controls[piece]]
-                    text = ""
-                else:
-                    text += piece
-        return ids + self._encode_foreign(text)
+        for part in self._parts(segments):
+            ids += [part] if isinstance(part, int) else self._encode_foreign(part, limit - len(ids))
+            if len(ids) > limit:
+                break
+        return ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ``ids``, control tokens shown by name; a broken character shows as U+FFFD."""
@@ -126,6 +128,22 @@ class Vocabulary:
     def _decode_plain(self, ids: Sequence[int]) -> str:
         return self._tokenizer.decode(ids, skip_special_tokens=False) if ids else ""
 
+    def _parts(self, segments: Iterable[Segment]) -> Iterable[int | str]:
+        """Control tokens that a template names, and the text between them."""
+        text = ""
+        for segment in segments:
+            if isinstance(segment, Foreign):
+                text += segment.text
+                continue
+            for is_control, piece in self._named_controls(segment.text):
+                if is_control:
+                    yield text
+                    yield self._controls[piece]
+                    text = ""
+                else:
+                    text += piece
+        yield text
+
     def _named_controls(self, text: str) -> Iterable[tuple[bool, str]]:
         """``text`` cut at the control tokens it names: pairs of (is a control token, piece)."""
         if self._named is None:
@@ -138,11 +156,27 @@ class Vocabulary:
             end = match.end()
         yield False, text[end:]
 
-    def _encode_foreign(self, text: str) -> list[int]:
-        """Ids of text in which nothing is a control token."""
+    def _encode_foreign(self, text: str, limit: int) -> list[int]:
+        """Ids of text in which nothing is a control token, or more than ``limit`` of them."""
         # Half a surrogate pair, as broken JSON may bring it, has no UTF-8 and so no tokens.
         whole = text.encode("utf-8", "replace").decode("utf-8")
-        return [i for piece in self._defused(whole) for i in self._encode_unnamed(piece)]
+        ids: list[int] = []
+        for piece in self._defused(whole):
+            ids += self._encode_enough(piece, limit - len(ids))
+            if len(ids) > limit:
+                break
+        return ids
+
+    def _encode_enough(self, text: str, limit: int) -> list[int]:
+        """Ids of the whole text, or those of a beginning where these are more than ``limit`` already."""
+        # A beginning may end inside a token; only that it is too long is learnt from it.
+        length = max(_CHARS_PER_TOKEN * limit, _LONG_CHARS)
+        while length < len(text):
+            ids = self._encode_unnamed(text[:length])
+            if len(ids) > limit:
+                return ids
+            length *= 2
+        return self._encode_unnamed(text)
 
     def _defused(self, text: str) -> Iterable[str]:
         """``text`` in pieces, none with a control token's whole name: each name is cut after its first character."""

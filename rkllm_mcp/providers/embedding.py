@@ -16,7 +16,8 @@ from typing import Protocol
 
 from anyio import to_thread
 
-from rkllm_mcp.errors import InputRefusedError
+from rkllm_mcp.errors import InputRefusedError, PromptTooLongError
+from rkllm_mcp.prompt.budget import COUNTED_WINDOWS
 from rkllm_mcp.prompt.vocabulary import Foreign, Segment, Trusted, Vocabulary
 
 # What both models were trained with for searches; a better one names the task.
@@ -32,6 +33,11 @@ _BEHIND = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
 
 class Evaluator(Protocol):
     """What is needed of an engine."""
+
+    @property
+    def context_tokens(self) -> int:
+        """The context window that the model was loaded with."""
+        ...
 
     async def embed(self, prompts: Sequence[Sequence[int]], *, dimensions: int | None = None) -> list[array[float]]:
         """One vector of length 1 per prompt."""
@@ -64,12 +70,9 @@ async def embed_texts(
     """
     end = _end_token(vocabulary)
     lead = f"Instruct: {instruction}\nQuery:" if instruction else ""
-
-    def encoded() -> list[list[int]]:
-        return [[*vocabulary.encode([Foreign(f"{lead}{text}")]), *end] for text in texts]
-
+    segments = [[Foreign(f"{lead}{text}")] for text in texts]
     # Thousands of texts take seconds, which nobody else's answers are to wait for.
-    prompts = await to_thread.run_sync(encoded)
+    prompts = await to_thread.run_sync(_encoded, vocabulary, segments, end, engine.context_tokens)
     return await engine.embed(prompts, dimensions=dimensions)
 
 
@@ -94,12 +97,27 @@ async def rank_documents(
         GenerationError: a document does not fit, the runtime gives no logits, or the model has no words for yes and no.
     """
     yes, no = _word_id(vocabulary, "yes"), _word_id(vocabulary, "no")
-
-    def encoded() -> list[list[int]]:
-        return [vocabulary.encode(_question(instruction, query, document)) for document in documents]
-
-    prompts = await to_thread.run_sync(encoded)
+    questions = [_question(instruction, query, document) for document in documents]
+    prompts = await to_thread.run_sync(_encoded, vocabulary, questions, (), engine.context_tokens)
     return await engine.rerank(prompts, yes, no)
+
+
+def _encoded(
+    vocabulary: Vocabulary, prompts: Sequence[Sequence[Segment]], end: Sequence[int], context_tokens: int
+) -> list[list[int]]:
+    """The ids of every prompt; of one that does not fit nothing is evaluated, nor of those before it.
+
+    Raises:
+        PromptTooLongError: one leaves no room for a single token.
+    """
+    counted = context_tokens * COUNTED_WINDOWS
+    encoded: list[list[int]] = []
+    for segments in prompts:
+        ids = [*vocabulary.encode(segments, counted), *end]
+        if len(ids) >= context_tokens:
+            raise PromptTooLongError(len(ids), context_tokens - 1, is_partial=len(ids) > counted)
+        encoded.append(ids)
+    return encoded
 
 
 def _question(instruction: str, query: str, document: str) -> list[Segment]:

@@ -127,7 +127,7 @@ class FallbackModel:
                             continue
                     yield event
         finally:
-            conversation.calls_made = view.calls_made
+            conversation.calls_made, conversation.unpaid_tokens = view.calls_made, view.unpaid_tokens
             added = view.messages[length:]
             if added or said.text:
                 turn = added[0] if added else Message("assistant")

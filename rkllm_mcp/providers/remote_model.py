@@ -217,13 +217,19 @@ class RemoteModel(ABC):
         request = self._request(asked, conversation)
         begun, first, last = anyio.current_time(), None, 0.0
         read = self._reader(conversation)
-        async with aclosing(self._chunks(request, asked, answer)) as chunks:
-            async for chunk in chunks:
-                last = anyio.current_time()
-                first = first or last
-                for piece in read(chunk):
-                    for event in answer.take(piece):
-                        yield event
+        conversation.unpaid_tokens = _prompt_tokens(asked)
+        try:
+            async with aclosing(self._chunks(request, asked, answer)) as chunks:
+                async for chunk in chunks:
+                    last = anyio.current_time()
+                    first = first or last
+                    for piece in read(chunk):
+                        for event in answer.take(piece):
+                            yield event
+        except Exception:
+            # A request that was refused has cost nothing; one that was left has.
+            conversation.unpaid_tokens *= answer.has_content
+            raise
         if answer.stopped is None:
             raise broken_off(self.service) if first else no_stream(self.service)
         for event in answer.finish():

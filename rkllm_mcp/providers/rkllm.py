@@ -37,8 +37,10 @@ from rkllm_mcp.toolcalls.syntax import marker_texts
 # How many tokens more than expected a run may prefill before a line says so: whether the last token of an answer, and
 # of a prompt that matches whole, is evaluated again is not the same everywhere (reference: rkllm-runtime 2.6).
 SLACK_TOKENS = 2
-# Conversations whose ids are kept; an older one is rendered again from its messages when it returns.
-LEDGERS_KEPT = 64
+# Conversations whose ids are kept; an older one is rendered again from its messages when it returns. Whoever holds
+# conversations says which are over (``forget``); there is room for all that a service holds (64 open ones, and 64 of
+# programs that send everything each time) and those that are just being answered.
+LEDGERS_KEPT = 160
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,10 @@ class _Answer:
     def is_over(self) -> bool:
         """It came to an end that the request asked for."""
         return self.cut.is_over
+
+    def begun(self, expected_tokens: int) -> None:
+        """The runtime reads its prompt now, of which so much is new."""
+        self.conversation.unpaid_tokens = expected_tokens
 
     def begin_again(self) -> None:
         """Forget tokens of which nothing was certain yet; their run is made once more."""
@@ -256,6 +262,7 @@ class RkllmModel:
             self._stops,
             self._sampling(answer.options),
             enough=lambda: answer.is_over,
+            begun=answer.begun,
         )
         accounts: list[ModelEvent] = []
         self._readings.begin(answer.conversation.id, partial(self._engine.uncached, prompt.ids))

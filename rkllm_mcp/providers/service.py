@@ -116,7 +116,7 @@ def service_of(kind: Kind, section: RemoteSection, wish: ModelSection) -> Servic
 
 def estimated_tokens(text: str) -> int:
     """How many tokens a text has, about, where no tokenizer is at hand."""
-    plain = sum(character.isascii() for character in text)
+    plain = len(text.encode("ascii", "ignore"))
     return round(plain / _ASCII_CHARS_A_TOKEN) + len(text) - plain
 
 

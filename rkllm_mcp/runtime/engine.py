@@ -319,9 +319,8 @@ class Engine(Evaluations, Adjustments):
             raise RunRejectedError("its process is not running", task=CALL)
         if needs:
             require(abi, self.version, needs)
-        answer = lane.calls.ask(worker.send, CallCommand(name, arguments), keep=keep)
         effects = {None: None, True: lane.cache.emptied, False: partial(lane.cache.filled, holds)}
-        lane.asked(effects[cold])
+        answer = lane.ask(worker, CallCommand(name, arguments), keep=keep, change=effects[cold])
         try:
             return await asyncio.shield(answer)
         except RunRejectedError:

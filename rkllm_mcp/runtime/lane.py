@@ -18,7 +18,8 @@ from rkllm_mcp.runtime.abi import FAMILIES
 from rkllm_mcp.runtime.abi.common import Abi
 from rkllm_mcp.runtime.cache_state import CacheState
 from rkllm_mcp.runtime.calls import Calls
-from rkllm_mcp.runtime.commands import RunCommand, pack_run
+from rkllm_mcp.runtime.commands import CallCommand, RunCommand, pack_run
+from rkllm_mcp.runtime.hosting import HostedWorker
 from rkllm_mcp.runtime.inputs import token_count
 from rkllm_mcp.runtime.requests import fitted
 from rkllm_mcp.runtime.run import Run
@@ -110,19 +111,28 @@ class Lane:
             self._forget_announcement()
             self._start_next()
 
-    def asked(self, change: Callable[[], None] | None = None) -> None:
-        """A call was sent, and the worker does as it is told in order: behind the run under way, before the next.
+    def ask(
+        self, worker: HostedWorker, command: CallCommand, *, keep: str = "", change: Callable[[], None] | None = None
+    ) -> asyncio.Future[int | None]:
+        """Send a call. The worker does as it is told in order: behind the run under way, before the next.
 
         Args:
+            worker: the one in service.
+            command: the call.
+            keep: as for ``Calls.ask``.
             change: notes what the call does to the KV cache.
         """
-        if self._current is None:
+        if self._current is None and not self.calls:
+            # Before it is sent: it may have been done, and complained of, by the time that sending returns.
             self._log_mark = self._printed()
+        answer = self.calls.ask(worker.send, command, keep=keep)
+        if self._current is None:
             self._expect_answer()
         if change is not None:
             self._changes.append(change)
             if self._current is None:
                 self._apply_changes()
+        return answer
 
     def _apply_changes(self) -> None:
         changes, self._changes = self._changes, []

@@ -119,6 +119,8 @@ class Run:
         self._started_ns = time.monotonic_ns()
         self._is_cold = is_cold
         self._expected_prefill = expected_prefill
+        if self.options.begun is not None and expected_prefill is not None:
+            self.options.begun(expected_prefill)
         if runtime_limit is not None:
             self._ends_at_limit = runtime_limit <= self._limit
             # What an aborted run leaves in the file, nobody knows.

@@ -153,3 +153,10 @@ async def test_words_and_their_resources_become_one_turn() -> None:
         block_of(MONDAY, "Milk."),
         (),
     )
+
+
+async def test_a_resource_that_is_mentioned_without_end_is_read_once() -> None:
+    shelf = Shelf(SHELF)
+    result, events = await attached("@notes:memo://monday " * 1500, shelf=shelf)
+    assert result.text == f"[resource {MONDAY}] " * 1000 + "@notes:memo://monday " * 500
+    assert (len(events), len(shelf.read)) == (2, 1)

@@ -58,7 +58,7 @@ async def run(wanted: Sequence[ToolCall], parallel: Parallel = "auto") -> tuple[
     async def emit(event: Event) -> None:
         events.append(event)
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         results = await CallRunner(clock, Offer(TOOLS), emit, NO_CONTEXT, parallel).run(wanted)
     return clock, results, events
 
@@ -95,7 +95,7 @@ async def test_stopping_an_answer_stops_every_call_of_the_round() -> None:
         del event
 
     runner = CallRunner(clock, Offer(TOOLS), unheard, NO_CONTEXT, "auto")
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(runner.run, calls(("read", 10**6), ("look", 10**6), ("write", 1)))
             for _ in range(20):

@@ -53,7 +53,7 @@ async def answer(
         events.append(event)
 
     loop = Loop(model, tools, Offer([WEATHER, TIME]), settings or LoopSettings(), emit)
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         await loop.run(conversation, "Weather?", options or ResponseOptions())
     return events, model, tools, conversation
 

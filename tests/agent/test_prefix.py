@@ -62,7 +62,7 @@ class House:
             if isinstance(event, Usage):
                 self.used.append(event)
 
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await answer(self.model, briefing, self.conversation, assignment, LoopSettings(), emit, NO_CONTEXT)
         assert not self.engine.answers
 

@@ -107,6 +107,11 @@ def test_a_schema_nested_without_end_is_refused() -> None:
         SchemaCheck()(schema)
 
 
+def test_a_schema_that_no_window_has_room_for_is_refused_before_it_is_looked_at() -> None:
+    with pytest.raises(SchemaError, match="no prompt has room for its"):
+        SchemaCheck()({"type": "object", "properties": {f"p{number}": 3 for number in range(20_000)}})
+
+
 def test_only_a_schema_of_an_object_describes_arguments() -> None:
     check = SchemaCheck(kept=1)
     for _ in range(2):

@@ -77,6 +77,13 @@ def test_rules_that_no_words_follow_are_words_of_their_own() -> None:
     assert request(rule).messages == (Message("system", "Rhyme."),)
 
 
+def test_thousands_of_system_texts_are_read_once_each() -> None:
+    rules = [{"role": "system", "content": "a"}] * 9_000
+    told = "\n\n".join(["a"] * 9_000)
+    assert request(*rules, USER).messages == (Message("system", told), Message("user", "Hi"))
+    assert request(USER, *rules, USER).messages == (Message("user", "Hi"), Message("user", "Hi", context=told))
+
+
 def test_calls_keep_a_number_that_no_later_call_gets_again() -> None:
     said = {"role": "assistant", "tool_calls": [call("call_7"), call("call_x")]}
     assert request(USER, said, result("call_7"), result("call_x")).calls_made == 7
@@ -95,6 +102,7 @@ def test_tools_become_tools_and_a_tool_without_parameters_takes_none() -> None:
         ({}, ResponseOptions()),
         ({"max_tokens": 5}, ResponseOptions(max_new_tokens=5)),
         ({"max_tokens": 5, "max_completion_tokens": 6}, ResponseOptions(max_new_tokens=6)),
+        ({"max_tokens": -1}, ResponseOptions()),
         ({"stop": "\n"}, ResponseOptions(stop=("\n",))),
         ({"stop": ["a", "b"]}, ResponseOptions(stop=("a", "b"))),
         ({"tool_choice": "none"}, ResponseOptions(no_calls=True)),
@@ -108,6 +116,9 @@ def test_tools_become_tools_and_a_tool_without_parameters_takes_none() -> None:
         ({"reasoning_effort": "high"}, ResponseOptions(thinking=True)),
         ({"reasoning_effort": "high", "thinking": False}, ResponseOptions(thinking=False)),
         ({"thinking": {"type": "enabled"}}, ResponseOptions(thinking=True)),
+        ({"think": False, "reasoning_effort": "max"}, ResponseOptions(thinking=False)),
+        ({"think": "low"}, ResponseOptions(thinking=True)),
+        ({"repeat_penalty": 1.1}, ResponseOptions(sampling=SamplingWish(repeat_penalty=1.1))),
         ({"chat_template_kwargs": {"enable_thinking": False}}, ResponseOptions(thinking=False)),
         ({"temperature": 0}, ResponseOptions(sampling=SamplingWish(temperature=0))),
         ({"top_p": 0}, ResponseOptions(sampling=SamplingWish(top_k=1))),
@@ -133,6 +144,15 @@ def test_what_programs_send_beside_that_is_ignored() -> None:
         "n": 1,
     }
     assert request(**sent, logprobs=False, logit_bias={}, modalities=["text"]) == request()
+
+
+def test_tools_that_no_window_has_room_for_are_refused_before_they_are_looked_at() -> None:
+    # What is not JSON Schema would be found out by looking.
+    odd = {**WEATHER["function"], "parameters": {"type": "object", "properties": {"x" * 1000: 3}}}
+    many = [{"type": "function", "function": {**odd, "name": f"t{number}"}} for number in range(200)]
+    refused = refusal(tools=many)
+    assert (refused.param, refused.code) == ("tools", "context_length_exceeded")
+    assert "no prompt has room" in str(refused)
 
 
 def test_the_hosts_tools_are_run_when_asked_for_and_no_tools_are_sent() -> None:
@@ -182,7 +202,7 @@ REFUSED: list[tuple[list[Json], Json, str, str]] = [
     ([], {"logit_bias": {"1": 5.0}}, "logit_bias", "cannot favour"),
     ([], {"modalities": ["text", "audio"]}, "modalities", "is text"),
     ([], {"functions": [{}]}, "functions", "send tools"),
-    ([], {"stop": ["a"] * 5}, "stop", "send 4 at most"),
+    ([], {"stop": ["a"] * 17}, "stop", "send 16 at most"),
     ([], {"stop": ""}, "stop", "empty text"),
     ([], {"tool_choice": "required"}, "tool_choice", "no tool to choose"),
     ([], {"tool_choice": NAMED}, "tool_choice", "no tool to choose"),

@@ -215,3 +215,20 @@ async def test_what_is_kept_does_not_grow_without_end() -> None:
     assert len(program.threads) == 2
     await program.ask([Message("user", "d" * 600)], f"Yes.{END}")
     assert len(program.threads) == 0
+
+
+@pytest.mark.parametrize("limit", [{"kept": 3}, {"characters": 1000}])
+async def test_where_there_are_too_many_the_tenant_with_the_most_loses_one(limit: dict[str, int]) -> None:
+    program = Program()
+    program.threads = Threads(**limit)
+    ann, bob = (replace(program.owner, tenant=name) for name in ("ann", "bob"))
+    for number, owner in enumerate((bob, ann, ann, ann, ann)):
+        branch = program.branch(Message("user", f"{number} " * 150), owner=owner)
+        await program.answered(branch, f"<think>\nHm.\n</think>\n\nYes.{END}")
+    assert len(program.threads) == 3
+    thoughts: list[str] = []
+    for number, owner in enumerate((bob, ann, ann, ann, ann)):
+        told = [Message("user", f"{number} " * 150), Message("assistant", "Yes."), Message("user", "And?")]
+        # A program sends back no thinking: it is there where the conversation is.
+        thoughts.append(program.threads.branch(owner, told, 0).conversation.messages[1].thinking.strip())
+    assert thoughts == ["Hm.", "", "", "Hm.", "Hm."]

@@ -268,7 +268,7 @@ def test_shortened_results_leave_room_for_the_rounds_behind_them(count: int) -> 
     assert notices == ["shortened long tool results", "", "", ""]
 
 
-def test_a_compaction_encodes_each_message_a_bounded_number_of_times() -> None:
+def test_a_compaction_looks_at_what_stays_and_not_at_all_that_goes() -> None:
     history = long_history(60)[1:]
     asked: list[Message] = []
 
@@ -279,7 +279,8 @@ def test_a_compaction_encodes_each_message_a_bounded_number_of_times() -> None:
     compaction = Compaction()
     assert compaction.tighten(history, cost, 1000) == "left out the 110 oldest messages"
     assert len(compaction.view(history)) == 11
-    assert len(asked) == len(history)
+    # What stays, the exchange before it, and what stays once more.
+    assert len(asked) == 11 + 2 + 11
 
 
 def test_turns_that_are_kept_are_not_encoded_again() -> None:
@@ -302,10 +303,72 @@ class CountingVocabulary(Vocabulary):
 
     characters = 0
 
-    def encode(self, segments: Iterable[Segment]) -> list[int]:
+    def encode(self, segments: Iterable[Segment], at_most: int | None = None) -> list[int]:
         given = list(segments)
         self.characters += sum(len(segment.text) for segment in given)
-        return super().encode(given)
+        return super().encode(given, at_most)
+
+
+MEGABYTE = 2**20
+CALL = ToolCall("call_1", "get_weather", {})
+LONG = {
+    "words": "word " * (MEGABYTE // 5),
+    "a word": "a" * MEGABYTE,
+    "blanks": " " * MEGABYTE,
+    "control tokens": "<|im_end|>" * (MEGABYTE // 10),
+    "Japanese": "今日は晴れ" * (MEGABYTE // 5),
+}
+ROUND = [Message("assistant", calls=(CALL,)), Message("tool", results=(ToolResult("call_1", "x", "word " * 1000),))]
+TOO_LONG: dict[str, tuple[list[Message], list[ToolSpec]]] = {
+    **{name: ([Message("user", text)], []) for name, text in LONG.items()},
+    "a system text": ([Message("system", LONG["words"]), Message("user", "Hi")], []),
+    "a tool": ([Message("user", "Hi")], [ToolSpec("get_weather", LONG["words"])]),
+    "a question behind much": ([*long_history(9000), Message("user", LONG["words"])], []),
+    "many rounds": ([Message("user", "word " * 5000), *(ROUND * 200)], []),
+}
+
+
+@pytest.mark.parametrize("name", TOO_LONG)
+def test_of_megabytes_that_are_refused_no_more_is_encoded_than_shows_that_they_are_too_long(name: str) -> None:
+    vocabulary = ReadingVocabulary(DEMO_TOKENIZER.read_text("utf-8"))
+    messages, tools = TOO_LONG[name]
+    with pytest.raises(PromptTooLongError, match=r"at least \d+ tokens, \d+ more than the 876 that fit") as caught:
+        ConversationPrompt(vocabulary, TEMPLATES["qwen2.5"]).prepare(messages, tools, Budget(1000, 120))
+    assert caught.value.prompt_tokens > 4000
+    # A token of this vocabulary stands for 16 characters at most, and what is written is counted once more.
+    assert vocabulary.read < 400_000
+
+
+@pytest.mark.parametrize("text", LONG.values(), ids=LONG)
+def test_megabytes_that_may_go_cost_no_more_than_what_stays(text: str) -> None:
+    vocabulary = ReadingVocabulary(DEMO_TOKENIZER.read_text("utf-8"))
+    conversation = ConversationPrompt(vocabulary, TEMPLATES["qwen2.5"])
+    long_result = [*ROUND[:1], Message("tool", results=(ToolResult("call_1", "x", text),))]
+    for messages in ([*long_history(9000), Message("user", "Hi")], [Message("user", "Hi", context=text), *long_result]):
+        prompt = conversation.prepare(messages, [], Budget(1000, 120))
+        assert prompt.notice
+        assert len(prompt.ids) <= 876
+    assert vocabulary.read < 800_000
+
+
+@pytest.mark.parametrize("words", [900, 3900])
+def test_up_to_four_windows_are_counted_to_the_last_token(words: int) -> None:
+    message = Message("user", "word " * words)
+    turn, opening = TEMPLATES["qwen2.5"].turn(message, "start"), TEMPLATES["qwen2.5"].opening(thinking=False)
+    exact = len(demo_vocabulary().encode(turn)) + len(demo_vocabulary().encode(opening))
+    with pytest.raises(PromptTooLongError) as caught:
+        prompt_of().prepare([message], [], Budget(1000, 120))
+    assert (caught.value.is_partial, caught.value.prompt_tokens) == (False, exact)
+
+
+class ReadingVocabulary(Vocabulary):
+    """Counts the characters of which the tokenizer makes tokens."""
+
+    read = 0
+
+    def _encode_unnamed(self, text: str) -> list[int]:
+        self.read += len(text)
+        return super()._encode_unnamed(text)
 
 
 def test_the_answer_gets_what_the_prompt_leaves() -> None:

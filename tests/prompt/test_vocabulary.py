@@ -81,3 +81,15 @@ def test_a_long_text_has_the_tokens_of_its_parts_and_no_control_tokens_either() 
     ids = vocabulary.encode([Foreign(line * 1000)])
     assert ids == vocabulary.encode([Foreign(line)]) * 1000
     assert control_ids(vocabulary).isdisjoint(ids)
+
+
+@pytest.mark.parametrize("text", ["word " * 20_000, "日本" * 20_000, CONTROLS[0] * 5000, "a" * 50_000])
+def test_of_a_text_with_more_tokens_than_are_wanted_a_beginning_is_enough_and_any_other_is_whole(text: str) -> None:
+    vocabulary = demo_vocabulary()
+    segments = [Trusted("<|im_start|>user\n"), Foreign(text), Trusted("<|im_end|>\n")]
+    whole = vocabulary.encode(segments)
+    assert vocabulary.encode(segments, len(whole)) == whole
+    beginning = vocabulary.encode(segments, 100)
+    assert 100 < len(beginning) < len(whole)
+    # Its last tokens may be those of a word that was cut.
+    assert beginning[:90] == whole[:90]

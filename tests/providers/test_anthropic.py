@@ -32,7 +32,7 @@ async def test_words_thinking_calls_and_the_cost_come_as_events(size: int) -> No
     usage = {"input_tokens": 10, "cache_read_input_tokens": 200, "cache_creation_input_tokens": 30}
     stream = anthropic_stream(THOUGHT, anthropic_text("Let me ", "see."), call, call, stop="tool_use", usage=usage)
     conversation = question()
-    with ChatService(Reply(pieces=cut_up(stream, size))) as service, anyio.fail_after(20):
+    with ChatService(Reply(pieces=cut_up(stream, size))) as service, anyio.fail_after(60):
         async with asked(service, "anthropic") as model:
             events = await round_of(model, conversation, [WEATHER])
     raw = 'get_weather({"location": "東京", "days": "3"})'
@@ -63,7 +63,7 @@ async def test_what_was_thought_before_a_call_goes_back_with_its_result_and_not_
     call = anthropic_call("get_weather", '{"location": "A"}')
     replies = [anthropic_stream(THOUGHT, call, stop="tool_use"), anthropic_stream(anthropic_text("Sunny."))]
     conversation = question()
-    with ChatService(*(Reply(pieces=pieces) for pieces in [*replies, replies[1]])) as service, anyio.fail_after(10):
+    with ChatService(*(Reply(pieces=pieces) for pieces in [*replies, replies[1]])) as service, anyio.fail_after(60):
         async with asked(service, "anthropic") as model:
             await round_of(model, conversation, [WEATHER])
             result = ToolResult("call_1", "get_weather", "", is_error=True)
@@ -94,7 +94,7 @@ async def test_turns_alternate_and_none_is_empty_whatever_happened_before() -> N
             Message("user", "C"),
         ]
     )
-    with ChatService(Reply(pieces=anthropic_stream(anthropic_text("D")))) as service, anyio.fail_after(10):
+    with ChatService(Reply(pieces=anthropic_stream(anthropic_text("D")))) as service, anyio.fail_after(60):
         async with asked(service, "anthropic") as model:
             await round_of(model, conversation)
     said = [(turn["role"], turn["content"][0]["text"]) for turn in service.bodies[0]["messages"]]
@@ -117,7 +117,7 @@ async def test_turns_alternate_and_none_is_empty_whatever_happened_before() -> N
     ],
 )
 async def test_the_choice_of_a_tool_reaches_the_service(options: ResponseOptions, choice: object) -> None:
-    with ChatService(Reply(pieces=anthropic_stream(anthropic_text("x")))) as service, anyio.fail_after(10):
+    with ChatService(Reply(pieces=anthropic_stream(anthropic_text("x")))) as service, anyio.fail_after(60):
         async with asked(service, "anthropic") as model:
             await round_of(model, question(), [WEATHER], options)
     assert service.bodies[0]["tool_choice"] == choice
@@ -127,7 +127,7 @@ async def test_limits_and_sampling_reach_the_service() -> None:
     options = ResponseOptions(max_new_tokens=9, stop=("#",), sampling=SamplingWish(temperature=1.7, top_p=0.4))
     stream = anthropic_stream(anthropic_text("x"), stop="max_tokens")
     conversation = question()
-    with ChatService(Reply(pieces=stream)) as service, anyio.fail_after(10):
+    with ChatService(Reply(pieces=stream)) as service, anyio.fail_after(60):
         async with asked(service, "anthropic") as model:
             await round_of(model, conversation, (), options)
     body = service.bodies[0]
@@ -138,7 +138,7 @@ async def test_limits_and_sampling_reach_the_service() -> None:
 async def test_a_call_that_the_limit_cut_is_told_and_a_refusal_said() -> None:
     cut = anthropic_stream(anthropic_call("get_weather", '{"location": "T'), stop="max_tokens")
     refused = anthropic_stream(anthropic_text("I"), stop="refusal")
-    with ChatService(Reply(pieces=cut), Reply(pieces=refused)) as service, anyio.fail_after(10):
+    with ChatService(Reply(pieces=cut), Reply(pieces=refused)) as service, anyio.fail_after(60):
         async with asked(service, "anthropic") as model:
             (failed,) = without_usage(await round_of(model, question(), [WEATHER]))
             said, held_back = without_usage(await round_of(model, question(), [WEATHER]))
@@ -149,7 +149,7 @@ async def test_a_call_that_the_limit_cut_is_told_and_a_refusal_said() -> None:
 async def test_leaving_in_the_middle_closes_the_connection() -> None:
     stream = anthropic_stream(anthropic_text("One"), stop=None)
     conversation = question()
-    with ChatService(Reply(pieces=stream, ending="hang")) as service, anyio.fail_after(10):
+    with ChatService(Reply(pieces=stream, ending="hang")) as service, anyio.fail_after(60):
         async with asked(service, "anthropic") as model:
             async with aclosing(model.respond(conversation, ())) as events:
                 assert await anext(events) == Text("One")
@@ -162,7 +162,7 @@ async def test_a_key_of_the_environment_is_never_sent_to_a_service_of_ones_own(
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "of-the-environment")
     monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "of-the-environment")
-    with ChatService(Reply(pieces=anthropic_stream(anthropic_text("x")))) as service, anyio.fail_after(10):
+    with ChatService(Reply(pieces=anthropic_stream(anthropic_text("x")))) as service, anyio.fail_after(60):
         async with asked(service, "anthropic", api_key=None) as model:
             await round_of(model, question())
     assert "of-the-environment" not in str(service.requests[0].headers)

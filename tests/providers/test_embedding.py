@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from rkllm_mcp.errors import InputRefusedError
+from rkllm_mcp.errors import InputRefusedError, PromptTooLongError
 from rkllm_mcp.prompt.vocabulary import Vocabulary
 from rkllm_mcp.providers.embedding import SEARCH, embed_texts, rank_documents
 from tests.support.demo_model import demo_vocabulary
@@ -19,6 +19,8 @@ pytestmark = pytest.mark.anyio
 
 class Evaluating:
     """Remembers what it is given."""
+
+    context_tokens = 512
 
     def __init__(self) -> None:
         self.prompts: list[Sequence[int]] = []
@@ -65,3 +67,14 @@ async def test_a_document_is_judged_with_yes_or_no() -> None:
 async def test_a_model_without_words_for_yes_and_no_cannot_rank() -> None:
     with pytest.raises(InputRefusedError, match="Qwen3-Reranker"):
         await rank_documents(Evaluating(), demo_vocabulary(), "q", ["one"])
+
+
+async def test_a_text_that_does_not_fit_is_refused_before_anything_is_evaluated() -> None:
+    engine = Evaluating()
+    for text, partly in (("word " * 600, ""), ("word " * 100_000, "at least ")):
+        with pytest.raises(PromptTooLongError, match=rf"has {partly}\d+ tokens, \d+ more than the 511"):
+            await embed_texts(engine, demo_vocabulary(), ["short", text])
+    vocabulary = Vocabulary(with_added(llama2(), "yes", "no").to_str())
+    with pytest.raises(PromptTooLongError):
+        await rank_documents(engine, vocabulary, "q", ["one", "the weather " * 5000])
+    assert engine.prompts == []

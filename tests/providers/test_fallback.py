@@ -38,7 +38,7 @@ class LastingScript(ScriptedModel):
 async def both(
     first: list[Round], service: ChatService, rules: Collection[Occasion]
 ) -> AsyncGenerator[tuple[FallbackModel, LastingScript]]:
-    with service, anyio.fail_after(10):
+    with service, anyio.fail_after(60):
         script = LastingScript(first)
         async with asked(service) as second:
             yield FallbackModel(script, second, rules), script

@@ -32,7 +32,7 @@ async def test_words_thinking_and_the_cost_come_as_events_and_become_a_turn() ->
     stream = openai_stream(
         {"reasoning_content": "Hm"}, {"reasoning": "m."}, {"content": "It "}, {"content": "rains."}, usage=usage
     )
-    with ChatService(Reply(pieces=stream)) as service, anyio.fail_after(10):
+    with ChatService(Reply(pieces=stream)) as service, anyio.fail_after(60):
         async with asked(service) as model:
             conversation = question()
             events = await round_of(model, conversation)
@@ -61,7 +61,7 @@ async def test_however_the_stream_is_cut_the_same_calls_come(size: int) -> None:
         openai_call("get_weather", '{"location": "Kyoto", "days": "2"}', id="b", index=1),
         finish="tool_calls",
     )
-    with ChatService(Reply(pieces=cut_up(stream, size))) as service, anyio.fail_after(20):
+    with ChatService(Reply(pieces=cut_up(stream, size))) as service, anyio.fail_after(60):
         async with asked(service) as model:
             conversation = question()
             events = await round_of(model, conversation, [WEATHER])
@@ -106,7 +106,7 @@ async def test_however_the_stream_is_cut_the_same_calls_come(size: int) -> None:
     ids=["one index", "no index", "repeated names"],
 )
 async def test_calls_are_told_apart_however_a_service_numbers_them(deltas: list[dict[str, Any]]) -> None:
-    with ChatService(Reply(pieces=openai_stream(*deltas, finish="tool_calls"))) as service, anyio.fail_after(10):
+    with ChatService(Reply(pieces=openai_stream(*deltas, finish="tool_calls"))) as service, anyio.fail_after(60):
         async with asked(service) as model:
             events = await round_of(model, question(), [WEATHER])
     calls = [(e.name, e.arguments) for e in events if isinstance(e, ToolCallDetected)]
@@ -121,7 +121,7 @@ async def test_bad_arguments_are_repaired_or_told_to_the_model() -> None:
         openai_call("get_weather", "nonsense {", id="d", index=3),
         finish="tool_calls",
     )
-    with ChatService(Reply(pieces=stream)) as service, anyio.fail_after(10):
+    with ChatService(Reply(pieces=stream)) as service, anyio.fail_after(60):
         async with asked(service) as model:
             events = without_usage(await round_of(model, question(), [WEATHER]))
     repaired, *failed = events
@@ -136,7 +136,7 @@ async def test_bad_arguments_are_repaired_or_told_to_the_model() -> None:
 
 async def test_a_call_that_the_token_limit_cut_is_never_completed_by_guessing() -> None:
     stream = openai_stream(openai_call("get_weather", '{"location": "Kyo'), finish="length")
-    with ChatService(Reply(pieces=stream)) as service, anyio.fail_after(10):
+    with ChatService(Reply(pieces=stream)) as service, anyio.fail_after(60):
         async with asked(service) as model:
             conversation = question()
             (failed, *_) = await round_of(model, conversation, [WEATHER])
@@ -147,7 +147,7 @@ async def test_a_call_that_the_token_limit_cut_is_never_completed_by_guessing() 
 
 async def test_thinking_in_the_text_is_taken_out_as_on_the_npu() -> None:
     stream = openai_stream({"content": "<thi"}, {"content": "nk>Hm.</think>\n\nSunny."})
-    with ChatService(Reply(pieces=stream)) as service, anyio.fail_after(10):
+    with ChatService(Reply(pieces=stream)) as service, anyio.fail_after(60):
         async with asked(service) as model:
             events = await round_of(model, question())
     assert without_usage(events) == [Thinking("Hm."), Text("Sunny.")]
@@ -168,7 +168,7 @@ async def test_calls_and_results_go_back_in_the_services_own_form() -> None:
             ),
         ]
     )
-    with ChatService(openai_reply("Sorry.")) as service, anyio.fail_after(10):
+    with ChatService(openai_reply("Sorry.")) as service, anyio.fail_after(60):
         async with asked(service) as model:
             await round_of(model, conversation, [WEATHER])
     user, assistant, tool, rest = service.bodies[0]["messages"]
@@ -196,7 +196,7 @@ async def test_every_wish_reaches_the_service() -> None:
         openai_call("get_weather", '{"location": "A"}'),
         openai_call("get_weather", '{"location": "B"}', id="b", index=1),
     )
-    with ChatService(Reply(pieces=twice), openai_reply("x"), openai_reply("x")) as service, anyio.fail_after(10):
+    with ChatService(Reply(pieces=twice), openai_reply("x"), openai_reply("x")) as service, anyio.fail_after(60):
         async with asked(service, temperature=0.9, top_p=0.5) as model:
             events = await round_of(model, question(), [WEATHER], options)
             await round_of(model, question(), [WEATHER], ResponseOptions(any_tool=True))
@@ -212,7 +212,7 @@ async def test_every_wish_reaches_the_service() -> None:
 
 async def test_names_are_made_safe_without_clashes_and_found_again() -> None:
     tools = [ToolSpec("天気"), ToolSpec("気温"), ToolSpec("x.y"), ToolSpec("x_y"), ToolSpec("l" * 80)]
-    with ChatService(Reply(pieces=openai_stream(openai_call("___2", "")))) as service, anyio.fail_after(10):
+    with ChatService(Reply(pieces=openai_stream(openai_call("___2", "")))) as service, anyio.fail_after(60):
         async with asked(service) as model:
             events = await round_of(model, question(), tools)
     names = [tool["function"]["name"] for tool in service.bodies[0]["tools"]]
@@ -226,7 +226,7 @@ async def test_tools_that_were_told_later_are_declared_and_others_may_be_called(
     conversation = question()
     conversation.told_tools["told"] = told
     stream = openai_stream(openai_call("other", "{}"), finish="tool_calls")
-    with ChatService(Reply(pieces=stream)) as service, anyio.fail_after(10):
+    with ChatService(Reply(pieces=stream)) as service, anyio.fail_after(60):
         async with asked(service) as model:
             events = await round_of(model, conversation, [WEATHER], ResponseOptions(others=(told, other)))
     assert [tool["function"]["name"] for tool in service.bodies[0]["tools"]] == ["get_weather", "told"]
@@ -237,7 +237,7 @@ async def test_tools_that_were_told_later_are_declared_and_others_may_be_called(
 async def test_a_model_without_tools_is_asked_without_them_and_that_is_said_once(status: int, message: str) -> None:
     replies = (refusal(status, message), openai_reply("No tools."), openai_reply("Again."))
     conversation = question()
-    with ChatService(*replies) as service, anyio.fail_after(10):
+    with ChatService(*replies) as service, anyio.fail_after(60):
         async with asked(service) as model:
             first = await round_of(model, conversation, [WEATHER])
             conversation.add(Message("user", "Still?"))
@@ -257,7 +257,7 @@ async def test_where_tools_are_switched_off_what_was_called_before_is_told_in_wo
             Message("tool", results=(ToolResult("call_1", "get_weather", "sunny"),)),
         ]
     )
-    with ChatService(openai_reply("Sunny.")) as service, anyio.fail_after(10):
+    with ChatService(openai_reply("Sunny.")) as service, anyio.fail_after(60):
         async with asked(service, tools=False) as model:
             await round_of(model, conversation, [WEATHER])
     assert service.bodies[0]["messages"] == [
@@ -270,7 +270,7 @@ async def test_where_tools_are_switched_off_what_was_called_before_is_told_in_wo
 
 async def test_a_bad_schema_is_no_reason_to_ask_without_tools() -> None:
     reply = refusal(400, "Invalid schema for function 'get_weather': in context=(), array schema missing items")
-    with ChatService(reply) as service, anyio.fail_after(10):
+    with ChatService(reply) as service, anyio.fail_after(60):
         async with asked(service) as model:
             with pytest.raises(ServiceError, match="status 400 \\(Invalid schema for function"):
                 await round_of(model, question(), [WEATHER])
@@ -288,7 +288,7 @@ async def test_what_a_service_does_not_know_is_left_out_and_the_limit_gets_its_o
         refusal(422, "stream_options: Extra inputs are not permitted"),
         openai_reply("Yes."),
     )
-    with ChatService(*replies) as service, anyio.fail_after(10):
+    with ChatService(*replies) as service, anyio.fail_after(60):
         async with asked(service, temperature=0.3, max_new_tokens=50) as model:
             events = await round_of(model, question())
     assert without_usage(events) == [
@@ -301,10 +301,11 @@ async def test_what_a_service_does_not_know_is_left_out_and_the_limit_gets_its_o
 async def test_leaving_in_the_middle_closes_the_connection_and_keeps_what_came() -> None:
     stream = openai_stream({"content": "One"}, {"content": " two"}, finish=None, done=False)
     conversation = question()
-    with ChatService(Reply(pieces=stream, ending="hang")) as service, anyio.fail_after(10):
+    with ChatService(Reply(pieces=stream, ending="hang")) as service, anyio.fail_after(60):
         async with asked(service) as model:
             async with aclosing(model.respond(conversation, ())) as events:
                 assert await anext(events) == Text("One")
+            assert conversation.unpaid_tokens > 0
             assert await anyio.to_thread.run_sync(service.left.wait, 5)
     assert conversation.messages[-1] == Message("assistant", "One")
 
@@ -312,7 +313,7 @@ async def test_leaving_in_the_middle_closes_the_connection_and_keeps_what_came()
 @pytest.mark.parametrize("ending", ["hang", "silence"])
 async def test_cancelling_closes_the_connection_at_once_whatever_it_waits_for(ending: Any) -> None:
     conversation = question()
-    with ChatService(Reply(ending=ending)) as service, anyio.fail_after(10):
+    with ChatService(Reply(ending=ending)) as service, anyio.fail_after(60):
         async with asked(service) as model, anyio.create_task_group() as tasks:
 
             async def leave() -> None:
@@ -326,7 +327,7 @@ async def test_cancelling_closes_the_connection_at_once_whatever_it_waits_for(en
 
 
 async def test_a_service_that_tells_no_count_is_counted_about() -> None:
-    with ChatService(Reply(pieces=openai_stream({"content": "Ja, 東京."}))) as service, anyio.fail_after(10):
+    with ChatService(Reply(pieces=openai_stream({"content": "Ja, 東京."}))) as service, anyio.fail_after(60):
         async with asked(service) as model:
             *_, cost = await round_of(model, question())
     assert isinstance(cost, Usage)
@@ -339,7 +340,7 @@ async def test_older_turns_are_left_out_where_the_window_is_known() -> None:
     for number in range(20):
         conversation.messages += [Message("user", f"{number} " + "word " * 40), Message("assistant", "yes " * 20)]
     conversation.add(Message("user", "And now?"))
-    with ChatService(openai_reply("Now.")) as service, anyio.fail_after(10):
+    with ChatService(openai_reply("Now.")) as service, anyio.fail_after(60):
         async with asked(service, context_tokens=1000, max_new_tokens=100) as model:
             events = await round_of(model, conversation)
     assert isinstance(events[0], Status)
@@ -353,7 +354,7 @@ async def test_older_turns_are_left_out_where_the_window_is_known() -> None:
 
 async def test_what_a_service_holds_back_is_said() -> None:
     stream = openai_stream({"content": "I"}, finish="content_filter")
-    with ChatService(Reply(pieces=stream)) as service, anyio.fail_after(10):
+    with ChatService(Reply(pieces=stream)) as service, anyio.fail_after(60):
         async with asked(service) as model:
             events = await round_of(model, question())
     assert [event.kind for event in events] == ["text", "status", "usage"]
@@ -365,7 +366,7 @@ async def test_a_service_of_ones_own_is_not_told_what_the_environment_says_of_op
     for name in ("OPENAI_API_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
         monkeypatch.setenv(name, "of-the-environment")
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9")
-    with ChatService(openai_reply("Yes.")) as service, anyio.fail_after(10):
+    with ChatService(openai_reply("Yes.")) as service, anyio.fail_after(60):
         async with asked(service, api_key=None) as model:
             await round_of(model, question())
     assert "of-the-environment" not in str(service.requests[0].headers)

@@ -106,7 +106,7 @@ class Board:
 
     async def ask(self, conversation: Conversation, text: str) -> list[ModelEvent]:
         conversation.add(Message("user", text))
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             async with aclosing(self.model.respond(conversation, [WEATHER])) as events:
                 return [event async for event in events]
 
@@ -120,7 +120,7 @@ async def board(folder: Path, version: str, rules: str) -> AsyncGenerator[Board,
     form = ModelForm(demo_vocabulary(), template, template.tool_form.syntaxes)
     settings = EngineSettings(file, libraries()[version], reload_pauses_s=(0.0, 0.0))
     async with open_engine(settings) as engine:
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await engine.ready()
         yield Board(folder, engine, RkllmModel(engine, form))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,14 @@ import pytest
 
 from rkllm_mcp.errors import InputRefusedError, RunRejectedError, UnsupportedError, WorkerDiedError
 from rkllm_mcp.generation import GenerationOptions, Input, RunStats, TextInput, Token, TokenInput
+from rkllm_mcp.runtime import frames
 from rkllm_mcp.runtime.calls import Calls
 from rkllm_mcp.runtime.commands import CallCommand
 from rkllm_mcp.runtime.engine import Engine, open_engine
 from rkllm_mcp.runtime.frames import Answer
+from rkllm_mcp.runtime.hosting import HostedWorker
+from rkllm_mcp.runtime.lane import Lane
+from rkllm_mcp.runtime.log_lines import LogLines
 from tests.support.emulator import IM_END, Emulator, prompt_of
 
 pytestmark = pytest.mark.anyio
@@ -46,7 +51,7 @@ def text(words: str) -> TokenInput:
 async def answer(engine: Engine, prompt: Input, **options: Any) -> tuple[str, RunStats]:
     pieces: list[str] = []
     stops = frozenset({IM_END})
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with aclosing(engine.generate(prompt, GenerationOptions(stop_ids=stops, **options))) as run:
             async for item in run:
                 if isinstance(item, RunStats):
@@ -172,17 +177,17 @@ async def test_a_saved_prefix_is_not_prefilled_again_in_another_process(emulator
     path = emulator.folder / "prefix.bin"
     prefix, prompt = prompt_of("x" * 100)[:60], prompt_of("x" * 100)
     async with open_engine(emulator.settings(RULES, HEAD, max_new_tokens=30)) as engine:
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             stats = await engine.save_prompt_cache(prefix, path)
     assert (path.is_file(), stats.generated_tokens) == (True, 1)
     async with open_engine(emulator.settings(RULES, HEAD, max_new_tokens=200)) as engine:
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await engine.load_prompt_cache(path)
         said, stats = await answer(engine, TokenInput(prompt), max_new_tokens=200)
         assert (said, stats.cold) == ("x" * 100, False)
         if emulator.version != "1.2.0":
             assert stats.prefilled_tokens == len(prompt) - len(prefix)
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await engine.load_prompt_cache(path)  # the last one is released first
             await engine.release_prompt_cache()
             await engine.release_prompt_cache()
@@ -198,11 +203,43 @@ async def test_a_file_that_is_no_prompt_cache_is_refused_by_the_runtime(newest: 
         assert (await answer(engine, text("x")))[0] == "x"
 
 
+async def test_a_complaint_is_heard_however_quick_the_worker_is(newest: Emulator) -> None:
+    reading, writing = os.pipe()
+    log = LogLines(reading)
+
+    class Quick(HostedWorker):
+        """Has done what it is told, and complained of it, before the engine goes on."""
+
+        def __init__(self) -> None:
+            self.log = log
+
+        def send(self, frame: bytes) -> None:
+            os.write(writing, b"E rkllm: no\n")
+
+        def kill(self) -> None:
+            raise AssertionError
+
+        async def gone(self) -> int:
+            raise AssertionError
+
+    lane = Lane(newest.settings(RULES))
+    lane.supervisor.worker = worker = Quick()
+    asked = [lane.ask(worker, CallCommand("load_prompt_cache")) for _ in range(2)]
+    refusal = frames.pack_answer(Answer(failure="it returned -1"))
+    lane._on_frames(frames.FrameReader().feed(refusal * 2))  # pyright: ignore[reportPrivateUsage]
+    with pytest.raises(RunRejectedError, match=r"it returned -1 \(E rkllm: no\)"):
+        await asked[0]
+    with pytest.raises(RunRejectedError, match="it returned -1"):
+        await asked[1]
+    log.close()
+    os.close(writing)
+
+
 async def test_a_prompt_cache_that_was_not_written_is_an_error(newest: Emulator) -> None:
     folder = newest.folder / "folder"
     folder.mkdir()
     async with open_engine(newest.settings(RULES, HEAD)) as engine:
-        with anyio.fail_after(20), pytest.raises(RunRejectedError, match="it wrote no prompt cache"):
+        with anyio.fail_after(60), pytest.raises(RunRejectedError, match="it wrote no prompt cache"):
             await engine.save_prompt_cache(prompt_of("x"), folder)
 
 
@@ -238,7 +275,7 @@ async def test_a_stop_string_ends_the_answer_and_the_runtime(emulator: Emulator)
 async def test_text_that_only_began_like_a_stop_string_is_all_there_at_the_end(emulator: Emulator) -> None:
     options = GenerationOptions(stop_strings=("two", "<|x"))
     async with open_engine(emulator.settings(RULES, HEAD)) as engine:
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             said = [item async for item in engine.generate(prompt_of("one tw"), options) if isinstance(item, Token)]
     assert "".join(token.text for token in said) == "one tw<|im_end|>"
 
@@ -257,7 +294,7 @@ async def test_a_prompt_cache_that_a_new_worker_dies_of_is_not_loaded_into_the_n
 async def test_a_prompt_cache_that_is_gone_when_the_worker_died_costs_time_and_nothing_else(newest: Emulator) -> None:
     path = newest.folder / "prefix.bin"
     async with open_engine(newest.settings(RULES, HEAD)) as engine:
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await engine.save_prompt_cache(prompt_of("x")[:4], path)
             await engine.load_prompt_cache(path)
         path.unlink()

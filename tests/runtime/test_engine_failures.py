@@ -34,7 +34,7 @@ PACED = "speed prefill 100000 decode 200\ncontext 4096"
 
 async def answer(engine: Engine, text: str) -> tuple[str, RunStats]:
     pieces: list[str] = []
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with aclosing(engine.generate(prompt_of(text), STOP)) as run:
             async for item in run:
                 if isinstance(item, RunStats):
@@ -46,7 +46,7 @@ async def answer(engine: Engine, text: str) -> tuple[str, RunStats]:
 async def failing(engine: Engine, text: str, error: type[Exception]) -> tuple[str, Exception]:
     """The text before the failure, and the failure."""
     pieces: list[str] = []
-    with anyio.fail_after(20), pytest.raises(error) as raised:
+    with anyio.fail_after(60), pytest.raises(error) as raised:
         async with aclosing(engine.generate(prompt_of(text), STOP)) as run:
             async for item in run:
                 assert isinstance(item, Token)
@@ -95,7 +95,7 @@ async def test_an_answer_of_failed_arithmetic_is_an_error_and_not_a_row_of_excla
 
 async def test_a_worker_killed_from_outside_in_the_middle_of_an_answer_is_replaced(emulator: Emulator) -> None:
     async with open_engine(emulator.settings(BAD.format("null-text at 1"), PACED)) as engine:
-        with anyio.fail_after(20), pytest.raises(WorkerDiedError, match="SIGKILL"):
+        with anyio.fail_after(60), pytest.raises(WorkerDiedError, match="SIGKILL"):
             async with aclosing(engine.generate(prompt_of("x" * 100), STOP)) as run:
                 await anext(run)
                 assert engine.worker_pid is not None
@@ -111,7 +111,7 @@ async def test_a_worker_killed_while_nothing_runs_is_replaced_without_an_error(n
         assert engine.worker_pid is not None
         ending = os.pidfd_open(engine.worker_pid)
         os.kill(engine.worker_pid, signal.SIGKILL)
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await anyio.wait_readable(ending)
             os.close(ending)
             # The death may be noticed only now: then this generation is the one that hears of it.
@@ -150,19 +150,17 @@ async def test_a_runtime_that_hangs_and_ignores_the_abort_is_killed_and_replaced
         BAD.format("hang after 2 ignoring-abort"), decode_abort_timeout_s=0.1, leave_timeout_s=10.0
     )
     async with open_engine(settings) as engine:
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             async with aclosing(engine.generate(prompt_of("bad"), STOP)) as run:
                 await anext(run)
                 await anext(run)
-                with anyio.move_on_after(0.2):  # an abort before it hangs would be heard
-                    await anext(run)
         text, stats = await answer(engine, "good")
         assert (text, stats.cold, engine.restarts) == ("good<|im_end|>", True, 1)
 
 
 async def test_a_runtime_that_hangs_but_hears_the_abort_is_not_killed(emulator: Emulator) -> None:
     async with open_engine(emulator.settings(BAD.format("hang after 2"))) as engine:
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             async with aclosing(engine.generate(prompt_of("bad"), STOP)) as run:
                 await anext(run)
                 await anext(run)
@@ -176,7 +174,7 @@ async def test_whatever_the_runtime_says_after_an_abort_the_next_generation_work
     settings = emulator.settings(BAD.format("null-text at 1"), f"{PACED}\nfault after-abort {after}")
     async with open_engine(settings) as engine:
         for _ in range(5):
-            with anyio.fail_after(20):
+            with anyio.fail_after(60):
                 async with aclosing(engine.generate(prompt_of("x" * 200), STOP)) as run:
                     await anext(run)
             assert (await answer(engine, "good"))[0] == "good<|im_end|>"
@@ -192,7 +190,7 @@ async def test_noise_of_other_layers_on_both_outputs_is_kept_and_harms_nothing(n
 async def test_a_crash_while_loading_is_tried_again_and_then_given_up_with_the_signal(newest: Emulator) -> None:
     settings = newest.settings("rule", "speed flat\nfault crash SIGILL at init", reload_pauses_s=(0.0, 0.01))
     async with open_engine(settings) as engine:
-        with anyio.fail_after(20), pytest.raises(ModelLoadError, match="was killed by SIGILL while loading the model"):
+        with anyio.fail_after(60), pytest.raises(ModelLoadError, match="was killed by SIGILL while loading the model"):
             await engine.ready()
         assert engine.restarts == 2
         await failing(engine, "good", ModelLoadError)
@@ -200,7 +198,7 @@ async def test_a_crash_while_loading_is_tried_again_and_then_given_up_with_the_s
 
 async def test_a_worker_that_dies_again_and_again_before_it_is_asked_anything_is_given_up(newest: Emulator) -> None:
     async with open_engine(newest.settings("rule", reload_pauses_s=(0.0, 0.0))) as engine:
-        with anyio.fail_after(20), pytest.raises(ModelLoadError, match="SIGKILL again and again before it was asked"):
+        with anyio.fail_after(60), pytest.raises(ModelLoadError, match="SIGKILL again and again before it was asked"):
             for _ in range(3):
                 await engine.ready()
                 assert engine.worker_pid is not None
@@ -226,14 +224,14 @@ async def test_a_model_that_does_not_load_again_is_given_up_with_the_reason(newe
 async def test_loading_that_takes_too_long_is_given_up_and_the_worker_killed(newest: Emulator) -> None:
     settings = newest.settings("rule", "speed flat\nfault init-slow 60", start_timeout_s=0.2, stop_timeout_s=0.1)
     async with open_engine(settings) as engine:
-        with anyio.fail_after(20), pytest.raises(ModelLoadError, match=r"did not finish loading within 0\.2 s"):
+        with anyio.fail_after(60), pytest.raises(ModelLoadError, match=r"did not finish loading within 0\.2 s"):
             await engine.ready()
     assert children() == set()
 
 
 async def test_closing_while_the_model_loads_does_not_wait_for_it(newest: Emulator) -> None:
     settings = newest.settings("rule", "speed flat\nfault init-slow 60", stop_timeout_s=0.1)
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with open_engine(settings):
             await anyio.lowlevel.checkpoint()
     assert children() == set()
@@ -241,7 +239,7 @@ async def test_closing_while_the_model_loads_does_not_wait_for_it(newest: Emulat
 
 async def test_a_hung_runtime_does_not_keep_the_engine_open(newest: Emulator) -> None:
     settings = newest.settings(BAD.format("hang after 1 ignoring-abort"), stop_timeout_s=0.1, leave_timeout_s=0.0)
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with open_engine(settings) as engine, aclosing(engine.generate(prompt_of("bad"), STOP)) as run:
             await anext(run)
     assert children() == set()
@@ -256,7 +254,7 @@ async def test_a_cancelled_owner_leaves_no_process(newest: Emulator) -> None:
             opened.set()
             await asyncio.Event().wait()
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         task = asyncio.create_task(own())
         await opened.wait()
         assert len(children()) == 1
@@ -290,13 +288,13 @@ async def test_no_descriptor_and_no_process_is_left_behind(newest: Emulator, kin
 async def test_a_library_that_is_not_there_is_an_error_of_ready(newest: Emulator, tmp_path: Path) -> None:
     settings = EngineSettings(model_path=newest.model("rule"), library=tmp_path / "none.so")
     async with open_engine(settings) as engine:
-        with anyio.fail_after(20), pytest.raises(LibraryNotFoundError, match=r"no runtime library at .*none\.so"):
+        with anyio.fail_after(60), pytest.raises(LibraryNotFoundError, match=r"no runtime library at .*none\.so"):
             await engine.ready()
 
 
 async def test_the_class_of_a_refusal_survives_the_way_from_the_worker(newest: Emulator) -> None:
     async with open_engine(newest.settings("rule", abi="7.7.7")) as engine:
-        with anyio.fail_after(20), pytest.raises(UnknownRuntimeError, match=r"no runtime interface '7\.7\.7'"):
+        with anyio.fail_after(60), pytest.raises(UnknownRuntimeError, match=r"no runtime interface '7\.7\.7'"):
             await engine.ready()
 
 
@@ -313,7 +311,7 @@ async def test_an_emulator_that_does_not_exist_is_an_error_of_ready(
 ) -> None:
     monkeypatch.setenv("RKLLM_EMULATOR_ABI", "0.0.1")
     async with open_engine(EngineSettings(model_path=newest.model("rule"), library="emulator")) as engine:
-        with anyio.fail_after(20), pytest.raises(RuntimeUnusableError, match=r"no emulated runtime '0\.0\.1'"):
+        with anyio.fail_after(60), pytest.raises(RuntimeUnusableError, match=r"no emulated runtime '0\.0\.1'"):
             await engine.ready()
 
 
@@ -382,5 +380,5 @@ async def test_a_runtime_that_survives_one_init_per_process_only_is_never_asked_
 @pytest.mark.parametrize("fault", ["out-of-memory at init", "init-null-handle"])
 async def test_a_runtime_that_cannot_load_says_why(newest: Emulator, fault: str) -> None:
     async with open_engine(newest.settings("rule", f"speed flat\nfault {fault}")) as engine:
-        with anyio.fail_after(20), pytest.raises(ModelLoadError, match="did not load"):
+        with anyio.fail_after(60), pytest.raises(ModelLoadError, match="did not load"):
             await engine.ready()

@@ -21,7 +21,7 @@ async def taken(engine: Engine, text: str, count: int, limit: int = 512) -> tupl
     came = 0
     stats: RunStats | None = None
     wishes = GenerationOptions(limit, STOP_IDS, enough=lambda: came >= count)
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with aclosing(engine.generate(prompt_of(text), wishes)) as run:
             async for item in run:
                 if isinstance(item, RunStats):

@@ -28,7 +28,7 @@ def table(folder: Path, rows: int = 259) -> Path:
 
 
 async def ids(engine: Engine, prompt: Input) -> list[Token]:
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with aclosing(engine.generate(prompt, GenerationOptions(stop_ids=frozenset({IM_END})))) as run:
             return [item async for item in run if isinstance(item, Token)]
 
@@ -60,13 +60,13 @@ async def test_a_table_that_cannot_be_read_is_an_error_of_loading(newest: Emulat
     if content is not None:
         path.write_bytes(content)
     async with open_engine(newest.settings(RULES, embedding_table=path)) as engine:
-        with anyio.fail_after(20), pytest.raises(ModelLoadError, match=r"embedding table .* cannot be read"):
+        with anyio.fail_after(60), pytest.raises(ModelLoadError, match=r"embedding table .* cannot be read"):
             await engine.ready()
 
 
 async def test_a_runtime_that_asks_the_host_nothing_refuses_such_a_model(emulator: Emulator) -> None:
     async with open_engine(emulator.settings(RULES, lacks_tokenizer=True)) as engine:
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             if emulator.version == "1.3.0":
                 await engine.ready()
                 return

@@ -35,7 +35,7 @@ TAGS = ImageTags("[", "]", "#")
 
 async def said(engine: Engine, prompt: Input, **options: Any) -> str:
     options.setdefault("stop_ids", frozenset({IM_END}))
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with aclosing(engine.generate(prompt, GenerationOptions(**options))) as run:
             return "".join([item.text async for item in run if isinstance(item, Token)])
 

@@ -12,7 +12,7 @@ from rkllm_mcp.runtime.outbox import Outbox
 @contextmanager
 def connected() -> Generator[tuple[Outbox, socket.socket], None, None]:
     ours, theirs = socket.socketpair()
-    theirs.settimeout(10)
+    theirs.settimeout(60)
     outbox = Outbox(ours)
     try:
         yield outbox, theirs

@@ -24,7 +24,7 @@ PROFILE = RuntimeProfile("id", "id", "1.3.0", "1.3.0", True, "2026-11-22", {"pau
 
 async def answer(engine: Engine, text: str, **options: Any) -> tuple[str, RunStats]:
     pieces: list[str] = []
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with aclosing(engine.generate(prompt_of(text), GenerationOptions(stop_ids=STOP, **options))) as run:
             async for item in run:
                 if isinstance(item, Token):

@@ -202,8 +202,8 @@ def test_a_context_that_is_refused_is_a_fact(newest: Emulator) -> None:
 def test_the_pace_is_measured_for_longer_and_longer_prompts(newest: Emulator) -> None:
     facts = profile_of(newest, experiments="pace", speed="speed prefill 20000 decode 5000\ncontext 4096").facts
     assert [tokens for tokens, _ in facts["prefill_ms"]] == [64, 256, 1024]
-    times = [took_ms for _, took_ms in facts["prefill_ms"]]
-    assert times == sorted(times)
+    # The emulator never takes less time than that.
+    assert all(took_ms >= tokens / 20 for tokens, took_ms in facts["prefill_ms"])
     assert all(took_ms > 0 for _, took_ms in facts["decode_ms"])
 
 

@@ -35,7 +35,7 @@ class Start:
         self.said = said
 
     async def warm_up(self, *, awaited: bool = False) -> None:
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             warm_up = WarmUp(self.engine, self.caches)
             if awaited:
                 warm_up.awaited()
@@ -45,7 +45,7 @@ class Start:
         """The figures of an answer to ``text`` behind the head."""
         options = GenerationOptions(stop_ids=frozenset({IM_END}))
         words: list[str] = []
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             async with aclosing(self.engine.generate([*HEAD, *prompt_of(text)], options)) as run:
                 async for item in run:
                     if isinstance(item, RunStats):
@@ -64,7 +64,7 @@ async def start(
     # Every start is one of the same file, however often it is written.
     os.utime(settings.model_path, ns=(0, 0))
     async with open_engine(settings) as engine:
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await engine.ready()
         subject = subject_of(Path(settings.model_path), emulator.library, engine.version, engine.context_tokens)
         files = PromptFiles(emulator.folder / "prompts", 64)
@@ -205,7 +205,7 @@ async def test_a_question_ends_a_run_that_saves_and_does_not_end_by_itself(emula
         if opened.engine.limits_each_run:
             return  # there is none
         warm_up = WarmUp(opened.engine, opened.caches)
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(warm_up.run, HEAD)
                 while not list(emulator.folder.glob("prompts/*")):
@@ -222,7 +222,7 @@ async def test_without_files_the_head_is_evaluated_unless_a_question_is_there(ne
             warm_up = WarmUp(opened.engine, None)
             if awaited:
                 warm_up.awaited()
-            with anyio.fail_after(20):
+            with anyio.fail_after(60):
                 await warm_up.run(HEAD)
             assert (await opened.ask()).prefilled_tokens == expected
 

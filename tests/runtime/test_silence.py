@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import aclosing
 
 import anyio
@@ -12,31 +11,50 @@ from rkllm_mcp.errors import RunRejectedError, WorkerDiedError
 from rkllm_mcp.generation import GenerationOptions, RunStats, Token
 from rkllm_mcp.runtime.engine import Engine, open_engine
 from rkllm_mcp.runtime.watchdog import PrefillPace, SilenceLimits, Watchdog
+from tests.support.clock import STANDING, Backend, turn
 from tests.support.emulator import IM_END, Emulator, prompt_of
 
 pytestmark = pytest.mark.anyio
 
 STOP = GenerationOptions(stop_ids=frozenset({IM_END}))
 RULES = "rule\nuser bad\nsay abcdefgh\nfault {}\nrule\nuser (.+)\nsay $1"
-SHORT = SilenceLimits(prefill_base_s=0.3, prefill_patience=0.0, decode_s=0.3, call_s=20.0)
+SILENCE = SilenceLimits(prefill_base_s=30.0, prefill_patience=0.0, decode_s=30.0)
+
+
+@pytest.fixture
+def anyio_backend() -> Backend:
+    return STANDING
 
 
 async def answer(engine: Engine, text: str) -> str:
-    with anyio.fail_after(20):
-        async with aclosing(engine.generate(prompt_of(text), STOP)) as run:
-            return "".join([item.text async for item in run if isinstance(item, Token)])
+    async with aclosing(engine.generate(prompt_of(text), STOP)) as run:
+        return "".join([item.text async for item in run if isinstance(item, Token)])
 
 
-async def failing(engine: Engine) -> tuple[str, RunRejectedError | WorkerDiedError]:
-    """The text before the failure, and the failure."""
-    pieces: list[str] = []
-    with anyio.fail_after(20), pytest.raises((RunRejectedError, WorkerDiedError)) as raised:
-        async with aclosing(engine.generate(prompt_of("bad"), STOP)) as run:
-            async for item in run:
-                assert isinstance(item, Token)
-                pieces.append(item.text)
-    assert isinstance(raised.value, (RunRejectedError, WorkerDiedError))
-    return "".join(pieces), raised.value
+async def items_of_silent(engine: Engine, count: int, *limits_s: float) -> list[Token | RunStats | Exception]:
+    """What comes of a run that says nothing more after so many tokens, when those limits have passed."""
+    items: list[Token | RunStats | Exception] = []
+    is_silent = anyio.Event()
+
+    async def consume() -> None:
+        try:
+            async with aclosing(engine.generate(prompt_of("bad"), STOP)) as run:
+                async for item in run:
+                    items.append(item)
+                    if len(items) == count:
+                        is_silent.set()
+        except (RunRejectedError, WorkerDiedError) as error:
+            items.append(error)
+
+    await engine.ready()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(consume)
+        if count:
+            await is_silent.wait()
+        await turn(0)
+        for limit_s in limits_s:
+            await turn(limit_s)
+    return items
 
 
 @pytest.mark.parametrize(
@@ -45,60 +63,70 @@ async def failing(engine: Engine) -> tuple[str, RunRejectedError | WorkerDiedErr
 async def test_a_run_that_falls_silent_is_aborted_and_the_next_one_works(
     newest: Emulator, fault: str, said: str, awaited: str
 ) -> None:
-    async with open_engine(newest.settings(RULES.format(fault), silence=SHORT)) as engine:
-        before, error = await failing(engine)
+    async with open_engine(newest.settings(RULES.format(fault), silence=SILENCE)) as engine:
+        *before, error = await items_of_silent(engine, len(said), 30.0)
         assert await answer(engine, "good") == "good<|im_end|>"
         assert engine.restarts == 0
-    assert (before, error.tokens_delivered) == (said, len(said))
-    assert f"{awaited} did not come within 0.3 s, and it was aborted" in str(error)
+    assert isinstance(error, RunRejectedError)
+    assert before == [Token(ord(letter), letter) for letter in said]
+    assert error.tokens_delivered == len(said)
+    assert f"{awaited} did not come within 30 s, and it was aborted" in str(error)
 
 
-@pytest.mark.parametrize("fault", ["hang after 2 ignoring-abort", "hang in-prefill ignoring-abort"])
-async def test_a_run_that_does_not_hear_the_abort_is_killed_with_its_worker(newest: Emulator, fault: str) -> None:
-    settings = newest.settings(RULES.format(fault), silence=SHORT, decode_abort_timeout_s=0.1)
+@pytest.mark.parametrize(("fault", "said"), [("after 2", "ab"), ("in-prefill", "")])
+async def test_a_run_that_does_not_hear_the_abort_is_killed_with_its_worker(
+    newest: Emulator, fault: str, said: str
+) -> None:
+    settings = newest.settings(RULES.format(f"hang {fault} ignoring-abort"), silence=SILENCE, decode_abort_timeout_s=15)
     async with open_engine(settings) as engine:
-        before, error = await failing(engine)
+        *before, error = await items_of_silent(engine, len(said), 30.0, 15.0)
         assert await answer(engine, "good") == "good<|im_end|>"
         assert engine.restarts == 1
     assert isinstance(error, WorkerDiedError)
-    assert (error.signal_name, error.tokens_delivered) == ("SIGKILL", len(before))
-    assert "token did not come within 0.3 s and it did not stop within 0.1 s" in str(error)
+    assert before == [Token(ord(letter), letter) for letter in said]
+    assert (error.signal_name, error.tokens_delivered) == ("SIGKILL", len(said))
+    assert "token did not come within 30 s and it did not stop within 15 s" in str(error)
 
 
 async def test_an_answer_that_is_complete_is_delivered_though_the_runtime_hangs_behind_it(newest: Emulator) -> None:
     settings = newest.settings(
         "rule\nuser bad\nsay ab\nfault hang after 3 ignoring-abort\nfault ignore-eos\nrule\nuser (.+)\nsay $1",
-        silence=SHORT,
-        decode_abort_timeout_s=0.1,
+        silence=SILENCE,
+        decode_abort_timeout_s=15,
     )
     async with open_engine(settings) as engine:
-        with anyio.fail_after(20):
-            items = [item async for item in engine.generate(prompt_of("bad"), STOP)]
+        items = await items_of_silent(engine, 3, 30.0, 15.0)
         assert await answer(engine, "good") == "good<|im_end|>"
         assert engine.restarts == 1
     assert [item.id for item in items if isinstance(item, Token)] == [*b"ab", IM_END]
     assert isinstance(items[-1], RunStats)
 
 
-async def test_an_abort_that_the_runtime_forgets_is_repeated_or_ends_its_process(newest: Emulator) -> None:
-    rules = "rule\nuser bad\nsay " + "x" * 300 + "\nfault abort-forgotten {}\nrule\nuser (.+)\nsay $1"
+@pytest.mark.parametrize(("forgets", "restarts"), [("once", 0), ("always", 1)])
+async def test_an_abort_that_the_runtime_forgets_is_repeated_or_ends_its_process(
+    newest: Emulator, forgets: str, restarts: int
+) -> None:
+    rules = f"rule\nuser bad\nsay {'x' * 300}\nfault abort-forgotten {forgets}\nrule\nuser (.+)\nsay $1"
     paced = "speed prefill 100000 decode 100\ncontext 4096"
-    for forgets, restarts in (("once", 0), ("always", 1)):
-        settings = newest.settings(rules.format(forgets), paced, decode_abort_timeout_s=0.2, leave_timeout_s=0.0)
-        async with open_engine(settings) as engine:
-            with anyio.fail_after(20):
-                async with aclosing(engine.generate(prompt_of("bad"), STOP)) as run:
-                    await anext(run)
-            assert await answer(engine, "good") == "good<|im_end|>"
-            assert engine.restarts == restarts
+    settings = newest.settings(rules, paced, decode_abort_timeout_s=15, leave_timeout_s=0.0)
+    async with open_engine(settings) as engine:
+        async with aclosing(engine.generate(prompt_of("bad"), STOP)) as run:
+            await anext(run)
+        if forgets == "always":
+            await turn(15)
+        assert await answer(engine, "good") == "good<|im_end|>"
+        assert engine.restarts == restarts
 
 
 async def test_a_pause_shorter_than_the_limit_is_no_silence(newest: Emulator) -> None:
-    settings = newest.settings(
-        RULES.format("stall after 2 0.2"), silence=SilenceLimits(prefill_base_s=9.0, decode_s=5.0)
-    )
+    settings = newest.settings(RULES.format("stall after 2 0.2"), silence=SILENCE)
     async with open_engine(settings) as engine:
-        assert await answer(engine, "bad") == "abcdefgh<|im_end|>"
+        said: list[str] = []
+        async for item in engine.generate(prompt_of("bad"), STOP):
+            if isinstance(item, Token):
+                said.append(item.text)
+                await turn(29.0 if len(said) == 2 else 0.0)
+        assert "".join(said) == "abcdefgh<|im_end|>"
         assert engine.restarts == 0
 
 
@@ -130,18 +158,17 @@ def test_a_profile_is_believed_until_a_run_was_slower() -> None:
 
 async def test_a_watchdog_waits_anew_after_each_sign_of_life_and_barks_once() -> None:
     silences: list[str] = []
-    barked = asyncio.Event()
-
-    def bark(silence: str) -> None:
-        silences.append(silence)
-        barked.set()
-
-    watchdog = Watchdog(bark)
+    watchdog = Watchdog(silences.append)
     watchdog.heard()  # nothing is expected
     watchdog.expect("a sign", 60.0)
-    watchdog.expect("a token", 0.02)
-    watchdog.heard()
-    with anyio.fail_after(5):
-        await barked.wait()
+    watchdog.expect("a token", 10.0)
+    for _ in range(3):
+        await turn(9.0)
+        watchdog.heard()
+    await turn(9.0)
+    assert silences == []
+    await turn(1.0)
+    assert silences == ["a token did not come within 10 s"]
+    await turn(100.0)
     watchdog.rest()
-    assert silences == ["a token did not come within 0.02 s"]
+    assert silences == ["a token did not come within 10 s"]

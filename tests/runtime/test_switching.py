@@ -15,12 +15,18 @@ from bench.switching import play
 from rkllm_mcp.generation import GenerationOptions, Token
 from rkllm_mcp.runtime.engine import Engine, open_engine
 from rkllm_mcp.runtime.waiting import LONGEST_HOLD_S, PATIENCE_RUNS, WORTHWHILE_TOKENS, Announcement
+from tests.support.clock import STANDING, Backend, turn
 from tests.support.emulator import IM_END, Emulator, prompt_of
 
 pytestmark = pytest.mark.anyio
 
 ECHO = "rule\nuser (.+)\nsay $1"
 STOP = GenerationOptions(stop_ids=frozenset({IM_END}))
+
+
+@pytest.fixture
+def anyio_backend() -> Backend:
+    return STANDING
 
 
 @dataclass
@@ -78,7 +84,7 @@ SLOW = "speed prefill 2000 decode 20000\ncontext 4096"
 async def test_others_wait_for_the_announced_run_and_go_on_behind_it(newest: Emulator) -> None:
     done: list[str] = []
     async with open_engine(newest.settings(ECHO, SLOW)) as engine:
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await prepared(engine)
             engine.announce(prompt_of("a" * 300)[:-11])
             async with anyio.create_task_group() as tasks:
@@ -92,17 +98,20 @@ async def test_others_wait_for_the_announced_run_and_go_on_behind_it(newest: Emu
 async def test_an_announced_run_that_never_comes_keeps_others_for_a_moment_only(newest: Emulator) -> None:
     done: list[str] = []
     async with open_engine(newest.settings(ECHO, SLOW)) as engine:
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await prepared(engine)
             engine.announce(prompt_of("a" * 300)[:-11])
-            await ask(engine, "b" * 300, done)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ask, engine, "b" * 300, done)
+                await turn(0)
+                await turn(LONGEST_HOLD_S)
     assert done == ["b" * 300]
 
 
 async def test_an_engine_that_holds_runs_back_can_be_closed_and_can_lose_its_worker(newest: Emulator) -> None:
     done: list[str] = []
     async with open_engine(newest.settings(ECHO, SLOW)) as engine:
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await prepared(engine)
             engine.announce(prompt_of("a" * 300)[:-11])
             async with anyio.create_task_group() as tasks:
@@ -118,7 +127,7 @@ async def test_others_go_on_at_once_when_the_announced_run_is_taken_back(
 ) -> None:
     done: list[str] = []
     async with open_engine(newest.settings(ECHO, SLOW)) as engine:
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await prepared(engine)
             announced = prompt_of("a" * 300)[:-11]
             engine.announce(announced)

@@ -2,8 +2,8 @@
 
 What the board really did is counted, tokens evaluated and tokens written; what was found in the KV cache is free. The
 sum is kept with the tenant's other memory, so a restart does not forget it. A day is one of the board's clock. An
-answer that has begun is never cut: the next one is refused. One that is left before its figures come costs the pieces
-of it that were sent.
+answer that has begun is never cut: the next one is refused. One that is left before its figures come is counted as
+``agent.bill`` says.
 """
 
 from __future__ import annotations
@@ -35,13 +35,17 @@ class Allowances:
         self._spent: dict[str, tuple[str, int]] = {}
         self._reading = asyncio.Lock()
 
+    def limit(self, tenant: Tenant) -> int | None:
+        """What a tenant may cost in a day, tokens; None where there is no limit."""
+        return tenant.section.daily_tokens if tenant.section else None
+
     async def check(self, tenant: Tenant) -> None:
         """See that a tenant has something left today.
 
         Raises:
             Problem: 429, with the time until midnight.
         """
-        limit = tenant.section.daily_tokens if tenant.section else None
+        limit = self.limit(tenant)
         if limit is None:
             return
         spent = await self._today(tenant)
@@ -51,7 +55,7 @@ class Allowances:
 
     async def spend(self, tenant: Tenant, tokens: int) -> None:
         """An answer has cost so many tokens."""
-        if tenant.section is None or tenant.section.daily_tokens is None:
+        if self.limit(tenant) is None:
             return
         spent = await self._today(tenant) + tokens
         day = self._now().date().isoformat()

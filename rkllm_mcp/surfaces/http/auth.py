@@ -9,6 +9,8 @@ queue, and is not the key.
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -65,7 +67,16 @@ def _key(headers: Mapping[str, str]) -> str:
     kind, _, token = headers.get("authorization", "").strip().partition(" ")
     if kind.lower() == "bearer" and token.strip():
         return token.strip()
-    return next((headers[name].strip() for name in _KEY_HEADERS if headers.get(name)), "")
+    named = next((headers[name].strip() for name in _KEY_HEADERS if headers.get(name)), "")
+    return named or (_password(token) if kind.lower() == "basic" else "")
+
+
+def _password(token: str) -> str:
+    """The key of a program that takes nothing but an address, as in ``http://me:KEY@board:8080``."""
+    try:
+        return base64.b64decode(token.strip(), validate=True).decode().partition(":")[2]
+    except (binascii.Error, UnicodeDecodeError):
+        return ""
 
 
 def check_host(headers: Mapping[str, str], config: Config) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import anyio
+from anyio import to_thread
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, from_json
 from starlette.requests import Request
@@ -21,6 +22,8 @@ from rkllm_mcp.surfaces.http.problems import Problem
 
 # The longest silence in the middle of a body, seconds.
 SILENCE_S = 30.0
+# What is longer is checked beside everything else: megabytes take seconds.
+_LONG_BYTES = 65_536
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -56,6 +59,12 @@ async def read(
     # Read in any case: a refusal while the client still sends would be lost with the connection.
     content = await _content(request, limit, silence_s)
     _check_type(request, takes_any_type=takes_any_type)
+    if len(content) < _LONG_BYTES:
+        return _checked(content, model)
+    return await to_thread.run_sync(_checked, content, model)
+
+
+def _checked(content: bytes, model: type[ModelT]) -> ModelT:
     value = _json(content)
     try:
         return model.model_validate_json(content.removeprefix(_BYTE_ORDER_MARK))

@@ -13,6 +13,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, TypeAlias
 
+from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -43,7 +44,7 @@ async def complete(request: Request) -> Response:
     body = await bodies.read(request, ChatBody, service.body_limit)
     tenant = tenant_of(request)
     check_model(body.model, service)
-    asked = asked_by(body, service, tenant)
+    asked = await asked_by(body, service, tenant)
     head = ReplyHead(
         new_reply_id(),
         int(time.time()),
@@ -74,7 +75,7 @@ def known_models(service: Service) -> tuple[str, ...]:
     return (service.core.name, *service.config.service.model_aliases)
 
 
-def asked_by(body: ChatBody, service: Service, tenant: Tenant) -> ChatRequest:
+async def asked_by(body: ChatBody, service: Service, tenant: Tenant) -> ChatRequest:
     """What a body asks.
 
     Args:
@@ -88,7 +89,8 @@ def asked_by(body: ChatBody, service: Service, tenant: Tenant) -> ChatRequest:
     own = tenant.section.mcp if tenant.section is not None else None
     host_tools = service.config.service.mcp if own is None else own
     try:
-        return chat_request(body, service.schemas, host_tools=host_tools)
+        # To check a hundred tools takes a while, and everybody else's answers would wait for that.
+        return await to_thread.run_sync(partial(chat_request, body, service.schemas, host_tools=host_tools))
     except RequestRefusedError as error:
         raise _problem(error) from None
 

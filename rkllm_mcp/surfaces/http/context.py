@@ -29,6 +29,9 @@ from rkllm_mcp.surfaces.http.turnstile import Turnstile
 from rkllm_mcp.tenancy import House, Tenant
 
 MEBIBYTE = 2**20
+# How many texts may wait to be embedded or ranked where one answer may. Each takes a fraction of its time, and programs
+# that take a document in ask for all of its passages at once: Open WebUI does, and gives it up at one refusal.
+EVALUATIONS_IN_PLACE_OF_AN_ANSWER = 32
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
@@ -129,17 +132,20 @@ class Service:
         """Put the limits of the configuration in force."""
         limits = self.config.service
         self.turnstile.resize(limits.parallel, limits.queue)
-        self.evaluations.resize(1, limits.queue)
+        self.evaluations.resize(1, limits.queue * EVALUATIONS_IN_PLACE_OF_AN_ANSWER)
 
-    def check_ready(self) -> None:
+    def check_ready(self, *, may_load: bool = False) -> None:
         """Refuse an answer that could not begin now.
+
+        Args:
+            may_load: whoever asks waits as long as the model loads.
 
         Raises:
             Problem: 503 while the model loads and after the service was told to stop.
         """
         if self.is_draining:
             raise stopping()
-        if not self.house.is_ready:
+        if not (may_load or self.house.is_ready):
             raise Problem(503, "the model is being loaded; ask again in a moment", retry_after_s=RETRY_AFTER_S)
 
 
@@ -151,7 +157,8 @@ def stopping() -> Problem:
 def service_for(house: House) -> Service:
     """The service over a house, with the limits of its configuration."""
     limits = house.config.service
-    return Service(house, Turnstile(limits.parallel, limits.queue), Turnstile(1, limits.queue))
+    evaluations = Turnstile(1, limits.queue * EVALUATIONS_IN_PLACE_OF_AN_ANSWER)
+    return Service(house, Turnstile(limits.parallel, limits.queue), evaluations)
 
 
 def service_of(request: Request) -> Service:

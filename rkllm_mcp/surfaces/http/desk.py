@@ -1,8 +1,9 @@
 """The conversations that are open: what a request names by its id, found in memory or brought back from the store.
 
 A conversation that stays in memory keeps the very token ids that were generated, so its next question prefills only
-what is new; one that was dropped is read again from its messages. Nobody sees a conversation of another tenant: the key
-is the tenant's name and the id.
+what is new; one that was dropped is read again from its messages, where those are kept. Nobody sees a conversation of
+another tenant: the key is the tenant's name and the id. Nor does anybody lose one to another's: where there are too
+many, whoever has the most open gives one up, the one used longest ago that is not being answered.
 """
 
 from __future__ import annotations
@@ -11,16 +12,22 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from rkllm_mcp.app import App
+from rkllm_mcp.completions.shares import first_to_go
 from rkllm_mcp.messages import Conversation, Message
 
-# As many as the model keeps the token ids of; one more conversation costs some kilobytes.
+# The model keeps the token ids of each (providers.rkllm); one more conversation costs some kilobytes.
 KEPT = 64
 
 
 class Desk:
-    """The open conversations of a service."""
+    """The open conversations of a service.
 
-    def __init__(self) -> None:
+    Args:
+        kept: how many may be open.
+    """
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self._kept = kept
         self._open: OrderedDict[tuple[str, str], tuple[App, Conversation]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -58,9 +65,8 @@ class Desk:
         """Keep a conversation open, the latest of all."""
         self._open[app.tenant, conversation.id] = (app, conversation)
         self._open.move_to_end((app.tenant, conversation.id))
-        while len(self._open) > KEPT:
-            (_, dropped), (owner, _) = self._open.popitem(last=False)
-            owner.core.chat_model.forget(dropped)
+        while len(self._open) > self._kept:
+            self.drop(*self._dispensable())
         return conversation
 
     def drop(self, app: App, conversation_id: str) -> bool:
@@ -73,6 +79,12 @@ class Desk:
     def holds(self, app: App, conversation_id: str) -> bool:
         """Whether a conversation is open."""
         return (app.tenant, conversation_id) in self._open
+
+    def _dispensable(self) -> tuple[App, str]:
+        """The open conversation that is given up for another one."""
+        held = [(app, conversation.id) for app, conversation in self._open.values()]
+        resting = [(app, id_) for app, id_ in held if not app.is_answering(id_)] or held
+        return resting[first_to_go([(app.tenant, 1) for app, _ in resting])]
 
     def _taken(self, app: App, conversation_id: str) -> Conversation | None:
         entry = self._open.get((app.tenant, conversation_id))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 from array import array
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Literal
 
 from anyio import to_thread
@@ -18,18 +19,19 @@ from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp.abilities import Abilities, abilities_of
 from rkllm_mcp.completions.openai_body import Positive, TokenId
-from rkllm_mcp.prompt.vocabulary import Foreign
+from rkllm_mcp.prompt.vocabulary import Foreign, Vocabulary
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.context import service_of, tenant_of
 from rkllm_mcp.surfaces.http.problems import Problem
 from rkllm_mcp.surfaces.http.route import Answer, Route
-from rkllm_mcp.surfaces.http.streams import while_connected
-from rkllm_mcp.surfaces.http.turns import queued
+from rkllm_mcp.surfaces.http.turns import evaluated
 
 # As many as OpenAI takes.
 MOST_TEXTS = 2048
+# As long as the longest context window of any model here.
+MOST_IDS = 131_072
 
-Tokens = Annotated[list[TokenId], Field(min_length=1)]
+Tokens = Annotated[list[TokenId], Field(min_length=1, max_length=MOST_IDS)]
 ManyTexts = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=MOST_TEXTS)]
 ManyTokens = Annotated[list[Tokens], Field(min_length=1, max_length=MOST_TEXTS)]
 
@@ -76,15 +78,11 @@ async def embed(request: Request) -> Response:
     service = service_of(request)
     body = await bodies.read(request, EmbeddingsBody, service.body_limit)
     abilities = abilities_of(tenant_of(request).app)
-    texts = texts_of(body.input, abilities)
+    texts = await to_thread.run_sync(texts_of, body.input, abilities)
 
-    async def work() -> list[list[float]]:
-        with queued(request, service.evaluations) as place:
-            await place.turn()
-            return await abilities.embed(texts, dimensions=body.dimensions)
-
-    vectors = await while_connected(request, work)
-    tokens = await count_tokens(texts, abilities)
+    cost = partial(count_tokens, texts, abilities.embedder.vocabulary)
+    vectors = await evaluated(request, partial(abilities.embed, texts, dimensions=body.dimensions), cost)
+    tokens = await cost()
     answer = Embeddings(
         data=[
             Embedding(index=index, embedding=_encoded(vector) if body.encoding_format == "base64" else vector)
@@ -120,9 +118,8 @@ def _decoded(ids: Sequence[int], abilities: Abilities) -> str:
     return vocabulary.decode(ids)
 
 
-async def count_tokens(texts: Sequence[str], abilities: Abilities) -> int:
-    """How many tokens texts have for the model that embeds."""
-    vocabulary = abilities.embedder.vocabulary
+async def count_tokens(texts: Sequence[str], vocabulary: Vocabulary) -> int:
+    """How many tokens texts have."""
 
     def counted() -> int:
         return sum(len(vocabulary.encode([Foreign(text)])) for text in texts)

@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 from typing_extensions import Self
 
 from rkllm_mcp.app import App, ReplyOptions
-from rkllm_mcp.completions.openai_body import Positive
+from rkllm_mcp.completions.openai_body import MOST_MESSAGES, MOST_TOOLS, Positive, Tokens
 from rkllm_mcp.encode import event_to_dict
 from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.events import End, Event, Text
@@ -32,10 +32,10 @@ from rkllm_mcp.surfaces.http.problems import Problem, problem_of
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Answer, Route
 from rkllm_mcp.surfaces.http.streams import event_stream, record, while_connected
 from rkllm_mcp.surfaces.http.turns import in_turn
-from rkllm_mcp.surfaces.unheard import without_markup
 
 CONVERSATION = "X-Conversation-Id"
 _Words = Annotated[str, Field(min_length=1)]
+_Name = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 class Said(bodies.Body):
@@ -50,7 +50,7 @@ class Said(bodies.Body):
 class PromptWish(bodies.Body):
     """A question that a server has prepared."""
 
-    name: _Words
+    name: _Name
     """Its name, or server:name."""
     arguments: dict[str, str] = Field(default_factory=dict[str, str])
     """What it is filled with."""
@@ -72,17 +72,17 @@ class ExecuteBody(bodies.Body):
     """The question; a resource is named in it as @server:uri. Required unless there is a prompt."""
     prompt: PromptWish | None = None
     """A server's prepared question instead."""
-    conversation: _Words | None = None
+    conversation: _Name | None = None
     """The conversation to go on with; that of the header X-Conversation-Id, or a new one, when not given."""
-    history: tuple[Said, ...] = Field(default=(), strict=False)
+    history: tuple[Said, ...] = Field(default=(), strict=False, max_length=MOST_MESSAGES)
     """What was said before, for a conversation that this board does not know; it goes on under a new id then."""
     system: str | None = None
     """The system text of a new conversation; the configuration's when not given."""
-    tokens: dict[str, str] = Field(default_factory=dict[str, str])
+    tokens: Tokens = Field(default_factory=dict[str, str])
     """Secrets for headers of servers, by name; used for this answer and kept nowhere."""
-    force_tool: _Words | None = None
+    force_tool: _Name | None = None
     """The tool that the answer begins with."""
-    allowed_tools: tuple[_Words, ...] | None = Field(default=None, strict=False)
+    allowed_tools: tuple[_Name, ...] | None = Field(default=None, strict=False, max_length=MOST_TOOLS)
     """The only tools that it may use; none when empty."""
     max_tokens: Positive | None = None
     """The longest answer of one round."""
@@ -153,10 +153,8 @@ def _reply(app: App, conversation: Conversation, body: ExecuteBody) -> AsyncGene
         keep=app.config.service.history,
     )
     if body.prompt is not None:
-        events = app.reply_prompt(conversation, body.prompt.name, body.prompt.arguments, options)
-    else:
-        events = app.reply(conversation, body.message or "", options)
-    return without_markup(events, lambda: bool(app.tools(options)))
+        return app.reply_prompt(conversation, body.prompt.name, body.prompt.arguments, options)
+    return app.reply(conversation, body.message or "", options)
 
 
 async def _records(events: AsyncGenerator[Event, None]) -> AsyncGenerator[bytes, None]:

@@ -42,16 +42,17 @@ def _is_ours_or_a_warning(record: logging.LogRecord) -> bool:
     return record.levelno >= logging.WARNING or record.name.partition(".")[0] == _OURS
 
 
-def log_to(stream: TextIO, form: LogFormat) -> logging.Handler | None:
-    """Write the log of this process to ``stream``; None when it is off. The caller removes the handler at the end."""
-    if form == "off":
-        return None
+def log_to(stream: TextIO, form: LogFormat) -> logging.Handler:
+    """Write the log of this process to ``stream``, when it is off only what breaks. The caller removes the handler."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines() if form == "json" else logging.Formatter(_TEXT))
     handler.addFilter(NamesRequest())
     handler.addFilter(_is_ours_or_a_warning)
     root = logging.getLogger()
     root.addHandler(handler)
-    if root.level > logging.INFO or root.level == logging.NOTSET:
+    if form == "off":
+        # The client is told no more of it than the name of the request.
+        handler.setLevel(logging.ERROR)
+    elif root.level > logging.INFO or root.level == logging.NOTSET:
         root.setLevel(logging.INFO)
     return handler

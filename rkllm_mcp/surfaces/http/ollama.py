@@ -1,7 +1,7 @@
 """Ollama's API, for the many programs that know it: Home Assistant, Open WebUI, editors.
 
     /api/chat, /api/generate ─▶ the same path as /v1/chat/completions, other words
-    /api/tags, /api/show, /api/ps, /api/version ─▶ the one model, as Ollama describes models
+    /api/tags, /api/show, /api/ps, /api/version ─▶ the model, and the one that embeds, as Ollama describes models
     /api/embed ─▶ the model that embeds
 
 One model is loaded and stays: what Ollama would load or drop is answered as if that had been done. Errors have Ollama's
@@ -36,7 +36,7 @@ from rkllm_mcp.surfaces.http.embeddings import MOST_TEXTS, count_tokens
 from rkllm_mcp.surfaces.http.problems import Problem
 from rkllm_mcp.surfaces.http.route import NDJSON, Answer, Link, Route
 from rkllm_mcp.surfaces.http.streams import as_json, line_stream, while_connected
-from rkllm_mcp.surfaces.http.turns import in_turn, queued
+from rkllm_mcp.surfaces.http.turns import evaluated, in_turn
 
 VERSION = "0.12.0"
 _TAG = ":latest"
@@ -120,10 +120,12 @@ async def _answer(request: Request, body: OllamaRequest, translated: Any, *, is_
     if not is_asked:
         return JSONResponse(OllamaReply(body.model, is_chat).nothing("unload" if body.unloads else "load"))
     openai: ChatBody = translated()
-    asked = asked_by(openai, service, tenant)
+    asked = await asked_by(openai, service, tenant)
     reply = OllamaReply(body.model, is_chat, asked.host_tools)
     started = time.monotonic()
-    events = sound(in_turn(request, partial(exchange, threads=service.threads, request=asked, tenant=tenant.name)))
+    answering = partial(exchange, threads=service.threads, request=asked, tenant=tenant.name)
+    # As Ollama does, which loads a model when it is asked: its programs do not ask a second time.
+    events = sound(in_turn(request, answering, may_load=True))
     if body.stream is not False:
         return line_stream(_lines(events, reply, started), NDJSON)
     return JSONResponse(await while_connected(request, partial(_whole, events, reply, started)))
@@ -146,9 +148,11 @@ async def _whole(events: AsyncGenerator[Occurrence, None], reply: OllamaReply, s
 
 
 async def tags(request: Request) -> Response:
-    """List the model."""
+    """List the model, and the one that embeds where there is one: programs offer what is listed."""
     service = service_of(request)
-    return JSONResponse({"models": [_described(name, service) for name in _names(service)]})
+    others = (_tagged(each.name) for each in service.core.specialists.values())
+    embedders = (name for name in others if _embedder_tokens(name, service) is not None)
+    return JSONResponse({"models": [_described(name, service) for name in (*_names(service), *embedders)]})
 
 
 async def running(request: Request) -> Response:
@@ -164,12 +168,11 @@ async def show(request: Request) -> Response:
     service = service_of(request)
     body = await bodies.read(request, ShowBody, service.body_limit, takes_any_type=True)
     name = body.model or body.name or ""
-    _check_model(name, service)
-    core = service.core
-    card = core.npu.model.card if core.npu else None
-    family = card.template if card else ""
-    thinks = bool(core.npu and core.npu.form.thinking != "off")
+    embedder_tokens = _embedder_tokens(name, service)
+    if embedder_tokens is None:
+        _check_model(name, service)
     described = _described(name, service)
+    family = described["details"]["family"]
     return JSONResponse(
         {
             "license": "",
@@ -178,14 +181,19 @@ async def show(request: Request) -> Response:
             "template": "",
             "details": described["details"],
             "model_info": {
-                "general.architecture": family or "remote",
-                "general.basename": core.name,
-                f"{family or 'remote'}.context_length": core.listing.context_tokens,
+                "general.architecture": family,
+                "general.basename": service.core.name if embedder_tokens is None else name.removesuffix(_TAG),
+                f"{family}.context_length": embedder_tokens or service.core.listing.context_tokens,
             },
-            "capabilities": ["completion", "tools", *(["thinking"] if thinks else [])],
+            "capabilities": _capabilities(service.core) if embedder_tokens is None else ["embedding"],
             "modified_at": described["modified_at"],
         }
     )
+
+
+def _capabilities(core: Core) -> list[str]:
+    thinks = bool(core.npu and core.npu.form.thinking != "off")
+    return ["completion", "tools", *(["thinking"] if thinks else [])]
 
 
 async def embed(request: Request) -> Response:
@@ -198,7 +206,7 @@ async def embed(request: Request) -> Response:
         embeddings=await _vectors(request, body.model, texts, body.dimensions),
         total_duration=round((time.monotonic() - started) * 1e9),
         load_duration=0,
-        prompt_eval_count=await count_tokens(texts, abilities_of(tenant_of(request).app)),
+        prompt_eval_count=await count_tokens(texts, abilities_of(tenant_of(request).app).embedder.vocabulary),
     )
     return JSONResponse(answer.model_dump())
 
@@ -213,17 +221,13 @@ async def embed_one(request: Request) -> Response:
 async def _vectors(
     request: Request, model: str, texts: Sequence[str], dimensions: int | None = None
 ) -> list[list[float]]:
-    service = service_of(request)
-    _check_model(model, service, embeds=True)
+    _check_model(model, service_of(request), embeds=True)
     abilities = abilities_of(tenant_of(request).app)
-
-    async def work() -> list[list[float]]:
-        with queued(request, service.evaluations) as place:
-            await place.turn()
-            return await abilities.embed(texts, dimensions=dimensions)
-
     # Nothing is a way to ask whether the model is there.
-    return await while_connected(request, work) if any(texts) else []
+    if not any(texts):
+        return []
+    cost = partial(count_tokens, texts, abilities.embedder.vocabulary)
+    return await evaluated(request, partial(abilities.embed, texts, dimensions=dimensions), cost)
 
 
 async def version(request: Request) -> Response:
@@ -234,6 +238,14 @@ async def version(request: Request) -> Response:
 
 def _names(service: Service) -> list[str]:
     return [_tagged(name) for name in known_models(service)]
+
+
+def _embedder_tokens(name: str, service: Service) -> int | None:
+    """The context window of the model that embeds, if that is its name; None for all others."""
+    found = service.core.specialists.get(service.config.service.embedding_model or "")
+    if found is None or _tagged(name) != _tagged(found.name) or _tagged(name) in _names(service):
+        return None
+    return found.engine.context_tokens
 
 
 def _tagged(name: str) -> str:
@@ -250,7 +262,8 @@ def _check_model(name: str, service: Service, *, embeds: bool = False) -> None:
 
 def _described(name: str, service: Service) -> dict[str, Any]:
     core = service.core
-    size = _size(core)
+    is_embedder = _embedder_tokens(name, service) is not None
+    size = 0 if is_embedder else _size(core)
     since = datetime.fromtimestamp(service.started_unix, tz=timezone.utc).isoformat()
     family = core.npu.model.card.template if core.npu else "remote"
     return {
@@ -258,12 +271,12 @@ def _described(name: str, service: Service) -> dict[str, Any]:
         "model": name,
         "modified_at": since,
         "size": size,
-        "digest": hashlib.sha256(f"{core.name} {size}".encode()).hexdigest(),
+        "digest": hashlib.sha256(f"{name if is_embedder else core.name} {size}".encode()).hexdigest(),
         "details": {
             "parent_model": "",
             "format": "rkllm" if core.npu else "remote",
-            "family": family,
-            "families": [family],
+            "family": "embedding" if is_embedder else family,
+            "families": ["embedding" if is_embedder else family],
             "parameter_size": "",
             "quantization_level": "",
         },

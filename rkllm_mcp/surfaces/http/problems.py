@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
@@ -20,9 +20,12 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp import errors
+from rkllm_mcp.events import End
 from rkllm_mcp.surfaces.http.request_id import current_request_id
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 # Below it everything is said as Ollama says it.
 OLLAMA = "/api/"
@@ -161,8 +164,20 @@ def _unforeseen(error: BaseException) -> Problem:
     if len(alone) == 1:
         return problem_of(alone[0])
     logger.error("a request failed", exc_info=error)
+    return Problem(500, unforeseen(), code="internal_error")
+
+
+def unforeseen() -> str:
+    """What is said of a mistake of ours: which request it was, by which the log has the rest."""
     where = f"; the log has more under request {request_id}" if (request_id := current_request_id()) else ""
-    return Problem(500, f"something went wrong inside the service{where}", code="internal_error")
+    return f"something went wrong inside the service{where}"
+
+
+def as_told(event: T) -> T | End:
+    """An event as a client may see it: the end of an answer that failed by a mistake of ours says nothing of it."""
+    if not isinstance(event, End) or event.cause is None or isinstance(event.cause, errors.RkllmMcpError):
+        return event
+    return replace(event, error=unforeseen())
 
 
 def response_to(error: BaseException, path: str = "") -> Response:

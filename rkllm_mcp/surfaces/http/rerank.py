@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from pydantic import BaseModel, Field
@@ -15,9 +16,9 @@ from rkllm_mcp.abilities import abilities_of
 from rkllm_mcp.completions.openai_body import Positive
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.context import service_of, tenant_of
+from rkllm_mcp.surfaces.http.embeddings import count_tokens
 from rkllm_mcp.surfaces.http.route import Answer, Route
-from rkllm_mcp.surfaces.http.streams import while_connected
-from rkllm_mcp.surfaces.http.turns import queued
+from rkllm_mcp.surfaces.http.turns import evaluated
 
 MOST_DOCUMENTS = 1024
 
@@ -67,12 +68,9 @@ async def rerank(request: Request) -> Response:
     abilities = abilities_of(tenant_of(request).app)
     texts = [each if isinstance(each, str) else each.text for each in body.documents]
 
-    async def work() -> list[float]:
-        with queued(request, service.evaluations) as place:
-            await place.turn()
-            return await abilities.rerank(body.query, texts)
-
-    scores = await while_connected(request, work)
+    pairs = [f"{body.query}\n{text}" for text in texts]
+    cost = partial(count_tokens, pairs, abilities.ranker.vocabulary)
+    scores = await evaluated(request, partial(abilities.rerank, body.query, texts), cost)
     order = sorted(range(len(scores)), key=lambda index: (-scores[index], index))[: body.top_n]
     results = [
         Ranked(

@@ -74,8 +74,7 @@ def serve(session: Session, address: Address) -> int:
     try:
         return anyio.run(_Serving(session, config, host, port).run)
     finally:
-        if handler is not None:
-            logging.getLogger().removeHandler(handler)
+        logging.getLogger().removeHandler(handler)
 
 
 def check_key(host: str, config: Config) -> None:

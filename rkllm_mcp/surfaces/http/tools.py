@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp.app import App
 from rkllm_mcp.calling import CallContext, Standing
+from rkllm_mcp.completions.openai_body import Tokens
 from rkllm_mcp.messages import ToolCall, ToolSpec
 from rkllm_mcp.records import CallRecord
 from rkllm_mcp.surfaces.conversations_export import stamp
@@ -55,7 +56,7 @@ class CallBody(bodies.Body):
 
     arguments: dict[str, Any] = Field(default_factory=dict[str, Any])
     """What the tool is given."""
-    tokens: dict[str, str] = Field(default_factory=dict[str, str])
+    tokens: Tokens = Field(default_factory=dict[str, str])
     """Secrets for headers of servers, by name; used for this call and kept nowhere."""
     approve: bool = False
     """The yes to a call that may change something."""

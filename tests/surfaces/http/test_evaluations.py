@@ -5,6 +5,9 @@ from __future__ import annotations
 import base64
 from array import array
 from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -31,12 +34,12 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None,
 
 @pytest.fixture
 def client(service: Served) -> Generator[openai.OpenAI, None, None]:
-    with openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0, timeout=30) as it:
+    with openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0, timeout=120) as it:
         yield it
 
 
 def post(service: Served, path: str, body: Json) -> tuple[int, Json]:
-    answer = httpx2.post(f"{service.url}{path}", json=body, timeout=30)
+    answer = httpx2.post(f"{service.url}{path}", json=body, timeout=120)
     return answer.status_code, answer.json()
 
 
@@ -53,6 +56,18 @@ def test_every_model_is_listed_and_can_be_asked_for(client: openai.OpenAI) -> No
     assert client.models.retrieve("judge").object == "model"
     with pytest.raises(openai.NotFoundError, match=r"there is no model 'some/other'; there is parrot, mapper, judge"):
         client.models.retrieve("some/other")
+
+
+def test_the_model_that_embeds_is_listed_for_ollamas_programs_as_well(service: Served) -> None:
+    listed = httpx2.get(f"{service.url}/api/tags", timeout=120).json()["models"]
+    assert [model["model"] for model in listed] == ["parrot:latest", "mapper:latest"]
+    status, shown = post(service, "/api/show", {"model": "mapper:latest"})
+    assert (status, shown["capabilities"], shown["details"]["family"]) == (200, ["embedding"], "embedding")
+    assert shown["model_info"]["general.basename"] == "mapper"
+    assert post(service, "/api/show", {"model": "judge"})[0] == 404
+    status, answer = post(service, "/api/embed", {"model": "mapper:latest", "input": TEXTS})
+    assert (status, len(answer["embeddings"])) == (200, 3)
+    assert post(service, "/api/chat", {"model": "mapper", "messages": [{"role": "user", "content": "Hi"}]})[0] == 404
 
 
 def test_texts_become_vectors_as_numbers_and_as_base64(client: openai.OpenAI) -> None:
@@ -110,6 +125,14 @@ def test_an_input_that_is_none_is_named(service: Served, wish: Json, param: str)
     assert (status, answer["error"]["param"]) == (422, param)
 
 
+def test_all_passages_of_a_document_may_be_sent_at_once(service: Served) -> None:
+    # As Open WebUI does: a request for each passage, which gives up the document when one is refused.
+    bodies: list[Json] = [{"input": [f"passage {number}"], "model": "mapper"} for number in range(60)]
+    with ThreadPoolExecutor(len(bodies)) as senders:
+        answers = list(senders.map(partial(post, service, "/v1/embeddings"), bodies))
+    assert [(status, len(answer.get("data", ()))) for status, answer in answers] == [(200, 1)] * len(bodies)
+
+
 def test_documents_come_back_in_the_order_in_which_they_answer(service: Served) -> None:
     documents = ["rain tomorrow", {"text": "where is the cat"}, "it sleeps"]
     wish: Json = {"model": "x", "query": "where is the cat", "documents": documents}
@@ -144,3 +167,23 @@ def test_a_text_that_is_too_long_is_the_fault_of_whoever_sent_it(service: Served
     status, answer = post(service, "/v1/embeddings", {"input": "word " * 5000})
     assert status == 400
     assert "tokens" in answer["error"]["message"]
+
+
+def test_what_is_evaluated_counts_for_a_tenants_day(tmp_path: Path) -> None:
+    tenants = "".join(
+        f'[[tenants]]\nname = "{name}"\napi_key = "{name}"\ndaily_tokens = 20\n' for name in ("ann", "bea", "eve")
+    )
+    asked: dict[str, tuple[str, Json]] = {
+        "ann": ("/v1/embeddings", {"input": ["word " * 12] * 2}),
+        "bea": ("/api/embed", {"model": "judge", "input": "word " * 24}),
+        "eve": ("/v1/rerank", {"query": "word " * 6, "documents": ["word " * 6] * 2}),
+    }
+    with served(tmp_path / "home", ranking_model(tmp_path / "judge"), extra=tenants) as it:
+        for key, (path, body) in asked.items():
+            # What is refused costs nothing.
+            too_long = {**body, ("query" if "query" in body else "input"): "word " * 9000}
+            statuses = [
+                httpx2.post(f"{it.url}{path}", json=each, headers={"X-Api-Key": key}, timeout=120).status_code
+                for each in (too_long, body, body)
+            ]
+            assert statuses == [400, 200, 429], path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 from typing import Any
 
@@ -66,6 +67,11 @@ def bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
+def basic(words: str) -> dict[str, str]:
+    """What a client makes of an address with a name and a password in it."""
+    return {"Authorization": f"Basic {base64.b64encode(words.encode()).decode()}"}
+
+
 @pytest.mark.parametrize(
     ("headers", "caller"),
     [
@@ -75,7 +81,9 @@ def bearer(key: str) -> dict[str, str]:
         ({"Authorization": f"bearer   {TENANT}  "}, ["kitchen", "tenant kitchen"]),
         ({"X-Api-Key": LAPTOP}, ["", "owner 0"]),
         ({"api-key": LAPTOP}, ["", "owner 0"]),
-        ({"Authorization": "Basic dXNlcg==", "x-api-key": LAPTOP}, ["", "owner 0"]),
+        ({**basic("user"), "x-api-key": LAPTOP}, ["", "owner 0"]),
+        ({**basic("user:wrong"), "x-api-key": LAPTOP}, ["", "owner 0"]),
+        (basic(f"anybody:{TENANT}"), ["kitchen", "tenant kitchen"]),
     ],
 )
 async def test_a_key_says_whose_request_it_is(headers: dict[str, str], caller: list[str]) -> None:
@@ -94,6 +102,10 @@ async def test_a_key_says_whose_request_it_is(headers: dict[str, str], caller: l
         bearer(hashed(LAPTOP)),
         bearer(KEYS.service.api_keys[0]),
         {"Authorization": f"Basic {LAPTOP}"},
+        basic(LAPTOP),
+        basic(f"{LAPTOP}:"),
+        basic(f"me:{LAPTOP}x"),
+        {"Authorization": "Basic w6k6/w=="},
         {"Authorization": LAPTOP},
         {"Cookie": f"key={LAPTOP}"},
     ],

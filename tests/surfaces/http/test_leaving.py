@@ -18,6 +18,8 @@ pytestmark = pytest.mark.anyio
 
 Json = dict[str, Any]
 WORDS = "one two three four five six seven eight nine ten"
+# The longest answer, tokens; what is said for ever is longer.
+LIMIT = 512
 RULES = f"""
 rule
   user for ever
@@ -57,10 +59,14 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, 
 
 @pytest.fixture(scope="module")
 def limited(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, None]:
-    """A service that lets one answer in, with a tenant who may have little of it in a day."""
+    """A service that lets one answer in, with tenants who may have little of it in a day."""
     folder = tmp_path_factory.mktemp("limited")
-    tenant = '[service]\nparallel = 1\n[[tenants]]\nname = "ann"\napi_key = "ann"\ndaily_tokens = 20\n'
-    with served(folder / "home", model(folder / "model"), extra=tenant, speed="") as it:
+    tenants = "".join(
+        f'[[tenants]]\nname = "{name}"\napi_key = "{name}"\ndaily_tokens = {tokens}\n'
+        for name, tokens in (("ann", 20), ("bea", 100))
+    )
+    extra = f"[service]\nparallel = 1\n{tenants}"
+    with served(folder / "home", model(folder / "model"), extra=extra, speed="") as it:
         yield it
 
 
@@ -109,6 +115,7 @@ def calls(service: Served, name: str) -> list[Json]:
 
 
 async def test_a_client_that_leaves_stops_its_own_run_and_the_one_behind_it_is_whole(pair: Served) -> None:
+    aborts = len(calls(pair, "rkllm_abort"))
     async with asking(pair, "for ever") as mine:
         await mine.next("text")
         # It waits for the NPU; the answer begins with a heartbeat.
@@ -120,9 +127,9 @@ async def test_a_client_that_leaves_stops_its_own_run_and_the_one_behind_it_is_w
             assert await theirs.whole() == WORDS
     cut, other = [call["run"] for call in calls(pair, "rkllm_run")][-2:]
     assert (cut["end"], other["end"]) == ("aborted", "finished")
-    # What was said beyond what was heard is what forty tokens in a second make of a busy machine.
-    assert heard <= len(cut["sampled"]) < heard + 80
-    assert len(calls(pair, "rkllm_abort")) == 1
+    # How much is said until the departure is noticed is the machine's speed.
+    assert heard <= len(cut["sampled"]) < LIMIT
+    assert len(calls(pair, "rkllm_abort")) == aborts + 1
 
 
 async def test_who_waits_is_told_its_place_and_who_comes_over_the_limit_when_to_come_again(single: Served) -> None:
@@ -148,18 +155,18 @@ async def test_who_waits_is_told_its_place_and_who_comes_over_the_limit_when_to_
 async def test_a_program_that_gives_up_on_an_answer_in_one_piece_stops_its_run_as_well(single: Served) -> None:
     body = {"model": "parrot", "messages": [{"role": "user", "content": "for ever"}]}
     headers = {"Authorization": "Bearer a"}
-    client = httpx2.AsyncClient(timeout=0.5)
+    client = httpx2.AsyncClient(timeout=httpx2.Timeout(60, read=0.5))
     async with client:
         with pytest.raises(httpx2.ReadTimeout):
             await client.post(f"{single.url}/v1/chat/completions", json=body, headers=headers)
     async with asking(single, "at length", "b") as other:
         assert await other.whole() == WORDS
     # By itself it would have gone on to the limit.
-    assert max(len(call["run"]["sampled"]) for call in calls(single, "rkllm_run")) < 400
+    assert max(len(call["run"]["sampled"]) for call in calls(single, "rkllm_run")) < LIMIT
 
 
 async def test_a_conversation_that_is_deleted_while_it_is_answered_does_not_come_back(pair: Served) -> None:
-    client = httpx2.AsyncClient(base_url=pair.url, headers={"Authorization": "Bearer a"})
+    client = httpx2.AsyncClient(base_url=pair.url, headers={"Authorization": "Bearer a"}, timeout=60)
     async with asking(pair, "for ever") as running, client:
         await running.next("text")
         address = f"/v1/conversations/{running.response.headers['X-Conversation-Id']}"
@@ -193,3 +200,11 @@ async def test_who_leaves_has_paid_and_who_waited_meanwhile_is_refused_as_well(l
             assert "daily_tokens_exceeded" in "".join(await waiting.rest())
     async with asking(limited, "at length", "ann") as refused:
         assert refused.response.status_code == 429
+
+
+async def test_who_leaves_has_paid_for_reading_the_question_too(limited: Served) -> None:
+    async with asking(limited, "word " * 150 + "for ever", "bea") as running:
+        await running.next("text")
+    async with asking(limited, "at length", "bea") as refused:
+        assert refused.response.status_code == 429
+        assert "daily_tokens_exceeded" in (await refused.response.aread()).decode()

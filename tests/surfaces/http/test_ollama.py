@@ -85,7 +85,7 @@ def test_the_model_is_listed_shown_and_loaded(client: Client, service: Served) -
     assert shown.modelinfo is not None
     assert shown.modelinfo["qwen2.5.context_length"] == 4096
     assert [model.model for model in client.ps().models] == ["parrot:latest"]
-    assert httpx2.get(f"{service.url}/api/version").json() == {"version": VERSION}
+    assert httpx2.get(f"{service.url}/api/version", timeout=120).json() == {"version": VERSION}
     assert client.chat("parrot", messages=[]).done_reason == "load"
     assert client.generate("parrot", "", keep_alive=0).done_reason == "unload"
 
@@ -125,7 +125,7 @@ def test_tools_go_there_and_back(client: Client, is_stream: bool) -> None:
 def test_results_find_their_calls_by_their_ids_where_they_name_them(service: Served) -> None:
     def ask(messages: list[Any]) -> dict[str, Any]:
         body = {"model": "parrot", "messages": messages, "tools": [WEATHER], "stream": False}
-        return httpx2.post(f"{service.url}/api/chat", json=body, timeout=30).json()["message"]
+        return httpx2.post(f"{service.url}/api/chat", json=body, timeout=120).json()["message"]
 
     messages: list[Any] = [user("What is the weather in Oslo and Rome?")]
     message = ask(messages)
@@ -203,11 +203,11 @@ def test_a_refusal_is_one_sentence_as_its_programs_expect(client: Client, servic
         ("/api/embed", {"model": "nobody", "input": "x"}, 404),
         ("/api/show", {"model": "nobody"}, 404),
     ):
-        response = httpx2.post(f"{service.url}{path}", json=body)
+        response = httpx2.post(f"{service.url}{path}", json=body, timeout=120)
         assert response.status_code == status, response.text
         assert isinstance(response.json()["error"], str)
 
 
 def test_a_body_needs_no_content_type(service: Served) -> None:
     content = json.dumps({"model": "parrot", "prompt": "Hi", "stream": False})
-    assert httpx2.post(f"{service.url}/api/generate", content=content).json()["response"] == "Hello there."
+    assert httpx2.post(f"{service.url}/api/generate", content=content, timeout=120).json()["response"] == "Hello there."

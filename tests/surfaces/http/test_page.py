@@ -24,7 +24,7 @@ async def fetch(path: str, headers: dict[str, str] | None = None) -> httpx2.Resp
     async with anyio.create_task_group() as tasks:
         app = create_app(service_for(House(KEYED, tasks, None)), ROUTES, mounts())
         client = httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url=BASE_URL)
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             responses.append(await client.get(path, headers=headers))
             await client.aclose()
     return responses[0]

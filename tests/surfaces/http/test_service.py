@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 from collections.abc import Generator
@@ -15,13 +16,22 @@ import httpx2
 import pytest
 
 from rkllm_mcp.config.keys import hashed
-from tests.support.demo_app import Demo, descendants, is_alive, make_demo
+from tests.support.demo_app import Demo, descendants, is_alive, make_demo, wait_for_end
 from tests.support.served import scripted_model
 
 Json = dict[str, Any]
 LONG = " ".join(["one two three four five six seven eight nine ten"] * 4)
 ENDLESS = " ".join([LONG] * 20)
 RULES = f"""
+rule
+  user wait for me
+  results 0
+  call wait {{"cmd": "cat gate"}}
+
+rule
+  user wait for me
+  say {LONG}
+
 rule
   user at length
   say {LONG}
@@ -32,6 +42,20 @@ rule
 
 rule
   say Hello.
+"""
+
+
+# A tool that waits until somebody opens the named pipe "gate" in its folder for writing.
+WAITING = """
+[[servers]]
+name = "gate"
+transport = "builtin"
+[[servers.tools]]
+name = "wait"
+description = "Waits"
+entry_point = "subprocess:getoutput"
+input_schema = { properties = { cmd = { type = "string" } } }
+read_only = true
 """
 
 
@@ -55,7 +79,7 @@ class Running:
 
     def get(self, path: str, **headers: str) -> httpx2.Response:
         """One answer."""
-        return httpx2.get(f"{self.url}{path}", headers=headers, timeout=30)
+        return httpx2.get(f"{self.url}{path}", headers=headers, timeout=120)
 
 
 @contextmanager
@@ -71,7 +95,7 @@ def demo(tmp_path: Path) -> Demo:
     """A service with a model that takes its time."""
     model = scripted_model(tmp_path / "parrot", RULES)
     rewrite(model / "model.rkllm", "speed flat", "speed prefill 5000 decode 40")
-    demo = make_demo(tmp_path / "home", [], extra="[service]\ndrain_s = 20\n", speed="")
+    demo = make_demo(tmp_path / "home", [], extra=f"[service]\ndrain_s = 60\n{WAITING}", speed="")
     rewrite(demo.config, 'name = "demo"', f'path = "{model}"')
     return demo
 
@@ -115,30 +139,35 @@ def test_it_says_where_it_listens_and_ends_when_it_is_told_and_leaves_nothing_be
 
 
 def test_told_to_stop_it_lets_answers_end_and_takes_no_more(demo: Demo) -> None:
+    gate = demo.folder / "gate"
+    os.mkfifo(gate)
     with running(demo) as it:
         it.until("Ready")
-        with httpx2.stream("POST", f"{it.url}/v1/chat/completions", json=wish("at length"), timeout=30) as answer:
-            lines = answer.iter_lines()
-            heard = [next(lines)]
+        with httpx2.stream("POST", f"{it.url}/v1/execute", json={"message": "wait for me"}, timeout=120) as answer:
+            lines = (line for line in answer.iter_lines() if line.startswith("data: "))
+            while "Calling tool 'wait'" not in next(lines):
+                pass
             it.process.send_signal(signal.SIGTERM)
             assert it.until("Stopping") == "Stopping after 1 answer; again to stop at once"
             assert it.get("/healthz").status_code == 200
             for refused in (
                 it.get("/readyz"),
-                httpx2.post(f"{it.url}/v1/chat/completions", json=wish("hello", stream=False), timeout=30),
+                httpx2.post(f"{it.url}/v1/chat/completions", json=wish("hello", stream=False), timeout=120),
             ):
                 assert (refused.status_code, refused.headers["Retry-After"]) == (503, "5")
                 assert "is being stopped" in refused.json()["error"]["message"]
-            heard += lines
-        assert words_of(heard) == LONG
+            gate.write_text("go on")
+            events = [json.loads(line[6:]) for line in lines]
+        assert "".join(event["text"] for event in events if event["kind"] == "text") == LONG
+        assert events[-1] == {"kind": "end", "reason": "answered", "error": None}
         assert it.process.wait(60) == 0
 
 
 def test_answers_that_take_too_long_then_are_ended_and_whoever_hears_them_is_told(demo: Demo) -> None:
-    rewrite(demo.config, "drain_s = 20", "drain_s = 0.2")
+    rewrite(demo.config, "drain_s = 60", "drain_s = 0.2")
     with running(demo) as it:
         it.until("Ready")
-        with httpx2.stream("POST", f"{it.url}/v1/chat/completions", json=wish("for ever"), timeout=30) as answer:
+        with httpx2.stream("POST", f"{it.url}/v1/chat/completions", json=wish("for ever"), timeout=120) as answer:
             lines = answer.iter_lines()
             next(lines)
             it.process.send_signal(signal.SIGTERM)
@@ -153,23 +182,24 @@ def test_told_twice_it_does_not_wait(demo: Demo) -> None:
     with running(demo) as it:
         it.until("Ready")
         children = descendants(it.process.pid)
-        with httpx2.stream("POST", f"{it.url}/v1/chat/completions", json=wish("for ever"), timeout=30) as answer:
+        with httpx2.stream("POST", f"{it.url}/v1/chat/completions", json=wish("for ever"), timeout=120) as answer:
             lines = answer.iter_lines()
             next(lines)
             it.process.send_signal(signal.SIGINT)
             it.until("Stopping")
             it.process.send_signal(signal.SIGINT)
             assert it.process.wait(60) == 130
-        assert [pid for pid in children if is_alive(pid)] == []
+        # It has not waited for them either: the kernel ends them with it.
+        wait_for_end(children)
 
 
 def test_a_changed_configuration_is_put_in_force_while_an_answer_goes_on(demo: Demo) -> None:
     with running(demo) as it:
         it.until("Ready")
-        with httpx2.stream("POST", f"{it.url}/v1/chat/completions", json=wish("at length"), timeout=30) as answer:
+        with httpx2.stream("POST", f"{it.url}/v1/chat/completions", json=wish("at length"), timeout=120) as answer:
             lines = answer.iter_lines()
             heard = [next(lines)]
-            rewrite(demo.config, "drain_s = 20", f'api_keys = ["{hashed("k")}"]')
+            rewrite(demo.config, "drain_s = 60", f'api_keys = ["{hashed("k")}"]')
             it.process.send_signal(signal.SIGHUP)
             assert it.until("Configuration") == "Configuration in force; the model stays"
             assert it.get("/v1/models").status_code == 401

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import anyio
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.anyio
 class Work:
     """A generator of records that says what became of it."""
 
-    def __init__(self, *steps: bytes | float | Exception) -> None:
+    def __init__(self, *steps: bytes | float | Exception | Callable[[], Awaitable[None]]) -> None:
         self.steps = steps
         self.made = 0
         self.is_over = False
@@ -35,6 +36,8 @@ class Work:
                     yield step
                 elif isinstance(step, Exception):
                     raise step
+                elif callable(step):
+                    await step()
                 else:
                     await anyio.sleep(step)
         finally:
@@ -48,7 +51,7 @@ FOREVER = float("inf")
 
 
 async def answered(response: Response, connection: Connection) -> None:
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         await response({"type": "http"}, connection.receive, connection.send)
 
 
@@ -111,20 +114,24 @@ async def test_what_fails_later_is_the_last_record() -> None:
 
 async def test_what_fails_after_a_heartbeat_is_told_in_the_stream() -> None:
     connection = Connection()
-    await answered(event_stream(Work(0.05, Problem(500, "late"))(), heartbeat_s=0.01), connection)
+    heartbeat = partial(connection.until, ": heartbeat")
+    await answered(event_stream(Work(heartbeat, Problem(500, "late"))(), heartbeat_s=0.01), connection)
     assert connection.status == 200
     assert '"message":"late"' in connection.text
 
 
 async def test_a_client_that_leaves_ends_the_work_and_only_its_own() -> None:
-    mine, theirs = Work(record(1), FOREVER), Work(record(1), 0.05, record(2))
     leaving, staying = Connection(), Connection()
+    is_alone = anyio.Event()
+    mine, theirs = Work(record(1), FOREVER), Work(record(1), is_alone.wait, record(2))
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(answered, event_stream(mine()), leaving)
         tasks.start_soon(answered, event_stream(theirs()), staying)
-        await leaving.until("data: 1\n\n")
-        leaving.left.set()
-    assert mine.is_over
+        async with anyio.create_task_group() as ours:
+            ours.start_soon(answered, event_stream(mine()), leaving)
+            await leaving.until("data: 1\n\n")
+            leaving.left.set()
+        assert mine.is_over
+        is_alone.set()
     assert staying.text == "data: 1\n\ndata: 2\n\n"
 
 
@@ -183,7 +190,7 @@ async def test_an_answer_in_one_piece_is_given_up_when_the_client_leaves() -> No
         finally:
             is_over.set()
 
-    with anyio.fail_after(10), pytest.raises(ClientGoneError):
+    with anyio.fail_after(60), pytest.raises(ClientGoneError):
         await while_connected(await asked(connection), work)
     assert is_over.is_set()
 

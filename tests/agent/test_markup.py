@@ -1,13 +1,11 @@
-"""What a person reads of calls that a model writes though it has no tools."""
+"""What a person hears of calls that a model writes though it has no tools."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-
 import pytest
 
+from rkllm_mcp.agent.markup import SENTENCES, Hearing
 from rkllm_mcp.events import End, Event, Text, ToolCallFailed, Usage
-from rkllm_mcp.surfaces.unheard import NO_TOOLS, without_markup
 
 pytestmark = pytest.mark.anyio
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Tokyo"}}\n</tool_call>'
@@ -16,29 +14,30 @@ USAGE = Usage(1, 1, 0, 1, 1.0, 1.0, 1.0)
 END = End("answered")
 
 
-async def heard(text: str, *, has_tools: bool = False) -> list[Event]:
-    async def answer() -> AsyncGenerator[Event, None]:
-        for character in text:
-            yield Text(character)
-        yield USAGE
-        yield END
-
+async def heard(text: str, *, has_tools: bool = False) -> tuple[list[Event], str]:
+    """The events of an answer, its words in one, and what is kept of it."""
     shown: list[Event] = []
-    async for event in without_markup(answer(), lambda: has_tools):
+
+    async def emit(event: Event) -> None:
         last = shown[-1] if shown else None
         if isinstance(event, Text) and isinstance(last, Text):
             shown[-1] = Text(last.text + event.text)
         else:
             shown.append(event)
-    return shown
+
+    hearing = Hearing("en")
+    listen = hearing.of(emit, has_tools=has_tools)
+    for event in (*map(Text, text), USAGE, END):
+        await listen(event)
+    return shown, hearing.words(text)
 
 
-async def test_an_answer_that_is_nothing_but_a_call_becomes_a_sentence_and_its_markup_is_kept() -> None:
-    assert await heard(CALL) == [FAILED, Text(NO_TOOLS), USAGE, END]
+async def test_an_answer_that_is_nothing_but_a_call_becomes_a_sentence() -> None:
+    assert await heard(CALL) == ([FAILED, Text(SENTENCES["en"]), USAGE, END], SENTENCES["en"])
 
 
 async def test_words_beside_a_call_are_what_is_left() -> None:
-    assert await heard(f"Let me see. {CALL}") == [Text("Let me see. "), FAILED, USAGE, END]
+    assert await heard(f"Let me see. {CALL}") == ([Text("Let me see. "), FAILED, USAGE, END], "Let me see. ")
 
 
 @pytest.mark.parametrize(
@@ -53,8 +52,8 @@ async def test_words_beside_a_call_are_what_is_left() -> None:
     ],
 )
 async def test_what_is_asked_for_as_text_stays_text(text: str) -> None:
-    assert await heard(text) == [*([Text(text)] if text else []), USAGE, END]
+    assert await heard(text) == ([*([Text(text)] if text else []), USAGE, END], text)
 
 
 async def test_where_there_are_tools_the_model_is_read_elsewhere() -> None:
-    assert await heard(CALL, has_tools=True) == [Text(CALL), USAGE, END]
+    assert await heard(CALL, has_tools=True) == ([Text(CALL), USAGE, END], CALL)

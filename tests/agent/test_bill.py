@@ -1,0 +1,46 @@
+"""What answers cost: by their figures, and by what is known of one that is left before they come."""
+
+from __future__ import annotations
+
+from rkllm_mcp.agent.bill import Bill
+from rkllm_mcp.events import Text, Thinking, Usage
+from rkllm_mcp.messages import Conversation
+
+PIECES = (Text("a"), Thinking("b"), Text("c"))
+
+
+def usage(prefilled: int, generated: int) -> Usage:
+    return Usage(100, prefilled, 100 - prefilled, generated, 1.0, 1.0, 1.0)
+
+
+def test_an_answer_costs_what_its_rounds_evaluated_and_wrote() -> None:
+    bill, conversation = Bill(), Conversation()
+    with bill.of(conversation) as count:
+        for event in (*PIECES, usage(80, 7), *PIECES, usage(3, 5)):
+            conversation.unpaid_tokens = 50
+            count(event)
+    assert bill.settle() == 80 + 7 + 3 + 5
+    assert bill.settle() == 0
+
+
+def test_a_round_without_figures_costs_what_it_was_given_to_read_and_the_pieces_that_came() -> None:
+    bill, conversation = Bill(), Conversation()
+    with bill.of(conversation) as count:
+        count(usage(80, 7))
+        conversation.unpaid_tokens = 40
+        for event in PIECES:
+            count(event)
+    assert bill.settle() == 80 + 7 + 40 + 3
+    with bill.of(conversation):
+        pass
+    assert bill.settle() == 0
+
+
+def test_answers_side_by_side_are_counted_together() -> None:
+    bill, left, whole = Bill(), Conversation(), Conversation()
+    with bill.of(whole) as count, bill.of(left) as count_left:
+        left.unpaid_tokens = 30
+        count_left(Text("a"))
+        count(usage(10, 2))
+        assert bill.settle() == 12
+    assert bill.settle() == 31

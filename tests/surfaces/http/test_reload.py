@@ -1,0 +1,118 @@
+"""SIGHUP with another model in the configuration: answers under way end on the old one, the next ones use the new."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from contextlib import aclosing
+from pathlib import Path
+
+import anyio
+import httpx2
+import pytest
+
+from rkllm_mcp.config import load_config
+from rkllm_mcp.events import End, Event
+from rkllm_mcp.surfaces.http.app import create_app
+from rkllm_mcp.surfaces.http.context import service_for
+from rkllm_mcp.tenancy import open_house
+from tests.support.demo_app import make_demo
+from tests.support.served import scripted_model
+
+WORDS = "one two three four five six seven eight nine ten"
+PARROT = f"""
+rule
+  user wait for me
+  results 0
+  call wait {{"cmd": "cat gate"}}
+
+rule
+  say {WORDS}
+"""
+OWL = "rule\n  user What was it\n  prompt wait for me\n  say You waited.\n\nrule\n  say Hoo.\n"
+# A tool that waits until somebody opens the named pipe "gate" in its folder for writing.
+GATE = """
+[[servers]]
+name = "gate"
+transport = "builtin"
+[[servers.tools]]
+name = "wait"
+description = "Waits"
+entry_point = "subprocess:getoutput"
+input_schema = { properties = { cmd = { type = "string" } } }
+read_only = true
+"""
+
+
+def test_an_answer_under_way_ends_and_the_next_question_is_the_other_models(tmp_path: Path) -> None:
+    models = {
+        name: scripted_model(tmp_path / name, rules, name=name) for name, rules in (("parrot", PARROT), ("owl", OWL))
+    }
+    demo = make_demo(tmp_path / "home", [], extra=f"[service]\ndrain_s = 60\n{GATE}")
+    text = demo.config.read_text("utf-8").replace('name = "demo"', f'path = "{models["parrot"]}"')
+    demo.config.write_text(text, "utf-8")
+    gate = demo.folder / "gate"
+    os.mkfifo(gate)
+    with demo.started("serve", "--port", "0") as process:
+        assert process.stderr is not None
+        lines = iter(process.stderr.readline, "")
+        url = next(line for line in lines if line.startswith("Serving at ")).split()[2]
+        assert next(line for line in lines if line.startswith("Ready")) == "Ready: parrot\n"
+        with httpx2.stream("POST", f"{url}/v1/execute", json={"message": "wait for me"}, timeout=120) as answer:
+            conversation = answer.headers["x-conversation-id"]
+            records = (line for line in answer.iter_lines() if line.startswith("data: "))
+            while "Calling tool 'wait'" not in next(records):
+                pass
+            demo.config.write_text(text.replace(str(models["parrot"]), str(models["owl"])), "utf-8")
+            process.send_signal(signal.SIGHUP)
+            gate.write_text("go on")
+            events = [json.loads(line[6:]) for line in records]
+        assert "".join(event["text"] for event in events if event["kind"] == "text") == WORDS
+        assert events[-1] == {"kind": "end", "reason": "answered", "error": None}
+        assert next(line for line in lines if line.startswith("Configuration")) == (
+            "Configuration in force; another model\n"
+        )
+        assert next(line for line in lines if line.startswith("Ready")) == "Ready: owl\n"
+        listed = httpx2.get(f"{url}/v1/models", timeout=120).json()["data"]
+        assert [model["id"] for model in listed] == ["owl"]
+        # The conversation is the same, and the other model reads all of it.
+        asked = {"message": "What was it?", "conversation": conversation, "stream": False}
+        assert httpx2.post(f"{url}/v1/execute", json=asked, timeout=120).json()["text"] == "You waited."
+
+
+@pytest.mark.anyio
+async def test_while_models_are_exchanged_a_question_is_told_to_come_again(tmp_path: Path) -> None:
+    demo = make_demo(tmp_path, [], model="max_new_tokens = 100\n", speed="prefill 5000 decode 40")
+    with pytest.MonkeyPatch.context() as patch, anyio.fail_after(120):
+        for name, value in demo.environment.items():
+            patch.setenv(name, value)
+        async with open_house(load_config(demo.config)) as house:
+            await house.ready()
+            service = service_for(house)
+            transport = httpx2.ASGITransport(app=create_app(service))
+            client = httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080")
+            old, owner = house.core, house.tenant("").app
+            demo.config.write_text(demo.config.read_text("utf-8").replace("= 100", "= 101"), "utf-8")
+            rest: list[Event] = []
+            answer = owner.reply(owner.new_conversation(), "Hello")
+            async with client, anyio.create_task_group() as tasks, aclosing(answer) as events:
+                await anext(events)
+                tasks.start_soon(house.reload, load_config(demo.config))
+                await anyio.wait_all_tasks_blocked()
+                for path, body in (
+                    ("/v1/execute", {"message": "Hi"}),
+                    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}),
+                    ("/v1/tools/x:call", {}),
+                ):
+                    refused = await client.post(path, json=body)
+                    assert (refused.status_code, refused.headers["Retry-After"]) == (503, "5"), path
+                assert (await client.get("/readyz")).status_code == 503
+                assert (await client.get("/healthz")).status_code == 200
+                rest += [event async for event in events]
+            assert rest[-1] == End("answered")
+            await house.ready()
+            assert house.core is not old
+            owner = house.tenant("").app
+            async with aclosing(owner.reply(owner.new_conversation(), "Hello")) as events:
+                assert [event async for event in events][-1] == End("answered")

@@ -1,0 +1,158 @@
+"""Answers in the middle of something: whoever asked leaves, or nobody says what they wait for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.support.demo_app import NO_VARIABLES, PythonServer
+from tests.support.served import scripted_model, served
+
+Json = dict[str, Any]
+DESK: PythonServer = ("desk", ("-m", "tests.support.mcp_servers.asking", "legacy"), NO_VARIABLES)
+NOTES: PythonServer = ("notes", ("-m", "tests.support.mcp_servers.notebook"), NO_VARIABLES)
+TINY: PythonServer = ("tiny", ("-m", "tests.support.mcp_servers.tiny"), NO_VARIABLES)
+RULES = """
+rule
+  user Who am I
+  results 0
+  call ask_owner {}
+
+rule
+  user [Ww]rite
+  results 0
+  call write_file {"path":"FOLDER/written.txt","content":"x"}
+
+rule
+  user [Ww]ait
+  results 0
+  call wait {}
+
+rule
+  results 1+
+  result ^(.*)$
+  say The tool said: %1
+
+rule
+  say Hello there.
+"""
+
+
+@contextmanager
+def asked(folder: Path, extra: str) -> Generator[httpx2.Client, None, None]:
+    """A client of a service that gives one answer at a time."""
+    model = scripted_model(folder / "model", RULES.replace("FOLDER", str(folder)))
+    with served(folder / "home", model, (DESK, NOTES, TINY), extra=f"[service]\nparallel = 1\n{extra}") as it:
+        client = httpx2.Client(base_url=it.url, timeout=60)
+        with client:
+            yield client
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Generator[httpx2.Client, None, None]:
+    with asked(tmp_path_factory.mktemp("patient"), "") as it:
+        yield it
+
+
+@pytest.fixture(scope="module")
+def hasty(tmp_path_factory: pytest.TempPathFactory) -> Generator[httpx2.Client, None, None]:
+    """A client of a service that waits for people no longer than a moment."""
+    with asked(tmp_path_factory.mktemp("hasty"), "[security]\nquestion_timeout_s = 0.2\n") as it:
+        yield it
+
+
+@contextmanager
+def asking(client: httpx2.Client, **body: Any) -> Generator[tuple[str, Iterator[Json]], None, None]:
+    """A question: its conversation, and its events as they come; leaving the block is leaving the service."""
+    with client.stream("POST", "/v1/execute", json=body) as response:
+        lines = response.iter_lines()
+        yield (
+            response.headers["x-conversation-id"],
+            (json.loads(line[6:]) for line in lines if line.startswith("data: ")),
+        )
+
+
+def called(client: httpx2.Client, name: str) -> str:
+    """What a tool says when it is called by hand."""
+    return client.post(f"/v1/tools/{name}:call", json={"approve": True}).raise_for_status().json()["text"]
+
+
+def once_allowed(client: httpx2.Client, events: Iterator[Json]) -> Iterator[Json]:
+    """The events, with a yes to every call."""
+    for event in events:
+        if event["kind"] == "approval":
+            client.post(f"/v1/approvals/{event['id']}", json={"decision": "once"}).raise_for_status()
+        yield event
+
+
+@pytest.mark.parametrize(
+    ("words", "is_allowed", "until"),
+    [
+        ("Please write", False, {"kind": "approval"}),
+        ("Who am I?", True, {"kind": "elicitation"}),
+        ("Please wait", True, {"kind": "status", "text": "[MCP: Calling tool 'wait']"}),
+    ],
+)
+def test_whoever_leaves_in_the_middle_of_a_call_leaves_nothing_behind(
+    client: httpx2.Client, words: str, is_allowed: bool, until: Json
+) -> None:
+    with asking(client, message=words) as (conversation, stream):
+        events = once_allowed(client, stream) if is_allowed else stream
+        assert any(until.items() <= event.items() for event in events)
+    # One answer at a time: this one begins when the other is over.
+    assert client.post("/v1/execute", json={"message": "Hi", "stream": False}).json()["text"] == "Hello there."
+    assert client.get("/v1/questions").json()["questions"] == []
+    kept = client.get(f"/v1/conversations/{conversation}").json()["messages"]
+    assert [(turn["role"], turn["text"], turn["ending"]) for turn in kept] == [
+        ("user", words, ""),
+        ("assistant", "", "cancelled"),
+    ]
+    (call,) = client.get("/v1/tools/history", params={"conversation": conversation}).json()["calls"]
+    assert (call["is_error"], call["ruling"]) == (True, "stopped")
+    # The servers go on, and have heard of it.
+    assert called(client, "seen") == "(no output)"
+    assert called(client, "cancellations") == ("wait" if "wait" in words else "(no output)")
+    assert "written.txt" not in called(client, "list_directory")
+    again = client.post("/v1/execute", json={"message": "Hi", "stream": False, "conversation": conversation})
+    assert again.json()["text"] == "Hello there."
+
+
+def test_whoever_leaves_the_queue_was_never_there(client: httpx2.Client) -> None:
+    with asking(client, message="Please wait", approvals="grant") as (_, running):
+        assert any(event.get("text") == "[MCP: Calling tool 'wait']" for event in running)
+        with asking(client, message="Please write", approvals="grant") as (conversation, waiting):
+            assert next(waiting) == {"kind": "queued", "position": 1}
+    assert client.post("/v1/execute", json={"message": "Hi", "stream": False}).json()["text"] == "Hello there."
+    assert client.get("/v1/tools/history", params={"conversation": conversation}).json()["calls"] == []
+    found = client.get("/v1/conversations").json()["conversations"]
+    assert conversation not in [each["id"] for each in found]
+
+
+def test_a_yes_that_nobody_gives_is_none_and_the_answer_goes_on(hasty: httpx2.Client) -> None:
+    with asking(hasty, message="Please write") as (_, stream):
+        events = list(stream)
+    (question,) = [event for event in events if event["kind"] == "approval"]
+    (result,) = [event for event in events if event["kind"] == "tool_result"]
+    assert result["is_error"]
+    assert "nobody said yes in time" in result["text"]
+    assert events[-1] == {"kind": "end", "reason": "answered", "error": None}
+    assert "nobody said yes in time" in "".join(event["text"] for event in events if event["kind"] == "text")
+    assert hasty.get("/v1/questions").json()["questions"] == []
+    assert hasty.post(f"/v1/approvals/{question['id']}", json={"decision": "once"}).status_code == 404
+    assert "written.txt" not in called(hasty, "list_directory")
+
+
+def test_a_form_that_nobody_fills_is_taken_away_and_the_answer_goes_on(hasty: httpx2.Client) -> None:
+    with asking(hasty, message="Who am I?") as (_, stream):
+        events = list(once_allowed(hasty, stream))
+    (form,) = [event for event in events if event["kind"] == "elicitation"]
+    (result,) = [event for event in events if event["kind"] == "tool_result"]
+    assert json.loads(result["text"]) == {"action": "cancel"}
+    assert events[-1] == {"kind": "end", "reason": "answered", "error": None}
+    assert hasty.post(f"/v1/elicitations/{form['id']}", json={"action": "decline"}).status_code == 404
