@@ -126,3 +126,20 @@ test("nobody there is a lost connection", async () => {
   );
   await assert.rejects(api.get("/v1/me"), ConnectionLost);
 });
+
+test("what did not come through is told, what somebody has ended is not", async () => {
+  let lost = 0;
+  const api = new Api(
+    () => "",
+    (_, init) => Promise.reject(init?.signal?.aborted ? init.signal.reason : new TypeError("failed")),
+    () => {
+      lost += 1;
+    },
+  );
+  const ended = new AbortController();
+  ended.abort();
+  await assert.rejects(api.execute({ message: "x" }, ended.signal), ConnectionLost);
+  assert.equal(lost, 0);
+  await assert.rejects(api.execute({ message: "x" }, new AbortController().signal), ConnectionLost);
+  assert.equal(lost, 1);
+});

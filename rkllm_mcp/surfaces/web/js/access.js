@@ -1,8 +1,9 @@
 /**
- * The connection with its key: when the board wants one, it is asked for once, however many requests need it, and they
- * are sent again with it. Knows the dialog, not what the requests are for.
+ * The way to the board: whether it is there, and with which key. When the board wants a key, it is asked for once, however
+ * many requests need it, and they are sent again with it. Knows the dialog, not what the requests are for.
  */
 import { Api, ConnectionLost, Refusal } from "./api.js";
+import { Connection } from "./connection.js";
 import { keyGiven } from "./dialogs/small.js";
 import { t } from "./i18n.js";
 import { Keyring } from "./preferences.js";
@@ -14,15 +15,18 @@ export class Access {
   #keyring = new Keyring();
   /** @type {Promise<boolean> | null} */
   #asking = null;
+  #isDeclined = false;
   /** the interface that everything uses */
   api = new Api(
     () => this.#keyring.key,
     (input, init) => this.#fetch(input, init),
+    () => this.connection.lost(),
   );
 
-  /** @param {() => void} changed told when there is another key */
-  constructor(changed) {
-    this.changed = changed;
+  /** @param {{changed: () => void, lost: () => void, back: () => void}} told when there is another key, and of the board */
+  constructor(told) {
+    this.changed = told.changed;
+    this.connection = new Connection(() => this.#isThere(), told);
   }
 
   get isKeySet() {
@@ -47,6 +51,8 @@ export class Access {
     const key = this.#keyring.key;
     const response = await fetch(input, init);
     if (response.status !== UNAUTHORIZED) return response;
+    // Who gave none is asked again when something is to be done, not whenever the page looks something up.
+    if (this.#isDeclined && init?.method === "GET") return response;
     // Another request may have got a good key while this one was under way.
     const isNew = this.#keyring.key !== key || (await this.#ask(t(key ? "key.wrong" : "key.missing")));
     if (!isNew) return response;
@@ -57,10 +63,22 @@ export class Access {
 
   /** @param {string} problem */
   #ask(problem) {
-    this.#asking ??= keyGiven(problem, (key) => this.#tried(key)).finally(() => {
+    this.#asking ??= keyGiven(problem, (key) => this.#tried(key)).then((isGiven) => {
       this.#asking = null;
+      this.#isDeclined = !isGiven;
+      return isGiven;
     });
     return this.#asking;
+  }
+
+  /** Whether the board answers, whatever it says. */
+  async #isThere() {
+    try {
+      await new Api(() => this.#keyring.key).get("/v1/me");
+      return true;
+    } catch (error) {
+      return !(error instanceof ConnectionLost);
+    }
   }
 
   /**

@@ -40,14 +40,17 @@ export class ConnectionLost extends Error {
 export class Api {
   #key;
   #fetch;
+  #told;
 
   /**
    * @param {() => string} key gives the key to send; empty for none
    * @param {typeof fetch} [fetcher]
+   * @param {() => void} [lost] told whenever nothing came through
    */
-  constructor(key, fetcher = (input, init) => fetch(input, init)) {
+  constructor(key, fetcher = (input, init) => fetch(input, init), lost = () => undefined) {
     this.#key = key;
     this.#fetch = fetcher;
+    this.#told = lost;
   }
 
   /**
@@ -95,7 +98,7 @@ export class Api {
   async blob(path) {
     const response = await this.#send("GET", path, undefined, AbortSignal.timeout(PATIENCE_MS));
     return response.blob().catch(() => {
-      throw new ConnectionLost();
+      throw this.#lost();
     });
   }
 
@@ -109,7 +112,7 @@ export class Api {
   async execute(request, signal) {
     const response = await this.#send("POST", "/v1/execute", request, signal);
     const conversation = response.headers.get("X-Conversation-Id") ?? "";
-    return { conversation, events: events(response) };
+    return { conversation, events: events(response, () => this.#lost(signal)) };
   }
 
   /**
@@ -121,7 +124,7 @@ export class Api {
     const response = await this.#send(method, path, body, AbortSignal.timeout(PATIENCE_MS));
     if (response.status === 204) return null;
     return response.json().catch(() => {
-      throw new ConnectionLost();
+      throw this.#lost();
     });
   }
 
@@ -141,18 +144,25 @@ export class Api {
     try {
       response = await this.#fetch(path, { method, headers, body: content, signal, cache: "no-store" });
     } catch {
-      throw new ConnectionLost();
+      throw this.#lost(signal);
     }
     if (!response.ok) throw await refusal(response);
     return response;
+  }
+
+  /** @param {AbortSignal} [signal] what ended the request, perhaps: a person who stops it has lost nothing */
+  #lost(signal) {
+    if (signal?.reason?.name !== "AbortError") this.#told();
+    return new ConnectionLost();
   }
 }
 
 /**
  * @param {Response} response
+ * @param {() => ConnectionLost} lost
  * @returns {AsyncGenerator<BoardEvent>}
  */
-async function* events(response) {
+async function* events(response, lost) {
   let hasEnded = false;
   try {
     for await (const sign of records(/** @type {ReadableStream<Uint8Array>} */ (response.body), SILENCE_MS)) {
@@ -163,9 +173,9 @@ async function* events(response) {
       yield event;
     }
   } catch (error) {
-    throw error instanceof Refusal ? error : new ConnectionLost();
+    throw error instanceof Refusal ? error : lost();
   }
-  if (!hasEnded) throw new ConnectionLost();
+  if (!hasEnded) throw lost();
 }
 
 /**

@@ -8,8 +8,8 @@ import { announce } from "./chat/announcer.js";
 import { button, iconButton } from "./buttons.js";
 import { openDialog } from "./dialogs/dialog.js";
 import { confirmed, written } from "./dialogs/small.js";
-import { byId, fill, h, icon } from "./dom.js";
-import { moment, named, say, t } from "./i18n.js";
+import { byId, fill, h, icon, tell } from "./dom.js";
+import { language, moment, named, say, t } from "./i18n.js";
 import { sentenceOf } from "./problems.js";
 import { addressOf } from "./router.js";
 import { secondsOf } from "./time.js";
@@ -32,6 +32,7 @@ export class Conversations {
   #told;
   #limit = PAGE;
   #count = 0;
+  #drawn = "";
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #typing;
 
@@ -59,7 +60,7 @@ export class Conversations {
       this.#draw();
       this.#told.loaded();
     } catch (error) {
-      this.#note.textContent = sentenceOf(error);
+      tell(this.#note, sentenceOf(error));
     }
   }
 
@@ -82,9 +83,10 @@ export class Conversations {
    * What can be done with a conversation.
    *
    * @param {string} id
+   * @param {string} [called] its title where the list has none yet
    */
-  async manage(id) {
-    const title = this.titleOf(id) || t("conversations.untitled");
+  async manage(id, called) {
+    const title = this.titleOf(id) || called || t("conversations.untitled");
     const action = await openDialog("conversations.actions", {}, (close) => [
       h("p", { class: "one-line" }, h("strong", {}, title)),
       h(
@@ -96,7 +98,7 @@ export class Conversations {
       ),
     ]);
     await this.#attempt(async () => {
-      if (action === "rename") await this.#rename(id, this.titleOf(id));
+      if (action === "rename") await this.#rename(id, this.titleOf(id) || (called ?? ""));
       if (action === "markdown" || action === "json") await this.#export(id, title, action);
       if (action === "delete") await this.#delete(id, title);
     });
@@ -170,7 +172,11 @@ export class Conversations {
       ...begun.map(({ id, title }) => ({ id, title, updated: now, created: now, messages: 1 })),
       ...this.#entries,
     ];
-    this.#note.replaceChildren(rows.length === 0 ? say(none) : "");
+    tell(this.#note, rows.length === 0 ? say(none) : "");
+    // Drawn anew under somebody's finger, a row would miss the click that it is about to get.
+    const drawn = JSON.stringify([rows, this.#count, this.#open, this.#running, language()]);
+    if (drawn === this.#drawn) return;
+    this.#drawn = drawn;
     const focused = /** @type {HTMLElement | null} */ (document.activeElement)?.dataset["entry"];
     const older =
       this.#count > this.#entries.length &&
@@ -206,7 +212,7 @@ export class Conversations {
     const link = h(
       "a",
       { href: addressOf(entry.id), "aria-current": isOpen && "page", "data-entry": entry.id },
-      h("span", { class: "one-line" }, title),
+      h("span", { class: "one-line", dir: "auto" }, title),
       dots,
       when,
     );

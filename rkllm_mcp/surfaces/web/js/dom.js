@@ -60,6 +60,16 @@ export function fill(element, ...children) {
 }
 
 /**
+ * Say something where screen readers listen. What stands there already is left alone: it would be read out again.
+ *
+ * @param {Element} element
+ * @param {Node | string} words empty for nothing
+ */
+export function tell(element, words) {
+  if (element.textContent !== (words instanceof Node ? words.textContent : words)) element.replaceChildren(words);
+}
+
+/**
  * The element of the page with this id.
  *
  * @param {string} id

@@ -71,6 +71,15 @@ export function named(key, values) {
 }
 
 /**
+ * The name of something that only screen readers want one for.
+ *
+ * @param {string} key
+ */
+export function labelled(key) {
+  return { "aria-label": t(key), "data-label": key };
+}
+
+/**
  * @param {number} value
  * @param {number} [digits] behind the point, at most
  */
@@ -100,6 +109,9 @@ function translate(root) {
   for (const node of root.querySelectorAll("[data-name]")) {
     const { name = "", nameWith = "{}" } = /** @type {HTMLElement} */ (node).dataset;
     for (const place of ["aria-label", "title"]) node.setAttribute(place, t(name, JSON.parse(nameWith)));
+  }
+  for (const node of root.querySelectorAll("[data-label]")) {
+    node.setAttribute("aria-label", t(/** @type {HTMLElement} */ (node).dataset["label"] ?? ""));
   }
   for (const node of root.querySelectorAll("[data-hint]")) {
     node.setAttribute("placeholder", t(/** @type {HTMLElement} */ (node).dataset.hint ?? ""));

@@ -1,11 +1,13 @@
 /** The page: every part is made here and told of the others; nothing else knows them all. */
 import { Access } from "./access.js";
+import { announce } from "./chat/announcer.js";
 import { Composer } from "./chat/composer.js";
 import { Desk } from "./chat/desk.js";
+import { QuestionOptions } from "./chat/options.js";
 import { Conversations } from "./conversations.js";
 import { chosenPrompt, chosenResource } from "./dialogs/offers.js";
-import { byId } from "./dom.js";
-import { say } from "./i18n.js";
+import { byId, tell } from "./dom.js";
+import { say, t } from "./i18n.js";
 import { BoardPanel } from "./panels/board.js";
 import { HistoryPanel } from "./panels/history.js";
 import { Panel } from "./panels/panel.js";
@@ -17,7 +19,17 @@ import { addressOf, conversationOf } from "./router.js";
 applyTheme();
 applyLanguage();
 
-const access = new Access(() => void refresh());
+const access = new Access({
+  changed: () => {
+    options.forget();
+    void refresh();
+  },
+  lost: () => showConnection(false),
+  back: () => {
+    showConnection(true);
+    void catchUp();
+  },
+});
 const { api } = access;
 const conversations = new Conversations(api, {
   gone: (id) => {
@@ -26,8 +38,9 @@ const conversations = new Conversations(api, {
   loaded: () => mark(),
 });
 const desk = new Desk(api, () => followDesk());
+const options = new QuestionOptions(api);
 const composer = new Composer({
-  send: (text) => desk.ask({ message: text }),
+  send: (text) => ask({ message: text }),
   stop: () => desk.stop(),
 });
 const panel = new Panel(
@@ -44,7 +57,15 @@ const panel = new Panel(
   () => coverPage(),
 );
 const narrow = matchMedia("(max-width: 60rem)");
-const state = { hasDrawer: false, running: 0 };
+/** @type {{hasDrawer: boolean, running: number, look: Promise<unknown> | null}} */
+const state = { hasDrawer: false, running: 0, look: null };
+
+/** @param {import("./chat/thread.js").Wish} wish */
+function ask(wish) {
+  const isTaken = desk.ask({ ...wish, options: options.chosen });
+  if (isTaken) options.spent();
+  return isTaken;
+}
 
 /** What follows from an answer that begins or ends, and from a conversation that has got its id. */
 function followDesk() {
@@ -70,7 +91,10 @@ function mark() {
 
 async function route() {
   openDrawer(false);
+  // A conversation that never came about has no address to come back to.
+  const { id: left, unsent } = desk.thread;
   await desk.open(conversationOf(location.hash));
+  if (!left) composer.restore(unsent);
   mark();
   if (!narrow.matches) composer.focus();
 }
@@ -82,15 +106,36 @@ async function introduce() {
     const me = await api.get("/v1/me");
     byId("model").textContent = me.model;
     byId("emulated").hidden = !me.emulated;
-    note.replaceChildren(say(me.emulated ? "welcome.emulated" : "welcome.real", { model: me.model }));
+    tell(note, say(me.emulated ? "welcome.emulated" : "welcome.real", { model: me.model }));
   } catch (error) {
-    note.textContent = sentenceOf(error);
+    tell(note, sentenceOf(error));
   }
 }
 
+/** Everything anew, for somebody else perhaps. */
 async function refresh() {
   await Promise.all([introduce(), conversations.load(), desk.reload(), showQuestions()]);
   panel.refresh();
+}
+
+/** What has happened while nothing came through. */
+async function catchUp() {
+  await Promise.all([introduce(), look()]);
+  panel.refresh();
+}
+
+/** What has happened in other windows; whoever comes back to this one is told of by two events at once. */
+function look() {
+  state.look ??= Promise.all([conversations.load(), desk.refresh(), showQuestions()]).finally(() => {
+    state.look = null;
+  });
+  return state.look;
+}
+
+/** @param {boolean} isThere */
+function showConnection(isThere) {
+  byId("offline").hidden = isThere;
+  announce(t(isThere ? "connection.back" : "connection.lost"));
 }
 
 /** Questions are an extra of this page; what else is wrong is said elsewhere. */
@@ -114,6 +159,7 @@ function coverPage() {
   const isDrawerOver = state.hasDrawer && narrow.matches;
   document.body.classList.toggle("has-panel", panel.isOpen);
   byId("main").inert = isPanelOver || isDrawerOver;
+  byId("skip").inert = byId("main").inert;
   byId("sidebar").inert = isPanelOver || (narrow.matches && !state.hasDrawer);
   byId("shade").hidden = !isDrawerOver;
 }
@@ -137,9 +183,14 @@ function onKey(event) {
 function listen() {
   addEventListener("hashchange", route);
   addEventListener("keydown", onKey);
-  addEventListener("online", () => void refresh());
   narrow.addEventListener("change", coverPage);
-  document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && void showQuestions());
+  // A phone may take the page from memory whenever it is not looked at, and say nothing.
+  document.addEventListener("visibilitychange", () =>
+    document.visibilityState === "visible" ? void look() : composer.leave(desk.thread.unsent),
+  );
+  addEventListener("focus", () => void look());
+  addEventListener("pagehide", () => composer.leave(desk.thread.unsent));
+  byId("reconnect").addEventListener("click", () => access.connection.retry());
   byId("menu").addEventListener("click", () => openDrawer(true));
   byId("drawer-close").addEventListener("click", () => openDrawer(false));
   byId("shade").addEventListener("click", () => openDrawer(false));
@@ -150,14 +201,14 @@ function listen() {
   for (const link of document.querySelectorAll("[data-panel]")) link.addEventListener("click", () => openDrawer(false));
   for (const link of document.querySelectorAll("[data-new]"))
     link.addEventListener("click", () => (desk.thread.id ? undefined : route()));
-  byId("manage").addEventListener("click", () => conversations.manage(desk.thread.id));
+  byId("manage").addEventListener("click", () => conversations.manage(desk.thread.id, desk.thread.title));
   byId("attach").addEventListener("click", async () => {
     const reference = await chosenResource(api);
     if (reference) composer.insert(reference);
   });
   byId("prompts").addEventListener("click", async () => {
     const prompt = await chosenPrompt(api);
-    if (prompt) desk.ask({ message: "", prompt });
+    if (prompt) ask({ message: "", prompt });
   });
 }
 

@@ -17,6 +17,13 @@ export const PHRASES = {
   retry: ["Ask again", "もう一度尋ねる"],
   emulated: ["emulated", "エミュレーション"],
 
+  "connection.lost": [
+    "No connection to the board. The page keeps trying.",
+    "ボードに接続できません。自動で接続し直しています。",
+  ],
+  "connection.retry": ["Try now", "今すぐ試す"],
+  "connection.back": ["The board is there again.", "ボードに再び接続しました。"],
+
   "welcome.title": ["What can I do for you?", "何をお手伝いしましょうか？"],
   "welcome.real": ["{model} answers, on this board.", "このボード上の {model} が答えます。"],
   "welcome.emulated": [
@@ -43,10 +50,19 @@ export const PHRASES = {
     "The connection was lost for a moment. This is what the board has stored.",
     "接続が一時切れました。ボードに保存されている内容を表示しています。",
   ],
-  "chat.reloaded_unanswered": ["The connection was lost before this was answered.", "回答の前に接続が切れました。"],
+  "chat.lost": ["The connection was lost before this was answered.", "回答の前に接続が切れました。"],
+  "chat.unanswered": ["This has not been answered.", "この質問にはまだ回答がありません。"],
+  "chat.onward": ["Go on in a new conversation", "新しい会話で続ける"],
+  "chat.gone": [
+    "This conversation is not here (any more); it may have been deleted.",
+    "この会話はありません。削除された可能性があります。",
+  ],
+  "chat.earlier": ["Show what was said before", "以前のやりとりを表示"],
 
   "thinking.now": ["Thinking…", "考えています…"],
   "thinking.over": ["Thoughts", "考えたこと"],
+
+  "markdown.table": ["Table", "表"],
 
   "end.answered": ["End of the answer", "回答の終わり"],
   "end.failed": ["The answer failed.", "回答できませんでした。"],
@@ -134,6 +150,28 @@ export const PHRASES = {
   "prompts.none": ["No server has prepared any.", "用意された質問はありません。"],
   "prompts.ask": ["Ask", "尋ねる"],
 
+  "options.title": ["Options for the next question", "次の質問のオプション"],
+  "options.tool": ["Begin with this tool", "最初に使うツール"],
+  "options.any": ["The model chooses", "モデルに任せる"],
+  "options.tool_help": [
+    "For one question; then the model chooses again.",
+    "次の質問だけに使い、その後はモデルに任せます。",
+  ],
+  "options.tokens": ["Tokens for servers", "サーバー用のトークン"],
+  "options.tokens_help": [
+    "For servers that act for you, under the server's name or the one that its error asks for. They go with every question from this window until it is closed or reloaded, and are stored nowhere.",
+    "あなたの代わりに動くサーバーに渡します。名前は、サーバー名かエラーに示された名前です。このウィンドウを閉じるか再読み込みするまで質問ごとに送られ、どこにも保存されません。",
+  ],
+  "options.name": ["Name", "名前"],
+  "options.value": ["Token", "トークン"],
+  "options.add": ["Add a token", "トークンを追加"],
+  "options.drop": ["Remove this token", "このトークンを削除"],
+  "options.use": ["Use", "使う"],
+  "options.unnamed": ["This token has no name.", "トークンの名前を入力してください。"],
+  "options.begin": ["begins with {name}", "最初に {name}"],
+  "options.with": ["token for {name}", "{name} のトークン"],
+  "options.remove": ["Leave out: {name}", "外す: {name}"],
+
   "conversations.list": ["Conversations", "会話の一覧"],
   "conversations.new": ["New conversation", "新しい会話"],
   "conversations.search": ["Search conversations", "会話を検索"],
@@ -170,6 +208,8 @@ export const PHRASES = {
   ],
   "tools.tokens": ["{count} tokens", "{count} トークン"],
   "tools.count": ["Tools: {count}", "ツール: {count}"],
+  "tools.search": ["Search tools", "ツールを検索"],
+  "tools.found": ["Tools found: {count}", "見つかったツール: {count}"],
   "tools.read_only": ["reads only", "読み取りのみ"],
   "tools.destructive": ["may change things", "変更を伴う"],
   "tools.switch_server": ["Server {name}", "サーバー {name}"],
@@ -217,9 +257,9 @@ export const PHRASES = {
   "board.memory": ["Memory in use", "使用メモリ"],
   "board.prefill": ["Reading (prefill)", "読み取り (prefill)"],
   "board.decode": ["Writing (decode)", "生成 (decode)"],
-  "board.tps": ["tokens/s", "トークン/秒"],
+  "board.tps": ["tokens/s", "トークン/\u2060秒"],
   "board.queue": ["Queue", "待ち行列"],
-  "board.queue_now": ["{running} running, {waiting} waiting", "実行中 {running}、待ち {waiting}"],
+  "board.queue_now": ["{running}\u00a0running, {waiting}\u00a0waiting", "実行中\u00a0{running}、待ち\u00a0{waiting}"],
   "board.reuse": ["Tokens reused", "再利用したトークン"],
   "board.reuse_now": [
     "{share} %: {reused} reused, {prefilled} read",
@@ -276,7 +316,15 @@ export const PHRASES = {
     "Something went wrong in this page ({error}). Reload it; if it comes back, please report it.",
     "このページで問題が起きました ({error})。再読み込みしても直らないときはご報告ください。",
   ],
-  "problem.key": ["Enter a key under Settings.", "設定でキーを入力してください。"],
+  "problem.key": ["The board wants a key: enter it under Settings.", "キーが必要です。設定で入力してください。"],
+  "problem.conversation": [
+    "The board does not know this conversation any more.",
+    "ボードにこの会話はもう残っていません。",
+  ],
+  "problem.under_way": [
+    "This conversation is being answered in another window; wait for it, or stop it there.",
+    "別のウィンドウで回答中です。終わるのを待つか、そちらで止めてください。",
+  ],
   "problem.forbidden": ["Another key may be allowed to.", "別のキーなら許可されるかもしれません。"],
   "problem.missing": ["It may have been deleted.", "削除された可能性があります。"],
   "problem.large": ["Ask something shorter.", "もっと短くしてください。"],

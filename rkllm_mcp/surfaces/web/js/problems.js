@@ -7,7 +7,6 @@ import { language, t } from "./i18n.js";
 
 /** @type {Record<number, string>} */
 const ADVICE = {
-  401: "problem.key",
   403: "problem.forbidden",
   404: "problem.missing",
   413: "problem.large",
@@ -22,8 +21,22 @@ const ADVICE = {
 export function sentenceOf(error) {
   if (error instanceof ConnectionLost) return t("problem.connection");
   if (!(error instanceof Refusal)) return t("problem.page", { error: String(error) });
+  const instead = ownWords(error);
+  if (instead) return t(instead);
   const own = advice(error);
-  return language() === "en" && error.message ? error.message : [own, error.message].filter(Boolean).join(" ");
+  const said = error.message.charAt(0).toUpperCase() + error.message.slice(1);
+  return language() === "en" && said ? said : [own, said].filter(Boolean).join(" ");
+}
+
+/**
+ * The phrase for what the board says in words for programs only; empty for everything else.
+ *
+ * @param {Refusal} refusal
+ */
+function ownWords({ status, code, param }) {
+  if (status === 401) return "problem.key";
+  if (status === 404 && param === "conversation") return "problem.conversation";
+  return code === "answer_under_way" ? "problem.under_way" : "";
 }
 
 /** @param {Refusal} refusal */

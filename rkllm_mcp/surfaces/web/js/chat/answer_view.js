@@ -218,7 +218,7 @@ function textView() {
 function thinkingView() {
   const words = new Text();
   const label = h("span", {}, say("thinking.now"));
-  const body = h("div", { class: "thoughts", tabindex: 0 }, words);
+  const body = h("div", { class: "thoughts", dir: "auto" }, words);
   const node = h("details", { class: "thinking" }, h("summary", {}, icon("thought"), label), body);
   return {
     node,

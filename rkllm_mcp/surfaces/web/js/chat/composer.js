@@ -34,6 +34,26 @@ export class Composer {
     this.#field.focus();
   }
 
+  /**
+   * Keep what is written, or else what was asked in vain, for a page that is loaded again.
+   *
+   * @param {string} unsent
+   */
+  leave(unsent) {
+    keep(this.#field.value || unsent);
+  }
+
+  /**
+   * Give back what was asked in vain, unless something else is being written.
+   *
+   * @param {string} unsent
+   */
+  restore(unsent) {
+    if (!unsent || this.#field.value) return;
+    this.#field.value = unsent;
+    this.#fit();
+  }
+
   /** @param {boolean} isRunning an answer is under way, which can be stopped */
   show(isRunning) {
     const hadFocus = document.activeElement === this.#send || document.activeElement === this.#stop;

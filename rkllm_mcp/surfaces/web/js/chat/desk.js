@@ -4,6 +4,7 @@
  * @typedef {import("../api.js").Api} Api
  * @typedef {import("./thread.js").Wish} Wish
  */
+import { Refusal } from "../api.js";
 import { byId, h, icon } from "../dom.js";
 import { say, t } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
@@ -15,8 +16,10 @@ import { Thread } from "./thread.js";
 export class Desk {
   #place = byId("thread");
   #following = new Following();
-  /** @type {Set<Thread>} those with an answer under way */
-  #running = new Set();
+  /** @type {Set<Thread>} those that would lose something if they were fetched: an answer under way, a question in vain */
+  #unsettled = new Set();
+  /** @type {Map<string, QuestionCard>} what waits for a person and belongs to no answer of this window */
+  #waiting = new Map();
   #api;
   #changed;
 
@@ -36,7 +39,9 @@ export class Desk {
 
   /** The conversations that are being answered and have their id. */
   get running() {
-    return [...this.#running].filter((thread) => thread.id).map(({ id, title }) => ({ id, title }));
+    return [...this.#unsettled]
+      .filter((thread) => thread.id && thread.isRunning)
+      .map(({ id, title }) => ({ id, title }));
   }
 
   /**
@@ -46,16 +51,24 @@ export class Desk {
    */
   async open(id) {
     if (id && this.thread.id === id) return;
-    const running = [...this.#running].find((thread) => thread.id === id && id !== "");
-    const thread = running ?? this.#blank(id);
+    const kept = [...this.#unsettled].find((thread) => thread.id === id && id !== "");
+    const thread = kept ?? this.#blank(id);
     this.thread = thread;
     this.#show(thread);
-    if (id && !running) await this.#load(thread);
+    if (kept) await this.refresh();
+    else if (id) await this.#load(thread);
   }
 
-  /** Fetch what is on the page again. */
+  /** Fetch what is on the page again, because somebody else looks at it. */
   async reload() {
     if (this.thread.id && !this.thread.isRunning) await this.#load(this.thread);
+  }
+
+  /** Show what has happened to what is on the page while nobody looked or nothing came through. */
+  async refresh() {
+    // What is on the page is better than an error; what is wrong is said elsewhere.
+    const isNew = await this.thread.refresh().catch(() => false);
+    if (isNew) this.#following.follow();
   }
 
   /** @param {Wish} wish */
@@ -77,13 +90,26 @@ export class Desk {
 
   /** Show the questions that wait for a person and belong to no answer of this window. */
   async showQuestions() {
-    if (this.#running.size > 0) return;
+    if (this.#isAnyRunning) return;
     const { questions } = await this.#api.get("/v1/questions");
-    if (this.#running.size > 0) return;
-    byId("waiting").replaceChildren(
-      ...questions.map((/** @type {any} */ question) => new QuestionCard(question, this.#api).node),
-    );
-    this.#following.follow();
+    if (this.#isAnyRunning) return;
+    for (const [id, card] of this.#waiting) {
+      if (questions.some((/** @type {any} */ question) => question.id === id)) continue;
+      card.node.remove();
+      this.#waiting.delete(id);
+    }
+    // A card that is there already stays as it is: somebody may have begun to fill it in.
+    for (const question of questions) {
+      if (this.#waiting.has(question.id)) continue;
+      const card = new QuestionCard(question, this.#api);
+      this.#waiting.set(question.id, card);
+      byId("waiting").append(card.node);
+      this.#following.follow();
+    }
+  }
+
+  get #isAnyRunning() {
+    return [...this.#unsettled].some((thread) => thread.isRunning);
   }
 
   /** @param {string} id */
@@ -93,8 +119,8 @@ export class Desk {
 
   /** @param {Thread} thread */
   #noted(thread) {
-    if (thread.isRunning) this.#running.add(thread);
-    else this.#running.delete(thread);
+    if (thread.isUnsettled) this.#unsettled.add(thread);
+    else this.#unsettled.delete(thread);
     this.#changed();
   }
 
@@ -117,7 +143,7 @@ export class Desk {
           "div",
           { class: "notice error-notice load-problem", role: "alert" },
           icon("warning"),
-          h("p", {}, sentenceOf(error)),
+          h("p", {}, error instanceof Refusal && error.status === 404 ? say("chat.gone") : sentenceOf(error)),
         ),
       );
     }

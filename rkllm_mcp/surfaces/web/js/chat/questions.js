@@ -21,6 +21,7 @@ export class QuestionCard {
   #body = h("div", { class: "card-body" });
   #note = h("p", { class: "card-note", role: "status" });
   #isOver = false;
+  #isSettled = false;
 
   /**
    * @param {BoardEvent} event of the kind `approval` or `elicitation`
@@ -31,8 +32,10 @@ export class QuestionCard {
     this.#event = event;
     const isApproval = event.kind === "approval";
     const title = say(isApproval ? "approval.title" : "question.title", { name: event.name ?? event.server });
-    const head = h("div", { class: "card-head" }, icon("question"), h("strong", {}, title));
-    this.node = h("section", { class: "card question", tabindex: -1 }, head, this.#body, this.#note);
+    const id = `asked-${event.id}`;
+    const head = h("div", { class: "card-head" }, icon("question"), h("strong", { id }, title));
+    const named = { role: "group", "aria-labelledby": id };
+    this.node = h("section", { class: "card question", tabindex: -1, ...named }, head, this.#body, this.#note);
     this.#body.append(...(isApproval ? this.#approval() : event.url ? this.#address() : this.#form()));
   }
 
@@ -41,9 +44,14 @@ export class QuestionCard {
     return !this.#isOver;
   }
 
-  /** Nobody waits for it any more. */
+  /** Nobody waits for it any more. An answer that is on its way says by itself what became of it. */
   close() {
-    if (!this.#isOver) this.#settle("question.over");
+    this.#isOver = true;
+    if (!this.#isBusy && !this.#isSettled) this.#settle("question.over");
+  }
+
+  get #isBusy() {
+    return this.node.getAttribute("aria-busy") === "true";
   }
 
   #approval() {
@@ -122,13 +130,14 @@ export class QuestionCard {
    * @param {string} phrase says that it was answered
    */
   async #answer(send, phrase) {
-    if (this.node.getAttribute("aria-busy") === "true") return;
+    if (this.#isBusy) return;
     this.node.setAttribute("aria-busy", "true");
     try {
       await send();
       this.#settle(phrase);
     } catch (error) {
-      if (error instanceof Refusal && error.status === 404) this.#settle("question.over");
+      const isGone = this.#isOver || (error instanceof Refusal && error.status === 404);
+      if (isGone) this.#settle("question.over");
       else if (!(error instanceof Refusal && this.form?.complain(error.param, error.message)))
         this.#note.textContent = sentenceOf(error);
     } finally {
@@ -140,6 +149,7 @@ export class QuestionCard {
   #settle(phrase) {
     const hadFocus = this.node.contains(document.activeElement);
     this.#isOver = true;
+    this.#isSettled = true;
     this.node.dataset.state = "over";
     for (const part of this.#body.querySelectorAll("form, .choices")) part.remove();
     this.#note.replaceChildren(say(phrase));

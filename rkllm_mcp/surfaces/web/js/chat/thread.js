@@ -1,33 +1,40 @@
 /**
- * One conversation on the page: what was said, and the answer under way. What is shown of the past is always what the
- * board has stored; after a lost connection it is fetched again.
+ * One conversation on the page: what was said, and the answer under way. What is shown of the past is what the board has
+ * stored; a question that did not get through stays until it is asked again.
  *
  * @typedef {import("../api.js").Api} Api
- * @typedef {{message: string, prompt?: {name: string, arguments: Record<string, string>}}} Wish
- * @typedef {{role: string, text: string, thinking?: string, ending?: string, created?: number | string}} Message
+ * @typedef {import("./past.js").Message} Message
+ * @typedef {{force_tool?: string, tokens?: Record<string, string>}} Options
+ * @typedef {{message: string, prompt?: {name: string, arguments: Record<string, string>}, options?: Options,
+ *   history?: {role: string, text: string}[]}} Wish
  */
 import { ConnectionLost, Refusal } from "../api.js";
 import { button } from "../buttons.js";
-import { h, icon } from "../dom.js";
+import { h } from "../dom.js";
 import { say, t } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
 import { secondsOf } from "../time.js";
-import { AnswerView, pastAnswer } from "./answer_view.js";
-import { ToolCard } from "./tool_card.js";
+import { AnswerView } from "./answer_view.js";
+import { past, userMessage } from "./past.js";
 
 const CALLS_SHOWN = 200;
 // How long the board may take to end an answer by itself before the connection is cut, which ends it as well.
 const STOPPING_MS = 4000;
-const RETRIES_MS = [1000, 2000, 4000, 8000, 15_000, 30_000];
+const NOT_FOUND = 404;
 
 export class Thread {
   node = h("div", { class: "thread" });
   title = "";
   /** @type {AbortController | null} */
   #run = null;
+  /** @type {{role: string, text: string}[]} what both sides have said, as far as it is shown */
+  #said = [];
+  /** @type {{wish: Wish, nodes: HTMLElement[]} | null} what was asked in vain, and what shows that */
+  #unanswered = null;
+  /** @type {HTMLElement | null} the question under way, unless the board has stored it before */
+  #asked = null;
   #api;
   #changed;
-  #system = "";
 
   /**
    * @param {Api} api
@@ -48,18 +55,72 @@ export class Thread {
     return this.node.childElementCount === 0;
   }
 
+  /** What was asked in vain; empty when there is nothing of that kind. */
+  get unsent() {
+    return this.#unanswered?.wish.message ?? "";
+  }
+
+  /** Whether something of it would be gone if it were fetched again: an answer under way, a question in vain. */
+  get isUnsettled() {
+    return this.isRunning || this.#unanswered !== null;
+  }
+
   /**
    * Show what the board has stored.
    *
    * @throws {Refusal} when there is no such conversation, or it is not this person's
    */
   async load() {
-    const past = await this.#api.get(`/v1/conversations/${encodeURIComponent(this.id)}`);
+    const stored = await this.#stored();
     const calls = await this.#pastCalls();
-    if (this.isRunning) return [];
-    this.title = past.title ?? "";
-    this.node.replaceChildren(...history(past.messages, calls));
-    return /** @type {Message[]} */ (past.messages);
+    if (this.isRunning) return;
+    this.#said = [];
+    this.#add(stored, calls);
+  }
+
+  /**
+   * Add what other windows have said since, and what became of a question while the connection was gone.
+   *
+   * @returns {Promise<boolean>} whether there was anything
+   */
+  async refresh() {
+    if (this.isRunning || !this.id) return false;
+    const stored = await this.#stored();
+    const isNew = () => !this.isRunning && stored.messages.length > this.#said.length;
+    if (!isNew()) return false;
+    const calls = await this.#pastCalls();
+    // Somebody may have asked since, or another refresh may have been quicker.
+    if (!isNew()) return false;
+    this.#add(stored, calls);
+    return true;
+  }
+
+  /** @returns {Promise<{title: string, messages: Message[]}>} */
+  #stored() {
+    return this.#api.get(`/v1/conversations/${encodeURIComponent(this.id)}`);
+  }
+
+  /**
+   * What is shown already stays: it knows more than what is stored, such as the results of tools.
+   *
+   * @param {{title: string, messages: Message[]}} stored
+   * @param {any[]} calls
+   */
+  #add({ title, messages }, calls) {
+    const known = this.#said.length;
+    const since = secondsOf(messages[known - 1]?.created) || (known > 0 ? Number.POSITIVE_INFINITY : 0);
+    const news = messages.slice(known);
+    for (const node of this.#unanswered?.nodes ?? []) node.remove();
+    if (known === 0) this.node.replaceChildren();
+    this.node.append(
+      ...past(
+        news,
+        calls.filter((call) => secondsOf(call.started) > since),
+      ),
+    );
+    this.title = title ?? "";
+    this.#said = messages.map(({ role, text }) => ({ role, text }));
+    if (this.#unanswered) this.#settle(this.#unanswered.wish, news);
   }
 
   /**
@@ -70,7 +131,8 @@ export class Thread {
   async ask(wish) {
     // Until the board has given it a title, or for good where it keeps nothing.
     this.title ||= wish.message || (wish.prompt?.name ?? "");
-    this.node.append(userMessage(wish));
+    this.#asked = userMessage(wish.message, wish.prompt);
+    this.node.append(this.#asked);
     await this.#answer(wish);
   }
 
@@ -91,13 +153,14 @@ export class Thread {
     const view = new AnswerView(this.#api);
     this.node.append(view.node);
     this.#run = run;
+    this.#unanswered = null;
     this.#changed(this);
     try {
       await this.#stream(wish, view, run);
+      this.#note(wish, view);
     } catch (error) {
-      if (run.signal.aborted) view.take({ kind: "end", reason: "cancelled", error: null });
-      else if (error instanceof ConnectionLost) this.#lost(wish, view);
-      else this.#refused(wish, view, error);
+      if (run.signal.aborted) this.#cut(wish, view);
+      else this.#failed(wish, view, error);
     } finally {
       this.#run = null;
       run.abort();
@@ -111,8 +174,9 @@ export class Thread {
    * @param {AbortController} run
    */
   async #stream(wish, view, run) {
-    const asked = wish.prompt ? { prompt: wish.prompt } : { message: wish.message };
-    const request = { ...asked, conversation: this.id || undefined, approvals: "ask" };
+    const { message, prompt, options, history } = wish;
+    const asked = prompt ? { prompt } : { message };
+    const request = { ...asked, ...options, history, conversation: this.id || undefined, approvals: "ask" };
     const { conversation, events } = await this.#api.execute(request, run.signal);
     if (conversation && conversation !== this.id) {
       this.id = conversation;
@@ -127,62 +191,55 @@ export class Thread {
   /**
    * @param {Wish} wish
    * @param {AnswerView} view
-   * @param {unknown} error
    */
-  #refused(wish, view, error) {
-    view.fail(sentenceOf(error), [this.#again(wish, view)]);
+  #note(wish, view) {
+    const question = wish.message || (wish.prompt?.name ?? "");
+    this.#said.push({ role: "user", text: question }, { role: "assistant", text: view.answer.text });
+  }
+
+  /**
+   * The person has ended it, and the board did not say so in time.
+   *
+   * @param {Wish} wish
+   * @param {AnswerView} view
+   */
+  #cut(wish, view) {
+    view.take({ kind: "end", reason: "cancelled", error: null });
+    if (this.id) this.#note(wish, view);
   }
 
   /**
    * @param {Wish} wish
    * @param {AnswerView} view
+   * @param {unknown} error
    */
-  #lost(wish, view) {
-    view.fail(t("problem.connection"), [this.#again(wish, view)]);
-    if (this.id) void this.#recover(wish, 0);
+  #failed(wish, view, error) {
+    this.#unanswered = { wish, nodes: [view.node, ...(this.#asked ? [this.#asked] : [])] };
+    const isUnknown = error instanceof Refusal && error.status === NOT_FOUND && error.param === "conversation";
+    // Whether there is one now is said elsewhere; this stays when it is back.
+    const why = error instanceof ConnectionLost ? t("chat.lost") : sentenceOf(error);
+    view.fail(why, [isUnknown ? this.#onward(wish, view) : this.#again(wish, view)]);
   }
 
   /**
-   * Fetch the conversation as soon as the board is there again; then what it has stored stands on the page.
+   * What became of a question that did not get through.
    *
-   * @param {Wish} wish what was asked when the connection broke
-   * @param {number} tries
-   */
-  async #recover(wish, tries) {
-    const pause_ms = RETRIES_MS[tries];
-    if (pause_ms === undefined) return;
-    await new Promise((resolve) => {
-      setTimeout(resolve, pause_ms);
-    });
-    // Somebody may have asked again, or opened another conversation, which is fetched when it is opened.
-    if (this.isRunning || !this.node.isConnected) return;
-    try {
-      this.#reloaded(wish, await this.load());
-    } catch (error) {
-      if (error instanceof ConnectionLost) await this.#recover(wish, tries + 1);
-    }
-  }
-
-  /**
    * @param {Wish} wish
-   * @param {Message[]} messages
+   * @param {Message[]} news what was stored since
    */
-  #reloaded(wish, messages) {
-    if (this.isRunning) return;
-    const last = messages.at(-1);
-    if (last?.role === "assistant" && messages.at(-2)?.text === wish.message) {
+  #settle(wish, news) {
+    const last = news.at(-1);
+    this.#unanswered = null;
+    if (last?.role === "assistant" && news.at(-2)?.text === wish.message) {
       this.node.append(notice("chat.reloaded"));
       return;
     }
-    if (last?.role !== "user") this.node.append(userMessage(wish));
-    const line = notice("chat.reloaded_unanswered");
-    line.append(
-      button("retry", () => {
-        line.remove();
-        void this.#answer(wish);
-      }),
-    );
-    this.node.append(line);
+    this.#asked = last?.role === "user" ? null : userMessage(wish.message, wish.prompt);
+    const line = notice("chat.unanswered");
+    line.append(button("retry", () => this.#retry(wish, line)));
+    const nodes = this.#asked ? [this.#asked, line] : [line];
+    this.node.append(...nodes);
+    this.#unanswered = { wish, nodes };
   }
 
   /**
@@ -190,87 +247,42 @@ export class Thread {
    * @param {AnswerView} view
    */
   #again(wish, view) {
-    return button("retry", () => {
-      if (this.isRunning) return;
-      view.node.remove();
-      void this.#answer(wish);
+    return button("retry", () => this.#retry(wish, view.node));
+  }
+
+  /**
+   * The board does not know this conversation any more: it goes on as a new one, with what is shown of it.
+   *
+   * @param {Wish} wish
+   * @param {AnswerView} view
+   */
+  #onward(wish, view) {
+    return button("chat.onward", () => {
+      this.id = "";
+      this.#retry({ ...wish, history: [...this.#said] }, view.node);
     });
+  }
+
+  /**
+   * @param {Wish} wish
+   * @param {HTMLElement} gone what offered it; the focus of its button stays in the conversation
+   */
+  #retry(wish, gone) {
+    if (this.isRunning) return;
+    /** @type {HTMLElement | null} */ (gone.closest(".messages"))?.focus({ preventScroll: true });
+    gone.remove();
+    void this.#answer(wish);
   }
 
   async #pastCalls() {
     const query = { limit: CALLS_SHOWN, conversation: this.id };
     const { calls } = await this.#api.get("/v1/tools/history", query).catch((error) => {
       // The calls are an extra: a conversation without them is still the conversation.
-      if (error instanceof Refusal) return { calls: [] };
-      throw error;
+      if (error instanceof ConnectionLost) throw error;
+      return { calls: [] };
     });
     return calls;
   }
-}
-
-/**
- * Messages with the calls between them, each in front of the answer that it served.
- *
- * @param {Message[]} messages
- * @param {any[]} calls
- */
-function history(messages, calls) {
-  const waiting = [...calls].sort((one, other) => secondsOf(one.started) - secondsOf(other.started));
-  /** @type {HTMLElement[]} */
-  const nodes = [];
-  for (const message of messages) {
-    if (message.role === "user") {
-      nodes.push(userMessage({ message: message.text }));
-    } else if (message.role === "assistant") {
-      const until = secondsOf(message.created);
-      while (waiting[0] && secondsOf(waiting[0].started) <= until) nodes.push(pastCall(waiting.shift()));
-      nodes.push(pastAnswer(message));
-    }
-  }
-  nodes.push(...waiting.map(pastCall));
-  return nodes;
-}
-
-/** @param {any} call one of the tool history */
-function pastCall(call) {
-  const result = { is_error: call.is_error, text: call.error ?? "", seconds: call.seconds, truncated: false };
-  const card = new ToolCard({
-    kind: "call",
-    id: "",
-    name: call.name,
-    server: call.server,
-    arguments: argumentsOf(call),
-    repaired: false,
-    progress: null,
-    result,
-    isOver: true,
-  });
-  return h("div", { class: "message past-call" }, card.node);
-}
-
-/**
- * @param {any} call
- * @returns {Record<string, unknown>}
- */
-function argumentsOf(call) {
-  if (typeof call.arguments !== "string") return call.arguments ?? {};
-  try {
-    const value = JSON.parse(call.arguments);
-    return typeof value === "object" && value !== null ? value : {};
-  } catch {
-    // Long arguments are cut in the history; then they are no JSON any more.
-    return { "": call.arguments };
-  }
-}
-
-/** @param {Wish} wish */
-function userMessage(wish) {
-  const label = h("h2", { class: "visually-hidden" }, say("chat.you"));
-  const given = Object.entries(wish.prompt?.arguments ?? {}).map(([name, value]) => `${name}: ${value}`);
-  const prompt =
-    wish.prompt && h("p", { class: "chip" }, icon("prompt"), h("span", {}, [wish.prompt.name, ...given].join(" · ")));
-  const text = wish.message && h("p", { class: "as-written" }, wish.message);
-  return h("article", { class: "message user" }, label, h("div", { class: "bubble" }, prompt, text));
 }
 
 /** @param {string} phrase */

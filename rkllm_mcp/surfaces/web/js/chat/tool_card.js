@@ -34,9 +34,13 @@ export class ToolCard {
     const seconds = call.result && say("tool.seconds", { seconds: figure(call.result.seconds, 2) });
     this.#head.replaceChildren(
       icon(SYMBOLS[state] ?? "tool"),
-      h("strong", {}, call.name),
-      call.server ? h("span", { class: "muted" }, call.server) : "",
-      h("span", { class: "card-state" }, say(`tool.${state}`), seconds ? " · " : "", seconds ?? ""),
+      h(
+        "div",
+        { class: "card-name" },
+        h("strong", {}, call.name),
+        call.server && h("span", { class: "muted" }, call.server),
+        h("span", { class: "card-state" }, say(`tool.${state}`), seconds ? " · " : "", seconds ?? ""),
+      ),
     );
     this.#showProgress(call);
     // Of past calls only what went wrong is kept.

@@ -7,6 +7,7 @@ import { h, icon } from "../dom.js";
 import { FormView } from "../forms/view.js";
 import { say } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
+import { holds } from "../words.js";
 import { openDialog } from "./dialog.js";
 
 /**
@@ -78,13 +79,7 @@ function listing(fetched, none) {
  * @param {string} words
  */
 function narrow(list, words) {
-  const wanted = words.normalize("NFKC").toLowerCase();
-  for (const item of list.children) {
-    /** @type {HTMLElement} */ (item).hidden = !(item.textContent ?? "")
-      .normalize("NFKC")
-      .toLowerCase()
-      .includes(wanted);
-  }
+  for (const item of list.children) /** @type {HTMLElement} */ (item).hidden = !holds(item.textContent ?? "", words);
 }
 
 /**

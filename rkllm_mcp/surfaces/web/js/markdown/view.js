@@ -5,10 +5,11 @@
  * @typedef {import("./blocks.js").Block} Block
  * @typedef {import("./inline.js").Span} Span
  * @typedef {{list: HTMLElement, indent: number, content: number, isOrdered: boolean}} Level
- * @typedef {{block: Block, node: HTMLElement, before: readonly Level[], after: readonly Level[]}} Shown the lists that
- *   were open before and behind it
+ * @typedef {{block: Block, node: HTMLElement, before: readonly Level[], after: readonly Level[],
+ *   outline: readonly number[]}} Shown the lists that were open before and behind it, and the headings above it
  */
 import { h } from "../dom.js";
+import { labelled } from "../i18n.js";
 import { BlockReader, blocks } from "./blocks.js";
 import { inline } from "./inline.js";
 
@@ -25,6 +26,8 @@ export class MarkdownView {
   #live = [];
   /** @type {readonly Level[]} the lists that are open, outermost first */
   #levels = [];
+  /** @type {readonly number[]} the levels of the headings that what comes next stands under, as they were written */
+  #outline = [];
   #drawn = 0;
   #waiting = "";
 
@@ -95,8 +98,9 @@ export class MarkdownView {
     }
     this.#remove(before.splice(place));
     const levels = this.#levels;
+    const outline = this.#outline;
     const node = this.#add(block);
-    return { block, node, before: levels, after: this.#levels };
+    return { block, node, before: levels, after: this.#levels, outline };
   }
 
   /** @param {Shown[]} gone the last ones of those that are shown */
@@ -107,6 +111,7 @@ export class MarkdownView {
       if (block.kind === "item" && list?.childElementCount === 0) list.remove();
     }
     this.#levels = gone[0]?.before ?? this.#levels;
+    this.#outline = gone[0]?.outline ?? this.#outline;
   }
 
   /**
@@ -141,7 +146,10 @@ export class MarkdownView {
     const level = this.#levels.at(-1);
     if (!level || isInside(item.indent, level) || level.isOrdered !== item.isOrdered) {
       if (level && !isInside(item.indent, level)) this.#levels = this.#levels.slice(0, -1);
-      const list = h(item.isOrdered ? "ol" : "ul", { start: item.isOrdered && item.number !== 1 && item.number });
+      const list = h(item.isOrdered ? "ol" : "ul", {
+        dir: "auto",
+        start: item.isOrdered && item.number !== 1 && item.number,
+      });
       this.#place().append(list);
       this.#levels = [...this.#levels, { list, indent: item.indent, content: item.content, isOrdered: item.isOrdered }];
     }
@@ -162,10 +170,9 @@ export class MarkdownView {
   #node(block) {
     switch (block.kind) {
       case "heading":
-        // The page has its own first and second headings; those of an answer stand below them.
-        return h(/** @type {"h3"} */ (`h${Math.min(6, block.level + 2)}`), {}, spanNodes(inline(block.text)));
+        return this.#heading(block.level, spanNodes(inline(block.text)));
       case "paragraph":
-        return h("p", {}, spanNodes(inline(block.text)));
+        return h("p", { dir: "auto" }, spanNodes(inline(block.text)));
       case "rule":
         return h("hr");
       case "quote":
@@ -175,6 +182,18 @@ export class MarkdownView {
       case "table":
         return tableNode(block);
     }
+  }
+
+  /**
+   * A heading stands one level below the one that it belongs to; the page has its own first and second. Models begin with
+   * the third and leave levels out: whoever walks from heading to heading would look for the ones between.
+   *
+   * @param {number} level as it was written
+   * @param {Node[]} content
+   */
+  #heading(level, content) {
+    this.#outline = [...this.#outline.filter((above) => above < level), level];
+    return h(/** @type {"h3"} */ (`h${Math.min(6, this.#outline.length + 2)}`), { dir: "auto" }, content);
   }
 
   /** @param {string} text */
@@ -276,7 +295,11 @@ function tableNode(block) {
     {},
     block.rows.map((row) => rowNode(row, block.align, "td")),
   );
-  return h("div", { class: "table", tabindex: 0 }, h("table", {}, head, body));
+  return h(
+    "div",
+    { class: "table", tabindex: 0, role: "group", ...labelled("markdown.table") },
+    h("table", {}, head, body),
+  );
 }
 
 /**
@@ -303,7 +326,9 @@ function rowNode(row, align, tag) {
   return h(
     "tr",
     {},
-    align.map((side, place) => h(tag, { scope, class: `align-${side}` }, spanNodes(inline(row[place] ?? "")))),
+    align.map((side, place) =>
+      h(tag, { scope, dir: "auto", class: `align-${side}` }, spanNodes(inline(row[place] ?? ""))),
+    ),
   );
 }
 

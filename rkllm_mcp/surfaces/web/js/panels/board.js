@@ -6,7 +6,7 @@
  */
 import { sparkline } from "../charts/drawing.js";
 import { ceiling, Series } from "../charts/series.js";
-import { h } from "../dom.js";
+import { h, tell } from "../dom.js";
 import { figure, say, t } from "../i18n.js";
 import { whileVisible } from "../polling.js";
 import { sentenceOf } from "../problems.js";
@@ -14,6 +14,8 @@ import { sentenceOf } from "../problems.js";
 const PAUSE_MS = 2000;
 const KEPT = 90;
 const HOTTEST_C = 100;
+// What stands between two things that no line may part.
+const TOGETHER = "\u00a0";
 
 export class BoardPanel {
   node = h("div", { class: "panel-body" });
@@ -43,11 +45,12 @@ export class BoardPanel {
   async #measure() {
     try {
       const board = await this.#api.get("/v1/board");
-      this.#note.replaceChildren(board.emulated ? say("board.emulated") : "");
+      tell(this.#note, board.emulated ? say("board.emulated") : "");
       this.#note.className = board.emulated ? "notice" : "muted";
       this.#show(board);
     } catch (error) {
-      this.#note.textContent = sentenceOf(error);
+      tell(this.#note, sentenceOf(error));
+      this.#note.className = "muted";
     }
   }
 
@@ -59,7 +62,7 @@ export class BoardPanel {
       this.#add(`npu ${core}`, load),
     );
     const load = board.npu_load?.length
-      ? board.npu_load.map((/** @type {number} */ percent) => `${figure(percent)} %`).join(" · ")
+      ? board.npu_load.map((/** @type {number} */ percent) => `${figure(percent)}${TOGETHER}%`).join(" · ")
       : "–";
     const temperature = this.#add("temperature", board.temperature_c);
     const memories = this.#add("memory", used);
@@ -150,11 +153,11 @@ function duration(seconds) {
 
 /**
  * @param {number | null | undefined} value
- * @param {string} name
+ * @param {string} name a short one stays with its number, a word may go to the next line
  * @param {number} digits
  */
 function unit(value, name, digits) {
-  return typeof value === "number" ? `${figure(value, digits)} ${name}` : "–";
+  return typeof value === "number" ? `${figure(value, digits)}${name.length > 2 ? " " : TOGETHER}${name}` : "–";
 }
 
 /** @param {Series} series */

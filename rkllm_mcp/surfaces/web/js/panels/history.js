@@ -4,8 +4,8 @@
  * @typedef {import("../api.js").Api} Api
  */
 import { timelineChart } from "../charts/drawing.js";
-import { h, icon } from "../dom.js";
-import { figure, language, say, t } from "../i18n.js";
+import { h, icon, tell } from "../dom.js";
+import { figure, labelled, language, say, t } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
 import { secondsOf } from "../time.js";
 
@@ -17,7 +17,7 @@ export class HistoryPanel {
   node = h("div", { class: "panel-body" });
   #note = h("p", { class: "muted", role: "status" }, say("loading"));
   #chart = h("div", { class: "chart-box" });
-  #table = h("div", { class: "table", tabindex: 0 });
+  #table = h("div", { class: "table", tabindex: 0, role: "group", ...labelled("history.title") });
   #server = h(
     "select",
     { id: "history-server", change: () => this.load() },
@@ -46,7 +46,7 @@ export class HistoryPanel {
       this.#offer(calls);
       this.#show(calls);
     } catch (error) {
-      this.#note.textContent = sentenceOf(error);
+      tell(this.#note, sentenceOf(error));
     }
   }
 
@@ -61,9 +61,7 @@ export class HistoryPanel {
   /** @param {any[]} calls the newest first */
   #show(calls) {
     const failed = calls.filter((call) => call.is_error).length;
-    this.#note.replaceChildren(
-      calls.length === 0 ? say("history.none") : say("history.count", { count: calls.length, failed }),
-    );
+    tell(this.#note, calls.length === 0 ? say("history.none") : say("history.count", { count: calls.length, failed }));
     this.#chart.replaceChildren();
     this.#table.replaceChildren();
     if (calls.length === 0) return;
@@ -109,7 +107,7 @@ function rowsOf(call) {
   const row = h(
     "tr",
     { class: call.is_error && "failed" },
-    h("td", { class: "nowrap" }, clock(secondsOf(call.started))),
+    h("td", {}, pieces(clock(secondsOf(call.started)))),
     h("td", { class: "roomy" }, h("strong", {}, breakable(call.name)), " ", h("span", { class: "muted" }, call.server)),
     h("td", { class: "nowrap align-end" }, say("tool.seconds", { seconds: figure(call.seconds ?? 0, 2) })),
     h("td", {}, outcome, ruling),
@@ -124,6 +122,15 @@ function rowsOf(call) {
  */
 function breakable(name) {
   return name.split(/(?<=_)/).flatMap((word, place) => (place > 0 ? [h("wbr"), word] : [word]));
+}
+
+/**
+ * A date and a time, one above the other where there is no room; neither is broken.
+ *
+ * @param {string} moment
+ */
+function pieces(moment) {
+  return moment.split(" ").flatMap((piece, place) => [place > 0 && " ", h("span", { class: "nowrap" }, piece)]);
 }
 
 /** @param {number} seconds since 1970 */

@@ -1,6 +1,6 @@
 /** The wishes of whoever uses this browser: language, colours, the key; and which keys do what. */
 import { button } from "../buttons.js";
-import { h } from "../dom.js";
+import { byId, h } from "../dom.js";
 import { bestLanguage, say, speak } from "../i18n.js";
 import { prefer, preference } from "../preferences.js";
 
@@ -11,18 +11,25 @@ const SHORTCUTS = /** @type {const} */ ([
   ["/", "keys.focus"],
 ]);
 
+/** @type {Record<string, string>} when the style sheet with the dark colours holds */
+const DARK = { light: "not all", dark: "all" };
+
 export class SettingsPanel {
   node = h("div", { class: "panel-body" });
   #key = h("p", { class: "muted" });
   #keys;
+  #forget;
 
   /** @param {{isSet: () => boolean, change: () => Promise<void>, forget: () => void}} keys what can be done about the key */
   constructor(keys) {
     this.#keys = keys;
-    const forget = () => {
+    const change = button("key.change", () => keys.change().then(() => this.load()));
+    this.#forget = button("key.forget", () => {
       keys.forget();
       this.load();
-    };
+      // The button itself is gone then.
+      change.focus();
+    });
     this.node.append(
       choice(
         "language",
@@ -44,18 +51,7 @@ export class SettingsPanel {
         ],
         applyTheme,
       ),
-      h(
-        "section",
-        {},
-        h("h3", {}, say("key.label")),
-        this.#key,
-        h(
-          "div",
-          { class: "choices" },
-          button("key.change", () => keys.change().then(() => this.load())),
-          button("key.forget", forget),
-        ),
-      ),
+      h("section", {}, h("h3", {}, say("key.label")), this.#key, h("div", { class: "choices" }, change, this.#forget)),
       h(
         "section",
         {},
@@ -71,6 +67,7 @@ export class SettingsPanel {
 
   load() {
     this.#key.replaceChildren(say(this.#keys.isSet() ? "key.is_set" : "key.is_not_set"));
+    this.#forget.hidden = !this.#keys.isSet();
   }
 }
 
@@ -80,11 +77,10 @@ export function applyLanguage() {
   speak(chosen === "en" || chosen === "ja" ? chosen : bestLanguage(navigator.languages));
 }
 
-/** Show the colours that were chosen; without a choice the style sheet follows the system. */
+/** Show the colours that were chosen; without a choice those that the system wants. */
 export function applyTheme() {
-  const chosen = preference("theme");
-  if (chosen === "light" || chosen === "dark") document.documentElement.dataset["theme"] = chosen;
-  else delete document.documentElement.dataset["theme"];
+  const dark = /** @type {HTMLLinkElement} */ (byId("dark"));
+  dark.media = DARK[preference("theme")] ?? "(prefers-color-scheme: dark)";
 }
 
 /**

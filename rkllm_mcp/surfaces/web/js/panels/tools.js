@@ -1,37 +1,70 @@
 /**
- * Servers and their tools: how they are, what each costs of the model's window, and switches for both.
+ * Servers and their tools: how they are, what each costs of the model's window, and switches for both. A server's tools
+ * are drawn when they are unfolded, and where there are many they are found by their words.
  *
  * @typedef {import("../api.js").Api} Api
+ * @typedef {{servers: any[], tools: any[], tokens: number, size: number}} Found what all that is switched on costs, and the
+ *   model's window, in tokens; 0 when it is not known
  */
 import { toggle } from "../buttons.js";
-import { h } from "../dom.js";
+import { fill, h, tell } from "../dom.js";
 import { say, t } from "../i18n.js";
 import { sentenceOf } from "../problems.js";
+import { holds } from "../words.js";
+
+// As many can be looked through.
+const FEW = 20;
+const TYPING_MS = 150;
 
 export class ToolsPanel {
   node = h("div", { class: "panel-body" });
   #note = h("p", { class: "muted", role: "status" }, say("loading"));
+  #cost = h("div", { class: "cost" });
+  #search = h("input", {
+    type: "search",
+    id: "tool-search",
+    autocomplete: "off",
+    placeholder: t("tools.search"),
+    "data-hint": "tools.search",
+  });
+  #field = h(
+    "div",
+    { hidden: true },
+    h("label", { for: "tool-search", class: "visually-hidden" }, say("tools.search")),
+    this.#search,
+  );
   #list = h("div");
   /** @type {Set<string>} servers whose tools are shown */
   #unfolded = new Set();
+  /** @type {Found} */
+  #found = { servers: [], tools: [], tokens: 0, size: 0 };
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #typing;
   #api;
 
   /** @param {Api} api */
   constructor(api) {
     this.#api = api;
-    this.node.append(this.#note, this.#list);
+    this.node.append(this.#cost, this.#field, this.#note, this.#list);
+    this.#search.addEventListener("input", () => {
+      clearTimeout(this.#typing);
+      this.#typing = setTimeout(() => this.#show(), TYPING_MS);
+    });
   }
 
   async load() {
     try {
-      const [{ servers }, { tools, tokens }, board] = await Promise.all([
+      const [{ servers }, { tools, tokens }, size] = await Promise.all([
         this.#api.get("/v1/servers"),
         this.#api.get("/v1/tools"),
         this.#window(),
       ]);
-      this.#show(servers, tools, tokens, board);
+      this.#found = { servers, tools, tokens, size };
+      this.#field.hidden = tools.length <= FEW;
+      this.#showCost();
+      this.#show();
     } catch (error) {
-      this.#note.textContent = sentenceOf(error);
+      tell(this.#note, sentenceOf(error));
     }
   }
 
@@ -40,36 +73,46 @@ export class ToolsPanel {
     return Number(size) || 0;
   }
 
-  /**
-   * @param {any[]} servers
-   * @param {any[]} tools
-   * @param {number} tokens what all that is switched on costs
-   * @param {number} size of the model's window, tokens; 0 when it is not known
-   */
-  #show(servers, tools, tokens, size) {
-    const focused = /** @type {HTMLElement | null} */ (document.activeElement)?.dataset["control"];
+  #showCost() {
+    const { tokens, size } = this.#found;
     const cost = h("p", { id: "tools-cost" }, say("tools.cost", { tokens, size: size || "?" }));
     const meter =
       size > 0 && h("meter", { min: 0, max: size, high: size / 2, value: tokens, "aria-labelledby": "tools-cost" });
-    this.#note.replaceChildren(servers.length === 0 && tools.length === 0 ? say("tools.none") : "");
-    const own = tools.filter((tool) => !servers.some((server) => server.name === tool.server));
-    const cards = servers.map((server) =>
-      this.#server(
-        server,
-        tools.filter((tool) => tool.server === server.name),
-      ),
-    );
-    if (own.length > 0) cards.push(h("section", { class: "server" }, this.#tools("", own)));
-    this.#list.replaceChildren(cost, meter || "", ...cards);
+    fill(this.#cost, cost, meter);
+  }
+
+  #show() {
+    const focused = /** @type {HTMLElement | null} */ (document.activeElement)?.dataset["control"];
+    const { servers, tools } = this.#found;
+    const words = this.#field.hidden ? "" : this.#search.value.trim();
+    const wanted = tools.filter((tool) => holds(`${tool.name} ${tool.server} ${tool.description}`, words));
+    tell(this.#note, this.#said(words, wanted.length));
+    const cards = servers.flatMap((server) => {
+      const its = wanted.filter((tool) => tool.server === server.name);
+      return words && its.length === 0 ? [] : [this.#server(server, its, words !== "")];
+    });
+    const own = wanted.filter((tool) => !servers.some((server) => server.name === tool.server));
+    if (own.length > 0) cards.push(h("section", { class: "server" }, this.#tools("", own, words !== "")));
+    this.#list.replaceChildren(...cards);
     if (focused)
       /** @type {HTMLElement | null} */ (this.#list.querySelector(`[data-control="${CSS.escape(focused)}"]`))?.focus();
   }
 
   /**
+   * @param {string} words
+   * @param {number} count
+   */
+  #said(words, count) {
+    if (words) return say("tools.found", { count });
+    return this.#found.servers.length === 0 && count === 0 ? say("tools.none") : "";
+  }
+
+  /**
    * @param {any} server
    * @param {any[]} tools
+   * @param {boolean} isOpen
    */
-  #server(server, tools) {
+  #server(server, tools, isOpen) {
     const control = toggle(server.enabled !== false, t("tools.switch_server", { name: server.name }), (isOn) =>
       this.#switch("servers", server.name, isOn),
     );
@@ -90,28 +133,31 @@ export class ToolsPanel {
       facts.flatMap((fact, place) => (place > 0 ? [" · ", fact] : [fact])),
     );
     const error = server.error && h("p", { class: "error" }, server.error);
-    return h("section", { class: "server" }, head, line, error, tools.length > 0 && this.#tools(server.name, tools));
+    const list = tools.length > 0 && this.#tools(server.name, tools, isOpen);
+    return h("section", { class: "server" }, head, line, error, list);
   }
 
   /**
    * @param {string} server
    * @param {any[]} tools
+   * @param {boolean} isOpen they were searched for
    */
-  #tools(server, tools) {
+  #tools(server, tools, isOpen) {
     const label = h("summary", {}, say("tools.count", { count: tools.length }));
-    const details = h(
-      "details",
-      { open: this.#unfolded.has(server) },
-      label,
-      h(
-        "ul",
-        { class: "tools" },
-        tools.map((tool) => this.#tool(tool)),
-      ),
-    );
-    details.addEventListener("toggle", () =>
-      details.open ? this.#unfolded.add(server) : this.#unfolded.delete(server),
-    );
+    const list = h("ul", { class: "tools" });
+    const details = h("details", {}, label, list);
+    const draw = () => {
+      if (list.childElementCount === 0) list.append(...tools.map((tool) => this.#tool(tool)));
+    };
+    details.addEventListener("toggle", () => {
+      if (details.open) draw();
+      if (isOpen) return;
+      if (details.open) this.#unfolded.add(server);
+      else this.#unfolded.delete(server);
+    });
+    details.open = isOpen || this.#unfolded.has(server);
+    // The event comes later: what has the focus must be there now.
+    if (details.open) draw();
     return details;
   }
 
@@ -127,7 +173,7 @@ export class ToolsPanel {
     const cost = h("span", { class: "muted" }, say("tools.tokens", { count: tool.tokens ?? 0 }));
     const names = h("div", { class: "names" }, h("code", {}, tool.name), badge, cost);
     const head = h("div", { class: "server-head" }, names, control);
-    return h("li", {}, head, h("p", { class: "muted as-written" }, tool.description));
+    return h("li", {}, head, h("p", { class: "muted as-written", dir: "auto" }, tool.description));
   }
 
   /**
@@ -140,7 +186,7 @@ export class ToolsPanel {
       await this.#api.post(`/v1/${kind}/${encodeURIComponent(name)}:${isOn ? "enable" : "disable"}`);
       await this.load();
     } catch (error) {
-      this.#note.textContent = sentenceOf(error);
+      tell(this.#note, sentenceOf(error));
     }
   }
 }

@@ -1,0 +1,59 @@
+"""axe-core, a checker of other people's for what keeps somebody from using a page, inside the page that it checks.
+
+``scripts/axe`` gets it once, pinned, into a folder that git does not see. A test that needs it is skipped by name where
+it cannot be had.
+"""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.shared import REPOSITORY
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+SCRIPT = REPOSITORY / "scripts" / "axe"
+# A few megabytes, on a slow line.
+_INSTALL_TIMEOUT_S = 300
+# All that it looks at by itself, and the size of what is pressed: WCAG 2.2, 2.5.8. The policy of the page holds for its
+# own scripts; this one comes from outside, as a person's tools do.
+_RUN = """
+async () => {
+  const { violations } = await axe.run(document, {
+    resultTypes: ["violations"],
+    rules: { "target-size": { enabled: true } },
+  });
+  return violations.flatMap(({ id, nodes }) =>
+    nodes.map(({ target, failureSummary }) => `${id}: ${target.join(" ")}: ${failureSummary}`));
+}
+"""
+
+
+@functools.cache
+def _script() -> tuple[str, str]:
+    """Its source, or why there is none."""
+    done = subprocess.run([SCRIPT], check=False, capture_output=True, text=True, timeout=_INSTALL_TIMEOUT_S)
+    if done.returncode != 0:
+        return "", done.stderr.strip()
+    return Path(done.stdout.strip()).read_text("utf-8"), ""
+
+
+def axe() -> str:
+    """Its source; skips the calling test where it cannot be had."""
+    source, reason = _script()
+    if not source:
+        pytest.skip(f"axe-core is not here: {reason}")
+    return source
+
+
+def violations(page: Page, source: str) -> list[str]:
+    """What it finds wrong with what the page shows right now."""
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(f"{source}; null")
+    return page.evaluate(_RUN)

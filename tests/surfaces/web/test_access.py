@@ -1,0 +1,210 @@
+"""Whether everybody can use the page: every view of it, looked at by two checkers, with keys only, without colours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.axe import axe, violations
+from tests.support.browser import DESKTOP, PHONE, visiting
+from tests.support.page_service import HOLD, Json, PageService, running, text
+from tests.support.page_views import busy_service, views
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+# Everything that shows text, and everything that can be reached, without a name or without contrast.
+CHECK = (Path(__file__).parent / "accessibility.js").read_text("utf-8")
+# 1280 pixels at 200 %, and at 400 %.
+ZOOMED = (640, 400)
+LARGE = (320, 256)
+
+
+def wrong(browser: Browser, size: tuple[int, int], look: Callable[[Page], list[str]], **profile: Any) -> Any:
+    """What ``look`` finds in each view, by its name; without what is right."""
+    with (
+        running(busy_service()) as service,
+        visiting(browser, service.url, size, reduced_motion="reduce", **profile) as visit,
+    ):
+        found = {name: look(visit.page) for name in views(visit, service)}
+    assert {"answer", "approval over", "board", "manage, further", "key"} <= set(found)
+    return {name: problems for name, problems in found.items() if problems}
+
+
+@pytest.mark.parametrize(
+    ("size", "locale", "scheme"),
+    [
+        (PHONE, "ja-JP", "dark"),
+        (PHONE, "en-US", "light"),
+        (ZOOMED, "en-US", "dark"),
+        (LARGE, "ja-JP", "light"),
+        (DESKTOP, "ja-JP", "light"),
+    ],
+)
+def test_nothing_is_cut_off_unnamed_or_too_pale(
+    browser: Browser, size: tuple[int, int], locale: str, scheme: str
+) -> None:
+    assert wrong(browser, size, lambda page: page.evaluate(CHECK), locale=locale, color_scheme=scheme) == {}
+
+
+@pytest.mark.parametrize(
+    ("size", "locale", "scheme"),
+    [
+        (PHONE, "ja-JP", "dark"),
+        (PHONE, "en-US", "light"),
+        (DESKTOP, "ja-JP", "light"),
+        (DESKTOP, "en-US", "dark"),
+    ],
+)
+def test_axe_finds_nothing_wrong(browser: Browser, size: tuple[int, int], locale: str, scheme: str) -> None:
+    source = axe()
+    assert wrong(browser, size, lambda page: violations(page, source), locale=locale, color_scheme=scheme) == {}
+
+
+def test_a_screen_reader_finds_the_page_in_order_and_each_control_by_its_name(browser: Browser) -> None:
+    from playwright.sync_api import expect
+
+    with running(busy_service()) as service, visiting(browser, service.url) as visit:
+        visit.answered("answer")
+        expect(visit.page.locator("#main")).to_match_aria_snapshot(
+            """
+            - main:
+              - heading "answer" [level=1]
+              - button "This conversation"
+              - region "Conversation":
+                - article:
+                  - heading "You" [level=2]
+                  - paragraph: answer
+                - article:
+                  - heading "Answer" [level=2]
+                  - group: Thoughts
+                  - heading "題" [level=3]
+                  - group "Table":
+                    - table
+                  - button "Copy"
+                  - blockquote
+                  - list:
+                    - listitem:
+                      - checkbox "done" [checked] [disabled]
+                  - heading "Below" [level=3]
+                  - button "Copy"
+              - textbox "Your question"
+              - button "Attach a resource"
+              - button "Ask a prepared question"
+              - button "Options for the next question"
+              - button "Send"
+            """
+        )
+
+
+def test_everything_is_reached_by_keys_and_what_is_covered_is_not(browser: Browser) -> None:
+    with running(busy_service()) as service, visiting(browser, service.url, PHONE) as visit:
+        page = visit.page
+        active = "document.activeElement.id || document.activeElement.dataset.panel || document.activeElement.tagName"
+        page.evaluate("document.activeElement.blur()")
+        page.keyboard.press("Tab")
+        assert page.evaluate(active) == "skip"
+        page.keyboard.press("Enter")
+        assert page.evaluate(active) == "question"
+        reached: list[str] = []
+        for _ in range(4):
+            page.keyboard.press("Tab")
+            reached.append(page.evaluate(active))
+        assert reached == ["attach", "prompts", "options", "send"]
+        page.click("#menu")
+        assert page.evaluate("[document.getElementById('main').inert, document.activeElement.id]") == [True, "new"]
+        assert page.evaluate("document.getElementById('skip').inert"), "it would lead to what is covered"
+        page.keyboard.press("Escape")
+        assert page.evaluate("[document.getElementById('main').inert, document.activeElement.id]") == [False, "menu"]
+        visit.open_panel("tools")
+        page.keyboard.press("ArrowRight")
+        assert page.evaluate(active) == "tab-history"
+        page.keyboard.press("ArrowLeft")
+        page.keyboard.press("ArrowLeft")
+        assert page.evaluate(active) == "tab-settings"
+        page.keyboard.press("Escape")
+        assert page.is_hidden("#panel")
+
+
+def test_a_call_is_allowed_with_keys_only_and_the_focus_stays_with_it(browser: Browser) -> None:
+    asked: Json = {"kind": "approval", "id": "q1", "name": "delete_file", "arguments": {}, "reason": "It deletes."}
+    with running(PageService({"x": [asked, HOLD, text("ok")]})) as service, visiting(browser, service.url) as visit:
+        page = visit.page
+        visit.ask("x")
+        card = page.get_by_role("group", name="May delete_file be called?")
+        card.wait_for()
+        focused = "document.activeElement.textContent.trim()"
+        passed: list[str] = []
+        while not passed or (passed[-1] != "Yes, this once" and len(passed) < 6):
+            page.keyboard.press("Shift+Tab")
+            passed.append(page.evaluate(focused))
+        assert passed == ["No, and never ask again", "No", "Yes, always", "Yes, in this conversation", "Yes, this once"]
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".question[data-state=over]:focus")
+        assert "Allowed this once." in card.inner_text()
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_headings_leave_no_level_out_whatever_level_a_model_begins_with(browser: Browser, size: int) -> None:
+    words = "#### Four\n\n###### Six\n\n## Two\n\n# One\n\n### Three\n"
+    said = [text(words[place : place + size]) for place in range(0, len(words), size)]
+    with running(PageService({"x": said})) as service, visiting(browser, service.url) as visit:
+        visit.answered("x")
+        levels = "[...document.querySelectorAll('#messages :is(h2, h3, h4, h5, h6)')].map((node) => node.tagName)"
+        assert visit.page.evaluate(levels)[-6:] == ["H2", "H3", "H4", "H3", "H3", "H4"]
+
+
+def test_words_from_right_to_left_are_set_so_wherever_they_stand(browser: Browser) -> None:
+    arabic = "مرحبا بالعالم."
+    said = text(f"{arabic}\n\n# {arabic}\n\n- {arabic}\n\n| {arabic} |\n|---|\n| {arabic} |\n\nplain\n")
+    with running(PageService({arabic: [said]})) as service, visiting(browser, service.url) as visit:
+        visit.answered(arabic)
+        directions = "(nodes) => nodes.map((node) => getComputedStyle(node).direction)"
+        parts = ".bubble p, .prose p:first-child, .prose h3, .prose li, .prose th, .prose td"
+        assert visit.page.locator(parts).evaluate_all(directions) == ["rtl"] * 6
+        assert visit.page.locator(".prose > p:last-child").evaluate_all(directions) == ["ltr"]
+
+
+def test_somebodys_own_colours_leave_every_state_to_be_seen(browser: Browser) -> None:
+    with running(busy_service()) as service, visiting(browser, service.url, forced_colors="active") as visit:
+        page = visit.page
+        visit.open_panel("tools")
+        switch = page.get_by_role("switch", name="Server weather")
+        grounds = "(node) => [null, '::before'].map((part) => getComputedStyle(node, part).backgroundColor)"
+        for state in ("true", "false"):
+            page.wait_for_selector(f"[aria-label='Server weather'][aria-checked={state}]")
+            ground, knob = switch.evaluate(grounds)
+            assert ground != knob, state
+            switch.click()
+        visit.ask("failed")
+        page.wait_for_selector(".error-notice")
+        edges = "(nodes) => nodes.map((node) => getComputedStyle(node).borderTopStyle)"
+        assert page.locator(".bubble, .error-notice").evaluate_all(edges) == ["solid", "solid"]
+
+
+def test_nothing_moves_for_whom_that_is_too_much(browser: Browser) -> None:
+    with running(busy_service()) as service, visiting(browser, service.url, PHONE, reduced_motion="reduce") as visit:
+        visit.ask("calls")
+        visit.page.wait_for_selector(".waiting-line .icon")
+        moving = "[...document.querySelectorAll('*')].filter((node) => node.getAnimations().length > 0).length"
+        visit.page.click("#menu")
+        assert visit.page.evaluate(moving) == 0
+
+
+def test_a_screen_reader_is_not_told_the_same_again_each_time_the_board_is_measured(browser: Browser) -> None:
+    with running(busy_service()) as service, visiting(browser, service.url) as visit:
+        page = visit.page
+        page.clock.install()
+        visit.open_panel("board")
+        page.wait_for_selector("#panel [role=status] >> text=The NPU is emulated")
+        page.evaluate(
+            "new MutationObserver((changes) => { window.changes = changes.length })"
+            ".observe(document.querySelector('#panel [role=status]'), {childList: true, subtree: true})"
+        )
+        service.board["npu_load"] = [7, 7, 7]
+        page.clock.run_for(2000)
+        page.wait_for_selector("text=7 % · 7 % · 7 %")
+        assert page.evaluate("window.changes ?? 0") == 0

@@ -1,0 +1,187 @@
+"""Nothing is lost: the network goes away, the service starts again, other windows go on, the page is loaded again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.support.browser import PHONE, visiting
+from tests.support.page_service import BREAK, END, HOLD, Json, PageService, call, result, running, text
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+OFFLINE = "#offline >> visible=true"
+
+
+def shown(page: Page) -> list[str]:
+    """What stands in the conversation, part by part, without what only screen readers are told."""
+    parts = "[...document.querySelectorAll('.thread > *')].map((part) => part.innerText)"
+    return [" ".join(part.split()) for part in page.evaluate(parts)]
+
+
+def test_after_a_lost_connection_the_page_shows_what_the_board_has_stored(browser: Browser) -> None:
+    answers = {"x": [text("It begins "), HOLD, BREAK], "y": [text("Whole."), HOLD, END]}
+    with running(PageService(answers)) as service, visiting(browser, service.url) as visit:
+        page = visit.page
+        visit.ask("x")
+        page.wait_for_selector("text=It begins")
+        service.go_on()
+        page.wait_for_selector("text=The connection was lost before this was answered.")
+        page.wait_for_selector("text=This has not been answered.")
+        assert page.locator(".message").count() == 1
+        assert page.is_hidden("#offline")
+        service.answers["x"] = [text("Now it is whole.")]
+        page.click("text=Ask again")
+        page.wait_for_selector("text=Now it is whole.")
+
+
+def test_what_was_asked_without_a_network_waits_until_there_is_one(browser: Browser) -> None:
+    cards = [call("1", "get_weather", {}), result("1", "get_weather", "12 degrees"), text("Mild.")]
+    answers = {"x": cards, "y": [text("Now you know.")]}
+    with running(PageService(answers)) as service, visiting(browser, service.url, PHONE) as visit:
+        page = visit.page
+        visit.answered("x")
+        page.context.set_offline(True)
+        visit.ask("y")
+        page.wait_for_selector(OFFLINE)
+        assert "12 degrees" in page.inner_text("#thread"), "what was there stays there"
+        page.context.set_offline(False)
+        page.wait_for_selector(OFFLINE, state="detached")
+        assert "12 degrees" in page.inner_text("#thread")
+        assert service.sent("/v1/execute") == [{"message": "x", "approvals": "ask"}], "nothing is asked unasked"
+        page.click("text=Ask again")
+        page.wait_for_selector("text=Now you know.")
+        assert page.locator(".message.user").count() == 2
+        assert "12 degrees" in page.inner_text("#thread")
+
+
+def test_a_board_that_starts_again_is_found_and_the_page_says_no_longer_that_it_is_gone(browser: Browser) -> None:
+    with running(PageService({"x": [text("Here.")]})) as service, visiting(browser, service.url) as visit:
+        page = visit.page
+        page.route("**/v1/**", lambda route: route.abort())
+        page.fill("#conversation-search", "a")
+        page.wait_for_selector("#conversations-note >> text=There is no connection to the board")
+        page.unroute("**/v1/**")
+        page.click("text=Try now")
+        page.wait_for_selector(OFFLINE, state="detached")
+        page.wait_for_selector("#conversations-note >> text=No conversation contains this.")
+        said = page.evaluate("[...document.querySelectorAll('#announcements p')].map((p) => p.textContent)")
+        assert said == ["No connection to the board. The page keeps trying.", "The board is there again."]
+
+
+def test_a_question_that_the_board_never_had_is_still_there_when_the_page_is_left_and_loaded_again(
+    browser: Browser,
+) -> None:
+    service = PageService({"x": [text("Here.")]}, refusals=[(503, "the model is loading", {})] * 2)
+    with running(service), visiting(browser, service.url) as visit:
+        page = visit.page
+        visit.ask("What was it")
+        page.wait_for_selector(".error-notice >> text=The model is loading")
+        visit.reload()
+        visit.await_question("What was it")
+        page.press("#question", "Enter")
+        page.wait_for_selector(".error-notice")
+        visit.await_question("")
+        visit.begin_anew()
+        visit.await_question("What was it")
+        visit.answered("x")
+        visit.reload()
+        visit.await_question("")
+
+
+def test_a_conversation_in_two_windows_is_the_same_in_both_when_they_are_looked_at(browser: Browser) -> None:
+    cards = [call("1", "get_weather", {}), result("1", "get_weather", "12 degrees"), text("Mild.")]
+    answers = {"x": cards, "y": [text("Late."), HOLD, END]}
+    with running(PageService(answers)) as service, visiting(browser, service.url) as visit:
+        visit.answered("x")
+        before = shown(visit.page)
+        with visiting(browser, visit.page.url) as other:
+            other.page.wait_for_selector("text=Mild.")
+            other.ask("y")
+            other.page.wait_for_selector("text=Late.")
+            service.go_on()
+            other.page.wait_for_selector("#stop", state="hidden")
+        visit.look_again()
+        visit.page.wait_for_selector("text=Late.")
+        assert shown(visit.page)[: len(before)] == before, "with the results, which are not stored"
+        assert [part.removesuffix(" Copy") for part in shown(visit.page)[len(before) :]] == ["You y", "Answer Late."]
+        visit.look_again()
+        visit.page.evaluate("fetch('/v1/me')")
+        assert visit.page.locator(".message").count() == 4, "what is known is not added again"
+
+
+def test_a_conversation_that_the_board_has_forgotten_goes_on_with_what_is_on_the_page(browser: Browser) -> None:
+    with running(PageService({"x": [text("Mild.")]})) as service, visiting(browser, service.url) as visit:
+        page = visit.page
+        visit.answered("x")
+        service.conversations.clear()
+        visit.ask("And now?")
+        page.wait_for_selector("text=The board does not know this conversation any more.")
+        page.click("text=Go on in a new conversation")
+        page.wait_for_selector("text=I do not know.")
+        history = [{"role": "user", "text": "x"}, {"role": "assistant", "text": "Mild."}]
+        assert service.sent("/v1/execute")[-1] == {"message": "And now?", "history": history, "approvals": "ask"}
+        assert page.locator(".message").count() == 4
+        assert service.conversations.keys() == {page.url.rpartition("/")[2]}
+
+
+def test_a_form_that_somebody_fills_in_stays_while_they_look_at_something_else(browser: Browser) -> None:
+    schema: Json = {"properties": {"name": {"type": "string"}}, "required": ["name"]}
+    form: Json = {"kind": "elicitation", "id": "q1", "server": "trains", "message": "Who?", "schema": schema, "url": ""}
+    approval: Json = {"kind": "approval", "id": "q2", "name": "send_mail", "arguments": {}, "reason": "It sends."}
+    with running(PageService(questions=[form])) as service, visiting(browser, service.url, PHONE) as visit:
+        visit.page.get_by_label("name").fill("Taro")
+        service.questions.append(approval)
+        visit.look_again()
+        visit.page.wait_for_selector("text=May send_mail be called?")
+        assert visit.page.get_by_label("name").input_value() == "Taro"
+        assert visit.page.evaluate("document.activeElement.name") == "name"
+        service.questions.remove(form)
+        visit.look_again()
+        visit.page.wait_for_selector("form.form", state="detached")
+        assert visit.page.locator(".card.question").count() == 1
+
+
+def test_going_back_and_forward_shows_each_conversation_as_it_was(browser: Browser) -> None:
+    answers = {"x": [text("One.")], "y": [text("Two.")]}
+    with running(PageService(answers)) as service, visiting(browser, service.url) as visit:
+        page = visit.page
+        visit.answered("x")
+        visit.begin_anew()
+        visit.answered("y")
+        for move, answer, title in (
+            (page.go_back, "One.", "x"),
+            (page.go_forward, "Two.", "y"),
+        ):
+            move()
+            page.wait_for_selector(f".message.assistant >> text={answer}")
+            page.wait_for_selector(f"#title >> text={title}")
+            assert page.locator(".message").count() == 2
+
+
+def test_of_a_long_conversation_the_end_is_shown_and_the_rest_when_it_is_asked_for(browser: Browser) -> None:
+    turns: list[Json] = [
+        {"role": role, "text": f"{role} {number}", "thinking": "", "created": 1000.0 + number, "ending": ""}
+        for number in range(250)
+        for role in ("user", "assistant")
+    ]
+    service = PageService()
+    service.conversations["c1"] = {"id": "c1", "title": "Long", "created": 1.0, "updated": 1.0, "messages": turns}
+    with running(service), visiting(browser, f"{service.url}/#/c/c1", PHONE) as visit:
+        page = visit.page
+        counts: list[int] = []
+        while True:
+            counts.append(page.locator(".message").count())
+            if not page.locator(".earlier button").count():
+                break
+            first = page.locator(".message").first
+            # As far up as it goes, where the button is.
+            page.evaluate("document.getElementById('messages').scrollTop = 0")
+            top = "(node) => Math.round(node.getBoundingClientRect().top)"
+            before, name = first.evaluate(top), first.inner_text()
+            page.get_by_role("button", name="Show what was said before").press("Enter")
+            same = page.locator(".message").filter(has_text=name.rpartition("\n")[2]).first
+            assert abs(same.evaluate(top) - before) <= 60, "what was read stays where it was"
+        assert counts == [60, 120, 180, 240, 300, 360, 420, 500]
+        texts = page.locator(".message p").all_inner_texts()
+        assert texts == [turn["text"] for turn in turns]

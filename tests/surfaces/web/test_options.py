@@ -1,0 +1,83 @@
+"""What goes with a question besides its words: a tool to begin with, and tokens for servers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.support.browser import PHONE, visiting
+from tests.support.page_service import PageService, running, text
+from tests.support.page_views import server, tool
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+
+def test_a_tool_goes_with_one_question_and_a_token_with_all_and_neither_is_stored(browser: Browser) -> None:
+    service = PageService(
+        {"x": [text("Mild.")], "y": [text("Warm.")]},
+        servers=[server("weather"), server("desk")],
+        tools=[tool("get_weather", "weather"), tool("delete_file", "desk", enabled=False)],
+    )
+    with running(service), visiting(browser, service.url, PHONE) as visit:
+        page = visit.page
+        open_options = page.get_by_role("button", name="Options for the next question")
+        open_options.click()
+        page.wait_for_selector("#force-tool optgroup", state="attached")
+        assert page.locator("#force-tool option").all_inner_texts() == ["The model chooses", "get_weather"]
+        page.get_by_label("Begin with this tool").select_option("get_weather")
+        page.get_by_role("button", name="Add a token").click()
+        page.get_by_label("Token", exact=True).fill("s3cret")
+        page.get_by_role("button", name="Use", exact=True).click()
+        page.wait_for_selector("text=This token has no name.")
+        page.get_by_label("Name").fill("desk")
+        page.get_by_role("button", name="Use", exact=True).click()
+        page.wait_for_selector(".chosen-option")
+        assert page.locator(".chosen-option").all_inner_texts() == ["begins with get_weather", "token for desk"]
+
+        visit.answered("x")
+        assert page.locator(".chosen-option").all_inner_texts() == ["token for desk"]
+        visit.answered("y")
+        page.get_by_role("button", name="Leave out: desk").click()
+        visit.answered("x")
+        token = {"tokens": {"desk": "s3cret"}}
+        asked = {"conversation": "c1", "approvals": "ask"}
+        assert service.sent("/v1/execute") == [
+            {"message": "x", "force_tool": "mcp__weather__get_weather", **token, "approvals": "ask"},
+            {"message": "y", **token, **asked},
+            {"message": "x", **asked},
+        ]
+        kept = "JSON.stringify(localStorage) + JSON.stringify(sessionStorage) + location.href + document.cookie"
+        assert page.evaluate(kept).count("s3cret") == 0
+
+
+def test_a_question_that_is_asked_again_takes_its_options_along(browser: Browser) -> None:
+    service = PageService({"x": [text("Mild.")]}, tools=[tool("get_weather", "")], refusals=[(503, "not yet", {})])
+    with running(service), visiting(browser, service.url) as visit:
+        page = visit.page
+        page.click("#options")
+        page.wait_for_selector("#force-tool optgroup", state="attached")
+        page.get_by_label("Begin with this tool").select_option("get_weather")
+        page.get_by_role("button", name="Use", exact=True).click()
+        page.wait_for_selector(".chosen-option")
+        visit.ask("x")
+        page.click("text=Ask again")
+        page.wait_for_selector("text=Mild.")
+        assert [body["force_tool"] for body in service.sent("/v1/execute")] == ["mcp____get_weather"] * 2
+
+
+def test_tokens_are_forgotten_with_the_key_because_the_next_may_be_somebody_elses(browser: Browser) -> None:
+    with running(PageService({"x": [text("Mild.")]})) as service, visiting(browser, service.url) as visit:
+        page = visit.page
+        page.click("#options")
+        page.get_by_role("button", name="Add a token").click()
+        page.get_by_label("Name").fill("desk")
+        page.get_by_label("Token", exact=True).fill("s3cret")
+        page.get_by_role("button", name="Use", exact=True).click()
+        page.wait_for_selector(".chosen-option")
+        visit.open_panel("settings")
+        page.get_by_role("button", name="Enter a key").click()
+        page.get_by_role("textbox", name="Key").fill("sk-other")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".chosen-option", state="detached")
+        visit.answered("x")
+        assert service.sent("/v1/execute") == [{"message": "x", "approvals": "ask"}]
