@@ -110,13 +110,11 @@ async def measure(name: str, embedder: str, questions: int, half: str) -> list[R
     with tempfile.TemporaryDirectory() as folder:
         async with open_library(Path(folder), LibrarySettings(embedder_from(embedder))) as library:
             base = await load(library, name, inside.passages)
-            asked = [
-                [
-                    Asked(question, (await ask(library, base, question)).hits)
-                    for question in _half(part, questions, half)
-                ]
-                for part in (inside, outside, *foreign)
-            ]
+            # Python 3.10 takes no comprehension that awaits inside another.
+            asked: list[list[Asked]] = []
+            for part in (inside, outside, *foreign):
+                chosen = _half(part, questions, half)
+                asked.append([Asked(question, (await ask(library, base, question)).hits) for question in chosen])
     return rows(name, embedder, asked[0], asked[1], asked[2] if foreign else [])
 
 

@@ -25,7 +25,7 @@ from functools import lru_cache
 from mcp_servers.knowledge.ocr import normalised
 
 # Also to be raised when the rules of ``ocr`` change.
-ANALYZER_VERSION = 1
+ANALYZER_VERSION = 2
 
 _HIRAGANA = "\u3041-\u3096\u309d-\u309f"
 _KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff"

@@ -149,6 +149,8 @@ class BaseEntry(BaseModel):
     knowledge_base_id: str
     name: str
     description: str
+    total_documents: int
+    total_chunks: int
     embedder: str
     created: str
 
@@ -283,18 +285,20 @@ def normalized_answer(normalized: Normalized) -> NormalizedAnswer:
     )
 
 
-def bases_answer(bases: Iterable[KnowledgeBase], documents: Iterable[Document]) -> BasesAnswer:
-    """Knowledge bases, and the documents of one of them."""
+def bases_answer(bases: Iterable[tuple[KnowledgeBase, Summary]], documents: Iterable[Document]) -> BasesAnswer:
+    """Knowledge bases with their numbers, and the documents of one of them."""
     return BasesAnswer(
         knowledge_bases=[
             BaseEntry(
                 knowledge_base_id=base.id,
                 name=base.name,
                 description=base.description,
+                total_documents=summary.total_documents,
+                total_chunks=summary.total_chunks,
                 embedder=base.embedder,
                 created=base.created,
             )
-            for base in bases
+            for base, summary in bases
         ],
         documents=[
             DocumentEntry(

@@ -118,6 +118,16 @@ class Library:
         """
         return (await anyio.to_thread.run_sync(self._stored_bases, base_id, checked_access(access)))[0].base
 
+    async def overview(
+        self, base_id: str | None = None, access: Access = EVERYONE
+    ) -> tuple[tuple[KnowledgeBase, Summary], ...]:
+        """The knowledge bases a person may see, by name, or one of them; each with its numbers.
+
+        Raises:
+            BaseNotFoundError, AccessDeniedError: as ``base``.
+        """
+        return await anyio.to_thread.run_sync(self._overview, base_id, checked_access(access))
+
     async def find(self, base_id: str, uri: str, access: Access = EVERYONE) -> Document | None:
         """The document of this uri, so that an importer can compare its ``content_hash`` before it reads the file.
 
@@ -205,7 +215,7 @@ class Library:
         Raises:
             BaseNotFoundError, AccessDeniedError: as ``base``.
         """
-        return await anyio.to_thread.run_sync(self._summary, base_id, checked_access(access))
+        return (await self.overview(base_id, access))[0][1]
 
     async def reindex(self, base_id: str, access: Access = EVERYONE) -> IndexState:
         """Have the text index made anew, and the vectors with the configured embedder, in the background.
@@ -236,9 +246,7 @@ class Library:
 
     def _stored_bases(self, base_id: str | None, access: Access) -> list[StoredBase]:
         with self._database.reading() as connection:
-            if base_id is None:
-                return stored_bases.bases(connection, access)
-            return [stored_bases.base_by_id(connection, base_id, access)]
+            return _bases(connection, base_id, access)
 
     def _create(self, name: str, description: str, tenant: str) -> KnowledgeBase:
         with self._database.writing() as connection:
@@ -292,12 +300,10 @@ class Library:
                 raise AccessDeniedError(base_id, "it holds documents that you may not see")
             stored_bases.remove_base(connection, base.key)
 
-    def _summary(self, base_id: str, access: Access) -> Summary:
+    def _overview(self, base_id: str | None, access: Access) -> tuple[tuple[KnowledgeBase, Summary], ...]:
         with self._database.reading() as connection:
-            base = stored_bases.base_by_id(connection, base_id, access)
-            numbers = stored_bases.counts(connection, base.key, access)
-        words = ": ".join(part for part in (base.base.name, base.base.description) if part)
-        return Summary(base.base.id, words, numbers.documents, numbers.collections, numbers.chunks, stored_bases.now())
+            found = _bases(connection, base_id, access)
+            return tuple((base.base, _summary(connection, base, access)) for base in found)
 
     def _forget_indexes(self, base_id: str, access: Access) -> None:
         with self._database.writing() as connection:
@@ -323,6 +329,19 @@ class Library:
             done=made.vectors if made else 0,
             problem=self.filling.problems.get(base.key, ""),
         )
+
+
+def _bases(connection: sqlite3.Connection, base_id: str | None, access: Access) -> list[StoredBase]:
+    """One base, or every one that a person may see."""
+    if base_id is None:
+        return stored_bases.bases(connection, access)
+    return [stored_bases.base_by_id(connection, base_id, access)]
+
+
+def _summary(connection: sqlite3.Connection, base: StoredBase, access: Access) -> Summary:
+    numbers = stored_bases.counts(connection, base.key, access)
+    words = ": ".join(part for part in (base.base.name, base.base.description) if part)
+    return Summary(base.base.id, words, numbers.documents, numbers.collections, numbers.chunks, stored_bases.now())
 
 
 def _refuse_others(base_id: str, tenant: str, access: Access) -> None:

@@ -56,10 +56,10 @@ class Option:
 
 OPTIONS: tuple[Option, ...] = (
     Option("folder", "path", "FOLDER", "where everything is kept; ~/.local/share/rkllm-mcp/knowledge"),
-    Option("embedder", "text", "NAME|URL#MODEL", "none, hashing, cpu, cpu:MODEL or http://HOST/v1#MODEL"),
+    Option("embedder", "text", "NAME|URL#MODEL", "none, hashing, cpu:FOLDER or http://HOST/v1#MODEL"),
     Option("embedder_key", "secret", "", "the key of its service"),
     Option("previous_embedder", "text", "NAME|URL#MODEL", "searched until the new embedder's vectors are made"),
-    Option("reranker", "text", "URL#MODEL", "the cross-encoder, http://HOST/v1#MODEL"),
+    Option("reranker", "text", "NAME|URL#MODEL", "the cross-encoder, cpu:FOLDER or http://HOST/v1#MODEL"),
     Option("reranker_key", "secret", "", "the key of its service"),
     Option("llm", "text", "URL#MODEL", "a language model for doubtful OCR, http://HOST/v1#MODEL"),
     Option("llm_key", "secret", "", "the key of its service"),

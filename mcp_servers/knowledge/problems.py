@@ -13,6 +13,7 @@
     ├── ThresholdError                   422
     ├── MaxResultsError                  422
     ├── EngineUnreachableError           503
+    │   └── ModelUnusableError           503
     ├── ModelServiceUnavailableError     503
     ├── StageUnavailableError            503
     ├── MissingExtraError                503
@@ -249,6 +250,14 @@ class EngineUnreachableError(KnowledgeProblem):
     status: ClassVar[int] = 503
     _WORDS: ClassVar[str] = "Failed to connect to {e.engine}{e.because}"
     _ADVICE: ClassVar[str] = "Start it, or correct its address, and try again"
+
+
+@dataclass(eq=False)
+class ModelUnusableError(EngineUnreachableError):
+    """A model of this machine cannot be loaded or run."""
+
+    _WORDS: ClassVar[str] = "The model {e.engine} cannot be used{e.because}"
+    _ADVICE: ClassVar[str] = "Fetch its files again, or choose another model"
 
 
 @dataclass(eq=False)

@@ -101,10 +101,10 @@ class Service:
             KnowledgeProblem: as ``Library.documents``.
         """
         if not base:
-            return answers.bases_answer(await self.library.bases(access), ())
+            return answers.bases_answer(await self.library.overview(None, access), ())
         base_id = await self._named(base, access)
-        found = await self.library.base(base_id, access)
-        return answers.bases_answer([found], await self.library.documents(base_id, access))
+        found = await self.library.overview(base_id, access)
+        return answers.bases_answer(found, await self.library.documents(base_id, access))
 
     async def create(self, name: str, description: str, access: Access) -> CreatedAnswer:
         """A new knowledge base.
@@ -185,6 +185,8 @@ class Service:
                 return bases[0].id
             raise BadArgumentError("knowledge_base_id", "is missing", _CHOOSE)
         named = [found for found in bases if found.name.casefold() == wanted.casefold()]
-        if len(named) != 1:
+        if len(named) > 1:
+            raise BadArgumentError("knowledge_base_id", f"is {wanted!r:.80}, as several are called", "Give an id")
+        if not named:
             raise BaseNotFoundError(wanted)
         return named[0].id

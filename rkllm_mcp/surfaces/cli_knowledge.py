@@ -46,11 +46,19 @@ def add(
 
 
 @app.command("list")
-def list_(context: typer.Context, base: _Base = "", as_json: _AsJson = False) -> None:
+def list_(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="[NAME|ID]", help="The knowledge base whose documents to list.")] = "",
+    base: Annotated[str, typer.Option("--base", "-b", metavar="NAME|ID", help="The same.")] = "",
+    as_json: _AsJson = False,
+) -> None:
     """List the knowledge bases, or the documents of one."""
+    from rkllm_mcp.errors import UsageError
     from rkllm_mcp.surfaces.knowledge import list_all
 
-    raise typer.Exit(list_all(context.obj, base, as_json=as_json))
+    if name and base:
+        raise UsageError("name one knowledge base: as an argument or with --base")
+    raise typer.Exit(list_all(context.obj, name or base, as_json=as_json))
 
 
 @app.command()
@@ -81,8 +89,9 @@ def remove(
     everything: Annotated[
         bool, typer.Option("--all", metavar="", help="All documents, and the knowledge base itself.")
     ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask, with --all.")] = False,
 ) -> None:
     """Remove documents, or with --all a whole knowledge base."""
     from rkllm_mcp.surfaces.knowledge import remove as command
 
-    raise typer.Exit(command(context.obj, documents or [], base, everything=everything))
+    raise typer.Exit(command(context.obj, documents or [], base, everything=everything, sure=yes))

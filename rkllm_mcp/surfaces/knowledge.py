@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from rkllm_mcp.errors import ToolboxError, UsageError
 from rkllm_mcp.surfaces.knowledge_server import Facts, Knowledge, with_knowledge
+from rkllm_mcp.surfaces.questions import Nobody, Somebody, somebody_is_there
 from rkllm_mcp.surfaces.session import EXIT_ANSWER_FAILED, EXIT_DONE, Session
 from rkllm_mcp.surfaces.table import table
 from rkllm_mcp.surfaces.terminal import printable
@@ -65,6 +66,8 @@ def create(session: Session, name: str, description: str, *, as_json: bool) -> i
             write_json(made)
         else:
             sys.stdout.write(f"{made['knowledge_base_id']}\n")
+        if len(knowledge.named(await knowledge.bases(), made["name"])) > 1:
+            session.status("There is another knowledge base of this name; tell them apart by their ids.")
         return EXIT_DONE
 
     return with_knowledge(session, work)
@@ -72,13 +75,13 @@ def create(session: Session, name: str, description: str, *, as_json: bool) -> i
 
 def add(session: Session, sources: Sequence[str], wish: Wish, *, as_json: bool) -> int:
     """Add documents, one after the other; those that cannot be added are said, and the rest goes on."""
-    given = [_source(source) for source in sources]
+    given = [(source, _source(source)) for source in sources]
 
     async def work(knowledge: Knowledge) -> int:
         base_id = await knowledge.base_id(wish.base)
         answers: list[Facts] = []
         failed = 0
-        for source in given:
+        for name, source in given:
             try:
                 answer = await knowledge.call(
                     "add_document", knowledge_base_id=base_id, title=wish.title, collection=wish.collection, **source
@@ -89,6 +92,8 @@ def add(session: Session, sources: Sequence[str], wish: Wish, *, as_json: bool) 
                 continue
             answers.append(answer)
             failed += _tell_added(session, answer, quiet=as_json)
+            if not (answer["documents"] or answer.get("unchanged") or answer.get("files")):
+                session.status(f"There is nothing to add in {name}.")
         if as_json:
             write_json({"added": answers})
         return EXIT_ANSWER_FAILED if failed else EXIT_DONE
@@ -107,12 +112,16 @@ def list_all(session: Session, base: str, *, as_json: bool) -> int:
             write_json(found)
         elif base:
             rows = [(d["document_id"], d["title"], str(d["chunks"]), d["collection"], d["uri"]) for d in documents]
-            sys.stdout.write(table(("ID", "TITLE", "CHUNKS", "COLLECTION", "FROM"), rows))
+            sys.stdout.write(table(("ID", "TITLE", "CHUNKS", "COLLECTION", "FROM"), rows, session.terminal.columns))
             if not rows:
                 session.status("It has no documents; 'rkllm-mcp knowledge add FILE' adds one.")
         else:
-            rows = [(b["knowledge_base_id"], b["name"], b["description"]) for b in found["knowledge_bases"]]
-            sys.stdout.write(table(("ID", "NAME", "DESCRIPTION"), rows))
+            rows = [
+                (b["knowledge_base_id"], b["name"], str(b["total_documents"]), str(b["total_chunks"]), b["description"])
+                for b in found["knowledge_bases"]
+            ]
+            heading = ("ID", "NAME", "DOCUMENTS", "CHUNKS", "DESCRIPTION")
+            sys.stdout.write(table(heading, rows, session.terminal.columns))
             if not rows:
                 session.status("No knowledge bases; 'rkllm-mcp knowledge create NAME' makes one.")
         return EXIT_DONE
@@ -126,10 +135,14 @@ def search(session: Session, question: Question, *, as_json: bool) -> int:
         raise UsageError("--threshold is no number; give one from 0 to 1")
 
     async def work(knowledge: Knowledge) -> int:
+        bases = await knowledge.bases()
+        base_id = await knowledge.base_id(question.base) if question.base else _ALL
+        if not any(base["total_documents"] for base in bases if base_id in {_ALL, base["knowledge_base_id"]}):
+            raise UsageError("there are no documents to search in yet; 'rkllm-mcp knowledge add FILE' adds one")
         found = await knowledge.call(
             "search_documents",
             query=question.query,
-            knowledge_base_id=await knowledge.base_id(question.base) if question.base else _ALL,
+            knowledge_base_id=base_id,
             threshold=question.threshold,
             max_results=question.max_results,
             explain=question.explain or None,
@@ -150,12 +163,17 @@ def search(session: Session, question: Question, *, as_json: bool) -> int:
     return with_knowledge(session, work)
 
 
-def remove(session: Session, documents: Sequence[str], base: str, *, everything: bool) -> int:
-    """Remove documents, or a whole knowledge base."""
+def remove(session: Session, documents: Sequence[str], base: str, *, everything: bool, sure: bool) -> int:
+    """Remove documents, or a whole knowledge base after asking."""
     if everything == bool(documents):
         raise UsageError("name the documents to remove, or a knowledge base with --base and --all")
     if everything and not base:
         raise UsageError("--all removes a whole knowledge base; name it with --base")
+    if everything and not sure:
+        asker = Somebody(session.terminal) if somebody_is_there() else Nobody()
+        if not asker.confirm(f"Remove the knowledge base {base} with all its documents?", "--yes"):
+            session.status("Nothing was removed.")
+            return EXIT_DONE
 
     async def work(knowledge: Knowledge) -> int:
         if documents and all(map(_is_id, documents)):
@@ -178,11 +196,21 @@ def remove(session: Session, documents: Sequence[str], base: str, *, everything:
 
 def _source(word: str) -> Facts:
     if word == "-":
-        return {"text": sys.stdin.buffer.read().decode("utf-8", "replace")}
+        return {"text": _piped_text()}
     if urlsplit(word).scheme in ("http", "https"):
         return {"url": word}
     # The server may stand in another folder.
     return {"path": os.path.abspath(Path(word).expanduser())}  # noqa: PTH100  # a link keeps its own name
+
+
+def _piped_text() -> str:
+    try:
+        text = sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError:
+        raise UsageError("standard input is no UTF-8; save it in a file, of which the encoding is found out") from None
+    if not text.strip():
+        raise UsageError("standard input has no text; pipe a document into it")
+    return text
 
 
 def _tell_added(session: Session, answer: Facts, *, quiet: bool) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import anyio
@@ -89,17 +89,30 @@ class Knowledge:
         Raises:
             UsageError: there is none, or several.
         """
-        bases = (await self.call("list_knowledge_bases"))["knowledge_bases"]
-        if not bases:
-            raise UsageError("there is no knowledge base yet; 'rkllm-mcp knowledge create NAME' makes one")
-        named = [
-            b for b in bases if wanted in ("", b["knowledge_base_id"]) or b["name"].casefold() == wanted.casefold()
-        ]
+        named = self.named(await self.bases(), wanted)
         if len(named) == 1:
             return named[0]["knowledge_base_id"]
         if not named:
             raise UsageError(f"there is no knowledge base {wanted!r}; {LISTING}")
-        raise UsageError(f"{'several are meant' if wanted else 'there are several'}; name one with --base, {LISTING}")
+        if wanted:
+            raise UsageError(f"several knowledge bases are called {wanted!r}; give the id of one, {LISTING}")
+        raise UsageError(f"there are several knowledge bases; name one with --base, {LISTING}")
+
+    async def bases(self) -> list[Facts]:
+        """Every knowledge base.
+
+        Raises:
+            UsageError: there is none.
+        """
+        found = (await self.call("list_knowledge_bases"))["knowledge_bases"]
+        if not found:
+            raise UsageError("there is no knowledge base yet; 'rkllm-mcp knowledge create NAME' makes one")
+        return found
+
+    @staticmethod
+    def named(bases: Sequence[Facts], wanted: str) -> list[Facts]:
+        """Those of an id or a name; all of them for none."""
+        return [b for b in bases if wanted in ("", b["knowledge_base_id"]) or b["name"].casefold() == wanted.casefold()]
 
 
 def knowledge_server(config: Config) -> ServerConfig:

@@ -43,7 +43,7 @@ async def cloud(service: ChatService, **more: str) -> AsyncGenerator[Client, Non
     """All three vendors at one address."""
     environment = {f"{vendor.upper()}_API_KEY": KEY for vendor in VENDORS}
     environment |= {f"{vendor.upper()}_BASE_URL": service.url for vendor in VENDORS}
-    with service, anyio.fail_after(20):
+    with service, anyio.fail_after(60):
         async with Client(create_server(settings_from({**environment, **more}))) as client:
             yield client
 
@@ -236,7 +236,7 @@ async def test_a_vendor_that_is_silent_or_gone_is_not_waited_for() -> None:
         assert "no answer in 0.2 s" in (await asked(client, "openai"))[1]
         assert await anyio.to_thread.run_sync(service.left.wait, 5)
     environment = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": service.url}
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with Client(create_server(settings_from(environment))) as client:
             is_error, text = await asked(client, "openai")
     assert is_error

@@ -77,7 +77,7 @@ async def open_tools(
 ) -> AsyncGenerator[Tools, None]:
     """The server in this process, with a client; everything is kept below ``folder``, and nothing takes long."""
     settings = replace(settings or Settings(folder), folder=folder / "kept")
-    with anyio.fail_after(60):
+    with anyio.fail_after(300):
         async with (
             open_service(settings, watching) as service,
             Client(create_server(service, access_of), mode=mode, **client) as connected,

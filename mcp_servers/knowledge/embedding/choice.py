@@ -2,21 +2,21 @@
 
 none                        words alone
 hashing                     no model, 1024 numbers
-cpu, cpu:MODEL              on this machine's processor (extra: fastembed)
-http://HOST/v1#MODEL        an OpenAI-style service; the same form for a reranker
+cpu:FOLDER                  a model in ONNX on this machine's processor (extra: onnxruntime); a reranker likewise
+http://HOST/v1#MODEL        an OpenAI-style service; a reranker likewise
 """
 
 from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from mcp_servers.knowledge.embedding.cpu import CpuEmbedder
+from mcp_servers.knowledge.embedding.cpu import CpuEmbedder, CpuReranker
 from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
 from mcp_servers.knowledge.embedding.ports import Embedder, Reranker
 from mcp_servers.knowledge.embedding.service import ServiceAddress, ServiceEmbedder, ServiceReranker
 from mcp_servers.knowledge.problems import BadArgumentError
 
-_FORMS = "give none, hashing, cpu, cpu:MODEL, or an address like http://127.0.0.1:8080/v1#Qwen3-Embedding-0.6B"
+_FORMS = "give none, hashing, cpu:FOLDER, or an address like http://127.0.0.1:8080/v1#Qwen3-Embedding-0.6B"
 
 
 def embedder_from(text: str, *, key: str = "", dimensions: int = 0, query_template: str = "") -> Embedder | None:
@@ -29,16 +29,16 @@ def embedder_from(text: str, *, key: str = "", dimensions: int = 0, query_templa
         query_template: for a service: what a question becomes, with ``{query}`` in it; empty chooses by the model.
 
     Raises:
-        BadArgumentError: it is none of them.
-        MissingExtraError: the CPU model's library is not installed.
+        BadArgumentError: it is none of them, or the folder has no model.
+        MissingExtraError: the library for models on the CPU is not installed.
     """
-    kind, _, model = text.partition(":")
+    kind, _, rest = text.partition(":")
     if kind in {"", "none"}:
         return None
     if text == "hashing":
         return HashingEmbedder()
-    if kind == "cpu":
-        return CpuEmbedder(model)
+    if kind == "cpu" and rest:
+        return CpuEmbedder(rest)
     address = _address("embedder", text, key)
     return ServiceEmbedder(address, dimensions=dimensions, query_template=query_template)
 
@@ -47,9 +47,12 @@ def reranker_from(text: str, *, key: str = "") -> Reranker | None:
     """The reranker that a setting names; None for ``none`` and for nothing.
 
     Raises:
-        BadArgumentError: it is neither that nor an address.
+        BadArgumentError, MissingExtraError: as ``embedder_from``.
     """
-    return None if text in {"", "none"} else ServiceReranker(_address("reranker", text, key))
+    kind, _, rest = text.partition(":")
+    if kind in {"", "none"}:
+        return None
+    return CpuReranker(rest) if kind == "cpu" and rest else ServiceReranker(_address("reranker", text, key))
 
 
 def _address(name: str, text: str, key: str) -> ServiceAddress:

@@ -6,6 +6,7 @@ with the model and the number of dimensions, and not with the address it runs at
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -89,3 +90,9 @@ def unit_rows(rows: Sequence[Sequence[float]] | Vectors, engine: str) -> Vectors
     if not lengths.all():
         raise EngineUnreachableError(engine, "it gave a vector of zeros")
     return vectors / lengths
+
+
+def squashed(logit: float) -> float:
+    """A raw score of a reranker as a probability."""
+    # Written so that neither end overflows.
+    return 1 / (1 + math.exp(-logit)) if logit > 0 else math.exp(logit) / (1 + math.exp(logit))

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import anyio
 import httpx2
 
-from mcp_servers.knowledge.embedding.ports import Vectors, unit_rows
+from mcp_servers.knowledge.embedding.ports import Vectors, squashed, unit_rows
 from mcp_servers.knowledge.problems import EngineUnreachableError
 
 QWEN3_QUERY = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:{query}"
@@ -168,13 +168,8 @@ class ServiceReranker:
             ) from None
         if not all(math.isfinite(score) for score in scores):
             raise EngineUnreachableError(self._service.place, "it gave a relevance that is no number")
-        return scores if all(0 <= score <= 1 for score in scores) else [_squashed(score) for score in scores]
+        return scores if all(0 <= score <= 1 for score in scores) else [squashed(score) for score in scores]
 
     async def aclose(self) -> None:
         """Closes the connections."""
         await self._service.aclose()
-
-
-def _squashed(logit: float) -> float:
-    # Written so that neither end overflows.
-    return 1 / (1 + math.exp(-logit)) if logit > 0 else math.exp(logit) / (1 + math.exp(logit))

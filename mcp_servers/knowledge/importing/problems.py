@@ -107,7 +107,7 @@ class AddressRefusedError(ImportProblem):
     status: ClassVar[int] = 403
     _WORDS: ClassVar[str] = "{e.name} is not fetched{e.because}"
     _ADVICE: ClassVar[str] = (
-        "Only http and https addresses of public hosts are; if it is yours, allow private addresses in the settings"
+        "Only http and https addresses of public hosts are; if it is yours, name its network in allow_networks"
     )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import anyio
+import anyio.lowlevel
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from mcp_servers.knowledge.importing.documents import Progress
@@ -100,6 +101,7 @@ async def _rounds(folder: Path, rules: WatchRules, go_round: Callable[[], Awaita
     async with changed, changes, anyio.create_task_group() as tasks:
         # Watching begins before the first look, so that what changes during the round is not missed.
         tasks.start_soon(_notice, folder, rules, changed.clone(), stop)
+        await anyio.lowlevel.checkpoint()
         try:
             problem = await _until_problem(go_round, changes)
         finally:

@@ -42,7 +42,14 @@ _VOICE = "\u3099\u309a"
 # What hiragana words behind a noun begin with: particles, する, です, とか; others are words of their own.
 _FOLLOWERS = frozenset("のをにがはでともやへかまよだなしすさせずばこぐくほっじちらねけみた")
 
-After = Literal["katakana", "word", "letter", "digit", "other"]
+# Kanji that, standing alone, belong to the word before them: nobody writes a hyphen in front of these. One that counts
+# money or people is not among them (ドル-円).
+_SUFFIXES = frozenset(
+    "社者氏家化的性系型式風製用法論学語族州市県島川山湖海駅港線号機車船店館院所場室部課局庁党派軍会杯賞祭費料代"
+    "額率数量度値比差別側内外上下前後時期帯層圏域版剤酸菌症病炎類属科目色味状形品板管器計炉弁体様君達等"
+)
+
+After = Literal["katakana", "suffix", "word", "letter", "digit", "other"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,7 @@ class Run:
     Args:
         letters: full-width katakana, ー at the open places.
         marks: what stands at each open place, by its index in ``letters``.
-        after: what follows the run; a word is one in kanji or hiragana.
+        after: what follows the run; a word is one in kanji or hiragana, a suffix a single kanji that cannot be one.
         places: where each letter begins in the text.
     """
 
@@ -68,7 +75,7 @@ def runs(text: str) -> Iterator[Run]:
         letters, places = _composed(match.group(), match.start())
         for start in range(0, len(letters), _LONGEST):
             end = min(start + _LONGEST, len(letters))
-            after = _kind(text[match.end() : match.end() + 1]) if end == len(letters) else "katakana"
+            after = _kind(text[match.end() : match.end() + 2]) if end == len(letters) else "katakana"
             yield _run(letters[start:end], after, tuple(places[start:end]))
 
 
@@ -107,13 +114,21 @@ def _composed(text: str, start: int) -> tuple[list[str], list[int]]:
     return letters, places
 
 
-def _kind(character: str) -> After:
-    if not character:
+def _kind(text: str) -> After:
+    """What stands behind a run, by its first two characters."""
+    if not text:
         return "other"
+    character = text[0]
+    if _is_kanji(character):
+        return "suffix" if character in _SUFFIXES and not _is_kanji(text[1:]) else "word"
     is_hiragana = "ぁ" <= character <= "ゖ"
-    if "\u3400" <= character <= "\u9fff" or character in "々〆ヵヶ" or (is_hiragana and character not in _FOLLOWERS):
+    if is_hiragana and character not in _FOLLOWERS:
         return "word"
     category = unicodedata.category(character)
     if category.startswith("N"):
         return "digit"
     return "letter" if category.startswith("L") and not is_hiragana else "other"
+
+
+def _is_kanji(character: str) -> bool:
+    return "\u3400" <= character <= "\u9fff" or character in tuple("々〆ヵヶ")

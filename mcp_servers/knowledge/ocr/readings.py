@@ -29,10 +29,28 @@ _JOINT = 1.0
 # コンピューター are one word. Between two words a hyphen is nearly as likely.
 _LENGTHENED, _LENGTHENED_INSIDE = 3.0, 4.8
 # A mark that stays: a hyphen by what follows it. Before katakana it often joins (バス-トイレ), before other words
-# sometimes (ドル-円), before a particle or a full stop hardly ever, before letters and digits mostly (タイプ-C).
-_HYPHEN: Mapping[After, float] = {"katakana": 6.0, "word": 6.0, "letter": 1.0, "digit": -1.0, "other": 13.0}
+# sometimes (ドル-円), before a suffix, a particle or a full stop hardly ever, before letters and digits mostly
+# (タイプ-C).
+_HYPHEN: Mapping[After, float] = {
+    "katakana": 6.0,
+    "suffix": 13.0,
+    "word": 6.0,
+    "letter": 1.0,
+    "digit": -1.0,
+    "other": 13.0,
+}
+# What more a hyphen between words costs in a run where another mark is ー for certain: コミュニティ-ネットワ-ク. Who
+# misread one misread the other as well.
+_AMONG_MISREAD, _CERTAIN = 2.0, 4.0
 # The number one stands before what it counts: データ一覧, アジア一の.
-_NUMBER: Mapping[After, float] = {"katakana": 6.0, "word": -6.0, "letter": 3.0, "digit": 3.0, "other": 4.0}
+_NUMBER: Mapping[After, float] = {
+    "katakana": 6.0,
+    "suffix": -6.0,
+    "word": -6.0,
+    "letter": 3.0,
+    "digit": 3.0,
+    "other": 4.0,
+}
 # メ-カ-2社: who misread one ー of a word misread the other as well.
 _DIGIT_AFTER_OTHERS = 1.0
 _NEVER_LONG = frozenset("ンッーヽヾ")
@@ -65,7 +83,14 @@ class _Edge(NamedTuple):
 
 def leanings(run: Run, lexicon: Lexicon) -> dict[int, float]:
     """For each open place, the natural logarithm of how much likelier ー is than the mark; 0 when neither is."""
-    edges = _Ways(run, lexicon).edges
+    found = _leanings(run, _Ways(run, lexicon).edges)
+    if min(found.values()) > 0 or max(found.values()) <= _CERTAIN:
+        return found
+    # A corrected run has no such place any more, and what was kept in it is kept the more.
+    return _leanings(run, _Ways(run, lexicon, _AMONG_MISREAD).edges)
+
+
+def _leanings(run: Run, edges: list[_Edge]) -> dict[int, float]:
     costs_to = _costs_to(edges)
     costs_from = _costs_from(edges, _Node(len(run.letters)))
     as_long = dict.fromkeys(run.marks, _NO_WAY)
@@ -102,8 +127,10 @@ def _costs_from(edges: list[_Edge], goal: _Node) -> dict[_Node, float]:
 class _Ways:
     """The graph of a run's readings: ``edges``, in the order in which they can be gone."""
 
-    def __init__(self, run: Run, lexicon: Lexicon) -> None:
+    def __init__(self, run: Run, lexicon: Lexicon, surcharge: float = 0.0) -> None:
         self._run, self._lexicon = run, lexicon
+        # On a hyphen between two words.
+        self._surcharge = surcharge
         self._never = {at for at in run.marks if run.letters[at - 1] in _NEVER_LONG}
         self.edges: list[_Edge] = []
         # What can stand before each letter.
@@ -162,7 +189,9 @@ class _Ways:
         if at + 1 == len(run.letters):
             return self._price_at_end(at)
         # The word behind it pays for standing behind something; so much of that is due to the mark.
-        return (_NUMBER if run.marks[at] == ONE else _HYPHEN)["katakana"] - _JOINT
+        if run.marks[at] == ONE:
+            return _NUMBER["katakana"] - _JOINT
+        return _HYPHEN["katakana"] - _JOINT + self._surcharge
 
     def _price_at_end(self, at: int) -> float:
         run = self._run
@@ -170,7 +199,7 @@ class _Ways:
             return _NUMBER[run.after]
         if run.after == "digit" and any(place < at and place not in self._never for place in run.marks):
             return _DIGIT_AFTER_OTHERS
-        return _HYPHEN[run.after]
+        return _HYPHEN[run.after] + (self._surcharge if run.after in {"katakana", "word"} else 0.0)
 
     def _places(self, start: int, end: int) -> tuple[int, ...]:
         return tuple(at for at in self._run.marks if start <= at < end)

@@ -176,7 +176,7 @@ class Pipeline:
 
     async def _dense(self, question: _Question, base: StoredBase) -> Nearest:
         """Stage 3, by vectors."""
-        given = f"the question as a vector, {base.chunks} chunks"
+        given = f"the question as a vector, {_size(base)}"
         if not base.base.embedder:
             question.trace.leave_out("dense", given, "this knowledge base has no vectors")
             return NOTHING_NEAR
@@ -244,7 +244,7 @@ class Pipeline:
     def _sparse(self, question: _Question, base: StoredBase) -> _ByWords:
         terms = list(dict.fromkeys(question.analysis.terms))
         with (
-            question.trace.stage("sparse", f"{len(terms)} terms, {base.chunks} chunks") as stage,
+            question.trace.stage("sparse", f"{len(terms)} terms, {_size(base)}") as stage,
             self._database.reading() as connection,
         ):
             frequencies = document_frequencies(connection, base.key, terms)
@@ -316,6 +316,10 @@ def _hit(found: _Ranked, place: Located) -> Hit:
         page=place.page,
         scores=found.scores,
     )
+
+
+def _size(base: StoredBase) -> str:
+    return f"{base.chunks} chunks of {base.base.name}"
 
 
 def _best(scored: Sequence[tuple[int, float]]) -> str:

@@ -63,7 +63,7 @@ async def served(folder: Path, http: HttpSettings, **headers: str) -> AsyncGener
         ports.append(port)
         is_open.set()
 
-    client = httpx2.AsyncClient(headers=headers, trust_env=False)
+    client = httpx2.AsyncClient(headers=headers, trust_env=False, timeout=60)
     with anyio.fail_after(60):
         async with (
             client,
@@ -104,7 +104,7 @@ async def test_a_token_says_who_asks_over_mcp(tmp_path: Path, mode: Mode) -> Non
         base_id = await web.base()
 
         async def ask(headers: dict[str, str]) -> list[str]:
-            client = httpx2.AsyncClient(headers=headers, trust_env=False)
+            client = httpx2.AsyncClient(headers=headers, trust_env=False, timeout=60)
             async with (
                 client,
                 Client(streamable_http_client(f"{web.address}/mcp", http_client=client), mode=mode) as connected,

@@ -308,7 +308,7 @@ async def test_searches_and_imports_go_on_side_by_side(library: Library, base: K
     async def add(number: int) -> None:
         await library.add(base.id, document(f"雨が降る {number}", uri=str(number)))
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         async with anyio.create_task_group() as tasks:
             for number in range(12):
                 tasks.start_soon(add, number)

@@ -32,7 +32,8 @@ async def test_a_watched_folder_is_in_the_knowledge_base_of_its_name(tmp_path: P
     settings = Settings(tmp_path, watch=(Watch(folder, "規程"),), default_base="規程")
     async with open_tools(tmp_path, settings, watching=QUICK) as tools:
         await until_found(tools, "リモートワーク手当", 1)
-        (folder / "more.md").write_text("# 出張\n\n日当は2,000円とする。", "utf-8")
+        (tmp_path / "more.md").write_text("# 出張\n\n日当は2,000円とする。", "utf-8")
+        (tmp_path / "more.md").rename(folder / "more.md")
         await until_found(tools, "日当", 1)
         (folder / "rules.md").unlink()
         await until_found(tools, "リモートワーク手当", 0)

@@ -36,7 +36,7 @@ def model(service: ModelService, name: str = "words") -> Embedder:
 
 
 async def settled(library: Library) -> None:
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         await library.settled()
 
 

@@ -181,7 +181,7 @@ async def test_a_child_with_nothing_to_do_ends_by_itself() -> None:
     (requests, ours), (theirs, answers) = os.pipe(), os.pipe()
     serving = threading.Thread(target=child.serve, args=(requests, answers), kwargs={"idle_s": 0.01})
     serving.start()
-    await anyio.to_thread.run_sync(serving.join, 10)
+    await anyio.to_thread.run_sync(serving.join, 60)
     assert not serving.is_alive()
     for descriptor in (requests, ours, theirs, answers):
         os.close(descriptor)

@@ -55,7 +55,7 @@ def test_listed_words_are_right_in_both_widths_and_behind_a_kanji_one() -> None:
 
 def test_words_that_the_list_does_not_have_are_right_as_often() -> None:
     shares = [share_right(held_out, "-", lexicon) for lexicon, held_out in unseen_halves(SOME_WORDS)]
-    assert sum(shares) / len(shares) >= AIM - 0.002
+    assert sum(shares) / len(shares) >= AIM
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ async def test_an_answer_that_is_none_is_a_service_that_is_not_available(
 
 
 async def test_a_service_that_says_nothing_is_waited_for_so_long_and_no_longer() -> None:
-    with serving(FakeService(None)) as service, anyio.fail_after(5):
+    with serving(FakeService(None)) as service, anyio.fail_after(60):
         with pytest.raises(ModelServiceUnavailableError, match=r"no answer in 0\.2 s"):
             await ChatService(service.address(timeout_s=0.2)).answer("", "")
         service.over.set()
@@ -110,7 +110,7 @@ async def test_a_service_that_says_nothing_is_waited_for_so_long_and_no_longer()
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9/v1", "http://[", "ftp://127.0.0.1/v1"])
 async def test_an_address_where_nobody_is_is_told_without_the_key(url: str) -> None:
-    with anyio.fail_after(10), pytest.raises(ModelServiceUnavailableError, match="LLM service unavailable") as caught:
+    with anyio.fail_after(60), pytest.raises(ModelServiceUnavailableError, match="LLM service unavailable") as caught:
         await ChatService(ServiceAddress(url, "elyza", KEY)).answer("", "")
     assert KEY not in str(caught.value)
     assert KEY not in repr(ChatService(ServiceAddress(url, "elyza", KEY)))

@@ -109,11 +109,11 @@ def test_a_writer_that_waits_too_long_says_so(tmp_path: Path) -> None:
     def hold() -> None:
         with impatient.writing():
             held.set()
-            release.wait(10)
+            release.wait(60)
 
     thread = threading.Thread(target=hold)
     thread.start()
-    assert held.wait(10)
+    assert held.wait(60)
     with pytest.raises(StorageBusyError), impatient.writing():
         pass
     release.set()
@@ -197,5 +197,5 @@ async def test_several_processes_import_while_this_one_searches(tmp_path: Path) 
                 result = await library.search(SearchRequest("rain", base.id, threshold=0, max_results=50))
                 # What was committed before the search began is found by it.
                 assert len(result.hits) >= seen[-1]
-        assert [writer.wait(30) for writer in writers] == [0, 0]
+        assert [writer.wait(60) for writer in writers] == [0, 0]
     assert seen == sorted(seen)

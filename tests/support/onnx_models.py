@@ -1,0 +1,138 @@
+"""Text models in ONNX that are small enough to be written here: an embedder and a cross-encoder of a dozen words.
+
+ONNX is protobuf, and these models need only a few of its messages, so they are written field by field: nobody has to
+install a library that writes ONNX, or fetch a model.
+
+Followed: onnx.proto3 of ONNX 1.16; the numbers are its field numbers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+# Words that mean the same have the same vector, which no search by words can know.
+MEANINGS = (("sea", "ocean", "海"), ("mountain", "peak", "山"), ("river", "stream", "川"))
+_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+WORDS = (*_SPECIAL, *(word for words in MEANINGS for word in words))
+_FLOAT, _INT64 = 1, 7
+
+
+def write_embedder(
+    folder: Path, *, turned: bool = False, file: str = "model.onnx", asks: str = "attention_mask"
+) -> Path:
+    """A model whose vector of a text is the mean of its words' meanings.
+
+    Args:
+        folder: made when it is not there.
+        turned: other weights in a file of the same size.
+        file: where the network is in it.
+        asks: what the network takes besides tokens, and does not use.
+    """
+    table = np.full((len(WORDS), len(MEANINGS) + 1), 0.01, np.float32)
+    for place, words in enumerate(MEANINGS):
+        for word in words:
+            table[WORDS.index(word), -1 - place if turned else place] = 1.0
+    # The marks around a text cancel each other, and tell which of the two was taken where only one is.
+    table[WORDS.index("[CLS]"), -1], table[WORDS.index("[SEP]"), -1] = 0.2, -0.2
+    gather = _node("Gather", ["table", "input_ids"], ["last_hidden_state"])
+    inputs = [_value(name, _INT64, ("texts", "tokens")) for name in ("input_ids", asks)]
+    outputs = [_value("last_hidden_state", _FLOAT, ("texts", "tokens", table.shape[1]))]
+    return _write(folder, file, _model([gather], [_tensor("table", table)], inputs, outputs))
+
+
+def write_reranker(folder: Path) -> Path:
+    """A cross-encoder for which a passage answers every question if it speaks of the sea."""
+    weights = np.full((len(WORDS), 1), -1.0, np.float32)
+    weights[WORDS.index("sea")] = 9.0
+    nodes = [
+        _node("Gather", ["weights", "input_ids"], ["words"]),
+        # Only the passage counts: the second of the pair.
+        _node("Cast", ["token_type_ids"], ["sides"], to=_FLOAT),
+        _node("Unsqueeze", ["sides", "last"], ["columns"]),
+        _node("Mul", ["words", "columns"], ["counted"]),
+        _node("ReduceSum", ["counted", "tokens"], ["logits"], keepdims=0),
+    ]
+    constants = [_tensor("weights", weights), _tensor("last", np.array([-1])), _tensor("tokens", np.array([1]))]
+    inputs = [_value(name, _INT64, ("texts", "tokens")) for name in ("input_ids", "token_type_ids")]
+    return _write(folder, "model.onnx", _model(nodes, constants, inputs, [_value("logits", _FLOAT, ("texts", 1))]))
+
+
+def _write(folder: Path, file: str, network: bytes) -> Path:
+    (folder / file).parent.mkdir(parents=True, exist_ok=True)
+    (folder / file).write_bytes(network)
+    tokenizer = Tokenizer(models.WordLevel({word: place for place, word in enumerate(WORDS)}, "[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()  # pyright: ignore[reportAttributeAccessIssue]
+    tokenizer.post_processor = processors.TemplateProcessing(  # pyright: ignore[reportAttributeAccessIssue]
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(word, WORDS.index(word)) for word in ("[CLS]", "[SEP]")],
+    )
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 16}), "utf-8")
+    return folder
+
+
+# --- onnx.proto3 -----------------------------------------------------------------------------------------------------
+
+
+def _model(
+    nodes: Sequence[bytes], constants: Sequence[bytes], inputs: Sequence[bytes], outputs: Sequence[bytes]
+) -> bytes:
+    graph = b"".join(
+        [
+            *(_field(1, node) for node in nodes),
+            _field(2, b"tiny"),
+            *(_field(5, tensor) for tensor in constants),
+            *(_field(11, value) for value in inputs),
+            *(_field(12, value) for value in outputs),
+        ]
+    )
+    ir_version, opset = 8, 13
+    return _number(1, ir_version) + _field(7, graph) + _field(8, _number(2, opset))
+
+
+def _node(kind: str, inputs: Sequence[str], outputs: Sequence[str], **integers: int) -> bytes:
+    return b"".join(
+        [
+            *(_field(1, name.encode()) for name in inputs),
+            *(_field(2, name.encode()) for name in outputs),
+            _field(4, kind.encode()),
+            *(
+                _field(5, _field(1, name.encode()) + _number(3, number) + _number(20, 2))
+                for name, number in integers.items()
+            ),
+        ]
+    )
+
+
+def _tensor(name: str, values: NDArray[np.float32] | NDArray[np.int64]) -> bytes:
+    kind = _FLOAT if values.dtype == np.float32 else _INT64
+    sizes = b"".join(_number(1, size) for size in values.shape)
+    return sizes + _number(2, kind) + _field(8, name.encode()) + _field(9, values.tobytes())
+
+
+def _value(name: str, kind: int, shape: Sequence[int | str]) -> bytes:
+    sizes = b"".join(
+        _field(1, _field(2, size.encode()) if isinstance(size, str) else _number(1, size)) for size in shape
+    )
+    tensor = _number(1, kind) + _field(2, sizes)
+    return _field(1, name.encode()) + _field(2, _field(1, tensor))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _number(number: int, value: int) -> bytes:
+    return _varint(number << 3) + _varint(value)
+
+
+def _varint(value: int) -> bytes:
+    low, rest = value & 0x7F, value >> 7
+    return bytes([low | 0x80]) + _varint(rest) if rest else bytes([low])
