@@ -6,7 +6,7 @@ Like ``app`` it knows every layer below and no surface; unlike ``app`` it never 
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -190,12 +190,20 @@ def _missing(config: Config) -> list[str]:
     servers = tuple(_server(server) for server in config.active_servers if server.name not in refused)
     findings = [*check_servers(servers)] if servers else []
     if config.provider.kind == "rkllm":
-        findings = [*check_model(_model(config)[1]), *_models_beside(config), *findings]
+        findings = [*_library_named(config), *check_model(_model(config)[1]), *_models_beside(config), *findings]
     return [
         f"{finding.name}: {finding.found.rstrip('.')}. {finding.remedy}".rstrip()
         for finding in findings
         if finding.status in ("warn", "fail")
     ]
+
+
+def _library_named(config: Config) -> list[Finding]:
+    """The runtime, where a path says which."""
+    if config.runtime.library in (AUTOMATIC, EMULATOR):
+        return []
+    report = _library(config, emulated=False)
+    return [Finding("runtime.library", report.status, report.found, report.remedy)]
 
 
 def _models_beside(config: Config) -> list[Finding]:
@@ -210,21 +218,28 @@ def _models_beside(config: Config) -> list[Finding]:
 
 
 def _faults(config: Config) -> list[str]:
-    return [*ineffective(config), *(f"Server '{name}': {refusal}" for name, refusal in _refused(config).items())]
+    refused = (f"Server '{name}': {refusal}" for name, refusal in _refused(config).items())
+    folders = {*config.security.roots, *(root for server in config.active_servers for root in server.roots or ())}
+    gone = (
+        f"roots: there is no folder {folder}; make it, or correct roots"
+        for folder in sorted(folders)
+        if not folder.is_dir()
+    )
+    return [*ineffective(config), *refused, *gone]
 
 
 def _refused(config: Config) -> dict[str, str]:
     """The servers that will not be started, and why: ``allowed_commands``, no sandbox, a variable that is not set."""
     from rkllm_mcp.assembly import server_specs
     from rkllm_mcp.tools.launch.launching import refusal_here
-    from rkllm_mcp.tools.launch.sandbox import unusable
+    from rkllm_mcp.tools.launch.sandbox import missing_place, unusable
 
     specs = server_specs(config)
     problem = unusable() if any(spec.sandbox for spec in specs) else ""
     refusals = {spec.name: spec.problem for spec in specs}
     for spec in specs:
         if spec.transport == "stdio" and not spec.problem:
-            refusals[spec.name] = refusal_here(spec) or (problem if spec.sandbox else "")
+            refusals[spec.name] = refusal_here(spec) or (problem or missing_place(spec.sandbox) if spec.sandbox else "")
     return {name: refusal for name, refusal in refusals.items() if refusal}
 
 
@@ -349,22 +364,32 @@ def _other_libraries(chosen: Path) -> tuple[tuple[str, str], ...]:
 
 
 def _server(server: ServerConfig) -> ServerReport:
+    problem = _missing_path(server)
     if not isinstance(server, StdioServer):
         address = getattr(server, "url", None) or getattr(server, "openapi_base_url", None) or ""
         how = f"{server.transport} {redacted_text(address)}".strip()
-        return ServerReport(server.name, how, server.enabled, problem=_missing_file(server))
+        return ServerReport(server.name, how, server.enabled, problem=problem)
     how = " ".join([server.command, *redacted_arguments(server.args)])
-    return ServerReport(server.name, how, server.enabled, server.command, _program(server))
+    return ServerReport(server.name, how, server.enabled, server.command, _program(server), problem)
 
 
-def _missing_file(server: ServerConfig) -> str:
-    """The file that a server needs and that is not there, as a sentence; empty when nothing is missing."""
-    key, file = "ca_file", cast("Path | None", getattr(server, "ca_file", None))
+def _missing_path(server: ServerConfig) -> str:
+    """The file or folder that a server needs and that is not there, as a sentence; empty when nothing is missing."""
+    return next((f"there is no {key} {path}" for key, path in _needed(server) if path and not path.exists()), "")
+
+
+def _needed(server: ServerConfig) -> Iterator[tuple[str, Path | None]]:
+    """What a server needs besides its program, by the word for it."""
+    yield "ca_file", cast("Path | None", getattr(server, "ca_file", None))
     if isinstance(server, OpenAPIServer) and isinstance(server.openapi_spec, str):
         from rkllm_mcp.tools.openapi.source import specification_file
 
-        key, file = "openapi_spec", specification_file(server.openapi_spec)
-    return f"there is no {key} {file}" if file is not None and not file.is_file() else ""
+        yield "openapi_spec", specification_file(server.openapi_spec)
+    if isinstance(server, StdioServer):
+        from rkllm_mcp.tools.launch.installation import script_of
+
+        yield "cwd", server.cwd
+        yield "script", script_of(server.command, server.args, server.cwd)
 
 
 def _program(server: StdioServer) -> str | None:

@@ -1,7 +1,8 @@
 """Servers as other hosts write them become ``[[servers]]``: the ``{"mcpServers": {NAME: {...}}}`` of Claude Desktop.
 
 Rules: an entry may use the keys of other hosts and this project's own; keys that mean nothing here are dropped, and
-those that nobody has heard of are named. In our own ``[[servers]]`` they are left for the check that refuses them.
+those that nobody has heard of are named. One that sounds as if it restricted the server is refused, because whoever
+wrote it relies on it. In our own ``[[servers]]`` every unknown key is left for the check that refuses it.
 A ``timeout`` of 1000 and more is in milliseconds, as most hosts write it, and below that in seconds. In ``headers`` a
 variable of the environment is filled in, any other ``${name}`` stays a placeholder.
 """
@@ -9,6 +10,7 @@ variable of the environment is filled in, any other ``${name}`` stays a placehol
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -36,6 +38,13 @@ FOREIGN_ENTRY_KEYS = frozenset(
     }
 )
 MILLISECONDS_FROM = 1000
+# What a key is called that keeps a server, or a tool of it, from something.
+_RESTRICTS = re.compile(
+    r"allow|approv|block|confirm|deny|denied|disable|exclu|forbid|permission|permit|read_?only|restrict|sandbox"
+    r"|whitelist|blacklist|enabled_?tools",
+    re.IGNORECASE,
+)
+_RESTRICTIONS = "sandbox, allowed_tools, excluded_tools, approve, always_ask or disabled"
 
 
 @dataclass
@@ -110,6 +119,9 @@ _KEYS: Mapping[str, tuple[str, _Converter]] = {
     "excludedTools": ("excluded_tools", _as_is),
     "excludeTools": ("excluded_tools", _as_is),
     "disabledTools": ("excluded_tools", _as_is),
+    "disabled_tools": ("excluded_tools", _as_is),
+    "enabledTools": ("allowed_tools", _as_is),
+    "enabled_tools": ("allowed_tools", _as_is),
     "serverUrl": ("url", _as_is),
     "httpUrl": ("url", _as_is),
     "inheritEnv": ("inherit_env", _as_is),
@@ -179,8 +191,21 @@ def _their_entry(name: str, item: Mapping[str, Any], label: str, env: Mapping[st
     _settle_transport(entry, source)
     known = type_of(entry.table["transport"]).model_fields
     entry.ignored = tuple(entry.written[key] for key in entry.table if key not in known)
+    _refuse_restrictions(entry, source)
     entry.table = {key: value for key, value in entry.table.items() if key in known}
     return entry
+
+
+def _refuse_restrictions(entry: Entry, source: str) -> None:
+    """Refuse to ignore what was meant to keep the server from something; what is off keeps it from nothing."""
+    for key in entry.ignored:
+        if not is_known(key) and _RESTRICTS.search(key) and entry.table[key]:
+            raise ConfigError(
+                source,
+                f"{entry.label}.{key}",
+                "a restriction that is not known here and would not hold",
+                f"say it with {_RESTRICTIONS}, or remove it",
+            )
 
 
 def is_known(key: str) -> bool:

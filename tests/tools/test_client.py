@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from rkllm_mcp import MCPClient
+from tests.support.clock import standing_clock, turn
 from tests.support.mcp_servers.leftovers import Holdings
 from tests.support.mcp_servers.specs import PATIENCE_S
 from tests.support.shared import REPOSITORY
@@ -88,11 +89,20 @@ async def test_timeout_error_when_initialisation_outlasts_the_timeout() -> None:
             pass
 
 
+@standing_clock
 async def test_timeout_error_when_a_tool_outlasts_the_timeout_and_the_session_stays_open() -> None:
+    async def wait(session: MCPClient) -> None:
+        with pytest.raises(TimeoutError, match=r"'wait' .* did not answer within 30 s"):
+            await session.call_tool("wait")
+
     with anyio.fail_after(PATIENCE_S):
-        async with client("tiny", timeout_s=0.5, connect_timeout_s=PATIENCE_S) as session:
-            with pytest.raises(TimeoutError, match=r"'wait' .* did not answer within 0.5 s"):
-                await session.call_tool("wait")
+        async with client("tiny", timeout_s=30.0) as session:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(wait, session)
+                # Served in order: when this has its answer, the server has the other call.
+                await turn(0)
+                await session.call_tool("add", {"a": 1, "b": 1})
+                await turn(30.0)
             assert (await session.call_tool("cancellations"))["content"][0]["text"] == "wait"
 
 

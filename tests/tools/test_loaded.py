@@ -20,7 +20,7 @@ from rkllm_mcp.tools.transports.lines import LastLines
 
 pytestmark = pytest.mark.anyio
 
-PATIENCE_S = 20
+PATIENCE_S = 60
 BUILTIN = ServerSpec("b", "builtin", restart_pause_s=3600)
 
 

@@ -243,3 +243,11 @@ async def test_an_embedder_that_fails_costs_its_share_and_nothing_else() -> None
 async def test_a_tool_with_an_odd_schema_is_searched_all_the_same() -> None:
     odd = [ToolSpec("odd", "Odd.", {"properties": {"a": True, "b": {"description": 3}}}, "x"), ToolSpec("bare", "", {})]
     assert await found("odd", odd) == ["odd"]
+
+
+@pytest.mark.anyio
+async def test_of_a_long_request_the_beginning_and_the_end_are_read() -> None:
+    filler = "a" * 1_000_000
+    for request in (f"Delete the file {filler}", f"{filler} Delete the file"):
+        assert await found(request) == ["deleteFile"]
+    assert await found(f"{filler} Delete the file {filler}") == []

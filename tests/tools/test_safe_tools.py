@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 async def test_tools_that_their_owner_calls_safe_only_read() -> None:
     tiny = ("-m", "tests.support.mcp_servers.tiny")
     spec = ServerSpec("tiny", command=sys.executable, args=tiny, inherit_env=True, safe_tools=("add", "env*"))
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async with open_toolbox([spec]) as toolbox:
             await toolbox.connected()
             safe = [tool.name for tool in toolbox.tools() if tool.read_only]

@@ -38,7 +38,7 @@ ZOO: dict[str, tuple[ServerSpec, str, tuple[str, str] | None]] = {
         (hostile("endless"), "ready", ("tool_7", "Unknown tool")),
         (hostile("stuck", **BRIEF), "ready", ("hang", "did not answer within 0.3 s")),
         (unruly("cyclic"), "ready", ("echo", "x")),
-        (unruly("dies_at:server/discover"), "failed", None),
+        (unruly("dies_at:server/discover"), "ready", ("echo", "x")),
         (unruly("dies_at:initialize"), "failed", None),
         (unruly("dies_at:notifications/initialized"), "failed", None),
         (unruly("dies_at:tools/list"), "failed", None),

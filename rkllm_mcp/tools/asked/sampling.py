@@ -152,6 +152,8 @@ class SamplingGate:
         may_ask = self._spec.sampling == "allow" or await self._yeses.find(self._spec, call.conversation_id)
         if may_ask is None:
             decision = await call.asker.approve(_question(request, self._language))
+            # Nobody who answers is a no, but none that is remembered.
+            decision = decision or "deny"
             self._yeses.keep(self._spec, call.conversation_id, decision)
             may_ask = decision not in ("deny", "never")
         if not may_ask:

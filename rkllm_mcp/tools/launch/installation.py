@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -45,8 +45,8 @@ def places_of(spec: ServerSpec, program: Path, env: Mapping[str, str]) -> list[P
     places = list(_installations(program, env, home))
     if spec.cwd is not None and not _is_too_wide(Path(spec.cwd), home):
         places.append(Path(spec.cwd))
-    script = _script(spec, program)
-    return [*places, *(_project(script, home) if script else ())]
+    script = script_of(str(program), spec.args, spec.cwd)
+    return [*places, *(_project(script, home) if script and script.is_file() else ())]
 
 
 def _installations(program: Path, env: Mapping[str, str], home: Path) -> Iterator[Path]:
@@ -116,12 +116,19 @@ def _interpreter(script: Path, env: Mapping[str, str]) -> Path | None:
     return Path(words[0]) if words else None
 
 
-def _script(spec: ServerSpec, program: Path) -> Path | None:
-    """The file that an interpreter is told to run."""
-    if program.name.rstrip("0123456789.") not in _INTERPRETERS or not spec.args or spec.args[0].startswith("-"):
+def script_of(command: str, args: Sequence[str], cwd: str | Path | None) -> Path | None:
+    """The file that an interpreter is told to run, which need not be there; None where it is told otherwise.
+
+    Args:
+        command: the interpreter, a name or a path.
+        args: its arguments.
+        cwd: the folder that it starts in.
+    """
+    if Path(command).name.rstrip("0123456789.") not in _INTERPRETERS or not args or args[0].startswith("-"):
         return None
-    script = Path(spec.cwd or ".", spec.args[0]).absolute()
-    return script if script.is_file() else None
+    script = Path(cwd or ".", args[0]).absolute()
+    # What has no suffix may be a word that the interpreter knows, as in "deno run".
+    return script if script.suffix or script.is_file() else None
 
 
 def _project(script: Path, home: Path) -> Iterator[Path]:

@@ -114,6 +114,15 @@ def _existing(paths: Sequence[str], key: str) -> Iterator[Path]:
         yield path
 
 
+def missing_place(sandbox: Sandbox) -> str:
+    """Which of the folders that a sandbox names cannot be in it, as a sentence; empty when all can."""
+    try:
+        _ = [*_existing(sandbox.read, "sandbox_read"), *_existing(sandbox.write, "sandbox_write")]
+    except ServerUnavailableError as error:
+        return str(error)
+    return ""
+
+
 def _outermost(places: Sequence[Path]) -> list[Path]:
     """The places that do not lie in another of them, nor in what is visible anyway."""
     seen = [place for place in dict.fromkeys(places) if not is_system(place)]

@@ -1,9 +1,9 @@
 """OAuth: how the host logs in to a server, as a person with a browser or as the program itself.
 
 The SDK does the protocol; this gives it a place for tokens, a browser, and an end. Tokens lie in one file that only its
-owner can read, under the issuer that gave them and the server they are for. The browser comes back to a loopback port
-that stays the same for a server, because an authorization server knows the host by it. Who cannot be asked is not: a
-service without a terminal says where to log in.
+owner can read, under the issuer that gave them and the server that they are for, by its name and address. The browser
+comes back to a loopback port that stays the same for a server, because an authorization server knows the host by it.
+Who cannot be asked is not: a service without a terminal says where to log in.
 
 Followed: MCP 2026-07-28, authorization; RFC 8252 (loopback redirect); ``OAuthClientProvider`` of mcp 2.3.0.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -84,17 +85,27 @@ class BrowserConsent:
         return AuthorizationCodeResult(code=answer.get("code", ""), state=answer.get("state"), iss=answer.get("iss"))
 
 
-async def nobody(server: str, url: str, redirect_uri: str) -> AuthorizationCodeResult:
+@dataclass(frozen=True)
+class Nobody:
     """The ``Consent`` of a host that nobody watches: says where to log in.
 
-    Raises:
-        ServerUnavailableError: always.
+    Args:
+        tenant: whose host it is; empty for the owner.
     """
-    del url, redirect_uri
-    raise ServerUnavailableError(
-        f"server '{server}' wants somebody to log in with a browser; "
-        f"run 'rkllm-mcp servers test {server}' in a terminal"
-    )
+
+    tenant: str = ""
+
+    async def __call__(self, server: str, url: str, redirect_uri: str) -> AuthorizationCodeResult:
+        """See ``Consent``."""
+        del url, redirect_uri
+        whose = f" --tenant {shlex.quote(self.tenant)}" if self.tenant else ""
+        raise ServerUnavailableError(
+            f"server '{server}' wants somebody to log in with a browser; "
+            f"run 'rkllm-mcp servers test {server}{whose}' in a terminal"
+        )
+
+
+NOBODY = Nobody()
 
 
 class TokenFile:
@@ -108,20 +119,20 @@ class TokenFile:
         self._path = path
         self._held: dict[str, dict[str, dict[str, Any]]] = {}
 
-    def entry(self, server_url: str) -> tuple[str, dict[str, Any]]:
-        """Which issuer a server was logged in to at, and what was kept: ``client`` and ``tokens``."""
-        for issuer, servers in self._all().items():
-            if server_url in servers:
-                return issuer, servers[server_url]
+    def entry(self, account: str) -> tuple[str, dict[str, Any]]:
+        """Which issuer an account was logged in to at, and what was kept: ``client`` and ``tokens``."""
+        for issuer, accounts in self._all().items():
+            if account in accounts:
+                return issuer, accounts[account]
         return "", {}
 
-    def keep(self, server_url: str, issuer: str, entry: dict[str, Any]) -> None:
-        """Keep what a server's issuer gave, in place of everything known of that server."""
+    def keep(self, account: str, issuer: str, entry: dict[str, Any]) -> None:
+        """Keep what an account's issuer gave, in place of everything known of that account."""
         issuers = self._all()
-        for servers in issuers.values():
-            servers.pop(server_url, None)
-        issuers.setdefault(issuer, {})[server_url] = entry
-        self._held = {name: servers for name, servers in issuers.items() if servers}
+        for accounts in issuers.values():
+            accounts.pop(account, None)
+        issuers.setdefault(issuer, {})[account] = entry
+        self._held = {name: accounts for name, accounts in issuers.items() if accounts}
         if self._path is not None:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             beside = self._path.with_name(f"{self._path.name}.{os.getpid()}")
@@ -141,10 +152,10 @@ class TokenFile:
 
 @dataclass
 class _Storage:
-    """The SDK's view of one server's entry."""
+    """The SDK's view of one account's entry."""
 
     file: TokenFile
-    server_url: str
+    account: str
     given: OAuthClientInformationFull | None = None
     # Known once it has been found out, which may be after this is made.
     issuer: Callable[[], str] = str
@@ -152,13 +163,13 @@ class _Storage:
     async def get_tokens(self) -> OAuthToken | None:
         from mcp.shared.auth import OAuthToken
 
-        _, entry = self.file.entry(self.server_url)
+        _, entry = self.file.entry(self.account)
         return OAuthToken.model_validate(entry["tokens"]) if entry.get("tokens") else None
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        issuer, entry = self.file.entry(self.server_url)
+        issuer, entry = self.file.entry(self.account)
         self.file.keep(
-            self.server_url,
+            self.account,
             self.issuer() or issuer,
             {**entry, "tokens": tokens.model_dump(mode="json", exclude_none=True)},
         )
@@ -168,13 +179,13 @@ class _Storage:
 
         if self.given is not None:
             return self.given
-        _, entry = self.file.entry(self.server_url)
+        _, entry = self.file.entry(self.account)
         return OAuthClientInformationFull.model_validate(entry["client"]) if entry.get("client") else None
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         kept = client_info.model_dump(mode="json", exclude_none=True)
         # Another registration: the tokens of the former one are not its.
-        self.file.keep(self.server_url, client_info.issuer or self.issuer(), {"client": kept})
+        self.file.keep(self.account, client_info.issuer or self.issuer(), {"client": kept})
 
 
 @dataclass(frozen=True)
@@ -187,7 +198,7 @@ class SignIn:
     """
 
     tokens: TokenFile = field(default_factory=TokenFile)
-    consent: Consent = nobody
+    consent: Consent = NOBODY
 
     def auth(
         self, spec: ServerSpec, waiting_for_person: Callable[[], AbstractContextManager[None]]
@@ -207,7 +218,7 @@ class SignIn:
     def _as_program(self, spec: ServerSpec, oauth: OAuth) -> OAuthClientProvider:
         from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
 
-        storage = _Storage(self.tokens, spec.url)
+        storage = _Storage(self.tokens, _account(spec))
         provider = ClientCredentialsOAuthProvider(
             spec.url,
             storage,
@@ -228,13 +239,21 @@ class SignIn:
 
         redirect_uri = oauth.redirect_uri or f"http://127.0.0.1:{_port(spec.url)}/callback"
         addresses: list[str] = []
+        refusals: list[ServerUnavailableError] = []
 
         async def take(url: str) -> None:
             addresses.append(url)
 
         async def consent() -> AuthorizationCodeResult:
+            # A handshake that fails is tried once more in the older way; that is no reason to ask a person twice.
+            if refusals:
+                raise refusals[0]
             with waiting_for_person():
-                return await self.consent(spec.name, addresses.pop(), redirect_uri)
+                try:
+                    return await self.consent(spec.name, addresses.pop(), redirect_uri)
+                except ServerUnavailableError as error:
+                    refusals.append(error)
+                    raise
 
         metadata = OAuthClientMetadata.model_validate(
             {
@@ -246,7 +265,7 @@ class SignIn:
                 "application_type": "native",
             }
         )
-        storage = _Storage(self.tokens, spec.url, _registered(oauth, redirect_uri))
+        storage = _Storage(self.tokens, _account(spec), _registered(oauth, redirect_uri))
         provider = OAuthClientProvider(
             spec.url,
             _asking_for(oauth.scopes, metadata),
@@ -257,6 +276,11 @@ class SignIn:
         )
         storage.issuer = lambda: _issuer_of(provider)
         return provider
+
+
+def _account(spec: ServerSpec) -> str:
+    """Whose tokens they are: the same address under two names is two accounts there."""
+    return f"{spec.name} {spec.url}"
 
 
 def _asking_for(scopes: tuple[str, ...], metadata: OAuthClientMetadata) -> OAuthClientMetadata:

@@ -31,7 +31,7 @@ from rkllm_mcp.tools.trust.hidden import without_hidden
 if TYPE_CHECKING:
     from mcp import Client
 
-# A person who presses Tab does not wait longer, seconds.
+# A person who presses Tab does not wait longer.
 COMPLETION_PATIENCE_S = 3.0
 
 _Item = TypeVar("_Item")
@@ -46,7 +46,12 @@ class Offerings:
         updates: where changes of resources come in.
         on_status: told, a line each, about servers that could not be asked for a list.
         clean: the text in which no tool is called, of one that a model is to read.
+
+    Attributes:
+        completion_patience_s: the longest that somebody who presses Tab waits, seconds.
     """
+
+    completion_patience_s = COMPLETION_PATIENCE_S
 
     def __init__(
         self,
@@ -181,7 +186,7 @@ class Offerings:
         """
         from mcp_types import PromptReference
 
-        with anyio.move_on_after(COMPLETION_PATIENCE_S):
+        with anyio.move_on_after(self.completion_patience_s):
             try:
                 template = await self._template(reference, context)
                 connection = self._connections[template.server]
@@ -205,7 +210,7 @@ class Offerings:
         """What a blank of a resource template could become; see ``complete_prompt``."""
         from mcp_types import ResourceTemplateReference
 
-        with anyio.move_on_after(COMPLETION_PATIENCE_S):
+        with anyio.move_on_after(self.completion_patience_s):
             try:
                 connection = self._named(server)
                 ref = ResourceTemplateReference(uri=uri_template)

@@ -33,6 +33,8 @@ _DESCRIPTION_CHARS = 400
 # with documents (reference: knowledge 3), because no model was at hand to measure it with tools.
 _PAST_WEIGHT = 0.35
 _MEANING_WEIGHT = 0.2
+# What is wanted is said at the beginning or at the end of a text that is longer than both together, characters.
+_REQUEST_CHARS = 2000
 # Earlier calls that are looked at.
 _PAST_CALLS = 500
 
@@ -76,6 +78,7 @@ class ToolSearch:
             request: what somebody wants, in their words.
             tools: where to look; of equal ones the earlier comes first.
         """
+        request = _telling(request)
         self._index(tuple(tools))
         terms = terms_of(request, self._glossary, is_request=True)
         scores = self._ranking.scores(terms)
@@ -127,6 +130,13 @@ class ToolSearch:
         except RkllmMcpError:
             return nothing
         return [_MEANING_WEIGHT * max(0.0, _dot(wanted, self._vectors[text])) for text in texts]
+
+
+def _telling(request: str) -> str:
+    """The part of a request that is read: a text of megabytes would keep everybody else waiting."""
+    if len(request) <= 2 * _REQUEST_CHARS:
+        return request
+    return f"{request[:_REQUEST_CHARS]}\n{request[-_REQUEST_CHARS:]}"
 
 
 def _parameter_texts(tool: ToolSpec) -> Iterable[str]:

@@ -6,7 +6,7 @@
 
 ``run`` is that task. It alone enters and leaves the ``mcp.Client``, whose cancel scopes allow nothing else; other tasks
 call through it and end it with ``stop``. The deadline of connecting surrounds the client and is disarmed, not left,
-once it is ready. A server is tried as it was last found (``eras``), then by asking it, then over the older transport.
+once it is ready. One that does not come up is tried in other ways (``ways``).
 
 Followed: MCP 2025-11-25 and 2026-07-28 through ``mcp.Client`` 2.3.0, which negotiates the era.
 """
@@ -28,19 +28,14 @@ from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.tools.asked.callbacks import ask_for_log
 from rkllm_mcp.tools.servers import ServerSpec, ServerState, State
 from rkllm_mcp.tools.session.clients import Changes, call_tool, follow_changes, make_client
-from rkllm_mcp.tools.session.eras import UNKNOWN, Era, Memory, era_of
-from rkllm_mcp.tools.session.failures import (
-    call_failure,
-    connect_failure,
-    is_connection_closed,
-    is_session_lost,
-    may_be_an_older_server,
-)
+from rkllm_mcp.tools.session.eras import Era, Memory, era_of
+from rkllm_mcp.tools.session.failures import call_failure, connect_failure, is_connection_closed, is_session_lost
 from rkllm_mcp.tools.session.host import Host
 from rkllm_mcp.tools.session.lifetime import PING_PATIENCE_S, Backoff, Use, answers, without_deadline
 from rkllm_mcp.tools.session.listing import list_tools
 from rkllm_mcp.tools.session.sdklogs import sdk_logs
 from rkllm_mcp.tools.session.tap import Ear
+from rkllm_mcp.tools.session.ways import another_way
 from rkllm_mcp.tools.tokens import keys_of, redacted
 from rkllm_mcp.tools.transports.channel import Channel, open_channel
 from rkllm_mcp.tools.transports.lines import LastLines
@@ -231,14 +226,17 @@ class Connection:
         return any(spec.as_task for spec in self.tools if spec.wire_name == tool)
 
     async def _available_client(self) -> Client:
-        if self._over.is_set() and self._client is not None:
-            await self._ended.wait()
-        if self.state == "waiting" or (self.state in ("died", "failed") and self._restarts):
-            self._want_restart()
-        await self._settled.wait()
-        if self._client is None:
-            raise ServerUnavailableError(f"Server '{self.spec.name}' is not available: {self.reason}.")
-        return self._client
+        while True:
+            if self._over.is_set() and self._client is not None:
+                await self._ended.wait()
+            if self.state == "waiting" or (self.state in ("died", "failed") and self._restarts):
+                self._want_restart()
+            await self._settled.wait()
+            if self._client is None:
+                raise ServerUnavailableError(f"Server '{self.spec.name}' is not available: {self.reason}.")
+            # Its life may have come to its end in that wait, for want of use for example.
+            if not self._over.is_set():
+                return self._client
 
     def _want_restart(self) -> None:
         wait_s = self._backoff.wait_s()
@@ -264,13 +262,14 @@ class Connection:
         self._become("connecting")
         started = anyio.current_time()
         deadline = started + self.spec.connect_timeout_s
-        error, ending = await self._attempt(self._memory.era, started, deadline)
-        if self._has_failed_before(deadline) and self._memory.era != UNKNOWN:
-            self._memory.forget_era()
-            error, ending = await self._attempt(UNKNOWN, started, deadline)
-        if self._has_failed_before(deadline) and self.spec.transport == "http" and may_be_an_older_server(error):
-            await self._attempt(Era(transport="sse"), started, deadline)
-        self._end(error, ending)
+        era: Era | None = self._memory.era
+        told = outcome = await self._attempt(era, started, deadline)
+        while self._has_failed_before(deadline) and (era := another_way(self.spec, self._memory, era, outcome[0])):
+            self.notes.forget()
+            outcome = await self._attempt(era, started, deadline)
+            # What became of another transport than the configured one would lead astray.
+            told = told if era.transport else outcome
+        self._end(*told)
 
     def _has_failed_before(self, deadline: float) -> bool:
         return self._client is None and not self._stopping and anyio.current_time() < deadline

@@ -43,6 +43,14 @@ def is_connection_closed(error: BaseException) -> bool:
     )
 
 
+def has_hung_up(error: BaseException) -> bool:
+    """Whether the server has ended a connection that there was, instead of an answer."""
+    from mcp_types import CONNECTION_CLOSED
+
+    error = leaf(error)
+    return _is_mcp_error(error) and error.error.code == CONNECTION_CLOSED
+
+
 def is_session_lost(error: BaseException) -> bool:
     """Whether a server of 2025-11-25 or before has forgotten the session; it has run nothing then."""
     error = leaf(error)
@@ -101,6 +109,8 @@ def connect_failure(spec: ServerSpec, error: BaseException, ending: str) -> str:
     if ending:
         return f"it {ending} before it was ready; run {_command(spec)} in a terminal to see why"
     if isinstance(error, FileNotFoundError):
+        if spec.cwd is not None and error.filename == spec.cwd:
+            return f"there is no folder {spec.cwd!r}; make it, or correct the server's cwd"
         missing = spec.command if error.filename in (spec.command, None) else str(error.filename)
         return f"{missing!r} was not found; install it, or correct the server's command, PATH or cwd"
     if isinstance(error, (OSError, ValueError)) and spec.transport == "stdio":

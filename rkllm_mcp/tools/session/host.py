@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from rkllm_mcp.calling import CallContext
 from rkllm_mcp.tools.asked.callbacks import Callbacks
-from rkllm_mcp.tools.login.signin import Consent, SignIn, TokenFile, nobody
+from rkllm_mcp.tools.login.signin import NOBODY, Consent, SignIn, TokenFile
 from rkllm_mcp.tools.servers import ServerSpec
 from rkllm_mcp.tools.session.eras import Forgetful, Remembered
 from rkllm_mcp.tools.session.wire import WireLog
@@ -43,7 +43,7 @@ class Host:
 
 @contextmanager
 def open_host(
-    folder: Path, *, remembered: Remembered | None = None, consent: Consent = nobody, log_wire: bool = False
+    folder: Path, *, remembered: Remembered | None = None, consent: Consent = NOBODY, log_wire: bool = False
 ) -> Generator[Host]:
     """What connections may use, with its files in one folder: ``oauth.json``, and ``wire.log`` where it is wanted.
 

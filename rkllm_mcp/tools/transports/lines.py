@@ -84,6 +84,11 @@ class LastLines:
         self._keep(self._rest)
         self._rest = b""
 
+    def forget(self) -> None:
+        """What was said so far was another's."""
+        self._lines.clear()
+        self._rest = b""
+
     def shown(self) -> tuple[str, ...]:
         """The lines, oldest first."""
         return tuple(self._lines)

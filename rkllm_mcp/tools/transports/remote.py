@@ -222,6 +222,8 @@ def _reason(spec: ServerSpec, error: Exception) -> str:
         return f"it did not answer in time ({type(error).__name__})"
     if isinstance(error, httpx2.TransportError):
         return f"it cannot be reached: {str(error) or type(error).__name__}"
+    if isinstance(error, _registration_error()):
+        return f"programs cannot register themselves there; give '{spec.name}' a client_id and a redirect_uri ({error})"
     return str(error) if isinstance(error, RkllmMcpError) else f"logging in to '{spec.name}' failed: {error}"
 
 
@@ -229,6 +231,12 @@ def _login_errors() -> tuple[type[Exception], ...]:
     from mcp.client.auth import OAuthFlowError
 
     return (OAuthFlowError,)
+
+
+def _registration_error() -> type[Exception]:
+    from mcp.client.auth import OAuthRegistrationError
+
+    return OAuthRegistrationError
 
 
 def _bounded(response: httpx2.Response) -> httpx2.Response:

@@ -31,7 +31,7 @@ from rkllm_mcp.tools.policy import Caller
 from rkllm_mcp.tools.servers import ServerSpec
 from rkllm_mcp.tools.trust.conversation_grants import ConversationGrants
 from rkllm_mcp.tools.trust.danger import danger_of
-from rkllm_mcp.tools.trust.reasons import Concern, Language, question_of, refusal_of
+from rkllm_mcp.tools.trust.reasons import Concern, Language, question_of, refusal_of, unanswered
 
 # Conversation, server, the server's name of the tool, fingerprint.
 _Key: TypeAlias = tuple[str, str, str, str]
@@ -135,7 +135,7 @@ class Approvals:
         reason = question_of(concern, spec.name, name, self.language, has_changed=has_changed)
         return _Question(concern, reason, key)
 
-    def _note(self, decision: Decision, key: _Key) -> None:
+    def _note(self, decision: Decision | None, key: _Key) -> None:
         _, server, tool, fingerprint = key
         if decision in ("always", "never"):
             self.grants.keep(server, tool, Grant("always" if decision == "always" else "never", fingerprint))
@@ -194,7 +194,9 @@ def _concern(spec: ServerSpec, tool: ToolSpec, arguments: Mapping[str, Any], *, 
     return danger
 
 
-def _verdict(decision: Decision, name: str, concern: Concern, context: CallContext) -> Verdict:
+def _verdict(decision: Decision | None, name: str, concern: Concern, context: CallContext) -> Verdict:
+    if decision is None:
+        return Verdict("refused", unanswered(name, concern))
     standing = context.asker if isinstance(context.asker, Standing) else None
     if decision in ("deny", "never"):
         ruling: Ruling = "refused" if standing else decision

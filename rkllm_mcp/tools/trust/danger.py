@@ -2,7 +2,7 @@
 
 Rules:
 * A hint of a server that is not trusted can only add caution: "read-only" of a stranger is worth nothing, while
-"destructive" is believed of everybody.
+"destructive" is believed of everybody who does not say "read-only" of the same tool.
 * A name is read word by word (``delete_file``, ``deleteFile``, ``ファイル削除``). One that begins with a word of
 looking (``get``, ``list``) only looks, unless a later word deletes: ``list_commands`` runs none, ``find_and_replace``
 writes.
@@ -32,7 +32,7 @@ _VERBS: Mapping[Danger, str] = {
     """,
     "execute": """
         exec execute run eval evaluate shell bash sh zsh cmd command commands spawn invoke script sudo powershell
-        terminal deploy launch compile ssh
+        terminal deploy redeploy launch relaunch compile ssh rerun
     """,
     "send": """
         send post publish reply forward tweet upload share notify invite pay buy purchase transfer order book reserve
@@ -65,8 +65,11 @@ _JOINTS = frozenset({"and", "or", "then"})
 # A lone "add" is arithmetic.
 _HARMLESS_ALONE = frozenset({"add"})
 
-# "run_id" and "run_time" are things and run nothing.
-_BEHIND_A_RUN = frozenset({"time", "id", "ids", "number", "history", "log", "logs", "status", "info"})
+# Verbs that are things as well: "run_id", "order_status" and "last_run" run and order nothing.
+_THINGS = frozenset({"run", "trigger", "order", "command", "commands", "script", "shell"})
+_ABOUT = "time id ids number count name names type types list history log logs status state info details help"
+_BEHIND_A_THING = frozenset(_ABOUT.split())
+_BEFORE_A_THING = frozenset({"last", "latest", "next", "previous", "current", "recent"})
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _WORD = re.compile(r"[A-Za-z]+")
@@ -92,7 +95,8 @@ def danger_of(tool: ToolSpec, arguments: Mapping[str, Any], *, trusted: bool) ->
         trusted: the server's hints are believed also where they say that there is no danger.
     """
     by_arguments = _danger_of_statements(arguments)
-    if tool.destructive:
+    # Home Assistant says both of tools that only look; MCP gives "destructive" no meaning beside "read-only".
+    if tool.destructive and not tool.read_only:
         return "delete"
     if trusted and tool.read_only:
         return by_arguments
@@ -133,9 +137,15 @@ def _danger_of_words(words: list[str]) -> Danger | None:
 
 
 def _without_things(words: list[str]) -> list[str]:
-    """The words without a ``run`` that only says what the next one is about."""
-    pairs = zip(words, [*words[1:], ""], strict=False)
-    return [word for word, behind in pairs if word != "run" or behind not in _BEHIND_A_RUN]
+    """The words without those that only say what their neighbour is about."""
+    triples = zip(["", *words], words, [*words[1:], ""], strict=False)
+    return [word for before, word, behind in triples if not _is_thing(before, word, behind)]
+
+
+def _is_thing(before: str, word: str, behind: str) -> bool:
+    # Whoever runs a search only looks; a query may be any statement.
+    looks = word == "run" and behind in _LOOKING - {"query"}
+    return looks or (word in _THINGS and (behind in _BEHIND_A_THING or before in _BEFORE_A_THING))
 
 
 def _danger_of_japanese(name: str) -> Danger | None:

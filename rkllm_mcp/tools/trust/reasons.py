@@ -82,3 +82,9 @@ def refusal_of(name: str, concern: Concern | None, advice: str | None) -> str:
     remedy = f" {advice}" if advice else ""
     what = _WHAT_IT_DOES[concern]
     return f"'{name}' was not run: {what}, and nobody could be asked for a yes. Tell the user.{remedy}"
+
+
+def unanswered(name: str, concern: Concern) -> str:
+    """Why a call was not run that a person was asked about and said nothing, for the model."""
+    what = _WHAT_IT_DOES[concern]
+    return f"'{name}' was not run: {what}, and nobody said yes in time. Tell the user, who can ask for it again."

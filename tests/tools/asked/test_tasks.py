@@ -14,6 +14,7 @@ from rkllm_mcp.events import Approval, Elicitation
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.tools.servers import ServerSpec
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
+from tests.support.clock import standing_clock, turn
 from tests.support.mcp_servers.calling import said
 from tests.support.mcp_servers.specs import PATIENCE_S, asking
 
@@ -40,16 +41,34 @@ async def toolbox_with(spec: ServerSpec) -> AsyncGenerator[Toolbox]:
 
 
 @ERAS
+@standing_clock
 async def test_a_task_is_asked_after_until_it_has_its_result_and_its_state_is_progress(era: str) -> None:
     reports: list[tuple[float, float | None, str | None]] = []
+    results: list[tuple[str, bool]] = []
+    half_way = anyio.Event()
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
         reports.append((progress, total, message))
+        if message == "half way":
+            half_way.set()
+
+    async def call(toolbox: Toolbox) -> None:
+        result = await toolbox.call(ToolCall("call_1", "long", {"kind": "done"}), CallContext(on_progress=note))
+        results.append((result.text, result.is_error))
 
     # The task may take longer than a call.
-    async with toolbox_with(asking("slow", era, timeout_s=0.1)) as toolbox:
-        result = await toolbox.call(ToolCall("call_1", "long", {"kind": "done"}), CallContext(on_progress=note))
-    assert (result.text, result.is_error) == ("It took a while.", False)
+    spec = asking("slow", era, timeout_s=30.0)
+    async with toolbox_with(spec) as toolbox, anyio.create_task_group() as tasks:
+        tasks.start_soon(call, toolbox)
+        # Served in order: when this has its answer, the task has been asked after.
+        await turn(0)
+        await said(toolbox, "seen")
+        await turn(15.0)
+        await half_way.wait()
+        for _ in range(2):
+            await turn(15.0)
+            await said(toolbox, "seen")
+    assert results == [("It took a while.", False)]
     assert reports == [(1, None, "working"), (2, None, "half way"), (3, None, "completed")]
 
 

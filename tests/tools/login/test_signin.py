@@ -19,6 +19,7 @@ from rkllm_mcp.tools.login.signin import BrowserConsent, SignIn, TokenFile
 from rkllm_mcp.tools.servers import OAuth, ServerSpec
 from rkllm_mcp.tools.session.host import Host, open_host
 from rkllm_mcp.tools.toolbox import open_toolbox
+from tests.support.clock import standing_clock, turn
 from tests.support.mcp_servers.calling import said
 from tests.support.mcp_servers.leftovers import Holdings
 from tests.support.mcp_servers.specs import PATIENCE_S
@@ -41,6 +42,7 @@ class Protected(Mcp):
         self.challenges: dict[str, str] = {}
         self.expires_in = 3600
         self.denies = False
+        self.registers = True
         self.meanwhile = self.answer
 
     def answer(self, request: Request) -> Reply | None:
@@ -48,6 +50,8 @@ class Protected(Mcp):
             return Reply(200, {"resource": f"{self.url}/mcp", "authorization_servers": [self.url]})
         if request.path.startswith("/.well-known/oauth-authorization-server"):
             return Reply(200, self.metadata())
+        if request.path == "/register" and not self.registers:
+            return Reply(404, b"404: Not Found")
         if request.path == "/register":
             self.registrations.append(request.json)
             return Reply(201, {**request.json, "client_id": f"client-{len(self.registrations)}"})
@@ -64,7 +68,7 @@ class Protected(Mcp):
             "issuer": self.url,
             "authorization_endpoint": f"{self.url}/authorize",
             "token_endpoint": f"{self.url}/token",
-            "registration_endpoint": f"{self.url}/register",
+            **({"registration_endpoint": f"{self.url}/register"} if self.registers else {}),
             "response_types_supported": ["code"],
             "code_challenge_methods_supported": ["S256"],
         }
@@ -102,7 +106,7 @@ class Browser:
 
     async def __call__(self, server: str, url: str) -> None:
         self.visited.append((server, urlsplit(url).path))
-        client = httpx2.AsyncClient()
+        client = httpx2.AsyncClient(timeout=60)
         async with client:
             # Strangers and curious pages come to the port too.
             redirect = (await client.get(url)).headers["location"]
@@ -177,18 +181,28 @@ async def test_a_login_that_is_refused_says_so(tmp_path: Path) -> None:
                     assert "logging in to server 'cloud' was refused: not today" in toolbox.servers()[0].reason
 
 
+@standing_clock
 async def test_a_person_may_take_longer_than_a_server_and_not_for_ever() -> None:
+    is_asked, asked = anyio.Event(), list[str]()
+
     async def never(server: str, url: str) -> None:
-        del server, url
+        asked.append(server)
+        is_asked.set()
 
     server = Protected()
-    sign_in = SignIn(TokenFile(), BrowserConsent(never, timeout_s=0.6))
+    sign_in = SignIn(TokenFile(), BrowserConsent(never, timeout_s=40.0))
     with anyio.fail_after(PATIENCE_S):
         async with serving(server) as server.url:
-            slow = replace(spec(server), connect_timeout_s=0.5)
+            slow = replace(spec(server), connect_timeout_s=20.0)
             async with open_toolbox([slow], host=Host(sign_in=sign_in)) as toolbox:
+                await is_asked.wait()
+                for _ in range(2):
+                    await turn(0)
+                    assert toolbox.servers()[0].state == "connecting"
+                    await turn(20.0)
                 await toolbox.connected()
-                assert "nobody logged in to server 'cloud' within 0.6 s" in toolbox.servers()[0].reason
+                assert "nobody logged in to server 'cloud' within 40 s" in toolbox.servers()[0].reason
+    assert asked == ["cloud"]
 
 
 async def test_a_name_that_was_registered_by_hand_is_used(tmp_path: Path) -> None:
@@ -202,6 +216,18 @@ async def test_a_name_that_was_registered_by_hand_is_used(tmp_path: Path) -> Non
                     assert await said(toolbox, "echo") == ("echoed", False)
     assert server.registrations == []
     assert base64.b64decode(server.basic[0].removeprefix("Basic ")) == b"mine:s3cret"
+
+
+async def test_where_programs_cannot_register_themselves_the_reason_says_what_to_set(tmp_path: Path) -> None:
+    server = Protected()
+    server.registers = False
+    with anyio.fail_after(PATIENCE_S):
+        async with serving(server) as server.url:
+            with host(tmp_path, Browser()) as own:
+                async with open_toolbox([spec(server)], host=own) as toolbox:
+                    await toolbox.connected()
+                    reason = toolbox.servers()[0].reason
+    assert "programs cannot register themselves there; give 'cloud' a client_id and a redirect_uri" in reason
 
 
 async def test_the_program_logs_in_as_itself(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from rkllm_mcp.tools.session.eras import Forgetful
 from rkllm_mcp.tools.session.host import Host
 from rkllm_mcp.tools.session.lifetime import Backoff
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
+from tests.support.clock import standing_clock, turn
 from tests.support.mcp_servers.calling import call, said
 from tests.support.mcp_servers.leftovers import Holdings
 from tests.support.mcp_servers.specs import PATIENCE_S, hostile, tiny, unruly
@@ -82,27 +83,49 @@ async def test_what_is_remembered_of_a_server_does_not_hold_for_another_command(
             assert len(toolbox.tools()) == 10
 
 
+@standing_clock
 async def test_a_server_that_is_not_used_is_ended_and_started_by_the_next_call() -> None:
     states = States()
-    connection = Connection(tiny(idle_stop_s=0.05), on_change=states.note)
+    connection = Connection(tiny(idle_stop_s=20.0), on_change=states.note)
     with anyio.fail_after(PATIENCE_S):
         before = Holdings()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(connection.run)
+            await states.reach("ready")
+            await turn(0)
+            await turn(20.0)
             await states.reach("waiting")
             assert Holdings().children == before.children
             assert len(connection.tools) == 7
             assert connection.describe().reason.startswith("it was not used for a while and is started again")
             result = await connection.call("add", {"a": 1, "b": 1})
             assert result["content"] == [{"type": "text", "text": "2"}]
+            await turn(20.0)
             await states.reach("waiting", times=2)
             connection.stop()
     assert states.seen == ["connecting", "ready", "waiting", "connecting", "ready", "waiting", "stopped"]
 
 
+@standing_clock
+async def test_a_call_that_comes_just_when_its_server_is_ended_for_want_of_use_is_made_all_the_same() -> None:
+    with anyio.fail_after(PATIENCE_S):
+        for rounds in range(8):
+            states = States()
+            connection = Connection(tiny(idle_stop_s=5.0), on_change=states.note)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(connection.run)
+                await states.reach("ready")
+                await turn(0)
+                await turn(5.0, rounds)
+                result = await connection.call("add", {"a": 1, "b": 1})
+                assert result["content"] == [{"type": "text", "text": "2"}], rounds
+                connection.stop()
+
+
+@standing_clock
 async def test_a_server_is_not_ended_in_the_middle_of_a_call() -> None:
     states = States()
-    connection = Connection(tiny(idle_stop_s=0.05), on_change=states.note)
+    connection = Connection(tiny(idle_stop_s=20.0), on_change=states.note)
 
     async def wait() -> None:
         with pytest.raises(ServerUnavailableError):
@@ -113,8 +136,8 @@ async def test_a_server_is_not_ended_in_the_middle_of_a_call() -> None:
             tasks.start_soon(connection.run)
             tasks.start_soon(wait)
             await states.reach("ready")
-            with anyio.move_on_after(0.3):
-                await states.reach("waiting")
+            await turn(0)
+            await turn(40.0)
             assert connection.state == "ready"
             connection.stop()
 
@@ -122,43 +145,61 @@ async def test_a_server_is_not_ended_in_the_middle_of_a_call() -> None:
 # --- health ----------------------------------------------------------------------------------------------------------
 
 
+@standing_clock
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_a_server_that_answers_no_ping_is_found_dead_and_started_again_at_the_next_call(era: str) -> None:
     states = States()
-    spec = hostile(f"hanging_{era}", ping_s=0.05, connect_timeout_s=5, stop_grace_s=0.05)
-    connection = Connection(spec, on_change=states.note, ping_patience_s=0.2)
+    spec = hostile(f"hanging_{era}", ping_s=5.0, stop_grace_s=0)
+    connection = Connection(spec, on_change=states.note, ping_patience_s=10.0)
     with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(connection.run)
+            await states.reach("ready")
+            await turn(0)
             # It answers the first ping, and hangs from then on.
+            await turn(5.0)
+            assert (await connection.call("echo", {"text": "x"}))["isError"] is False
+            await turn(5.0)
+            assert connection.state == "ready"
+            await turn(10.0)
             await states.reach("died")
-            assert connection.describe().reason.startswith("it did not answer within 0.2 s whether it is still there")
+            assert connection.describe().reason.startswith("it did not answer within 10 s whether it is still there")
             assert (await connection.call("echo", {"text": "x"}))["isError"] is False
             connection.stop()
 
 
+@standing_clock
 async def test_a_call_that_was_given_up_makes_the_host_ask_whether_the_server_hangs() -> None:
-    states = States()
-    spec = hostile("stuck", ping_s=0, stop_grace_s=0.05)
-    connection = Connection(spec, on_change=states.note, ping_patience_s=0.2)
+    states, hangs = States(), anyio.Event()
+    connection = Connection(hostile("stuck", ping_s=0, stop_grace_s=0), on_change=states.note, ping_patience_s=10.0)
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        hangs.set()
+
     with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(connection.run)
-            with anyio.move_on_after(0.2):
-                await connection.settled()
-                await connection.call("hang", {})
+            async with anyio.create_task_group() as callers:
+                callers.start_soon(connection.call, "hang", {"tell": True}, CallContext(on_progress=note))
+                await hangs.wait()
+                callers.cancel_scope.cancel()
+            await turn(0)
+            await turn(10.0)
             await states.reach("died")
             assert (await connection.call("echo", {"text": "x"}))["isError"] is False
             connection.stop()
 
 
+@standing_clock
 async def test_an_answer_with_an_error_is_a_sign_of_life() -> None:
     with anyio.fail_after(PATIENCE_S):
         # tiny does not know "ping".
-        async with open_toolbox([tiny("t", "legacy", ping_s=0.01)]) as toolbox:
+        async with open_toolbox([tiny("t", "legacy", ping_s=10.0)]) as toolbox:
             await toolbox.connected()
-            with anyio.move_on_after(0.3):
-                await anyio.sleep_forever()
+            for _ in range(4):
+                await turn(10.0)
+                # Served in order: when this has its answer, so has the ping.
+                assert await said(toolbox, "add", a=1, b=1) == ("2", False)
             assert [state.state for state in toolbox.servers()] == ["ready"]
 
 

@@ -95,7 +95,10 @@ def test_servers_are_gone_when_the_host_is_told_to_end(tmp_path: Path, how: sign
             command, cwd=REPOSITORY, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         ) as host:
             assert host.stdout is not None
-            assert host.stdout.readline() == b"[MCP: Server 'stubborn' is ready: 1 tool]\n"
-            host.send_signal(how)
-            host.wait(PATIENCE_S)
+            try:
+                assert host.stdout.readline() == b"[MCP: Server 'stubborn' is ready: 1 tool]\n"
+                host.send_signal(how)
+                host.wait(PATIENCE_S)
+            finally:
+                host.kill()
         anyio.run(end)

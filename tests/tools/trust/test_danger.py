@@ -14,19 +14,22 @@ NAMES = {
         "get_weather list_directory read_text_file directory_tree search_files convert_time git_status echo add "
         "git_diff_unstaged fetch sequentialthinking read_graph open_nodes get-sum get-env describe_table list_commands "
         "listDeleted get_run_status find_send_targets format_date run_time runId "
-        "last_run_status workflow-run-logs longRunningOperation trunk 天気取得 ファイル一覧 削除済み一覧 予約確認"
+        "last_run_status workflow-run-logs longRunningOperation trunk trigger_info triggerList order_status run_check "
+        "runSearch next_run latest_order command_help script-names 天気取得 ファイル一覧 削除済み一覧 予約確認"
     ),
     "delete": (
         "delete_file deleteFile git_reset clear_cache rm drop_table files.remove user-purge DROP_ALL "
         "get_and_delete_message ファイル削除 一時ファイルを消去 設定の初期化"
     ),
     "execute": "run_command exec runTests bash shell_exec execute_python invoke-script run "
-    "trigger_dag_run trigger_deploy run_workflow run_time_and_run コマンド実行 サービス起動",
-    "send": "send_message sendEmail post_tweet publish_article git_push_and_share buy_item メール送信 商品購入 送金",
+    "trigger_dag_run trigger_deploy run_workflow run_time_and_run run_script run_next run_query "
+    "rerun_failed_jobs コマンド実行 サービス起動",
+    "send": "send_message sendEmail post_status order_pizza post_tweet publish_article git_push_and_share buy_item "
+    "メール送信 商品購入 送金",
     "change": (
         "write_file edit_file create_directory move_file git_commit git_add git_checkout append_insight update_user "
         "add_observations find_and_replace setVolume browser_click "
-        "trigger-long-running-operation trigger-sampling-request trigger ファイル更新 予定登録"
+        "trigger-long-running-operation trigger-sampling-request trigger trigger_build ファイル更新 予定登録"
     ),
 }
 CASES = [(name, danger) for danger, names in NAMES.items() for name in names.split()]
@@ -47,7 +50,9 @@ def test_a_name_tells_what_a_tool_may_do(name: str, danger: str | None) -> None:
         (ToolSpec("delete_file", read_only=True), False, "delete"),
         (ToolSpec("look", destructive=True), True, "delete"),
         (ToolSpec("look", destructive=True), False, "delete"),
-        (ToolSpec("look", read_only=True, destructive=True), True, "delete"),
+        (ToolSpec("look", read_only=True, destructive=True), True, None),
+        (ToolSpec("look", read_only=True, destructive=True), False, None),
+        (ToolSpec("switch", read_only=True, destructive=True), False, "change"),
         (ToolSpec("look", read_only=False), True, "change"),
         (ToolSpec("look", read_only=False, destructive=False), False, "change"),
         (ToolSpec("run", read_only=False), False, "execute"),
