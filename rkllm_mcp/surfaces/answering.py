@@ -17,6 +17,7 @@ import anyio
 from rkllm_mcp.calling import Decision, ElicitationAnswer
 from rkllm_mcp.events import Approval, Elicitation, End, EndReason, Event
 from rkllm_mcp.surfaces.inquiry import NO_ANSWER, Inquirer, InquiryLeftError
+from rkllm_mcp.surfaces.phrases import ENGLISH, Phrases
 from rkllm_mcp.surfaces.terminal import YELLOW, Terminal
 
 if TYPE_CHECKING:
@@ -34,15 +35,24 @@ class Answering:
         terminal: where the lines around an answer go.
         inquirer: asks the person; None where nobody can be asked, and nothing is.
         silence_s: how long nothing may happen before a line says what is going on, seconds.
+        phrases: in which words.
     """
 
     def __init__(
-        self, app: App, terminal: Terminal, inquirer: Inquirer | None = None, silence_s: float = SILENCE_S
+        self,
+        app: App,
+        terminal: Terminal,
+        inquirer: Inquirer | None = None,
+        silence_s: float = SILENCE_S,
+        phrases: Phrases = ENGLISH,
     ) -> None:
         self._app = app
         self._terminal = terminal
         self._inquirer = inquirer
         self._silence_s = silence_s
+        self._phrases = phrases
+        # An answer came for a question that nobody waited for any more.
+        self._is_late = False
 
     async def follow(
         self, conversation_id: str, events: AsyncGenerator[Event, None], show: Callable[[Event], None]
@@ -61,6 +71,7 @@ class Answering:
                 silence.begin()
                 async for event in events:
                     silence.over()
+                    self._tell_late(event)
                     if isinstance(event, (Approval, Elicitation)) and self._inquirer is not None:
                         await self._ask(conversation_id, event, self._inquirer)
                     else:
@@ -75,8 +86,9 @@ class Answering:
         reading = self._app.reading(conversation_id)
         if reading is None or not self._terminal.shows_progress:
             return
-        share = f", about {reading.seconds:.0f} s" if reading.seconds is not None and reading.seconds >= 1 else ""
-        self._terminal.note(f"[NPU: reading {reading.tokens} tokens{share} …]")
+        is_long = reading.seconds is not None and reading.seconds >= 1
+        share = self._phrases.about.format(seconds=f"{reading.seconds:.0f}") if is_long else ""
+        self._terminal.note(self._phrases.reading.format(tokens=reading.tokens, share=share))
 
     async def _ask(self, conversation_id: str, question: Approval | Elicitation, inquirer: Inquirer) -> None:
         answer: Decision | ElicitationAnswer | None = None
@@ -98,7 +110,14 @@ class Answering:
             self._answer(question, None)
             self._app.cancel(conversation_id)
         elif answer is None or not self._answer(question, answer):
-            self._terminal.error(inquirer.phrases.too_late, YELLOW)
+            self._is_late = True
+
+    def _tell_late(self, event: Event) -> None:
+        """Say that a question was taken back, unless the person did that by stopping the answer."""
+        was_stopped = isinstance(event, End) and event.reason == "cancelled"
+        if self._is_late and not was_stopped:
+            self._terminal.error(self._phrases.too_late, YELLOW)
+        self._is_late = False
 
     def _answer(self, question: Approval | Elicitation, answer: Decision | ElicitationAnswer | None) -> bool:
         """Hand the answer over; no answer is a no. False when nobody waits for it."""

@@ -20,6 +20,7 @@ from rkllm_mcp.surfaces.chat_state import ChatState
 from rkllm_mcp.surfaces.completion import Completions
 from rkllm_mcp.surfaces.inquiry import Inquirer
 from rkllm_mcp.surfaces.lines import LineReader, PipedLines, TerminalLines
+from rkllm_mcp.surfaces.phrases import Language
 from rkllm_mcp.surfaces.session import EXIT_DONE, Session, emulation_note, run_async
 
 
@@ -35,35 +36,39 @@ def chat(session: Session, resumed: str | None = None) -> int:
         UsageError: no kept conversation, or several, are called so.
     """
     tokens = session.tokens
-    states: list[ChatState] = []
+    held: list[tuple[ChatState, LineReader]] = []
 
     def stop() -> bool:
-        return any(state.interrupt() for state in states)
+        stopped = [lines for state, lines in held if state.interrupt()]
+        for lines in stopped:
+            lines.interrupted()
+        return bool(stopped)
 
     async def work() -> int:
         from rkllm_mcp.app import App, ReplyOptions, open_app
         from rkllm_mcp.inspection import asking_language
 
-        def person(app: App) -> tuple[LineReader, Inquirer | None]:
+        def person(app: App, language: Language) -> tuple[LineReader, Inquirer | None]:
             if not (sys.stdin.isatty() and sys.stdout.isatty()):
                 return PipedLines(sys.stdin.fileno()), None
             lines = TerminalLines(Completions(app, CallContext(tokens=tokens)).complete)
             # Questions stand on standard error; where nobody sees it, nobody is asked.
             can_ask = sys.stderr.isatty()
-            return lines, Inquirer(session.terminal, lines, asking_language(app.config)) if can_ask else None
+            return lines, Inquirer(session.terminal, lines, language) if can_ask else None
 
         async with open_app(session.config(), status=session.status) as app:
-            lines, inquirer = person(app)
+            language = asking_language(app.config)
+            lines, inquirer = person(app, language)
             keep = app.config.service.history
             options = ReplyOptions(approvals="ask" if inquirer else "refuse", tokens=tokens, keep=keep)
-            state = ChatState(app, app.new_conversation(), session.terminal, options, inquirer)
-            states.append(state)
+            state = ChatState(app, app.new_conversation(), session.terminal, options, inquirer, language)
+            held.append((state, lines))
             kept = None if resumed is None else await kept_conversation(app, resumed)
             _greet(session, state)
             if kept is not None:
                 take_up(state, kept)
             elif resumed == LATEST:
-                session.status("No conversation is kept yet; a new one begins.")
+                session.status(state.phrases.none_kept_yet)
             await converse(state, lines)
             if line := farewell(state):
                 session.status(line)
@@ -95,11 +100,11 @@ async def _answer(state: ChatState, text: str) -> None:
     try:
         await state.answer(state.app.reply(state.conversation, question, state.options))
     except RkllmMcpError as error:
-        state.terminal.error(f"Error: {error}")
+        state.complain(error)
 
 
 def _greet(session: Session, state: ChatState) -> None:
     core = state.app.core
-    session.status(f"rkllm-mcp {__version__}, model {core.name}. /help shows the commands, Ctrl-D leaves.")
+    session.status(state.phrases.greeting.format(version=__version__, model=core.name))
     if core.is_emulated:
-        session.status(emulation_note(core.name))
+        session.status(emulation_note(core.name, state.language))

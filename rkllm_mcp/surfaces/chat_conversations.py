@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rkllm_mcp.records import KeptConversation
 from rkllm_mcp.surfaces.chat_state import ChatState, Stats
 from rkllm_mcp.surfaces.conversations import conversation_table, the_one
-from rkllm_mcp.surfaces.conversations_export import ENDINGS, moment
+from rkllm_mcp.surfaces.conversations_export import moment
 from rkllm_mcp.surfaces.render import one_line
 
 if TYPE_CHECKING:
@@ -38,25 +38,27 @@ def take_up(state: ChatState, kept: KeptConversation) -> None:
     state.attached.clear()
     state.stats = Stats()
     say = state.terminal.note
-    say(f"Going on with {kept.id} '{kept.title}', {len(kept.turns)} messages, the last of {moment(kept.updated)}.")
+    phrases = state.phrases
+    count, last = len(kept.turns), moment(kept.updated)
+    say(phrases.going_on.format(id=kept.id, title=kept.title, count=count, moment=last))
     for turn in kept.turns[-2:]:
-        ending = f" [{ENDINGS[turn.ending]}]" if turn.ending in ENDINGS else ""
+        ending = f" [{phrases.cut_short[turn.ending]}]" if turn.ending in phrases.cut_short else ""
         say(f"  {'❯' if turn.role == 'user' else '◆'} {one_line(turn.text, _SHOWN_CHARS)}{ending}")
 
 
 async def list_conversations(state: ChatState, rest: str) -> None:
     """List the latest conversations, or those that hold some words."""
     found = await state.app.memory.conversations.latest(state.app.tenant, _SHOWN, search=rest)
-    state.terminal.answer(conversation_table(found) or "No conversation is kept.\n")
+    state.terminal.answer(conversation_table(found, state.terminal.columns) or f"{state.phrases.none_kept}\n")
 
 
 async def resume(state: ChatState, rest: str) -> None:
     """Go on with another conversation; this one stays kept."""
     kept = await kept_conversation(state.app, rest) if rest else None
     if kept is None:
-        state.terminal.error("/resume needs an id, or the beginning of one; /conversations lists them")
+        state.need("/resume")
     elif kept.id == state.conversation.id:
-        state.terminal.error("This is that conversation; ask on")
+        state.terminal.error(state.phrases.already_here)
     else:
         take_up(state, kept)
 
@@ -64,11 +66,11 @@ async def resume(state: ChatState, rest: str) -> None:
 async def rename(state: ChatState, rest: str) -> None:
     """Give this conversation another title."""
     if not rest:
-        state.terminal.error("/rename needs a title: /rename The trip to Kyoto")
+        state.need("/rename")
     elif await state.app.memory.conversations.rename(state.app.tenant, state.conversation.id, rest):
-        state.terminal.note("Renamed.")
+        state.terminal.note(state.phrases.renamed)
     else:
-        state.terminal.error("This conversation is not kept yet; ask something first")
+        state.terminal.error(state.phrases.not_kept_yet)
 
 
 def farewell(state: ChatState) -> str:
@@ -76,4 +78,4 @@ def farewell(state: ChatState) -> str:
     conversation = state.conversation
     if not (conversation.kept_turns and state.app.memory.conversations.is_lasting):
         return ""
-    return f"Go on with this conversation: rkllm-mcp chat --resume {conversation.id}"
+    return state.phrases.farewell.format(command=f"rkllm-mcp chat --resume {conversation.id}")

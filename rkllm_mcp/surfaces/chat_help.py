@@ -43,8 +43,8 @@ ENGLISH = Help(
         "/save": ("/save FILE", "write the conversation to a new file, as Markdown"),
         "/quit": ("/quit", "leave"),
     },
-    "@server:uri in a question puts a resource into it. Alt-Enter begins a new line, Tab completes,\n"
-    "Ctrl-C stops an answer, Ctrl-D leaves.\n",
+    "@server:uri in a question puts a resource into it. Alt-Enter begins a new line, Tab completes, "
+    "Ctrl-C stops an answer, Ctrl-D leaves.",
 )
 
 JAPANESE = Help(
@@ -69,8 +69,8 @@ JAPANESE = Help(
         "/save": ("/save ファイル", "会話を Markdown で新しいファイルに書く"),
         "/quit": ("/quit", "終了"),
     },
-    "質問の中の @server:uri はそのリソースを添えます。Alt-Enter で改行、Tab で補完、\n"
-    "Ctrl-C で回答を中止、Ctrl-D で終了します。\n",
+    "質問の中の @server:uri はそのリソースを添えます。Alt-Enter で改行、Tab で補完、"
+    "Ctrl-C で回答を中止、Ctrl-D で終了します。",
 )
 
 HELP: Mapping[Language, Help] = {"en": ENGLISH, "ja": JAPANESE}

@@ -6,7 +6,6 @@ from rkllm_mcp.surfaces.chat_state import ChatState
 from rkllm_mcp.surfaces.remembered import forget, grant_table, meant_by, short_call_table, turn
 
 _SHOWN_CALLS = 20
-_NOTHING_SAID = "Nothing is allowed or refused for good or for this conversation; a call that needs a yes asks.\n"
 
 
 async def switch_on(state: ChatState, rest: str) -> None:
@@ -21,12 +20,9 @@ async def switch_off(state: ChatState, rest: str) -> None:
 
 def _switch(state: ChatState, name: str, *, is_on: bool) -> None:
     if name:
-        state.terminal.note(turn(state.app.toolbox, state.app.config, name, is_on=is_on))
+        state.terminal.note(turn(state.app.toolbox, state.app.config, name, state.phrases, is_on=is_on))
     else:
-        command = "/enable" if is_on else "/disable"
-        state.terminal.error(
-            f"{command} needs a tool or a server: {command} get_weather; /tools and /servers list them"
-        )
+        state.need("/enable" if is_on else "/disable")
 
 
 async def approvals(state: ChatState, rest: str) -> None:
@@ -35,12 +31,12 @@ async def approvals(state: ChatState, rest: str) -> None:
     if not word:
         for_good = [(grant.kind, server, tool) for server, tool, grant in await state.app.memory.grants.all()]
         for_now = [("conversation", *each) for each in state.app.toolbox.conversation_grants.of(state.conversation.id)]
-        listing = grant_table([*for_good, *for_now])
-        state.terminal.answer(listing or _NOTHING_SAID)
+        listing = grant_table([*for_good, *for_now], state.terminal.columns)
+        state.terminal.answer(listing or f"{state.phrases.nothing_said}\n")
     elif word == "forget" and name.strip():
         await _forget(state, name.strip())
     else:
-        state.terminal.error("/approve shows what is remembered, /approve forget NAME takes it back")
+        state.need("/approve")
 
 
 async def _forget(state: ChatState, name: str) -> None:
@@ -48,10 +44,10 @@ async def _forget(state: ChatState, name: str) -> None:
     for_now = meant_by(name, held.of(state.conversation.id))
     for server, tool in for_now:
         held.forget(state.conversation.id, server, tool)
-        state.terminal.note(f"Forgotten: '{tool}' of server '{server}' for this conversation; it is asked again.")
+        state.terminal.note(state.phrases.forgotten_here.format(tool=tool, server=server))
     for_good = [(server, tool) for server, tool, _ in await state.app.memory.grants.all()]
     if meant_by(name, for_good) or not for_now:
-        for line in await forget(state.app.memory, name):
+        for line in await forget(state.app.memory, name, state.phrases):
             state.terminal.note(line)
 
 
@@ -59,6 +55,4 @@ async def history(state: ChatState, rest: str) -> None:
     """Show the latest calls of this conversation."""
     del rest
     calls = await state.app.memory.calls.latest(_SHOWN_CALLS, conversation=state.conversation.id)
-    state.terminal.answer(
-        short_call_table(calls) or "No calls in this conversation; 'rkllm-mcp tools history' has all.\n"
-    )
+    state.terminal.answer(short_call_table(calls, state.terminal.columns) or f"{state.phrases.no_calls}\n")

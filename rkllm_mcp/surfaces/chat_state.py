@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 import anyio
 
 from rkllm_mcp.calling import HEADLESS, CallContext
+from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.events import Event, ToolFinished, Usage
 from rkllm_mcp.messages import Conversation
 from rkllm_mcp.surfaces.answering import Answering
+from rkllm_mcp.surfaces.chat_phrases import CHAT_PHRASES, ChatPhrases
 from rkllm_mcp.surfaces.inquiry import Inquirer, Person
+from rkllm_mcp.surfaces.phrases import PHRASES, Language
 from rkllm_mcp.surfaces.render import TerminalRenderer
 from rkllm_mcp.surfaces.terminal import Terminal
-from rkllm_mcp.surfaces.unheard import without_markup
 
 if TYPE_CHECKING:
     from rkllm_mcp.app import App, ReplyOptions
@@ -49,17 +51,12 @@ class Stats:
             self.prefill_ms += event.prefill_ms
             self.decode_ms += event.decode_ms
 
-    def rows(self) -> list[tuple[str, str]]:
+    def rows(self, phrases: ChatPhrases) -> list[tuple[str, str]]:
         """The figures for a person."""
-        return [
-            ("questions", str(self.questions)),
-            ("rounds of the model", str(self.rounds)),
-            ("tool calls", f"{self.tool_calls}, {self.failed_calls} of them failed"),
-            ("prompt tokens", f"{self.prompt_tokens}, {self.prefilled_tokens} of them prefilled"),
-            ("generated tokens", str(self.generated_tokens)),
-            ("prefill", _speed(self.prefilled_tokens, self.prefill_ms)),
-            ("decode", _speed(self.generated_tokens, self.decode_ms)),
-        ]
+        prefill = _speed(self.prefilled_tokens, self.prefill_ms)
+        decode = _speed(self.generated_tokens, self.decode_ms)
+        figures = {**asdict(self), "prefill_speed": prefill, "decode_speed": decode}
+        return [(name, value.format_map(figures)) for name, value in phrases.stats.values()]
 
 
 def _speed(tokens: int, milliseconds: float) -> str:
@@ -76,6 +73,7 @@ class ChatState:
         terminal: where words go.
         options: how answers are wished.
         inquirer: asks the person; None where lines come from a pipe, and nobody can be asked.
+        language: of the person.
         stats: what the conversation has cost.
         attached: resources that go with the next question, as a message names them.
         is_over: the person has left.
@@ -86,22 +84,37 @@ class ChatState:
     terminal: Terminal
     options: ReplyOptions
     inquirer: Inquirer | None = None
+    language: Language = "en"
     stats: Stats = field(default_factory=Stats)
     attached: list[str] = field(default_factory=list[str])
     is_over: bool = False
     _command: anyio.CancelScope | None = None
 
+    @property
+    def phrases(self) -> ChatPhrases:
+        """What the commands say."""
+        return CHAT_PHRASES[self.language]
+
     async def answer(self, events: AsyncGenerator[Event, None]) -> None:
         """Show an answer to its end."""
-        renderer = TerminalRenderer(self.terminal)
+        phrases = PHRASES[self.language]
+        renderer = TerminalRenderer(self.terminal, phrases)
 
         def show(event: Event) -> None:
             self.stats.note(event)
             renderer.show(event)
 
         self.stats.questions += 1
-        heard = without_markup(events, lambda: bool(self.app.tools(self.options)))
-        await Answering(self.app, self.terminal, self.inquirer).follow(self.conversation.id, heard, show)
+        answering = Answering(self.app, self.terminal, self.inquirer, phrases=phrases)
+        await answering.follow(self.conversation.id, events, show)
+
+    def complain(self, error: RkllmMcpError) -> None:
+        """Show what went wrong."""
+        self.terminal.error(PHRASES[self.language].failed.format(error=error))
+
+    def need(self, command: str) -> None:
+        """Say what has to stand behind a command."""
+        self.terminal.error(self.phrases.need[command])
 
     def context(self) -> CallContext:
         """The circumstances of what is asked of a server outside an answer."""
@@ -123,5 +136,5 @@ class ChatState:
         with anyio.CancelScope() as self._command:
             yield
         if self._command.cancelled_caught:
-            self.terminal.note("[Stopped]")
+            self.terminal.note(PHRASES[self.language].endings["cancelled"])
         self._command = None

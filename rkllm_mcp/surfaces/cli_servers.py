@@ -26,11 +26,14 @@ def check(
         list[str] | None, typer.Argument(metavar="[NAME]...", help="All of them when none is named.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")] = False,
+    tenant: Annotated[
+        str | None, typer.Option(metavar="NAME", help="As they are for this tenant, whose logins are their own.")
+    ] = None,
 ) -> None:
     """Start servers, ask for their tools, stop them; exit code 1 when one of them fails."""
     from rkllm_mcp.surfaces.servers import connect
 
-    raise typer.Exit(connect(context.obj, names or [], as_json=as_json))
+    raise typer.Exit(connect(context.obj, names or [], as_json=as_json, tenant=tenant))
 
 
 @app.command("import")

@@ -52,7 +52,7 @@ def list_all(session: Session, wish: ListWish, *, as_json: bool) -> int:
         if as_json:
             write_json({"conversations": list(map(summary_dict, found)), "count": count})
             return EXIT_DONE
-        sys.stdout.write(conversation_table(found))
+        sys.stdout.write(conversation_table(found, session.terminal.columns))
         if not count:
             session.status("No conversation is kept." if not wish.search else "No conversation has these words.")
         elif len(found) < count:
@@ -185,10 +185,10 @@ async def the_one(memory: Memory, tenant: str, name: str) -> KeptConversation:
     return kept
 
 
-def conversation_table(found: Sequence[ConversationSummary]) -> str:
+def conversation_table(found: Sequence[ConversationSummary], columns: int | None = None) -> str:
     """Conversations for a person; empty when there are none."""
     rows = [(one.id, moment(one.updated), str(one.messages), one.title) for one in found]
-    return table(("ID", "LAST", "MESSAGES", "TITLE"), rows)
+    return table(("ID", "LAST", "MESSAGES", "TITLE"), rows, columns)
 
 
 def summary_dict(summary: ConversationSummary) -> dict[str, Any]:

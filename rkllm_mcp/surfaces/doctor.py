@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rkllm_mcp.errors import RuntimeUnusableError
 from rkllm_mcp.surfaces.session import EXIT_DONE, EXIT_UNUSABLE, Session
+from rkllm_mcp.surfaces.table import wrapped
 from rkllm_mcp.surfaces.terminal import DIM, RED, YELLOW, printable, wants_color
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 # The number of the shape that ``--json`` prints; fields may be added to it, and none leaves or changes its meaning.
 JSON_FORMAT = 1
+
+# Sentences and paths stand below the names where there is less room beside them.
+_LEAST_COLUMNS = 30
 
 # status -> the mark, and its colour.
 _MARKS: Mapping[str, tuple[str, str]] = {
@@ -51,7 +55,7 @@ def examine(session: Session, *, as_json: bool, probe: bool = False) -> int:
         result |= {"findings": [asdict(finding) for finding in findings], "profile": profile}
         sys.stdout.write(f"{json.dumps(result, ensure_ascii=False, indent=2)}\n")
     else:
-        sys.stdout.write(report(findings, color=wants_color(sys.stdout)))
+        sys.stdout.write(report(findings, color=wants_color(sys.stdout), columns=session.terminal.columns))
     sys.stdout.flush()
     return EXIT_UNUSABLE if status == "fail" else EXIT_DONE
 
@@ -69,18 +73,32 @@ def _probed(session: Session, config: Config) -> tuple[list[Finding], dict[str, 
     return [*profile_findings(profile), kept], asdict(profile)
 
 
-def report(findings: Sequence[Finding], *, color: bool) -> str:
-    """The findings as lines: a mark, a name, what was found; what to do about it, and the command for it, below."""
+def report(findings: Sequence[Finding], *, color: bool, columns: int | None = None) -> str:
+    """The findings as lines: a mark, a name, what was found; what to do about it, and the command for it, below.
+
+    Args:
+        findings: what was found.
+        color: marks are coloured.
+        columns: of the screen; None where nobody looks, and every sentence is one line.
+    """
     width = max((len(finding.name) for finding in findings), default=0)
+    margin = " " * (width + 4)
+    if columns is not None and columns - len(margin) < _LEAST_COLUMNS:
+        margin = "    "
     lines: list[str] = []
     for finding in findings:
         mark, style = _MARKS[finding.status]
         shown = f"\x1b[{style}m{mark}\x1b[0m" if color else mark
-        lines.append(f"{shown} {finding.name:<{width}}  {printable(finding.found)}")
-        if finding.remedy:
-            lines.append(f"  {'':<{width}}  {printable(finding.remedy)}")
-        if finding.command:
-            lines.append(f"  {'':<{width}}  $ {printable(finding.command)}")
+        said = [finding.found, *([finding.remedy] if finding.remedy else [])]
+        below = [f"{margin}{line}" for part in said for line in _sentence(part, columns, len(margin))]
+        if len(margin) > width:
+            first, *below = below
+            lines.append(f"{shown} {finding.name:<{width}}  {first.lstrip()}".rstrip())
+        else:
+            lines.append(f"{shown} {finding.name}")
+        lines += below
+        # A command is there to be copied: it stays whole.
+        lines += [f"{margin}$ {printable(finding.command)}"] if finding.command else []
     counts = {status: sum(finding.status == status for finding in findings) for status in ("fail", "warn")}
     if counts["fail"]:
         lines.append(f"{_times(counts['fail'], 'thing keeps', 'things keep')} the assistant from answering here.")
@@ -89,6 +107,10 @@ def report(findings: Sequence[Finding], *, color: bool) -> str:
     else:
         lines.append("Everything is right.")
     return "\n".join([*lines, ""])
+
+
+def _sentence(text: str, columns: int | None, margin: int) -> list[str]:
+    return [printable(text)] if columns is None else wrapped(printable(text), columns - margin)
 
 
 def _times(count: int, one: str, many: str) -> str:

@@ -90,7 +90,8 @@ class Inquirer:
             InquiryLeftError: the person left.
         """
         self._prompter.forget_typed()
-        self._terminal.error(f"[MCP: Server '{question.server}' asks: {visible(question.message)}]", YELLOW)
+        heading = self.phrases.asks.format(server=question.server, message=visible(question.message))
+        self._terminal.error(heading, YELLOW)
         if question.url:
             return await self._visit(question.url)
         self._terminal.error(self.phrases.how, "")

@@ -43,6 +43,10 @@ class LineReader(Protocol):
         """Entered while an answer is shown: what is typed meanwhile is kept, and not shown in the answer."""
         ...
 
+    def interrupted(self) -> None:
+        """Called when the person stops an answer: what they had typed or pasted behind its question goes with it."""
+        ...
+
 
 class PipedLines:
     """Lines of a pipe or a file.
@@ -72,6 +76,9 @@ class PipedLines:
         """Nobody types."""
         return nullcontext()
 
+    def interrupted(self) -> None:
+        """Whoever fills a pipe has typed nothing."""
+
     async def _bytes(self) -> bytes:
         try:
             await anyio.wait_readable(self._descriptor)
@@ -97,7 +104,10 @@ class ConsoleAnswers:
     async def ask(self, prompt: str) -> str | None:
         """One line, without its end; None at the end of the input."""
         self._terminal.prompt(prompt)
-        return await self._lines.read()
+        line = await self._lines.read()
+        if line is not None:
+            self._terminal.entered()
+        return line
 
     def forget_typed(self) -> None:
         """Drop what was typed already."""
@@ -144,11 +154,15 @@ class TerminalLines:
 
     def forget_typed(self) -> None:
         """Drop what was typed already."""
+        self.interrupted()
+        _flush(sys.stdin.fileno())
+
+    def interrupted(self) -> None:
+        """See ``LineReader.interrupted``; the terminal has dropped what nobody had read of it."""
         from prompt_toolkit.input.typeahead import clear_typeahead
 
         clear_typeahead(self._asking.input)
         clear_typeahead(self._session.input)
-        _flush(sys.stdin.fileno())
 
     def while_answering(self) -> AbstractContextManager[None]:
         """See ``LineReader.while_answering``."""

@@ -29,7 +29,7 @@ def list_all(session: Session, *, as_json: bool) -> int:
         return EXIT_DONE
     # What is here first: the catalogue is longer than what a person has.
     folders.sort(key=lambda folder: bool(folder.missing))
-    sys.stdout.write(table(_HEADING, [_row(stock, folder) for folder in folders]))
+    sys.stdout.write(table(_HEADING, [_row(stock, folder) for folder in folders], session.terminal.columns))
     if not folders:
         session.status(f"No models in {', '.join(str(place) for place in stock.directories)}.")
     elif any(folder.missing for folder in folders):
@@ -43,7 +43,6 @@ def show(session: Session, name: str, *, as_json: bool) -> int:
     Raises:
         ModelNotFoundError: there is none of that name, or there is no such path.
     """
-    del session
     from rkllm_mcp.acquisition.stock import Stock
     from rkllm_mcp.config.models import load_model
 
@@ -58,7 +57,7 @@ def show(session: Session, name: str, *, as_json: bool) -> int:
             for key, value in values.items()
             if value is not None
         ]
-        sys.stdout.write(table((), rows))
+        sys.stdout.write(table((), rows, session.terminal.columns))
     return EXIT_DONE
 
 

@@ -13,17 +13,19 @@ from rkllm_mcp.surfaces.table import table
 _SHOWN_CHARS = 80
 
 
-def resource_table(resources: Sequence[Resource], templates: Sequence[ResourceTemplate]) -> str:
+def resource_table(
+    resources: Sequence[Resource], templates: Sequence[ResourceTemplate], columns: int | None = None
+) -> str:
     """Resources, then templates of them, each as it is named behind ``@``; empty when there are none."""
     rows = [(each.reference, each.mime_type, _size(each.size), _about(each)) for each in resources]
     rows += [(f"{each.server}:{each.uri_template}", each.mime_type, "", _about(each)) for each in templates]
-    return table(("RESOURCE", "TYPE", "SIZE", "DESCRIPTION"), rows)
+    return table(("RESOURCE", "TYPE", "SIZE", "DESCRIPTION"), rows, columns)
 
 
-def prompt_table(prompts: Sequence[PromptTemplate]) -> str:
+def prompt_table(prompts: Sequence[PromptTemplate], columns: int | None = None) -> str:
     """Prompts with their arguments, those in brackets that may be left out; empty when there are none."""
     rows = [(each.reference, _arguments(each), _first_line(each.description)) for each in prompts]
-    return table(("PROMPT", "ARGUMENTS", "DESCRIPTION"), rows)
+    return table(("PROMPT", "ARGUMENTS", "DESCRIPTION"), rows, columns)
 
 
 def resource_dict(resource: Resource) -> dict[str, Any]:

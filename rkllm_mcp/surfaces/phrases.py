@@ -1,4 +1,8 @@
-"""The words in which a person at a terminal is asked, in English and Japanese: one table for each."""
+"""The words around an answer and its questions, in English and Japanese: one table for each.
+
+Lines that the parts below write themselves (``[MCP: Server 'time' is ready: 2 tools]``) and errors are English in every
+language: programs read them, too, and whoever helps.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from rkllm_mcp.calling import Decision
+from rkllm_mcp.events import EndReason
 from rkllm_mcp.forms import ENGLISH as ENGLISH_MISTAKES
 from rkllm_mcp.forms import FieldKind, Wording
 
@@ -15,9 +20,20 @@ Language: TypeAlias = Literal["en", "ja"]
 
 @dataclass(frozen=True)
 class Phrases:
-    """Everything that is said around a question.
+    """Everything that is said around an answer.
 
     Args:
+        emulated: what a person must know about answers of the emulated ``{model}``.
+        reading: how many ``{tokens}`` the NPU has to read, and ``{share}`` of ``about``.
+        about: how many ``{seconds}`` that takes.
+        queued: how many questions come first, ``{position}``.
+        endings: how an answer ended that was not simply over.
+        failed: an error is told; ``{error}`` is a sentence.
+        nameless: the sentence where an answer failed without one.
+        unreadable: a call could not be read; ``{reason}``.
+        repaired: behind a call that could be read after repairs only.
+        waiting: a call that nobody here can allow waits for a yes: its ``{name}`` and the ``{reason}``.
+        asks: heads the question of a ``{server}``, its ``{message}``.
         decisions: what may be decided about a call: the key to type, and what it means.
         run_it: asks for one of the keys.
         asks_model: heads the question of a server that wants to ask the model.
@@ -35,6 +51,17 @@ class Phrases:
         again: the answer was none of the keys.
     """
 
+    emulated: str
+    reading: str
+    about: str
+    queued: str
+    endings: Mapping[EndReason, str]
+    failed: str
+    nameless: str
+    unreadable: str
+    repaired: str
+    waiting: str
+    asks: str
     decisions: Mapping[Decision, tuple[str, str]]
     run_it: str
     asks_model: str
@@ -53,6 +80,21 @@ class Phrases:
 
 
 ENGLISH = Phrases(
+    emulated="[NPU: emulated; model '{model}' answers from a script, not from a language model]",
+    reading="[NPU: reading {tokens} tokens{share} …]",
+    about=", about {seconds} s",
+    queued="[Queue: {position} before this question]",
+    endings={
+        "round_limit": "[The limit of tool rounds was reached]",
+        "token_limit": "[The answer was cut at the token limit]",
+        "cancelled": "[Stopped]",
+    },
+    failed="Error: {error}",
+    nameless="the answer failed",
+    unreadable="[MCP: Unreadable tool call: {reason}]",
+    repaired=" (repaired)",
+    waiting="[MCP: Waiting for approval of '{name}': {reason}]",
+    asks="[MCP: Server '{server}' asks: {message}]",
     decisions={
         "once": ("y", "yes, this once"),
         "conversation": ("c", "yes, for the rest of this conversation"),
@@ -85,6 +127,21 @@ ENGLISH = Phrases(
 )
 
 JAPANESE = Phrases(
+    emulated="[NPU: エミュレーター。モデル「{model}」の回答は言語モデルではなくスクリプトによるものです]",
+    reading="[NPU: {tokens} トークンを読み込み中{share} …]",
+    about="、約 {seconds} 秒",
+    queued="[待ち順: この質問の前に {position} 件]",
+    endings={
+        "round_limit": "[ツールを使う回数の上限に達しました]",
+        "token_limit": "[回答がトークン数の上限で切れました]",
+        "cancelled": "[中止しました]",
+    },
+    failed="エラー: {error}",
+    nameless="回答できませんでした",
+    unreadable="[MCP: ツールの呼び出しを読み取れません: {reason}]",
+    repaired=" (修復済み)",
+    waiting="[MCP: 「{name}」の承認待ち: {reason}]",
+    asks="[MCP: サーバー「{server}」からの質問: {message}]",
     decisions={
         "once": ("y", "はい、今回だけ"),
         "conversation": ("c", "はい、この会話の間"),

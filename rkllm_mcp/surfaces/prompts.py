@@ -25,7 +25,7 @@ def list_all(session: Session, server: str | None, *, as_json: bool) -> int:
         if as_json:
             write_json([prompt_dict(prompt) for prompt in prompts])
             return EXIT_DONE
-        sys.stdout.write(prompt_table(prompts))
+        sys.stdout.write(prompt_table(prompts, session.terminal.columns))
         if not prompts:
             session.status("No prompts; 'rkllm-mcp servers test' says how the servers are.")
         return EXIT_DONE

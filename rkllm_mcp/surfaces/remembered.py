@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.records import CallRecord
+from rkllm_mcp.surfaces.chat_phrases import ENGLISH, ChatPhrases
 from rkllm_mcp.surfaces.servers import require_mcp
 from rkllm_mcp.surfaces.session import EXIT_DONE, Session, run_async
 from rkllm_mcp.surfaces.table import table
@@ -48,7 +49,7 @@ def history(session: Session, wish: HistoryWish, *, as_json: bool) -> int:
         if as_json:
             write_json([{**asdict(call), "at": _moment(call).isoformat()} for call in calls])
             return EXIT_DONE
-        sys.stdout.write(call_table(calls))
+        sys.stdout.write(call_table(calls, session.terminal.columns))
         if not calls:
             session.status("No calls are recorded.")
         return EXIT_DONE
@@ -77,19 +78,25 @@ def switch(session: Session, names: Sequence[str], *, is_on: bool) -> int:
     return run_async(work)
 
 
-def turn(toolbox: Toolbox, config: Config, name: str, *, is_on: bool) -> str:
+def turn(toolbox: Toolbox, config: Config, name: str, phrases: ChatPhrases = ENGLISH, *, is_on: bool) -> str:
     """Switch a tool or a server; the line that says so.
+
+    Args:
+        toolbox: whose tool.
+        config: whose server.
+        name: of either.
+        phrases: in which words.
+        is_on: from now on.
 
     Raises:
         ToolboxError: there is neither a tool nor a server of that name.
     """
-    state = "on" if is_on else "off"
     # Whoever names a server does not mean another one's tool that is called like it.
     if name in {server.name for server in config.servers}:
         toolbox.switches.turn_server(name, is_on=is_on)
-        return f"Server '{name}' is switched {state}."
+        return (phrases.server_on if is_on else phrases.server_off).format(server=name)
     (tool,) = toolbox.enable(name) if is_on else toolbox.disable(name)
-    return f"Tool '{tool.name}' of server '{tool.server}' is switched {state}."
+    return (phrases.tool_on if is_on else phrases.tool_off).format(tool=tool.name, server=tool.server)
 
 
 def approvals(session: Session, names: Sequence[str], *, as_json: bool) -> int:
@@ -107,7 +114,8 @@ def approvals(session: Session, names: Sequence[str], *, as_json: bool) -> int:
         if as_json:
             write_json([{"decision": grant.kind, "server": server, "tool": tool} for server, tool, grant in given])
         else:
-            sys.stdout.write(grant_table([(grant.kind, server, tool) for server, tool, grant in given]))
+            kinds = [(grant.kind, server, tool) for server, tool, grant in given]
+            sys.stdout.write(grant_table(kinds, session.terminal.columns))
             if not given:
                 session.status("Nothing is allowed or refused for good.")
         return EXIT_DONE
@@ -115,7 +123,7 @@ def approvals(session: Session, names: Sequence[str], *, as_json: bool) -> int:
     return run_async(work)
 
 
-async def forget(memory: Memory, name: str) -> list[str]:
+async def forget(memory: Memory, name: str, phrases: ChatPhrases = ENGLISH) -> list[str]:
     """Take back what was allowed or refused for good about a tool, or all tools of a server; a line about each.
 
     Raises:
@@ -128,7 +136,7 @@ async def forget(memory: Memory, name: str) -> list[str]:
         raise UsageError(f"nothing is remembered about {name!r}; 'rkllm-mcp tools approvals' lists what is")
     for server, tool in meant:
         await memory.grants.forget(server, tool)
-    return [f"Forgotten: '{tool}' of server '{server}'; it is asked again." for server, tool in meant]
+    return [phrases.forgotten.format(tool=tool, server=server) for server, tool in meant]
 
 
 def meant_by(name: str, given: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -136,23 +144,23 @@ def meant_by(name: str, given: Sequence[tuple[str, str]]) -> list[tuple[str, str
     return [(server, tool) for server, tool in given if name in (tool, server, f"mcp__{server}__{tool}")]
 
 
-def grant_table(given: Sequence[tuple[str, str, str]]) -> str:
+def grant_table(given: Sequence[tuple[str, str, str]], columns: int | None = None) -> str:
     """What was said beyond one call, as decision, server and tool, for a person; empty when nothing was."""
-    return table(("DECISION", "SERVER", "TOOL"), given)
+    return table(("DECISION", "SERVER", "TOOL"), given, columns)
 
 
-def call_table(calls: Sequence[CallRecord]) -> str:
+def call_table(calls: Sequence[CallRecord], columns: int | None = None) -> str:
     """Recorded calls for a person; empty when there are none."""
-    return table(("TIME", "SERVER", "TOOL", "DECISION", "SECONDS", "RESULT", "ARGUMENTS"), _rows(calls))
+    return table(("TIME", "SERVER", "TOOL", "DECISION", "SECONDS", "RESULT", "ARGUMENTS"), _rows(calls), columns)
 
 
-def short_call_table(calls: Sequence[CallRecord]) -> str:
+def short_call_table(calls: Sequence[CallRecord], columns: int | None = None) -> str:
     """The same without what a person remembers who has just watched them."""
     rows = [
         (_moment(call).strftime("%H:%M:%S"), call.tool, call.ruling, f"{call.seconds:.1f}", _result(call))
         for call in calls
     ]
-    return table(("TIME", "TOOL", "DECISION", "SECONDS", "RESULT"), rows)
+    return table(("TIME", "TOOL", "DECISION", "SECONDS", "RESULT"), rows, columns)
 
 
 def _result(call: CallRecord) -> str:

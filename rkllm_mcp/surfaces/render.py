@@ -31,17 +31,12 @@ from rkllm_mcp.events import (
     ToolProgress,
     Usage,
 )
+from rkllm_mcp.surfaces.phrases import ENGLISH, Phrases
 from rkllm_mcp.surfaces.terminal import YELLOW, Terminal
 
 ANSWER_MARK = "◆ "
 # What of a result a person needs to see that it is the right one; the model reads all of it.
 RESULT_CHARS = 160
-
-_ENDINGS: Mapping[str, str] = {
-    "round_limit": "[The limit of tool rounds was reached]",
-    "token_limit": "[The answer was cut at the token limit]",
-    "cancelled": "[Stopped]",
-}
 
 
 # What is shown as a line of its own.
@@ -72,10 +67,12 @@ class TerminalRenderer:
 
     Args:
         terminal: where to.
+        phrases: the words around an answer.
     """
 
-    def __init__(self, terminal: Terminal) -> None:
+    def __init__(self, terminal: Terminal, phrases: Phrases = ENGLISH) -> None:
         self._terminal = terminal
+        self._phrases = phrases
         self._in_answer = False
         self._in_thought = False
 
@@ -102,11 +99,12 @@ class TerminalRenderer:
             case Status():
                 note(event.text)
             case Queued():
-                note(f"[Queue: {event.position} before this question]")
+                note(self._phrases.queued.format(position=event.position))
             case ToolCallDetected():
-                note(f"  → {event.name}({_arguments(event.arguments)}){' (repaired)' if event.repaired else ''}")
+                repaired = self._phrases.repaired if event.repaired else ""
+                note(f"  → {event.name}({_arguments(event.arguments)}){repaired}")
             case ToolCallFailed():
-                note(f"[MCP: Unreadable tool call: {event.reason}]", YELLOW)
+                note(self._phrases.unreadable.format(reason=event.reason), YELLOW)
             case ToolFinished() if not event.is_error:
                 note(f"  ← {event.seconds:.1f} s  {one_line(event.text, RESULT_CHARS)}")
             case ToolProgress():
@@ -122,9 +120,9 @@ class TerminalRenderer:
 
     def _question(self, event: Approval | Elicitation) -> None:
         if isinstance(event, Approval):
-            text = f"[MCP: Waiting for approval of '{event.name}': {event.reason}]"
+            text = self._phrases.waiting.format(name=event.name, reason=event.reason)
         else:
-            text = f"[MCP: Server '{event.server}' asks: {event.message}]"
+            text = self._phrases.asks.format(server=event.server, message=event.message)
         self._terminal.note(text, YELLOW)
 
     def _progress(self, event: ToolProgress) -> None:
@@ -154,9 +152,9 @@ class TerminalRenderer:
 
     def _end(self, event: End) -> None:
         if event.reason == "failed":
-            self._terminal.error(f"Error: {event.error or 'the answer failed'}")
-        elif event.reason in _ENDINGS:
-            self._terminal.note(_ENDINGS[event.reason], YELLOW)
+            self._terminal.error(self._phrases.failed.format(error=event.error or self._phrases.nameless))
+        elif event.reason in self._phrases.endings:
+            self._terminal.note(self._phrases.endings[event.reason], YELLOW)
 
     def _close(self) -> None:
         self._in_answer = self._in_thought = False

@@ -34,7 +34,7 @@ def list_all(session: Session, server: str | None, *, as_json: bool) -> int:
             }
             write_json(listed)
             return EXIT_DONE
-        sys.stdout.write(resource_table(resources, templates))
+        sys.stdout.write(resource_table(resources, templates, session.terminal.columns))
         if not resources and not templates:
             session.status("No resources; 'rkllm-mcp servers test' says how the servers are.")
         return EXIT_DONE

@@ -11,6 +11,7 @@ from rkllm_mcp.events import End, EndReason
 from rkllm_mcp.surfaces.answering import Answering
 from rkllm_mcp.surfaces.inquiry import Inquirer
 from rkllm_mcp.surfaces.lines import ConsoleAnswers
+from rkllm_mcp.surfaces.phrases import PHRASES
 from rkllm_mcp.surfaces.render import JsonRenderer, Renderer, TerminalRenderer
 from rkllm_mcp.surfaces.session import (
     EXIT_ANSWER_FAILED,
@@ -20,7 +21,6 @@ from rkllm_mcp.surfaces.session import (
     emulation_note,
     run_async,
 )
-from rkllm_mcp.surfaces.unheard import without_markup
 
 # An answer that a limit cut is an answer; the person was told.
 EXIT_CODES: dict[EndReason, int] = {
@@ -57,23 +57,21 @@ def run(session: Session, question: Question, *, as_json: bool) -> int:
     """Answer one question; returns the exit code."""
     if question.force_tool is not None and (not question.tools or session.no_mcp):
         raise UsageError("a tool cannot be forced while tools are switched off; leave one of the two out")
-    renderer: Renderer
-    if as_json:
-        # JSON is UTF-8 whatever the locale says.
-        sys.stdout.reconfigure(encoding="utf-8")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
-        renderer = JsonRenderer()
-    else:
-        renderer = TerminalRenderer(session.terminal)
+    if not as_json:
+        return _run(session, question, None)
+    # JSON is UTF-8 whatever the locale says.
+    sys.stdout.reconfigure(encoding="utf-8")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+    renderer = JsonRenderer()
     try:
         return _run(session, question, renderer)
     except RkllmMcpError as error:
-        if as_json:
-            # A reader of the stream waits for its end.
-            renderer.show(End("failed", str(error)))
+        # A reader of the stream waits for its end.
+        renderer.show(End("failed", str(error)))
         raise
 
 
-def _run(session: Session, question: Question, renderer: Renderer) -> int:
+def _run(session: Session, question: Question, program: Renderer | None) -> int:
+    """Answer for a program, or for the person at the terminal where there is none."""
     from rkllm_mcp.app import App, ReplyOptions, open_app
     from rkllm_mcp.inspection import asking_language
 
@@ -88,9 +86,12 @@ def _run(session: Session, question: Question, renderer: Renderer) -> int:
         config = session.config()
         if not question.tools:
             config = config.overridden(tools=False)
+        language = asking_language(config)
+        phrases = PHRASES[language]
+        renderer = program or TerminalRenderer(session.terminal, phrases)
         inquirer: Inquirer | None = None
         if question.approvals == "ask":
-            inquirer = Inquirer(session.terminal, ConsoleAnswers(session.terminal), asking_language(config))
+            inquirer = Inquirer(session.terminal, ConsoleAnswers(session.terminal), language)
         options = ReplyOptions(question.tools, question.max_tokens, question.force_tool, question.approvals, tokens)
         async with open_app(config, status=session.status, one_shot=True) as app:
             for status in app.starting():
@@ -99,11 +100,12 @@ def _run(session: Session, question: Question, renderer: Renderer) -> int:
             if question.force_tool is not None and app.toolbox.resolve(question.force_tool) is None:
                 raise unknown_tool(question.force_tool, app.toolbox.suggest(question.force_tool))
             if app.core.is_emulated:
-                session.status(emulation_note(app.core.name))
+                session.status(emulation_note(app.core.name, language))
             conversation = app.new_conversation(question.system)
             running.append((app, conversation.id))
-            events = without_markup(app.reply(conversation, question.text, options), lambda: bool(app.tools(options)))
-            reason = await Answering(app, session.terminal, inquirer).follow(conversation.id, events, renderer.show)
+            events = app.reply(conversation, question.text, options)
+            answering = Answering(app, session.terminal, inquirer, phrases=phrases)
+            reason = await answering.follow(conversation.id, events, renderer.show)
         return EXIT_CODES[reason]
 
     return run_async(work, stop)

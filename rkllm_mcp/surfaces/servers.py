@@ -49,7 +49,7 @@ def list_all(session: Session, *, as_json: bool) -> int:
         sys.stdout.write(f"{json.dumps(config.redacted()['servers'], ensure_ascii=False, indent=2)}\n")
         return EXIT_DONE
     rows = [(server.name, server.transport, _state(config, server), _how(server)) for server in config.servers]
-    sys.stdout.write(table(("NAME", "TRANSPORT", "STATE", "HOW"), rows))
+    sys.stdout.write(table(("NAME", "TRANSPORT", "STATE", "HOW"), rows, session.terminal.columns))
     if not rows:
         session.status("No servers; add one with 'rkllm-mcp servers add NAME -- COMMAND ARGS'.")
     if not config.mcp_enabled:
@@ -57,12 +57,18 @@ def list_all(session: Session, *, as_json: bool) -> int:
     return EXIT_DONE
 
 
-def connect(session: Session, names: Sequence[str], *, as_json: bool) -> int:
-    """Start servers, wait for their tools, stop them, and say how it went."""
+def connect(session: Session, names: Sequence[str], *, as_json: bool, tenant: str | None = None) -> int:
+    """Start servers, wait for their tools, stop them, and say how it went; of a tenant, as they are for them."""
     from rkllm_mcp.inspection import open_tools
 
     config = session.config()
     require_mcp(config)
+    if tenant is not None:
+        section = next((each for each in config.tenants if each.name == tenant), None)
+        if section is None:
+            known = ", ".join(each.name for each in config.tenants) or "none"
+            raise UsageError(f"there is no tenant {tenant!r}; the configuration has {known}")
+        config = config.for_tenant(section)
     for name in names:
         if name not in {server.name for server in config.servers}:
             known = ", ".join(server.name for server in config.servers) or "none"
@@ -97,7 +103,7 @@ def connect(session: Session, names: Sequence[str], *, as_json: bool) -> int:
                 else (s.name, s.state, "-", "-", s.reason)
                 for s in states
             ]
-            sys.stdout.write(table(("NAME", "STATE", "TOOLS", "START", "REASON"), rows))
+            sys.stdout.write(table(("NAME", "STATE", "TOOLS", "START", "REASON"), rows, session.terminal.columns))
             for state in states:
                 # Of a server that is there only our own remarks are news: what of it was left out, and why.
                 lines = (line for line in state.last_lines if state.state != "ready" or line.startswith("("))

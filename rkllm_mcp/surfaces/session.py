@@ -18,6 +18,7 @@ from rkllm_mcp.surfaces.terminal import Terminal
 
 if TYPE_CHECKING:
     from rkllm_mcp.config import Config
+    from rkllm_mcp.surfaces.phrases import Language
 
 EXIT_DONE = 0
 EXIT_ANSWER_FAILED = 1
@@ -88,9 +89,11 @@ class Session:
         return next((path for path in search_order() if path.is_file()), Path.cwd() / "mcp_config.toml")
 
 
-def emulation_note(model: str) -> str:
+def emulation_note(model: str, language: Language = "en") -> str:
     """What a person must know about answers of an emulated model."""
-    return f"[NPU: emulated; model '{model}' answers from a script, not from a language model]"
+    from rkllm_mcp.surfaces.phrases import PHRASES
+
+    return PHRASES[language].emulated.format(model=model)
 
 
 def run_async(work: Callable[[], Awaitable[int]], on_interrupt: Callable[[], bool] | None = None) -> int:

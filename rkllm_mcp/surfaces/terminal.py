@@ -41,6 +41,14 @@ def wants_color(stream: TextIO, env: Mapping[str, str] = os.environ) -> bool:
         return False
 
 
+def columns_of(stream: TextIO) -> int | None:
+    """Columns of the screen that a stream is shown on; None where it is none, or does not say."""
+    try:
+        return (os.get_terminal_size(stream.fileno()).columns or None) if stream.isatty() else None
+    except (OSError, ValueError):
+        return None
+
+
 class Terminal:
     """The two streams of a command.
 
@@ -66,12 +74,9 @@ class Terminal:
         self._open: Callable[[], TextIO] | None = None
 
     @property
-    def width(self) -> int:
-        """Columns of the terminal, 80 where it does not say."""
-        try:
-            return os.get_terminal_size(self._err().fileno()).columns or 80
-        except (OSError, ValueError):
-            return 80
+    def columns(self) -> int | None:
+        """Columns of the screen that standard output is shown on; None where it is none."""
+        return columns_of(self._out())
 
     @property
     def shows_progress(self) -> bool:
@@ -103,10 +108,12 @@ class Terminal:
         self._write(self._err, f"{printable(text)}\n", style)
 
     def prompt(self, text: str) -> None:
-        """The beginning of a line that a person ends by typing, also with ``quiet``."""
+        """The beginning of a line that a person ends by typing, also with ``quiet``; see ``entered``."""
         self.end_line()
         self._write(self._err, printable(text), "")
-        # The person's Enter ends it.
+
+    def entered(self) -> None:
+        """The person has ended the line of ``prompt``."""
         self._open = None
 
     def end_line(self) -> None:

@@ -27,7 +27,7 @@ def list_all(session: Session, *, as_json: bool) -> int:
         if as_json:
             write_json([tool_dict(tool) for tool in tools])
         else:
-            sys.stdout.write(tool_table(tools))
+            sys.stdout.write(tool_table(tools, session.terminal.columns))
             off = [tool.name for tool in toolbox.tools(disabled=True)]
             if off:
                 session.status(f"Switched off: {', '.join(off)}; 'rkllm-mcp tools enable NAME' switches one on.")
@@ -46,7 +46,7 @@ def show(session: Session, name: str, *, as_json: bool) -> int:
         if as_json:
             write_json(tool_dict(tool))
         else:
-            sys.stdout.write(tool_text(tool))
+            sys.stdout.write(tool_text(tool, session.terminal.columns))
         return EXIT_DONE
 
     return with_tools(session, work)
@@ -85,13 +85,13 @@ def _argument(text: str, schema: Any) -> Any:
         return text
 
 
-def tool_table(tools: Sequence[ToolSpec]) -> str:
+def tool_table(tools: Sequence[ToolSpec], columns: int | None = None) -> str:
     """The tools as lines for a person: name, server, the first line of what it does."""
     rows = [(tool.name, tool.server, tool.description.strip().split("\n", 1)[0][:100]) for tool in tools]
-    return table(("NAME", "SERVER", "DESCRIPTION"), rows)
+    return table(("NAME", "SERVER", "DESCRIPTION"), rows, columns)
 
 
-def tool_text(tool: ToolSpec) -> str:
+def tool_text(tool: ToolSpec, columns: int | None = None) -> str:
     """One tool for a person."""
     properties: Mapping[str, Any] = tool.input_schema.get("properties") or {}
     required: Sequence[str] = tool.input_schema.get("required") or ()
@@ -100,7 +100,7 @@ def tool_text(tool: ToolSpec) -> str:
         for name, schema in ((name, _table(schema)) for name, schema in properties.items())
     ]
     head = f"{tool.name}  ({tool.qualified_name})\n{printable(tool.description.strip())}\n"
-    return f"{head}\n{table((), rows)}" if rows else f"{head}\nno arguments\n"
+    return f"{head}\n{table((), rows, columns)}" if rows else f"{head}\nno arguments\n"
 
 
 def _table(schema: Any) -> Mapping[str, Any]:

@@ -12,9 +12,10 @@ import pytest
 
 from rkllm_mcp.app import App, ReplyOptions, open_app
 from rkllm_mcp.config import load_config
-from rkllm_mcp.events import Event
+from rkllm_mcp.events import EndReason, Event
 from rkllm_mcp.surfaces.answering import Answering
 from rkllm_mcp.surfaces.inquiry import Inquirer
+from rkllm_mcp.surfaces.phrases import ENGLISH
 from rkllm_mcp.surfaces.terminal import Terminal
 from tests.support.demo_app import make_demo
 from tests.support.feature_demo import DESK, make_features
@@ -65,6 +66,45 @@ async def test_a_long_silence_is_explained_once(tmp_path: Path, monkeypatch: pyt
     (line,) = screen.getvalue().splitlines()
     assert line.startswith("[NPU: reading ")
     assert line.endswith(" tokens …]")
+
+
+class Absent:
+    """Answers nothing, and tells once it was asked."""
+
+    def __init__(self) -> None:
+        self.asked = anyio.Event()
+
+    async def ask(self, prompt: str) -> str | None:
+        self.asked.set()
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    def forget_typed(self) -> None:
+        """There is nothing."""
+
+
+async def test_whoever_stops_the_answer_is_not_told_that_its_question_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    demo = make_features(tmp_path, [DESK])
+    screen, absent = Screen(), Absent()
+    terminal = Terminal(err=lambda: screen, env={"NO_COLOR": "1"})
+    async with opened(demo.config, dict(demo.environment), monkeypatch) as app:
+        conversation = app.new_conversation()
+        answering = Answering(app, terminal, Inquirer(terminal, absent))
+        stream = app.reply(conversation, "Who am I?", ReplyOptions(approvals="ask"))
+        reasons: list[EndReason] = []
+        async with anyio.create_task_group() as tasks:
+
+            async def follow() -> None:
+                reasons.append(await answering.follow(conversation.id, stream, lambda _: None))
+
+            tasks.start_soon(follow)
+            await absent.asked.wait()
+            assert app.cancel(conversation.id)
+    assert reasons == ["cancelled"]
+    assert "Who are you?" in screen.getvalue()
+    assert ENGLISH.too_late not in screen.getvalue()
 
 
 async def test_whoever_leaves_a_question_stops_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
+from string import Formatter
+from typing import Any, cast
 
+import pytest
+
+from rkllm_mcp.agent.markup import SENTENCES
 from rkllm_mcp.messages import Message, ToolCall, ToolResult
 from rkllm_mcp.surfaces.chat_commands import COMMANDS
 from rkllm_mcp.surfaces.chat_help import HELP
+from rkllm_mcp.surfaces.chat_phrases import CHAT_PHRASES, ChatPhrases
+from rkllm_mcp.surfaces.phrases import PHRASES, Phrases
 from rkllm_mcp.surfaces.transcript import transcript
-from rkllm_mcp.surfaces.unheard import NO_TOOLS
 from tests.support.demo_app import make_demo
 from tests.support.feature_demo import DESK, make_features
 
@@ -26,7 +34,7 @@ def test_a_conversation_is_held_line_by_line(tmp_path: Path) -> None:
         f"/save {saved}",
         "/save",
     ]
-    lines += ["/hlep", "/clear", "/quit", "never read"]
+    lines += ["/hlep", "/con", "/nothing", "/clear", "/quit", "never read"]
     done = make_demo(tmp_path, servers=()).run("chat", stdin="\n".join(lines))
     assert done.returncode == 0
     for usage, explanation in HELP["en"].commands.values():
@@ -49,6 +57,8 @@ def test_a_conversation_is_held_line_by_line(tmp_path: Path) -> None:
             "The commands are /help /tools /servers /resources /resource /prompts /prompt /enable /disable /approve "
             "/history /conversations /resume /rename /stats /model /clear /save /quit"
         ),
+        "There is no /con; did you mean /conversations? The commands are /help ",
+        "There is no /nothing. The commands are /help ",
         "A new conversation begins.",
         "[NPU: emulated; model 'demo' answers from a script, not from a language model]",
     ):
@@ -64,16 +74,51 @@ def test_every_command_is_explained_in_every_language() -> None:
 
 def test_a_japanese_chat_explains_itself_in_japanese(tmp_path: Path) -> None:
     demo = make_demo(tmp_path, servers=(), extra='[agent]\nlanguage = "ja"\n')
-    done = demo.run("chat", stdin="/help\n/quit\n")
-    assert "この一覧\n" in done.stdout
-    assert "Ctrl-D で終了します。\n" in done.stdout
-    assert "this list" not in done.stdout
+    lines = "/help /tools /servers /resources /prompts /history /approve /conversations /model /stats /enable /disable "
+    lines += "/resource /prompt /resume /rename /save /hlep"
+    typed = [*lines.split(), "/rename x", "/approve x", "/tools x", "/clear", "こんにちは", "/quit"]
+    done = demo.run("chat", stdin="\n".join(typed))
+    said = CHAT_PHRASES["ja"]
+    shown = ["この一覧\n", "Ctrl-D で終了します。\n", "質問", "コンテキスト  4096 トークン\n", said.none_kept]
+    shown += [said.no_tools, said.no_servers, said.no_resources, said.no_prompts, said.no_calls, said.nothing_said]
+    assert [piece for piece in shown if piece not in done.stdout] == []
+    told = [*said.need.values(), said.not_kept_yet, said.new_conversation]
+    told += [PHRASES["ja"].emulated.format(model="demo"), "「x」というツールはありません。一覧は /tools"]
+    told += ["/hlep というコマンドはありません。/help のことですか？", "この会話を続けるには: rkllm-mcp chat --resume"]
+    assert [piece for piece in told if piece not in done.stderr] == []
+
+
+def test_a_japanese_answer_is_told_in_japanese(tmp_path: Path) -> None:
+    demo = make_features(tmp_path, [DESK], extra='[agent]\nlanguage = "ja"\n')
+    done = demo.run("run", "--no-tools", "Who am I?")
+    assert f"◆ {SENTENCES['ja']}" in done.stdout
+    assert "[MCP: ツールの呼び出しを読み取れません: " in done.stderr
+    assert PHRASES["ja"].emulated.format(model="secretary") in done.stderr
+
+
+@pytest.mark.parametrize("table", [PHRASES, CHAT_PHRASES], ids=["around an answer", "of the commands"])
+def test_every_sentence_has_the_same_blanks_in_every_language(table: Mapping[str, Phrases | ChatPhrases]) -> None:
+    blanks = {language: sorted(_blanks(asdict(said))) for language, said in table.items()}
+    assert blanks["en"] == blanks["ja"]
+
+
+def _blanks(said: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Every blank of every sentence, with where the sentence stands."""
+    if isinstance(said, str):
+        yield from ((path, name) for _, name, _, _ in Formatter().parse(said) if name)
+    elif isinstance(said, Mapping):
+        for key, value in cast("Mapping[str, Any]", said).items():
+            # Words that people type differ between the languages.
+            yield from () if key == "send_keys" else _blanks(value, f"{path}.{key}")
+    else:
+        for part in cast("Iterable[Any]", said):
+            yield from _blanks(part, path)
 
 
 def test_a_call_that_no_tool_can_take_is_told_in_a_sentence(tmp_path: Path) -> None:
     demo = make_features(tmp_path, [DESK])
     done = demo.run("run", "--no-tools", "Who am I?")
-    assert NO_TOOLS in done.stdout
+    assert SENTENCES["en"] in done.stdout
     assert "<tool_call>" not in done.stdout
     assert "<tool_call>" in done.stderr
 

@@ -182,22 +182,33 @@ def test_config_check_tells_what_could_be_better_and_what_may_not_start(command:
 def test_config_check_names_every_program_and_file_that_is_not_there(command: Command, tmp_path: Path) -> None:
     (tmp_path / "mcp_config.toml").write_text(
         '[model]\npath = "gone.rkllm"\n[service]\nranking_model = "none"\n'
+        '[runtime]\nlibrary = "gone.so"\n[security]\nroots = ["here", "gone"]\n'
         '[[servers]]\nname = "a"\ncommand = "no-such-program"\n'
         '[[servers]]\nname = "off"\ncommand = "no-such-program"\nenabled = false\n'
         '[[servers]]\nname = "b"\nurl = "https://h/mcp"\nca_file = "own.pem"\n'
         '[[servers]]\nname = "c"\nopenapi_spec = "api.json"\n'
         '[[servers]]\nname = "d"\nopenapi_spec = "https://h/api.json"\n'
+        '[[servers]]\nname = "e"\ncommand = "sh"\ncwd = "gone"\n'
+        '[[servers]]\nname = "f"\ncommand = "sh"\nargs = ["gone.sh"]\ncwd = "here"\n'
+        '[[servers]]\nname = "g"\ncommand = "sh"\nargs = ["here.sh"]\ncwd = "here"\n'
     )
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "here.sh").touch()
     outcome = command("config", "check")
+    off = "Correct it, or set enabled = false."
     skipped = "is not installed, so the server is skipped"
     assert (outcome.code, outcome.err.splitlines()) == (
         0,
         [
+            "roots: there is no folder gone; make it, or correct roots",
+            "runtime.library: There is no runtime library at gone.so. Correct it, or use auto or emulator.",
             "model: There is no gone.rkllm. Name a model folder or a .rkllm file.",
             f"service.ranking_model: {NO_MODEL}",
             f"server a: no-such-program {skipped}. Install no-such-program, or correct 'command'.",
-            "server b: there is no ca_file own.pem, so the server is skipped. Correct it, or set enabled = false.",
-            "server c: there is no openapi_spec api.json, so the server is skipped. Correct it, or set enabled = false.",  # noqa: E501
+            f"server b: there is no ca_file own.pem, so the server is skipped. {off}",
+            f"server c: there is no openapi_spec api.json, so the server is skipped. {off}",
+            f"server e: there is no cwd gone, so the server is skipped. {off}",
+            f"server f: there is no script here/gone.sh, so the server is skipped. {off}",
         ],
     )
 
@@ -325,9 +336,10 @@ def test_servers_are_tried_and_the_one_that_fails_is_told(command: Command, tmp_
     gone = '[[servers]]\nname = "gone"\ncommand = "no-such-program"\n'
     (tmp_path / "mcp_config.toml").write_text(CLOCK + gone)
     outcome = command("servers", "test")
-    states = {line.split()[0]: line.split()[1] for line in outcome.out.splitlines()[1:]}
-    assert (outcome.code, states) == (1, {"time": "ready", "gone": "failed"})
-    assert "gone  failed  -        -      'no-such-program' was not found" in outcome.out
+    # How wide a column is depends on how long a server took to start.
+    _, time, gone = (" ".join(line.split()) for line in outcome.out.splitlines())
+    assert (outcome.code, time.startswith("time ready 2 tools ")) == (1, True)
+    assert gone.startswith("gone failed - - 'no-such-program' was not found")
     assert outcome.err == "Starting 2 servers …\n"
     assert command("servers", "test", "time").code == 0
 
@@ -408,7 +420,7 @@ def test_a_reader_that_leaves_is_no_reason_to_complain(tmp_path: Path) -> None:
     assert program.stdout is not None
     (tmp_path / "tools.json").write_text('[{"name": "t"}]')
     program.stdout.close()
-    _, err = program.communicate(b"some text\n" * 20000, timeout=30)
+    _, err = program.communicate(b"some text\n" * 20000, timeout=120)
     assert (program.returncode, err) == (1, b"")
 
 

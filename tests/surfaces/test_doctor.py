@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from rkllm_mcp.board.finding import Finding
 from rkllm_mcp.runtime.profile import FACTS, profile_folder
 from rkllm_mcp.surfaces.cli import main
+from rkllm_mcp.surfaces.doctor import report
 from tests.support.emulator import libraries
 from tests.support.rkllm_files import container
 
@@ -119,3 +121,29 @@ def test_a_remedy_and_its_command_stand_below_the_finding(doctor: Doctor) -> Non
         "Add one.",
         "$ rkllm-mcp servers add NAME -- COMMAND ARGS",
     ]
+
+
+def test_on_a_narrow_screen_sentences_stand_below_the_names_and_commands_stay_whole() -> None:
+    findings = [
+        Finding(
+            "driver", "warn", "0.9.6 is older than 0.9.8", "Update the kernel of the board.", "apt-get upgrade --all"
+        ),
+        Finding("model", "ok", "東京"),
+    ]
+    assert report(findings, color=False, columns=24) == (
+        "! driver\n"
+        "    0.9.6 is older than\n"
+        "    0.9.8\n"
+        "    Update the kernel of\n"
+        "    the board.\n"
+        "    $ apt-get upgrade --all\n"
+        "✓ model\n"
+        "    東京\n"
+        "It works here; 1 thing could be better.\n"
+    )
+    assert report(findings, color=False, columns=40).startswith(
+        "! driver  0.9.6 is older than 0.9.8\n"
+        "          Update the kernel of the\n"
+        "          board.\n"
+        "          $ apt-get upgrade --all\n"
+    )

@@ -12,19 +12,30 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import cast
 
+import anyio
 import pytest
 
+from mcp_servers.knowledge.library import open_library
 from rkllm_mcp.config import Config, StdioServer, load_config
 from rkllm_mcp.surfaces.knowledge_server import knowledge_server
+from tests.support.knowledge import document
 from tests.support.knowledge_server import RULES
 from tests.support.outcome import Command
 from tests.support.shared import REPOSITORY
 
 
+async def fill(folder: Path) -> None:
+    async with open_library(folder) as library:
+        for name in ("twins", "twins", "empty", "full"):
+            base = await library.create(name)
+        await library.add(base.id, document("The first page.", title="A page"))
+
+
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Generator[str, None, None]:
-    """A knowledge server over HTTP."""
+    """A knowledge server over HTTP: two knowledge bases of one name, an empty one, and one with a document."""
     folder = tmp_path_factory.mktemp("knowledge")
+    anyio.run(fill, folder)
     words = [sys.executable, "-m", "mcp_servers.knowledge", "--http", "--port", "0", "--folder", str(folder)]
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": str(REPOSITORY)}
     with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True) as process:
@@ -71,14 +82,21 @@ def test_documents_go_in_are_found_and_go_out_again(kb: Command, tmp_path: Path)
     assert "dense" in found.err
     assert "left out: this knowledge base has no vectors" in found.err
 
-    listed = kb("list", "-b", name)
+    assert [line.split()[1:] for line in kb("list").out.splitlines() if base_id in line] == [
+        [name, "1", "2", "就業規則など"]
+    ]
+    listed = kb("list", name)
     assert "就業規則" in listed.out
     assert "人事" in listed.out
+    assert kb("list", "-b", base_id).out == listed.out
     removed = kb("remove", "docs/rules.md", "-b", name)
     assert (removed.code, removed.err) == (0, "Removed 就業規則.\n")
-    nothing = kb("search", "リモートワーク手当", "-b", name)
-    assert (nothing.code, nothing.err) == (1, "Error: No results found. Use other words, or a threshold below 0.6.\n")
-    gone = kb("remove", "-b", name, "--all")
+    nothing = kb("search", "リモートワーク手当", "-b", base_id)
+    assert (nothing.code, nothing.err) == (
+        2,
+        "Error: there are no documents to search in yet; 'rkllm-mcp knowledge add FILE' adds one\n",
+    )
+    gone = kb("remove", "-b", name, "--all", "--yes")
     assert gone.err == f"Removed the knowledge base {name}.\n"
     assert name not in kb("list").out
 
@@ -95,7 +113,7 @@ def test_programs_read_json_and_texts_come_from_a_pipe(
     assert found["results"][0]["metadata"]["citation"] == "(経費規程)"
     assert name in [base["name"] for base in json.loads(kb("list", "--json").out)["knowledge_bases"]]
     assert kb("remove", document["document_id"]).err == "Removed 経費規程.\n"
-    kb("remove", "-b", name, "--all")
+    kb("remove", "-b", name, "--all", "-y")
 
 
 @pytest.mark.parametrize(
@@ -104,19 +122,40 @@ def test_programs_read_json_and_texts_come_from_a_pipe(
         (["list", "-b", "none"], 2, "there is no knowledge base 'none'; 'rkllm-mcp knowledge list' shows them"),
         (["remove"], 2, "name the documents to remove, or a knowledge base with --base and --all"),
         (["remove", "--all"], 2, "--all removes a whole knowledge base; name it with --base"),
+        (["remove", "-b", "x", "--all"], 2, "Remove the knowledge base x with all its documents? Say it with --yes"),
+        (["list", "x", "-b", "y"], 2, "name one knowledge base: as an argument or with --base"),
+        (["search", "x", "-b", "twins"], 2, "several knowledge bases are called 'twins'; give the id of one, "),
+        (["search", "x", "-b", "empty"], 2, "there are no documents to search in yet; "),
         (["search", "x", "--threshold", "nan"], 2, "--threshold is no number; give one from 0 to 1"),
         (["search", "x", "--threshold", "2"], 1, "threshold out of range (0.0-1.0). "),
         (["search", "x", "--max-results", "51"], 1, "max_results exceeds limit (50). "),
+        (["search", "xyzzy"], 1, "No results found. Use other words, or a threshold below 0.6."),
         (["create", ""], 1, "name is missing. Give a name."),
         (["remove", str(uuid.UUID(int=0))], 1, "Document not found. "),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(kb: Command, words: list[str], code: int, sentence: str) -> None:
-    kb("create", "a knowledge base")
     failed = kb(*words)
     assert (failed.code, failed.out) == (code, "")
     assert failed.err.startswith(f"Error: {sentence}")
     assert failed.err.count("\n") == 1
+
+
+def test_what_goes_without_saying_is_said(kb: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = uuid.uuid4().hex
+    assert kb("create", name).err == ""
+    another = kb("create", name.upper())
+    assert another.err == "There is another knowledge base of this name; tell them apart by their ids.\n"
+    (tmp_path / "folder").mkdir()
+    nothing = kb("add", "folder", "-b", another.out.strip())
+    assert (nothing.code, nothing.out, nothing.err) == (0, "", "There is nothing to add in folder.\n")
+    for piped, sentence in (
+        ("テスト".encode("cp932"), "standard input is no UTF-8; save it in a file, of which the encoding is found out"),
+        (b" \n", "standard input has no text; pipe a document into it"),
+    ):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(piped)))
+        failed = kb("add", "-", "-b", "full")
+        assert (failed.code, failed.err) == (2, f"Error: {sentence}\n")
 
 
 def test_a_server_that_is_not_there_is_said(command: Command, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ async def nothing(text: str) -> tuple[str, list[str]]:
 async def test_lines_of_a_pipe_come_as_they_are_written() -> None:
     read_end, write_end = os.pipe()
     lines: list[str | None] = []
-    with anyio.fail_after(5):
+    with anyio.fail_after(60):
         reader = PipedLines(read_end)
         os.write(write_end, "東京".encode()[:4])
         async with anyio.create_task_group() as tasks:
@@ -43,7 +43,7 @@ async def test_lines_of_a_pipe_come_as_they_are_written() -> None:
 @pytest.mark.anyio
 async def test_lines_of_a_file_are_read_too(tmp_path: Path) -> None:
     (tmp_path / "questions").write_text("one\n\ntwo\n")
-    with (tmp_path / "questions").open() as file, anyio.fail_after(5):
+    with (tmp_path / "questions").open() as file, anyio.fail_after(60):
         reader = PipedLines(file.fileno())
         assert [await reader.read() for _ in range(4)] == ["one", "", "two", None]
 

@@ -219,3 +219,15 @@ def test_an_answer_that_cannot_be_written_is_an_error() -> None:
 def test_nothing_of_an_escape_sequence_reaches_the_screen() -> None:
     text = "\x1b[31mred\x1b[0m \x1b]0;title\x07\x1b]8;;http://x\x1b\\link \x1b]open\n\x1b [1m"
     assert shown([Text(text)])[0] == "◆ red link ]open\n [1m"
+
+
+def test_a_line_that_comes_while_a_question_waits_begins_below_it() -> None:
+    screen = io.StringIO()
+    terminal = Terminal(err=lambda: screen, env={})
+    terminal.prompt("Run it? ")
+    terminal.note("[MCP: Server 'time' is gone]")
+    terminal.prompt("Run it? ")
+    # What a person types is shown by the terminal itself, their Enter too.
+    terminal.entered()
+    terminal.note("Done.")
+    assert screen.getvalue() == "Run it? \n[MCP: Server 'time' is gone]\nRun it? Done.\n"

@@ -159,11 +159,14 @@ def test_a_client_that_says_nothing_does_not_keep_it_from_ending(demo: Demo) -> 
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        print(json.dumps(request), file=process.stdin, flush=True)
-        assert json.loads(process.stdout.readline())["id"] == 1
-        children = descendants(process.pid)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 128 + signal.SIGTERM
+        try:
+            print(json.dumps(request), file=process.stdin, flush=True)
+            assert json.loads(process.stdout.readline())["id"] == 1
+            children = descendants(process.pid)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 128 + signal.SIGTERM
+        finally:
+            process.kill()
         assert [pid for pid in children if is_alive(pid)] == []
 
 

@@ -154,7 +154,7 @@ def status(session: Session, *, is_user: bool) -> int:
     if values.get("LoadState") != "loaded":
         raise UsageError(f"there is no service; install it: rkllm-mcp service install{' --user' if is_user else ''}")
     rows = [(label, _shown(name, values.get(name, ""))) for name, label in _SHOWN if values.get(name)]
-    session.terminal.answer(table((), rows))
+    session.terminal.answer(table((), rows, session.terminal.columns))
     if values.get("ActiveState") == "active":
         return EXIT_DONE
     session.status(f"Its log: {_log_command(place)}")
