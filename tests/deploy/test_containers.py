@@ -1,11 +1,13 @@
 """The manifest and the image: what they say about the service is true of it, and nothing in them dangles.
 
-No cluster and no container runtime takes part; what is checked is what can be wrong without one.
+No cluster and no container runtime takes part; what is checked is what can be wrong without one. What was built
+and run by hand stands in docs/deploy.md.
 """
 
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
@@ -65,6 +67,16 @@ def test_a_document_says_what_it_is_and_its_selectors_find_the_pods(document: Js
         wanted = spec["selector"].get("matchLabels", spec["selector"])
         assert wanted.items() <= labels.items()
         assert document["metadata"]["namespace"] == one("StatefulSet")["metadata"]["namespace"]
+
+
+def test_the_documents_fit_kubernetes_own_schemas() -> None:
+    # It has the schemas of thirteen releases, 22 MB, and is therefore no part of the tests' own packages.
+    pytest.importorskip(
+        "kubernetes_validate", reason="kubernetes-validate is not here: pip install kubernetes-validate"
+    )
+    command = [sys.executable, "-m", "kubernetes_validate", "--strict", "--quiet", *map(str, DEPLOY.glob("k3s/*.yaml"))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_pod_has_no_rights_but_its_device(pod: Json, container: Json) -> None:
@@ -179,3 +191,7 @@ def test_the_image_runs_as_the_pods_user_where_the_pod_mounts(pod: Json, contain
     assert ("EXPOSE", str(container["ports"][0]["containerPort"])) in said
     assert ("CMD", str(container["args"]).replace("'", '"')) in said
     assert [rest for name, rest in said if name == "FROM"][-1].startswith("python:3.")
+    # A first process that takes leave of the orphans of tool servers; the pod keeps it.
+    assert ("ENTRYPOINT", '["tini", "--", "rkllm-mcp"]') in said
+    assert any("install" in rest and " tini " in rest for name, rest in said if name == "RUN")
+    assert "command" not in container

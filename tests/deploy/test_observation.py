@@ -50,7 +50,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None,
     folder = tmp_path_factory.mktemp("observed")
     with served(folder / "home", scripted_model(folder / "model", RULES), extra=CALCULATOR) as it:
         for question in ("calculate", "fail", "hello"):
-            httpx2.post(f"{it.url}/v1/execute", json={"message": question}, timeout=30).raise_for_status()
+            httpx2.post(f"{it.url}/v1/execute", json={"message": question}, timeout=120).raise_for_status()
         yield it
 
 
@@ -60,7 +60,7 @@ def exposed(service: Served) -> dict[str, set[str]]:
     assert service.service is not None
     board = CollectorRegistry()
     board.register(Moment(service.service, lambda: BOARD))
-    texts = httpx2.get(f"{service.url}/metrics", timeout=30).text, generate_latest(board).decode()
+    texts = httpx2.get(f"{service.url}/metrics", timeout=120).text, generate_latest(board).decode()
     names: dict[str, set[str]] = {}
     for text in texts:
         for family in text_string_to_metric_families(text):
