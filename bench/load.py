@@ -108,7 +108,7 @@ async def _idle(service: LoadedService, tally: Tally, before: Holdings | None = 
     headers = {"Authorization": f"Bearer {KEYS[0]}", "Connection": "close"}
     queue: dict[str, int] = {}
     held = await anyio.to_thread.run_sync(service.holdings)
-    client = httpx2.AsyncClient(base_url=service.url, headers=headers)
+    client = httpx2.AsyncClient(base_url=service.url, headers=headers, timeout=60)
     with anyio.move_on_after(_SETTLED_WITHIN_S) as patience:
         async with client:
             while not queue or any(queue.values()):

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import uuid
 
 import pytest
+
+# A shell that starts the tests in the background has SIGINT ignored, and so would every program that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ class Echo:
 async def consent(server: str, url: str, redirect_uri: str) -> AuthorizationCodeResult:
     """What a browser brings back from an authorization server that asks nobody."""
     del server, redirect_uri
-    browser = httpx2.AsyncClient(follow_redirects=False)
+    browser = httpx2.AsyncClient(follow_redirects=False, timeout=60)
     async with browser:
         answer = await browser.get(url)
     query = parse_qs(urlsplit(answer.headers.get("location", "")).query)

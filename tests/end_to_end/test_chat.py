@@ -52,6 +52,12 @@ def pid_of(terminal: Terminal) -> int:
     return terminal.pid
 
 
+def worker_of(terminal: Terminal) -> int:
+    """The process that owns the model."""
+    (worker,) = [pid for pid in descendants(pid_of(terminal)) if "rkllm_mcp.runtime.worker" in command_line(pid)]
+    return worker
+
+
 def test_a_conversation_with_an_interruption_a_tool_and_a_command_leaves_nothing_running(tmp_path: Path) -> None:
     with chat(make_demo(tmp_path, speed="")) as terminal:
         terminal.expect("Ctrl-D leaves")
@@ -59,8 +65,11 @@ def test_a_conversation_with_an_interruption_a_tool_and_a_command_leaves_nothing
         terminal.send("こんにちは\r")
         terminal.expect("◆ ")
         terminal.expect("これは")
+        # Not another word until Ctrl-C was heard.
+        os.kill(worker_of(terminal), signal.SIGSTOP)
         terminal.sendintr()
         terminal.expect("Stopped")
+        os.kill(worker_of(terminal), signal.SIGCONT)
         terminal.expect(PROMPT)
         terminal.send("What time is it in London?\r")
         terminal.expect(r"\[MCP: Calling tool 'get_current_time'\]")
@@ -76,15 +85,30 @@ def test_a_conversation_with_an_interruption_a_tool_and_a_command_leaves_nothing
         assert [pid for pid in children if is_alive(pid)] == []
 
 
+def test_who_stops_an_answer_has_not_asked_what_they_pasted_behind_it(tmp_path: Path) -> None:
+    with chat(make_demo(tmp_path, servers=(), speed="")) as terminal:
+        terminal.expect(PROMPT)
+        terminal.send("こんにちは\rOne more question\rAnd another\r")
+        terminal.expect("これは")
+        # Not another word until Ctrl-C was heard.
+        os.kill(worker_of(terminal), signal.SIGSTOP)
+        terminal.sendintr()
+        terminal.expect("Stopped")
+        os.kill(worker_of(terminal), signal.SIGCONT)
+        terminal.expect(PROMPT)
+        terminal.send("/stats\r")
+        terminal.expect(r"questions +1\r")
+        terminal.expect(PROMPT)
+        assert leave(terminal) == 0
+
+
 def test_a_worker_that_is_killed_costs_one_answer(tmp_path: Path) -> None:
     with chat(make_demo(tmp_path, [], speed="")) as terminal:
         terminal.expect(PROMPT)
         terminal.send("Hello\r")
         terminal.expect("◆ ")
         terminal.expect("This")
-        children = descendants(pid_of(terminal))
-        (worker,) = [pid for pid in children if "rkllm_mcp.runtime.worker" in command_line(pid)]
-        os.kill(worker, signal.SIGKILL)
+        os.kill(worker_of(terminal), signal.SIGKILL)
         terminal.expect("SIGKILL")
         terminal.expect(PROMPT)
         terminal.send("こんにちは\r")

@@ -125,7 +125,7 @@ def test_ctrl_c_at_a_question_is_a_no_that_stops_the_answer(tmp_path: Path) -> N
         ask(terminal, "Delete both")
         terminal.expect_exact("実行しますか？")
         terminal.sendcontrol("c")
-        terminal.expect_exact("[Stopped]")
+        terminal.expect_exact("[中止しました]")
         # The next one is answered for the rest of the conversation: the second call does not ask.
         ask(terminal, "Delete both")
         answer(terminal, "実行しますか？", "c")
@@ -134,9 +134,9 @@ def test_ctrl_c_at_a_question_is_a_no_that_stops_the_answer(tmp_path: Path) -> N
         ask(terminal, "/approve")
         terminal.expect(r"conversation +notes +delete_file")
         ask(terminal, "/approve forget delete_file")
-        terminal.expect_exact("Forgotten: 'delete_file' of server 'notes' for this conversation; it is asked again.")
+        terminal.expect_exact("取り消しました: この会話でのサーバー「notes」の「delete_file」。次からまた尋ねます。")
         ask(terminal, "/approve")
-        terminal.expect_exact("Nothing is allowed or refused for good or for this conversation")
+        terminal.expect_exact("許可や拒否をしたものはありません")
         ask(terminal, "/approve forget delete_file")
         terminal.expect_exact("nothing is remembered about 'delete_file'")
         assert leave(terminal) == 0
@@ -157,13 +157,19 @@ def test_a_question_whose_server_dies_is_taken_off_the_screen(tmp_path: Path) ->
 
 
 def test_what_is_typed_during_an_answer_waits_for_the_prompt_and_approves_nothing(tmp_path: Path) -> None:
-    demo = make_features(tmp_path, speed="prefill 250 decode 40")
+    demo = make_features(tmp_path, speed="prefill 5000 decode 40")
     (tmp_path / "old.txt").write_text("stays")
     with started(demo, "chat") as terminal:
-        ask(terminal, "Please delete old.txt")
-        # The answer takes seconds, and somebody types on.
+        ask(terminal, "What is to be done?")
+        terminal.expect_exact("◆ I do not know.")
+        (model,) = [pid for pid in descendants(terminal.pid or 0) if "runtime.worker" in command_line(pid)]
+        # The next answer takes its time, and somebody types on; the one before is over when there is a prompt.
+        terminal.expect(PROMPT)
+        os.kill(model, signal.SIGSTOP)
+        terminal.send("Please delete old.txt\r")
         terminal.expect(r"\[NPU: reading \d+ tokens …\]")
         terminal.send("y\ry\r")
+        os.kill(model, signal.SIGCONT)
         answer(terminal, "Run it?", "")
         terminal.expect_exact("the user said no")
         terminal.expect_exact("◆ The")

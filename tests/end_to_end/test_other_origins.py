@@ -97,5 +97,5 @@ def test_a_page_of_another_origin_uses_the_board_only_where_cors_names_it(tmp_pa
             # The same site under another name is another origin.
             assert run(browser, f"http://localhost:{port}/", ASK, service.url) == {"error": "TypeError"}
             assert run(browser, f"http://localhost:{port}/", SLIP, service.url) == "opaque"
-            (tool,) = httpx2.get(f"{service.url}/v1/tools").json()["tools"]
+            (tool,) = httpx2.get(f"{service.url}/v1/tools", timeout=120).json()["tools"]
             assert (tool["name"], tool["enabled"]) == ("calculator", True)

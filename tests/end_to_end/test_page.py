@@ -66,9 +66,9 @@ def test_a_person_asks_allows_fills_in_reloads_and_looks_around(tmp_path: Path) 
         page.wait_for_selector("text=The rust code is fine.")
         page.click("#attach")
         page.get_by_role("button", name="memo://monday").click()
-        assert page.input_value("#question") == "@desk:memo://monday "
+        visit.await_question("@desk:memo://monday ")
 
-        page.reload()
+        visit.reload()
         page.wait_for_selector("text=Paris.")
         assert page.locator(".past-call").count() >= 2
         assert page.inner_text("#title") == "What is the capital of France?"

@@ -24,8 +24,8 @@ Json = dict[str, Any]
 TOKENS_PER_S = 100
 NOBODY: Mapping[str, str] = {}
 WORDS = "one two three four five six seven eight nine ten"
-# Some four seconds; some thirty, of which nobody hears the end.
-LONG, ENDLESS = (" ".join([WORDS] * times) for times in (24, 180))
+# Longer than it takes to stop the model in the middle of it; longer than anybody hears.
+LONG, ENDLESS = (" ".join([WORDS] * times) for times in (18, 180))
 BIRD = "You spoke of the pelican."
 RULES = f"""
 rule at length
@@ -85,7 +85,7 @@ async def client_of(them: Boards) -> AsyncGenerator[httpx2.AsyncClient, None]:
 
 async def until(holds: Callable[[], bool]) -> None:
     """Look until it is so."""
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         while not holds():
             await anyio.lowlevel.checkpoint()
 
@@ -190,6 +190,8 @@ async def test_somebody_with_one_request_does_not_wait_behind_somebody_with_many
             answer = await busy.enter_async_context(client.stream("POST", "/v1/chat/completions", json=body))
             heard.append(answer.aiter_lines())
             await anext(heard[-1])
+        for board in calm.boards.values():
+            busy.enter_context(board.held())
         for number in range(70):
             tasks.start_soon(one, client, "many", number)
         # Somebody may have 64 under way.
@@ -275,10 +277,11 @@ async def test_no_request_is_lost_that_had_not_begun_when_one_board_dies_and_ano
     async with client_of(mortal) as client:
         crowd = Crowd(client)
         asked: list[str] = []
-        async with anyio.create_task_group() as tasks:
+        async with anyio.create_task_group() as tasks, AsyncExitStack() as busy:
             for stream, text in zip(streams, ("for ever", "1 at length", "2 at length"), strict=True):
                 tasks.start_soon(stream.run, client, text)
                 await stream.begun.wait()
+                busy.enter_context(mortal.boards[stream.board].held())
             assert {stream.board for stream in streams} == set(NAMES)
             # On every board one request waits for the NPU, and more wait for a board.
             for number, ask_so in enumerate((crowd.whole, crowd.streamed, crowd.ollama)):
@@ -300,7 +303,7 @@ async def test_no_request_is_lost_that_had_not_begun_when_one_board_dies_and_ano
         assert broken.failure is not None
         assert ENDLESS.startswith(broken.text)
         assert [(stream.failure, stream.text) for stream in (finished, unharmed)] == [(None, LONG)] * 2
-        assert mortal.boards[finished.board].process.wait(30) == 0
+        assert mortal.boards[finished.board].process.wait(60) == 0
         await until(lambda: not mortal.is_up(finished.board))
         assert not mortal.is_up(broken.board)
         assert int(mortal.statistics("BACKEND")["wredis"]) > 0
@@ -325,7 +328,9 @@ async def test_a_conversation_moved_to_another_board_is_read_again_and_what_may_
         async def act(path: str, body: Json, headers: Mapping[str, str]) -> None:
             lost.append(await client.post(path, json=body, headers=headers))
 
-        async with anyio.create_task_group() as tasks:
+        async with anyio.create_task_group() as tasks, AsyncExitStack() as busy:
+            for board in gone:
+                busy.enter_context(mortal.boards[board].held())
             tasks.start_soon(act, "/v1/execute", {"message": "at length", "stream": False}, name)
             tasks.start_soon(act, "/v1/chat/completions", {**chat(*said, "at length"), "mcp": True}, NOBODY)
             await until(lambda: all(mortal.statistics(board)["scur"] == "1" for board in gone))

@@ -17,7 +17,7 @@ from tests.support.demo_app import TIME_SERVER, Demo, make_demo
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 UNIT = "rkllm-mcp.service"
 # The unit's own waits a minute for a sign of life.
-QUICK = "[Service]\nWatchdogSec=3\nRestartSec=100ms\n"
+QUICK = "[Service]\nWatchdogSec=10\nRestartSec=100ms\n"
 _READY_WITHIN_S = 60.0
 
 
@@ -73,7 +73,7 @@ def test_the_service_lives_under_systemd(installed: Installed) -> None:
     shown = installed.service("install")
     # Type=notify: install came back, so the model is loaded.
     assert "active" in shown
-    assert httpx2.get(f"{installed.url}/readyz").status_code == 200
+    assert httpx2.get(f"{installed.url}/readyz", timeout=60).status_code == 200
     question = {"message": "What time is it in London?", "stream": False, "approvals": "grant"}
     answer = httpx2.post(f"{installed.url}/v1/execute", json=question, timeout=60).json()
     assert answer["events"][-1]["reason"] == "answered"
@@ -86,13 +86,13 @@ def test_the_service_lives_under_systemd(installed: Installed) -> None:
         installed.demo, "[service]\n", '[agent]\nsystem_prompt = "Be brief."\n[service]\nmodel_aliases = ["anew"]\n'
     )
     installed.machine.systemctl("reload", UNIT)
-    installed.until(lambda: "anew" in httpx2.get(f"{installed.url}/v1/models").text)
+    installed.until(lambda: "anew" in httpx2.get(f"{installed.url}/v1/models", timeout=60).text)
     assert installed.main_pid() == pid
     assert _worker(installed) == worker
 
     installed.machine.systemctl("kill", "--kill-who=main", "--signal=KILL", UNIT)
     installed.until(lambda: installed.is_active_anew(pid))
-    kept = httpx2.get(f"{installed.url}/v1/conversations").json()["conversations"]
+    kept = httpx2.get(f"{installed.url}/v1/conversations", timeout=60).json()["conversations"]
     assert [each["title"] for each in kept] == [question["message"]]
 
     pid = installed.main_pid()
@@ -103,7 +103,7 @@ def test_the_service_lives_under_systemd(installed: Installed) -> None:
     installed.service("uninstall")
     assert installed.machine.property(UNIT, "ActiveState") in {"inactive", "failed"}
     with pytest.raises(httpx2.TransportError):
-        httpx2.get(f"{installed.url}/healthz")
+        httpx2.get(f"{installed.url}/healthz", timeout=60)
 
 
 def _check_confinement(installed: Installed) -> None:

@@ -163,6 +163,7 @@ async def test_prompts_are_filled_and_their_arguments_completed(world: World, ov
             await offerings.fill_prompt(f"{over}:args-prompt", {})
         about = await offerings.fill_prompt(f"{over}:resource-prompt", {"resourceType": "Text", "resourceId": "2"})
         assert "[resource demo://resource/dynamic/text/2]\nResource 2: " in about.messages[0].text
+        offerings.completion_patience_s = PATIENCE_S
         assert await offerings.complete_prompt(f"{over}:completable-prompt", "department", "E") == ("Engineering",)
         sales = await offerings.complete_prompt(f"{over}:completable-prompt", "name", "", {"department": "Sales"})
         assert sales == ("David", "Eve", "Frank")

@@ -22,7 +22,7 @@ from tests.support.clients import scripted_demo, serving
 from tests.support.served import scripted_model
 
 Json = dict[str, Any]
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 HELLO = json.dumps({"messages": [{"role": "user", "content": "hello from oslo"}]}).encode()
 JSON_TYPE = {"Content-Type": "application/json"}
 STREAMED = HELLO[:-1] + b', "stream": true}'

@@ -54,7 +54,7 @@ SET = {
 def script(root: Path, *options: str) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": os.environ["PATH"], "RKLLM_MCP_ROOT": str(root)}
     command = ["sh", str(SCRIPT), *options]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 
 def tree_of(root: Path) -> dict[str, str]:
@@ -126,6 +126,6 @@ def test_what_it_cannot_do_is_one_sentence(tmp_path: Path, options: tuple[str, .
 
 
 def test_help_says_that_nothing_runs_by_itself() -> None:
-    done = subprocess.run(["sh", str(SCRIPT), "--help"], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(["sh", str(SCRIPT), "--help"], capture_output=True, text=True, timeout=120, check=True)
     assert "--undo" in done.stdout
     assert "changes nothing" in done.stdout

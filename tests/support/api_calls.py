@@ -14,7 +14,7 @@ from rkllm_mcp.tools.loaded import LoadedSource
 from rkllm_mcp.tools.openapi.source import open_openapi
 from rkllm_mcp.tools.servers import ServerSpec
 
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 def specification(paths: Mapping[str, Any], **more: Any) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class Desk:
 
         briefing = Briefing(self.toolbox, Selection(ToolSearch(), costs, self.selection))
         assignment = Assignment(Asked(words), self.toolbox.specs if tools else (), forced)
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             await answer(self.model, briefing, self.conversation, assignment, self.settings, emit, CallContext())
         return events
 

@@ -6,19 +6,22 @@ The configuration is used as it stands; only its addresses, its log and the righ
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
+import tempfile
 from collections.abc import Generator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.demo_app import make_demo
+from tests.support.demo_app import command_line, descendants, make_demo
 from tests.support.shared import REPOSITORY
 
 CONFIGURATION = REPOSITORY / "deploy" / "haproxy" / "haproxy.cfg"
@@ -45,6 +48,18 @@ class Board:
         """What the emulator says of every run that has ended."""
         calls = map(json.loads, self.log.read_text("utf-8").splitlines())
         return [call["run"] for call in calls if call["call"] == "rkllm_run"]
+
+    @contextmanager
+    def held(self) -> Generator[None, None, None]:
+        """Its model says nothing more inside this block, however long that takes."""
+        [worker] = [pid for pid in descendants(self.process.pid) if "rkllm_mcp.runtime.worker" in command_line(pid)]
+        os.kill(worker, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            # One whose board was killed is gone.
+            with suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGCONT)
 
     def until(self, beginning: str) -> str:
         """The next line on standard error that begins so."""
@@ -131,9 +146,15 @@ def _board(folder: Path, model: Path, extra: str) -> Generator[Board, None, None
 
 @contextmanager
 def _balanced(folder: Path, started: Mapping[str, Board]) -> Generator[Boards, None, None]:
-    control, log = folder / "haproxy.sock", folder / "haproxy.log"
-    # It listens before HAProxy does: whoever connects early waits.
-    with socket.create_server(("127.0.0.1", 0)) as listener, log.open("w") as output:
+    log = folder / "haproxy.log"
+    with (
+        # The path of a socket has room for a hundred characters, and the folder of a test may have more.
+        tempfile.TemporaryDirectory(dir="/tmp") as near,
+        # It listens before HAProxy does: whoever connects early waits.
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        log.open("w") as output,
+    ):
+        control = Path(near, "haproxy.sock")
         file = folder / "haproxy.cfg"
         file.write_text(configuration(started, listener.fileno(), control), "utf-8")
         command = ["haproxy", "-db", "-f", str(file)]

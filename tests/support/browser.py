@@ -19,6 +19,8 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Page
 
+# The document shows its own words before its scripts have run; this they write when they are done.
+READY = "#page[data-ready]"
 PHONE = (360, 740)
 DESKTOP = (1280, 900)
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -54,6 +56,27 @@ class Visit:
         self.ask(question)
         self.page.wait_for_selector("#stop", state="hidden")
         return self.page.inner_text(".thread > :last-child")
+
+    def await_question(self, text: str) -> None:
+        """Wait until what is typed is this: a dialog hands it over when it has closed."""
+        from playwright.sync_api import expect
+
+        expect(self.page.locator("#question")).to_have_value(text)
+
+    def look_again(self) -> None:
+        """Come back to the page from another window."""
+        self.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+
+    def begin_anew(self) -> None:
+        """Leave the conversation for a new one."""
+        self.page.locator("[data-new]").locator("visible=true").first.click()
+        # The address changes at once, the page a moment later.
+        self.page.wait_for_selector("#welcome")
+
+    def reload(self) -> None:
+        """Load the page again, as a person does."""
+        self.page.reload()
+        self.page.wait_for_selector(READY, state="attached")
 
     def open_panel(self, name: str) -> None:
         """Open the drawer at one of its tabs, through the list on a narrow screen."""
@@ -105,7 +128,7 @@ def visiting(browser: Browser, url: str, size: tuple[int, int] = DESKTOP, **prof
     page.on("pageerror", lambda error: visit.errors.append(str(error)))
     page.on("request", lambda request: visit.addresses.append(request.url))
     page.goto(url)
-    page.wait_for_selector("#page[data-ready]", state="attached")
+    page.wait_for_selector(READY, state="attached")
     try:
         yield visit
     finally:

@@ -87,7 +87,7 @@ class ChatService:
     ) -> None:
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(timeout=10)
+        self._thread.join(timeout=60)
 
 
 class _Server(ThreadingHTTPServer):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.support.shared import REPOSITORY
 Json = dict[str, Any]
 # name, arguments of Python, environment
 PythonServer = tuple[str, tuple[str, ...], Mapping[str, str]]
+_ENDED_WITHIN_S = 60.0
 NO_VARIABLES: Mapping[str, str] = {}
 TIME_SERVER: PythonServer = ("time", ("-m", "mcp_server_time"), NO_VARIABLES)
 
@@ -142,6 +144,19 @@ def command_line(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
     except OSError:
         return ""
+
+
+def wait_for_end(pids: Iterable[int]) -> None:
+    """Wait until processes are gone that somebody else has started, and that nobody may have waited for."""
+    for pid in pids:
+        try:
+            ending = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        try:
+            assert select.select([ending], [], [], _ENDED_WITHIN_S)[0], command_line(pid)
+        finally:
+            os.close(ending)
 
 
 def is_alive(pid: int) -> bool:

@@ -160,7 +160,7 @@ def running(hub: FakeHub) -> Generator[FakeHub]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(timeout=10)
+        thread.join(timeout=60)
 
 
 def _sha256(contents: bytes) -> str:

@@ -1,6 +1,6 @@
 """The agency's site on the loopback interface, for tests of the weather server and of what stands on it.
 
-    with FakeAgency() as agency:                          invented forecasts of the newest edition, real time
+    with FakeAgency() as agency:                          invented forecasts, some Saturday at noon
     with FakeAgency(cases_folder()) as agency:            the saved real responses (only where they are at hand)
         environment = agency.environment(cache=tmp_path)  JMA_BASE_URL, WEATHER_NOW, XDG_CACHE_HOME for a child process
 
@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
@@ -32,6 +32,8 @@ _TABLE_PATHS = {
     "/bosai/forecast/const/week_area05.json": "week_area05.json",
 }
 _FORECAST = re.compile(r"/bosai/forecast/data/forecast/(\d{6})\.json")
+_PATIENCE_S = 60.0
+NOON = datetime(2026, 11, 21, 12, 30, tzinfo=timezone(timedelta(hours=9)))
 # A moment after the newest of the saved forecasts of Tokyo was published.
 NOW_IN_CASES = "2026-01-05T18:00:00+09:00"
 
@@ -63,10 +65,10 @@ class FakeAgency:
     Args:
         folder: tables and ``forecast_{office}_{time}.json`` files, of which the newest is served; without one, the
             small tables of this repository and invented forecasts.
-        now: the moment whose newest edition is invented; real time when left out.
+        now: the moment whose newest edition is invented, whatever the time is where the tests run.
     """
 
-    def __init__(self, folder: Path | None = None, now: datetime | None = None) -> None:
+    def __init__(self, folder: Path | None = None, now: datetime = NOON) -> None:
         self._folder = folder or TABLES
         self._now = now
         self._overrides: dict[str, Answer] = {}
@@ -75,6 +77,7 @@ class FakeAgency:
         self._hang = threading.Event()
         self._hangs = False
         self.asked: list[Asked] = []
+        self._news = threading.Condition()
         self._server = _Server(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
         self._server.block_on_close = False
@@ -87,9 +90,8 @@ class FakeAgency:
 
     def environment(self, cache: Path) -> dict[str, str]:
         """Variables for a weather server that shall meet this agency, with its cache in a folder of its own."""
-        now = self._now.isoformat() if self._now else NOW_IN_CASES if self._folder != TABLES else None
-        variables = {"JMA_BASE_URL": self.base_url, "XDG_CACHE_HOME": str(cache)}
-        return variables | ({"WEATHER_NOW": now} if now else {})
+        now = self._now.isoformat() if self._folder == TABLES else NOW_IN_CASES
+        return {"JMA_BASE_URL": self.base_url, "XDG_CACHE_HOME": str(cache), "WEATHER_NOW": now}
 
     def __enter__(self) -> FakeAgency:
         self._thread.start()
@@ -137,6 +139,17 @@ class FakeAgency:
         """How many requests had this in their path."""
         return sum(path_part in asked.path for asked in self.asked)
 
+    def hear(self, request: Asked) -> None:
+        """A request has come."""
+        with self._news:
+            self.asked.append(request)
+            self._news.notify_all()
+
+    def wait_for(self, requests: int) -> None:
+        """Wait until so many have come: a client that gives up may do so before its request was read."""
+        with self._news:
+            assert self._news.wait_for(lambda: len(self.asked) >= requests, _PATIENCE_S)
+
     def answer(self, path: str) -> Answer:
         """What a path is answered with now."""
         if self._hangs:
@@ -155,7 +168,7 @@ class FakeAgency:
 
     def _forecast(self, office: str) -> Answer:
         if self._folder == TABLES:
-            published = last_edition(self._now or datetime.now(timezone.utc))
+            published = last_edition(self._now)
             try:
                 return Answer(200, json.dumps(invented_forecast(office, published), ensure_ascii=False).encode())
             except KeyError:
@@ -177,7 +190,7 @@ def _handler(agency: FakeAgency) -> Callable[..., BaseHTTPRequestHandler]:
         timeout = 20
 
         def do_GET(self) -> None:
-            agency.asked.append(Asked(self.path, dict(self.headers.items())))
+            agency.hear(Asked(self.path, dict(self.headers.items())))
             answer = agency.answer(self.path)
             etag = f'"{hashlib.sha256(answer.body).hexdigest()[:12]}"'
             fresh = answer.status == 200 and self.headers.get("If-None-Match") == etag

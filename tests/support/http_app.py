@@ -40,7 +40,7 @@ class Desk:
         self, method: str, path: str, headers: Mapping[str, Any] | None = None, content: bytes | None = None
     ) -> httpx2.Response:
         """Send one request."""
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             return await self.client.request(method, path, headers=dict(headers or {}), content=content)
 
 
@@ -99,6 +99,6 @@ class Connection:
 
     async def until(self, text: str) -> None:
         """Wait until the client has this text."""
-        with anyio.fail_after(10):
+        with anyio.fail_after(60):
             while text not in self.text:
                 await self.news.wait()

@@ -10,6 +10,8 @@ import anyio.lowlevel
 NOT_A_FUNCTION = 5
 # What waits here waits until the test lets it go, or for ever.
 gate = threading.Event()
+# Counts those that have come to it.
+waiting = threading.Semaphore(0)
 
 
 def add(a: int, b: int = 1) -> dict[str, int]:
@@ -44,6 +46,7 @@ def leave() -> None:
 
 def hang() -> None:
     """Does not return by itself."""
+    waiting.release()
     gate.wait()
 
 

@@ -117,6 +117,8 @@ class PageService:
         if self.refusals:
             status, message, headers = self.refusals.pop(0)
             return _problem(status, message, headers)
+        if body.get("conversation") and body["conversation"] not in self.conversations:
+            return _problem(404, "there is no such conversation here", param="conversation")
         name = body.get("conversation") or f"c{len(self.conversations) + 1}"
         asked = body.get("message") or body["prompt"]["name"]
         stored = self.conversations.setdefault(name, _conversation(name, asked))
@@ -307,6 +309,8 @@ def _record(event: Json) -> bytes:
     return f"data: {json.dumps(event, ensure_ascii=False)}\n\n".encode()
 
 
-def _problem(status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    body = {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": None}}
+def _problem(
+    status: int, message: str, headers: dict[str, str] | None = None, param: str | None = None
+) -> JSONResponse:
+    body = {"error": {"message": message, "type": "invalid_request_error", "param": param, "code": None}}
     return JSONResponse(body, status, headers)

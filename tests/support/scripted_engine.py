@@ -45,6 +45,8 @@ class ScriptedEngine:
     announced: list[list[int]] = field(default_factory=list[list[int]])
     revoked: list[list[int]] = field(default_factory=list[list[int]])
     aborted: int = 0
+    # Set once a run that hangs has come so far.
+    hanging: anyio.Event = field(default_factory=anyio.Event)
     _cache: list[int] = field(default_factory=list[int])
     _known: list[int] = field(default_factory=list[int])
     _turn: anyio.Lock = field(default_factory=anyio.Lock)
@@ -81,6 +83,8 @@ class ScriptedEngine:
             ids = self._sampled(play.text, options)
             done: list[int] = []
             cold, expected = not self._cache, self.uncached(prompt)
+            if options.begun is not None:
+                options.begun(expected)
             is_over = False
             try:
                 for token_id in ids:
@@ -90,6 +94,7 @@ class ScriptedEngine:
                     if options.enough is not None and options.enough():
                         break
                 if play.hangs:
+                    self.hanging.set()
                     await anyio.sleep_forever()
                 is_over = True
             finally:

@@ -53,7 +53,7 @@ class World:
         # What a shorter answer leaves unplayed must not become the next one's.
         self.engine.answers[:] = [*plays, *[f"Enough.{END}"] * 12]
         seen = 0
-        with anyio.fail_after(10), anyio.CancelScope() as scope:
+        with anyio.fail_after(60), anyio.CancelScope() as scope:
 
             async def emit(event: Event) -> None:
                 nonlocal seen

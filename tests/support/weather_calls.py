@@ -17,7 +17,7 @@ class Answered:
 
 
 async def call(client: Client, tool: str, /, **arguments: Any) -> Answered:
-    with anyio.fail_after(20):
+    with anyio.fail_after(60):
         result = await client.call_tool(tool, arguments)
     (content,) = result.content
     assert isinstance(content, TextContent)

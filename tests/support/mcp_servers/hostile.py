@@ -252,9 +252,11 @@ def _hanging(question: str, era: str) -> None:
 
 
 def stuck() -> None:
-    """Has a tool that keeps it from doing anything else, for ever."""
+    """Has a tool that keeps it from doing anything else, for ever; it tells so first where that is wanted."""
 
-    def hang(_: TinyServer, __: Arguments) -> str:
+    def hang(server: TinyServer, arguments: Arguments) -> str:
+        if arguments.get("tell"):
+            server.report_progress(1, 1, "hanging")
         threading.Event().wait()
         return ""
 

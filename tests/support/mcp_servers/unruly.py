@@ -35,7 +35,7 @@ def dies_at() -> None:
             super().handle(message)
 
     fatal = sys.argv[1].partition(":")[2]
-    Dying([ECHO], {"echo": echo}, eras=(MODERN if fatal == "server/discover" else LEGACY,)).run()
+    Dying([ECHO], {"echo": echo}, eras=(LEGACY,)).run()
 
 
 def garbles() -> None:

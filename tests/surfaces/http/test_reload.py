@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import httpx2
 import pytest
 
 from rkllm_mcp.config import load_config
-from rkllm_mcp.events import End, Event
+from rkllm_mcp.events import End, Event, Status
 from rkllm_mcp.surfaces.http.app import create_app
 from rkllm_mcp.surfaces.http.context import service_for
 from rkllm_mcp.tenancy import open_house
-from tests.support.demo_app import make_demo
+from tests.support.demo_app import Demo, make_demo
 from tests.support.served import scripted_model
 
 WORDS = "one two three four five six seven eight nine ten"
@@ -25,7 +28,7 @@ PARROT = f"""
 rule
   user wait for me
   results 0
-  call wait {{"cmd": "cat gate"}}
+  call wait {{"cmd": "cat GATE"}}
 
 rule
   say {WORDS}
@@ -45,16 +48,33 @@ read_only = true
 """
 
 
-def test_an_answer_under_way_ends_and_the_next_question_is_the_other_models(tmp_path: Path) -> None:
-    models = {
-        name: scripted_model(tmp_path / name, rules, name=name) for name, rules in (("parrot", PARROT), ("owl", OWL))
-    }
-    demo = make_demo(tmp_path / "home", [], extra=f"[service]\ndrain_s = 60\n{GATE}")
-    text = demo.config.read_text("utf-8").replace('name = "demo"', f'path = "{models["parrot"]}"')
-    demo.config.write_text(text, "utf-8")
-    gate = demo.folder / "gate"
+@dataclass
+class Zoo:
+    """A configuration with one model, and another one to be put in its place."""
+
+    demo: Demo
+    gate: Path
+
+    def change(self) -> None:
+        """Put the other model into the configuration."""
+        text = self.demo.config.read_text("utf-8")
+        self.demo.config.write_text(text.replace("/parrot", "/owl"), "utf-8")
+
+
+@pytest.fixture
+def zoo(tmp_path: Path) -> Zoo:
+    gate = tmp_path / "gate"
     os.mkfifo(gate)
-    with demo.started("serve", "--port", "0") as process:
+    for name, rules in (("parrot", PARROT.replace("GATE", str(gate))), ("owl", OWL)):
+        scripted_model(tmp_path / name, rules, name=name)
+    demo = make_demo(tmp_path / "home", [], extra=f"[service]\ndrain_s = 60\n{GATE}")
+    text = demo.config.read_text("utf-8")
+    demo.config.write_text(text.replace('name = "demo"', f'path = "{tmp_path}/parrot"'), "utf-8")
+    return Zoo(demo, gate)
+
+
+def test_an_answer_under_way_ends_and_the_next_question_is_the_other_models(zoo: Zoo) -> None:
+    with zoo.demo.started("serve", "--port", "0") as process:
         assert process.stderr is not None
         lines = iter(process.stderr.readline, "")
         url = next(line for line in lines if line.startswith("Serving at ")).split()[2]
@@ -64,9 +84,9 @@ def test_an_answer_under_way_ends_and_the_next_question_is_the_other_models(tmp_
             records = (line for line in answer.iter_lines() if line.startswith("data: "))
             while "Calling tool 'wait'" not in next(records):
                 pass
-            demo.config.write_text(text.replace(str(models["parrot"]), str(models["owl"])), "utf-8")
+            zoo.change()
             process.send_signal(signal.SIGHUP)
-            gate.write_text("go on")
+            zoo.gate.write_text("go on")
             events = [json.loads(line[6:]) for line in records]
         assert "".join(event["text"] for event in events if event["kind"] == "text") == WORDS
         assert events[-1] == {"kind": "end", "reason": "answered", "error": None}
@@ -82,37 +102,40 @@ def test_an_answer_under_way_ends_and_the_next_question_is_the_other_models(tmp_
 
 
 @pytest.mark.anyio
-async def test_while_models_are_exchanged_a_question_is_told_to_come_again(tmp_path: Path) -> None:
-    demo = make_demo(tmp_path, [], model="max_new_tokens = 100\n", speed="prefill 5000 decode 40")
+async def test_while_models_are_exchanged_a_question_is_told_to_come_again(zoo: Zoo) -> None:
     with pytest.MonkeyPatch.context() as patch, anyio.fail_after(120):
-        for name, value in demo.environment.items():
+        for name, value in zoo.demo.environment.items():
             patch.setenv(name, value)
-        async with open_house(load_config(demo.config)) as house:
+        async with open_house(load_config(zoo.demo.config)) as house:
             await house.ready()
-            service = service_for(house)
-            transport = httpx2.ASGITransport(app=create_app(service))
+            transport = httpx2.ASGITransport(app=create_app(service_for(house)))
             client = httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080")
-            old, owner = house.core, house.tenant("").app
-            demo.config.write_text(demo.config.read_text("utf-8").replace("= 100", "= 101"), "utf-8")
-            rest: list[Event] = []
-            answer = owner.reply(owner.new_conversation(), "Hello")
+            owner = house.tenant("").app
+            await owner.ready()
+            zoo.change()
+            answer = owner.reply(owner.new_conversation(), "wait for me")
             async with client, anyio.create_task_group() as tasks, aclosing(answer) as events:
-                await anext(events)
-                tasks.start_soon(house.reload, load_config(demo.config))
+                assert any([event == Status("[MCP: Calling tool 'wait']") async for event in until_called(events)])
+                tasks.start_soon(house.reload, load_config(zoo.demo.config))
                 await anyio.wait_all_tasks_blocked()
                 for path, body in (
                     ("/v1/execute", {"message": "Hi"}),
                     ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}),
-                    ("/v1/tools/x:call", {}),
+                    ("/v1/tools/wait:call", {}),
                 ):
                     refused = await client.post(path, json=body)
                     assert (refused.status_code, refused.headers["Retry-After"]) == (503, "5"), path
                 assert (await client.get("/readyz")).status_code == 503
                 assert (await client.get("/healthz")).status_code == 200
-                rest += [event async for event in events]
-            assert rest[-1] == End("answered")
-            await house.ready()
-            assert house.core is not old
-            owner = house.tenant("").app
-            async with aclosing(owner.reply(owner.new_conversation(), "Hello")) as events:
+                await anyio.to_thread.run_sync(zoo.gate.write_text, "go on")
                 assert [event async for event in events][-1] == End("answered")
+            await house.ready()
+            assert house.core.name == "owl"
+
+
+async def until_called(events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
+    """The events up to the call."""
+    async for event in events:
+        yield event
+        if isinstance(event, Status) and "Calling" in event.text:
+            return
