@@ -1,10 +1,13 @@
 """What a threshold does to questions that the base answers, and to questions that it does not.
 
-    python -m bench.knowledge_calibration [--json] [--questions 400] [--half tuning|held-out|both]
+    python -m bench.knowledge_calibration [--json] [--whole] [--questions 400] [--half tuning|held-out|both]
 
 Half of a collection's articles are left out of the base, so the questions about them have no answer there, though they
 are of the same kind and about the same world: the hardest honest test that a collection offers. The curve was
 looked at with the tuning half of the questions only.
+
+With ``--whole`` nothing is left out, and the unanswerable questions are those of another collection, as the reference
+measured it.
 
 ``recall`` is in the first ten, at the threshold and without one; ``returned`` is how many results a question gets on
 average; ``empty`` are the answerable questions that get none, ``answered`` the unanswerable ones that get any, and
@@ -44,7 +47,7 @@ class Row:
     recall_without: float
     returned: float
     empty: float
-    answered: float
+    answered: float | None
     foreign: float | None
 
 
@@ -92,7 +95,7 @@ def rows(
             recall_without=without,
             returned=statistics.fmean(asked.returned(threshold) for asked in answerable),
             empty=statistics.fmean(not asked.returned(threshold) for asked in answerable),
-            answered=_answered(unanswerable, threshold) or 0.0,
+            answered=_answered(unanswerable, threshold),
             foreign=_answered(foreign, threshold),
         )
         for threshold in THRESHOLDS
@@ -103,9 +106,10 @@ def _answered(asked: Sequence[Asked], threshold: float) -> float | None:
     return statistics.fmean(bool(one.returned(threshold)) for one in asked) if asked else None
 
 
-async def measure(name: str, embedder: str, questions: int, half: str) -> list[Row]:
+async def measure(name: str, embedder: str, questions: int, half: str, *, is_whole: bool) -> list[Row]:
     """The table of one collection with one embedder."""
-    inside, outside = split(read_collection(name))
+    collection = read_collection(name)
+    inside, outside = (collection, Collection(name, [], [])) if is_whole else split(collection)
     foreign = [read_collection(_FOREIGN[name])] if name in _FOREIGN else []
     with tempfile.TemporaryDirectory() as folder:
         async with open_library(Path(folder), LibrarySettings(embedder_from(embedder))) as library:
@@ -131,7 +135,7 @@ def print_table(table: Sequence[Row]) -> None:
     for row in table:
         print(
             f"| {row.collection} | {row.embedder} | {row.threshold:g} | {row.recall:.3f} / {row.recall_without:.3f}"
-            f" | {row.returned:.1f} | {row.empty:.1%} | {row.answered:.1%} | {_share(row.foreign)} |"
+            f" | {row.returned:.1f} | {row.empty:.1%} | {_share(row.answered)} | {_share(row.foreign)} |"
         )
 
 
@@ -142,6 +146,7 @@ def _share(value: float | None) -> str:
 async def _main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--json", action="store_true", help="lines of JSON instead of a table")
+    parser.add_argument("--whole", action="store_true", help="leave nothing out of the base")
     parser.add_argument("--questions", type=int, default=400, help="of each kind and collection (default: 400)")
     parser.add_argument("--half", choices=("tuning", "held-out", "both"), default="held-out", help="of the questions")
     parser.add_argument("--embedder", action="append", choices=("none", "hashing"), help="default: both")
@@ -149,7 +154,7 @@ async def _main() -> None:
     table: list[Row] = []
     for embedder in given.embedder or ("none", "hashing"):
         for name in COLLECTIONS:
-            table += await measure(name, embedder, given.questions, given.half)
+            table += await measure(name, embedder, given.questions, given.half, is_whole=given.whole)
     if given.json:
         for row in table:
             print(json.dumps(asdict(row)))
