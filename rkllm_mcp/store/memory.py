@@ -17,6 +17,7 @@ from rkllm_mcp.store.database import Database, open_database
 from rkllm_mcp.store.decisions import KeptGrants, KeptSwitches
 from rkllm_mcp.store.history import CallHistory, Retention
 from rkllm_mcp.store.location import state_file
+from rkllm_mcp.store.tally import DailyTally
 
 
 class KeyValue:
@@ -56,6 +57,7 @@ class Memory:
         grants: which tools may run unasked, or never.
         switches: which tools and servers were switched off.
         conversations: what was asked and answered.
+        tally: the tokens of the day.
     """
 
     database: Database
@@ -63,6 +65,7 @@ class Memory:
     grants: KeptGrants
     switches: KeptSwitches
     conversations: Conversations
+    tally: DailyTally
 
     async def settled(self) -> None:
         """Wait until everything that was to be kept is.
@@ -106,7 +109,7 @@ async def open_memory(
     async with open_database(where, on_problem=on_problem or _ignore, required=required) as database:
         calls = CallHistory(database, retention or Retention())
         grants, switches = KeptGrants(database), KeptSwitches(database)
-        yield Memory(database, calls, grants, switches, Conversations(database, limits))
+        yield Memory(database, calls, grants, switches, Conversations(database, limits), DailyTally(database))
 
 
 def _ignore(problem: str) -> None:

@@ -1,21 +1,20 @@
 """How many tokens a tenant may still cost today: ``[[tenants]] daily_tokens``.
 
 What the board really did is counted, tokens evaluated and tokens written; what was found in the KV cache is free. The
-sum is kept with the tenant's other memory, so a restart does not forget it. A day is one of the board's clock. An
-answer that has begun is never cut: the next one is refused. One that is left before its figures come is counted as
-``agent.bill`` says.
+sum is kept with the tenant's other memory, so a restart does not forget it, and several services on one state folder
+share it. A day is one of the board's clock. An answer that has begun is never cut: the next one is refused. One that is
+left before its figures come is counted as ``agent.bill`` says.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, time, timedelta
 
+from rkllm_mcp.errors import StoreError
 from rkllm_mcp.surfaces.http.problems import Problem
 from rkllm_mcp.tenancy import Tenant
-
-_KIND = "daily tokens"
 
 
 def _now() -> datetime:
@@ -31,9 +30,8 @@ class Allowances:
 
     def __init__(self, now: Callable[[], datetime] = _now) -> None:
         self._now = now
-        # By tenant: the day, and what it has cost so far.
-        self._spent: dict[str, tuple[str, int]] = {}
-        self._reading = asyncio.Lock()
+        # By tenant and day: what it has cost, as far as is known here.
+        self._known: dict[tuple[str, str], int] = {}
 
     def limit(self, tenant: Tenant) -> int | None:
         """What a tenant may cost in a day, tokens; None where there is no limit."""
@@ -48,8 +46,7 @@ class Allowances:
         limit = self.limit(tenant)
         if limit is None:
             return
-        spent = await self._today(tenant)
-        if spent >= limit:
+        if await self._added(tenant) >= limit:
             message = f"the {limit} tokens of today are used up; ask again tomorrow, or have daily_tokens raised"
             raise Problem(429, message, code="daily_tokens_exceeded", retry_after_s=self._until_midnight_s())
 
@@ -57,20 +54,17 @@ class Allowances:
         """An answer has cost so many tokens."""
         if self.limit(tenant) is None:
             return
-        spent = await self._today(tenant) + tokens
-        day = self._now().date().isoformat()
-        self._spent[tenant.name] = (day, spent)
-        (await tenant.app.memory.texts(_KIND)).write("spent", f"{day} {spent}")
+        await self._added(tenant, tokens)
 
-    async def _today(self, tenant: Tenant) -> int:
+    async def _added(self, tenant: Tenant, tokens: int = 0) -> int:
+        """What today has cost, these tokens included."""
         day = self._now().date().isoformat()
-        async with self._reading:
-            if tenant.name not in self._spent:
-                kept = (await tenant.app.memory.texts(_KIND)).read("spent") or ""
-                kept_day, _, spent = kept.partition(" ")
-                self._spent[tenant.name] = (kept_day, int(spent) if spent.isdigit() else 0)
-        kept_day, spent = self._spent[tenant.name]
-        return spent if kept_day == day else 0
+        self._known[tenant.name, day] = self._known.get((tenant.name, day), 0) + tokens
+        # Where nothing can be remembered the owner has been told so, and what is known here has to do.
+        with suppress(StoreError):
+            kept = await tenant.app.memory.tally.add(day, tokens)
+            self._known[tenant.name, day] = max(self._known[tenant.name, day], kept)
+        return self._known[tenant.name, day]
 
     def _until_midnight_s(self) -> float:
         now = self._now()

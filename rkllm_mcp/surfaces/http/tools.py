@@ -127,8 +127,8 @@ class Servers(BaseModel):
 async def list_tools(request: Request) -> Response:
     """List the tools, those that are switched off as well."""
     app = tenant_of(request).app
-    on, off = app.toolbox.tools(), app.toolbox.tools(disabled=True)
-    shown = [_shown(app, tool, enabled=tool in on) for tool in (*on, *off)]
+    shown = [_shown(app, tool, enabled=True) for tool in app.toolbox.tools()]
+    shown += [_shown(app, tool, enabled=False) for tool in app.toolbox.tools(disabled=True)]
     return JSONResponse({"tools": shown, "tokens": sum(tool["tokens"] for tool in shown if tool["enabled"])})
 
 

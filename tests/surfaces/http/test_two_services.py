@@ -1,0 +1,103 @@
+"""Two services on one state folder: they share conversations, switches and what tenants have used up."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.support.demo_app import NO_VARIABLES, Demo, PythonServer, make_demo
+from tests.support.served import scripted_model
+
+TINY: PythonServer = ("tiny", ("-m", "tests.support.mcp_servers.tiny"), NO_VARIABLES)
+RULES = """
+rule
+  user And now
+  prompt Hello
+  say As I said: hello.
+
+rule
+  say Hello there.
+"""
+KEYS = """
+[service]
+api_keys = ["owner"]
+
+[[tenants]]
+name = "ann"
+api_key = "ann"
+servers = []
+daily_tokens = 60
+"""
+
+
+@contextmanager
+def service(demo: Demo) -> Generator[httpx2.Client, None, None]:
+    """A client of one more service, as its owner."""
+    with demo.started("serve", "--port", "0") as process:
+        assert process.stderr is not None
+        lines = iter(process.stderr.readline, "")
+        url = next(line for line in lines if line.startswith("Serving at ")).split()[2]
+        assert next(line for line in lines if line.startswith("Ready"))
+        client = httpx2.Client(base_url=url, timeout=120, headers={"X-Api-Key": "owner"})
+        with client:
+            yield client
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[httpx2.Client, httpx2.Client], None, None]:
+    folder: Path = tmp_path_factory.mktemp("both")
+    model = scripted_model(folder / "parrot", RULES)
+    demo = make_demo(folder / "home", [TINY], extra=KEYS)
+    demo.config.write_text(demo.config.read_text("utf-8").replace('name = "demo"', f'path = "{model}"'), "utf-8")
+    with ExitStack() as stack:
+        yield stack.enter_context(service(demo)), stack.enter_context(service(demo))
+
+
+def ask(client: httpx2.Client, message: str, **more: Any) -> dict[str, Any]:
+    return client.post("/v1/execute", json={"message": message, "stream": False, **more}).raise_for_status().json()
+
+
+def test_a_conversation_goes_on_at_either_and_is_deleted_for_both(both: tuple[httpx2.Client, httpx2.Client]) -> None:
+    one, other = both
+    conversation = ask(one, "Hi")["conversation"]
+    assert ask(other, "And now?", conversation=conversation)["text"] == "As I said: hello."
+    for client in both:
+        kept = client.get(f"/v1/conversations/{conversation}").json()["messages"]
+        assert [turn["text"] for turn in kept] == ["Hi", "Hello there.", "And now?", "As I said: hello."]
+    # The first has it as it was open there; nothing that was said elsewhere is lost by that.
+    events = ask(one, "Still there?", conversation=conversation)["events"]
+    assert any("went on elsewhere" in event.get("text", "") for event in events)
+    assert len(other.get(f"/v1/conversations/{conversation}").json()["messages"]) == 6
+    assert other.delete(f"/v1/conversations/{conversation}").status_code == 204
+    for client in both:
+        assert client.get("/v1/conversations", params={"search": "Still there"}).json()["count"] == 0
+
+
+def test_a_tool_that_is_switched_off_at_one_is_off_at_the_next_question_of_the_other(
+    both: tuple[httpx2.Client, httpx2.Client],
+) -> None:
+    one, other = both
+    for is_on in (False, True):
+        one.post(f"/v1/tools/add:{'enable' if is_on else 'disable'}").raise_for_status()
+        ask(other, "Hi")
+        assert {tool["name"]: tool["enabled"] for tool in other.get("/v1/tools").json()["tools"]}["add"] is is_on
+
+
+def test_what_a_tenant_uses_up_at_one_is_used_up_at_the_other(both: tuple[httpx2.Client, httpx2.Client]) -> None:
+    statuses: list[int] = []
+    # In turn, so that each of them has counted only a half.
+    for client in both * 20:
+        asked = client.post("/v1/execute", json={"message": "Hi", "stream": False}, headers={"X-Api-Key": "ann"})
+        statuses.append(asked.status_code)
+        if asked.status_code != 200:
+            break
+    for client in both:
+        refused = client.post("/v1/execute", json={"message": "Hi"}, headers={"X-Api-Key": "ann"})
+        assert refused.json()["error"]["code"] == "daily_tokens_exceeded"
+    spent = statuses.count(200)
+    assert 1 <= spent <= 60 // 3
