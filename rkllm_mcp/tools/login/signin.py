@@ -35,8 +35,8 @@ if TYPE_CHECKING:
         OAuthToken,
     )
 
-# The IANA range for ports that nobody owns.
-_FIRST_PORT, _PORTS = 49152, 16384
+# Ports that nobody owns, and that Linux gives to no outgoing connection (net.ipv4.ip_local_port_range ends before).
+_FIRST_PORT, _PORTS = 61_000, 4_536
 # Reading a consent page, finding a password, a second factor.
 _CONSENT_TIMEOUT_S = 300.0
 
