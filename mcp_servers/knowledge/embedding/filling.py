@@ -124,7 +124,8 @@ class Filling:
                 after = missing[-1].chunk if missing else 0
                 if missing:
                     texts = [embedded_text(chunk.title, chunk.headings, chunk.text) for chunk in missing]
-                    await anyio.to_thread.run_sync(self._store, key, missing, await embedder.embed_documents(texts))
+                    vectors = await embedder.embed_documents(texts)
+                    await anyio.to_thread.run_sync(self._store, base.key, key, missing, vectors)
         except BaseNotFoundError:
             # It was removed meanwhile.
             return
@@ -158,9 +159,12 @@ class Filling:
         with self._database.reading() as connection:
             return unembedded(connection, base, key, after, _BATCH)
 
-    def _store(self, key: int, missing: list[Unembedded], vectors: Vectors) -> None:
+    def _store(self, base: int, key: int, missing: list[Unembedded], vectors: Vectors) -> None:
         with self._database.writing() as connection:
-            store_vectors(connection, key, [chunk.chunk for chunk in missing], vectors)
+            stored = base_by_key(connection, base)
+            # While they were made, the base may have been indexed anew, and has another set now.
+            if key in {stored.embedding, stored.becoming}:
+                store_vectors(connection, key, [chunk.chunk for chunk in missing], vectors)
 
     def _finish(self, base: int, key: int) -> bool:
         """Whether a set is complete; then it is also the one that is searched."""

@@ -171,10 +171,20 @@ class Database:
 def _problem(path: str, error: sqlite3.Error) -> StorageError:
     # Python 3.10 has no sqlite_errorcode; the messages are SQLite's and have not changed in ten years.
     text = str(error)
+    # What SQLite says when there is no room even for its side files.
+    if "disk I/O error" in text and _is_full(path):
+        return StorageFullError(path, text)
     for words, kind in _KINDS:
         if words in text:
             return kind(path, text)
     return StorageError(path, text)
+
+
+def _is_full(path: str) -> bool:
+    try:
+        return os.statvfs(path).f_bavail == 0
+    except OSError:
+        return False
 
 
 _KINDS: tuple[tuple[str, type[StorageError]], ...] = (

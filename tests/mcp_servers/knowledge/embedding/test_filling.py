@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
 import anyio
+import numpy as np
 import pytest
 
 from mcp_servers.knowledge.analysis import ANALYZER_VERSION
 from mcp_servers.knowledge.embedding.choice import embedder_from, reranker_from
 from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
-from mcp_servers.knowledge.embedding.ports import Embedder
+from mcp_servers.knowledge.embedding.ports import Embedder, Vectors
 from mcp_servers.knowledge.library import Library, LibrarySettings, open_library
 from mcp_servers.knowledge.storage.database import Database
 from mcp_servers.knowledge.values import Access, Hit, SearchRequest
@@ -236,3 +237,60 @@ async def test_many_bases_are_narrowed_to_the_nearest(tmp_path: Path, service: M
         stage = next(stage for stage in result.explained if stage.stage == "base filter")
         assert stage.made == "8 knowledge bases nearest by their summary vectors"
         assert {hit.content for hit in result.hits} == {TEXTS[0]}
+
+
+class HeldEmbedder:
+    """Gives no vector before it may."""
+
+    name = "held"
+    is_quick = False
+
+    def __init__(self) -> None:
+        self.asked, self.may_answer = anyio.Event(), anyio.Event()
+
+    async def embed_documents(self, texts: Sequence[str]) -> Vectors:
+        self.asked.set()
+        await self.may_answer.wait()
+        return np.tile(np.array([[1.0, 0.0]], np.float32), (len(texts), 1))
+
+    async def embed_query(self, text: str) -> Vectors:
+        return np.array([1.0, 0.0], np.float32)
+
+    async def aclose(self) -> None:
+        pass
+
+
+async def remove_document(library: Library, base_id: str) -> None:
+    (only,) = await library.documents(base_id)
+    await library.remove(only.id)
+
+
+async def reindex_twice(library: Library, base_id: str) -> None:
+    # The second removes the set that the first began.
+    for _ in range(2):
+        await library.reindex(base_id)
+
+
+async def remove_base(library: Library, base_id: str) -> None:
+    await library.remove_base(base_id)
+
+
+@pytest.mark.parametrize("change", [remove_document, reindex_twice, remove_base])
+async def test_what_changes_while_vectors_are_made_does_not_end_the_work(
+    tmp_path: Path, change: Callable[[Library, str], Awaitable[None]]
+) -> None:
+    embedder = HeldEmbedder()
+    async with open_library(tmp_path) as library:
+        changing = (await library.create("changing")).id
+        await library.add(changing, document("sea"))
+    async with open_library(tmp_path, LibrarySettings(embedder)) as library:
+        with anyio.fail_after(60):
+            await embedder.asked.wait()
+            await change(library, changing)
+            embedder.may_answer.set()
+            await library.settled()
+            other = await library.create("other")
+            await library.add(other.id, document("mountain"))
+            await library.settled()
+        state = await library.index_state(other.id)
+    assert (state.searched_with, state.done, state.problem) == ("held", 1, "")
