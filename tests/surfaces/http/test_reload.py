@@ -20,6 +20,7 @@ from rkllm_mcp.surfaces.http.app import create_app
 from rkllm_mcp.surfaces.http.context import service_for
 from rkllm_mcp.tenancy import open_house
 from tests.support.demo_app import Demo, make_demo
+from tests.support.gate import GATE
 from tests.support.served import scripted_model
 
 WORDS = "one two three four five six seven eight nine ten"
@@ -33,18 +34,6 @@ rule
   say {WORDS}
 """
 OWL = "rule\n  user What was it\n  prompt wait for me\n  say You waited.\n\nrule\n  say Hoo.\n"
-# A tool that waits until somebody opens the named pipe "gate" in its folder for writing.
-GATE = """
-[[servers]]
-name = "gate"
-transport = "builtin"
-[[servers.tools]]
-name = "wait"
-description = "Waits"
-entry_point = "subprocess:getoutput"
-input_schema = { properties = { cmd = { type = "string" } } }
-read_only = true
-"""
 
 
 @dataclass

@@ -17,6 +17,7 @@ import pytest
 
 from rkllm_mcp.config.keys import hashed
 from tests.support.demo_app import Demo, descendants, is_alive, make_demo, wait_for_end
+from tests.support.gate import GATE
 from tests.support.served import scripted_model
 
 Json = dict[str, Any]
@@ -42,20 +43,6 @@ rule
 
 rule
   say Hello.
-"""
-
-
-# A tool that waits until somebody opens the named pipe "gate" in its folder for writing.
-WAITING = """
-[[servers]]
-name = "gate"
-transport = "builtin"
-[[servers.tools]]
-name = "wait"
-description = "Waits"
-entry_point = "subprocess:getoutput"
-input_schema = { properties = { cmd = { type = "string" } } }
-read_only = true
 """
 
 
@@ -95,7 +82,7 @@ def demo(tmp_path: Path) -> Demo:
     """A service with a model that takes its time."""
     model = scripted_model(tmp_path / "parrot", RULES)
     rewrite(model / "model.rkllm", "speed flat", "speed prefill 5000 decode 40")
-    demo = make_demo(tmp_path / "home", [], extra=f"[service]\ndrain_s = 60\n{WAITING}", speed="")
+    demo = make_demo(tmp_path / "home", [], extra=f"[service]\ndrain_s = 60\n{GATE}", speed="")
     rewrite(demo.config, 'name = "demo"', f'path = "{model}"')
     return demo
 
