@@ -6,6 +6,7 @@ A real service on the emulated runtime, and clients that ask through OpenAI's, O
 streams and whole, with the assistant's tools and with their own, in conversations that go on; that leave in the middle,
 cancel, break connections, and come again when they are told that the queue is full.
 
+Measured are waiting times, from a question to the first record of its answer, and how evenly answers are shared.
 Counted are characters that are lost (an answer that ended well and is not whole) or leaked (another's), refusals, and
 what the service holds when nobody asks: descriptors, threads, tasks, processes, memory, once after a quarter and
 once at the end. The exit code is 1 when anything was found.
@@ -15,12 +16,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 import tempfile
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import httpx2
@@ -44,18 +47,40 @@ _WRONG = ("Traceback", "was never", "internal error", "went wrong", "ResourceWar
 
 
 @dataclass(frozen=True)
+class Spread:
+    """The least, the middle and the most of some values."""
+
+    least: float
+    median: float
+    most: float
+
+
+@dataclass(frozen=True)
 class Loaded:
     """What came of it.
 
     Args:
         tally: the answers.
+        answers: answers per client.
+        waited_s: how long answers were waited for, seconds, refusals and the queue included.
         before: what the service held after the warm-up, with nobody asking.
         after: the same at the end.
     """
 
     tally: Tally
+    answers: Spread
+    waited_s: Spread
     before: Holdings
     after: Holdings
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything for a program."""
+        return {**{each.name: asdict(getattr(self, each.name)) for each in fields(self)}, "tally": self.tally.as_json()}
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """How values are spread; all zero when there are none."""
+    return Spread(min(values), statistics.median(values), max(values)) if values else Spread(0, 0, 0)
 
 
 def load(seed: int, questions: int | None = None, seconds: float | None = None, clients: int = CLIENTS) -> Loaded:
@@ -68,33 +93,37 @@ def load(seed: int, questions: int | None = None, seconds: float | None = None, 
         clients: how many.
     """
     with tempfile.TemporaryDirectory(prefix="load-") as folder, loaded_service(Path(folder)) as service:
-        tally, before, after = anyio.run(_load, service, seed, questions, seconds, clients)
+        loaded = anyio.run(_load, service, seed, questions, seconds, clients)
         log = service.log
     for line in log:
         if any(word in line for word in _WRONG):
-            tally.find(f"the service wrote: {line}")
-    for finding in growth(before, after):
-        tally.find(finding)
-    return Loaded(tally, before, after)
+            loaded.tally.find(f"the service wrote: {line}")
+    for finding in growth(loaded.before, loaded.after):
+        loaded.tally.find(finding)
+    return loaded
 
 
 async def _load(
     service: LoadedService, seed: int, questions: int | None, seconds: float | None, clients: int
-) -> tuple[Tally, Holdings, Holdings]:
+) -> Loaded:
     tally = Tally("load")
     crowd = partial(_crowd, service, tally, clients)
     await crowd(seed, Budget(questions and round(questions * WARM_UP), seconds and seconds * WARM_UP))
     before = await _idle(service, tally)
-    await crowd(seed + 1, Budget(questions, seconds and seconds * (1 - WARM_UP)))
+    waits = await crowd(seed + 1, Budget(questions, seconds and seconds * (1 - WARM_UP)))
     after = await _idle(service, tally, before)
     tally.end()
-    return tally, before, after
+    answers = spread([len(each) for each in waits])
+    return Loaded(tally, answers, spread([wait for each in waits for wait in each]), before, after)
 
 
-async def _crowd(service: LoadedService, tally: Tally, clients: int, seed: int, budget: Budget) -> None:
+async def _crowd(service: LoadedService, tally: Tally, clients: int, seed: int, budget: Budget) -> list[list[float]]:
+    """Let clients ask until the budget is used up; how long each waited for its answers."""
+    crowd = [Client(number, service.url, seed, tally) for number in range(clients)]
     async with anyio.create_task_group() as tasks:
-        for number in range(clients):
-            tasks.start_soon(Client(number, service.url, seed, tally).run, budget)
+        for client in crowd:
+            tasks.start_soon(client.run, budget)
+    return [client.waited_s for client in crowd]
 
 
 async def _idle(service: LoadedService, tally: Tally, before: Holdings | None = None) -> Holdings:
@@ -139,6 +168,10 @@ def growth(before: Holdings, after: Holdings) -> Iterator[str]:
             yield f"{what} grew by {more:.1f}"
 
 
+def _shown(values: Spread) -> str:
+    return f"{values.least:.3g} to {values.most:.3g}, median {values.median:.3g}"
+
+
 def table(loaded: Loaded) -> str:
     """The counts for people."""
     tally = loaded.tally
@@ -146,6 +179,7 @@ def table(loaded: Loaded) -> str:
         f"{tally.runs} questions in {tally.seconds:g} s; characters lost: {tally.lost_tokens}, of others: "
         + str(tally.leaked_tokens),
         ", ".join(f"{count} {outcome}" for outcome, count in tally.outcomes.most_common()),
+        f"answers per client: {_shown(loaded.answers)}; waited for an answer: {_shown(loaded.waited_s)} s",
         f"after the warm-up {loaded.before}",
         f"at the end        {loaded.after}",
     ]
@@ -165,7 +199,7 @@ def main() -> int:
     seconds = arguments.minutes * 60 if arguments.minutes else None
     questions = arguments.questions or (None if seconds else 500)
     loaded = load(arguments.seed, questions, seconds, arguments.clients)
-    print(json.dumps(asdict(loaded)) if arguments.json else table(loaded))
+    print(json.dumps(loaded.as_json()) if arguments.json else table(loaded))
     return 1 if loaded.tally.findings else 0
 
 

@@ -10,6 +10,7 @@ import json
 import random
 import socket
 import struct
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
@@ -47,6 +48,9 @@ class Client:
         url: where the service is.
         seed: of its randomness.
         tally: where it notes what it finds.
+
+    Attributes:
+        waited_s: from a question to the first record of its answer, refusals and the queue included, for each answer.
     """
 
     def __init__(self, number: int, url: str, seed: int, tally: Tally) -> None:
@@ -56,6 +60,8 @@ class Client:
         self._random = random.Random(f"{seed}-{number}")
         self._tally = tally
         self._names = 0
+        self._asked_s: float | None = None
+        self.waited_s: list[float] = []
         self._conversation: str | None = None
         self._conversation_names: list[str] = []
         headers = {"Authorization": f"Bearer {self._key}"}
@@ -135,7 +141,7 @@ class Client:
         else:
             async with self._opened("/v1/execute", body) as response:
                 conversation = response.headers["x-conversation-id"]
-                events = [json.loads(line[6:]) async for line in response.aiter_lines() if line.startswith("data: ")]
+                events = [json.loads(line[6:]) for line in await self._lines(response)]
         if self._conversation not in {None, conversation}:
             self._tally.find(f"execute {name}: answered in {conversation}, asked in {self._conversation}")
         text = "".join(event["text"] for event in events if event["kind"] == "text")
@@ -184,6 +190,7 @@ class Client:
         body: Json = {"message": f"long {name}"}
         async with self._opened("/v1/execute", body) as response:
             async for line in response.aiter_lines():
+                self._note(line)
                 if line.startswith("data: "):
                     event = json.loads(line[6:])
                     heard += event["text"] if event["kind"] == "text" else ""
@@ -199,6 +206,7 @@ class Client:
         async with self._opened("/v1/execute", {"message": f"long {name}"}) as response:
             path = f"/v1/conversations/{response.headers['x-conversation-id']}/cancel"
             async for line in response.aiter_lines():
+                self._note(line)
                 event: Json = json.loads(line[6:]) if line.startswith("data: ") else {"kind": ""}
                 heard += event["text"] if event["kind"] == "text" else ""
                 end = event if event["kind"] == "end" else end
@@ -233,6 +241,7 @@ class Client:
     @asynccontextmanager
     async def _opened(self, path: str, body: Json) -> AsyncGenerator[httpx2.Response, None]:
         """An answer as it comes; refusals for want of room are obeyed until there is room."""
+        self._asked_s = time.monotonic()
         while True:
             async with self._http.stream("POST", path, json=body) as response:
                 if response.status_code != 429:
@@ -253,8 +262,24 @@ class Client:
     async def _asked(self, path: str, body: Json) -> httpx2.Response:
         async with self._opened(path, body) as response:
             await response.aread()
+            self._note("answer")
             return response
 
     async def _streamed(self, path: str, body: Json) -> list[str]:
         async with self._opened(path, body) as response:
-            return [line async for line in response.aiter_lines() if line and not line.startswith(":")]
+            return await self._lines(response)
+
+    async def _lines(self, response: httpx2.Response) -> list[str]:
+        """The records of a stream."""
+        lines: list[str] = []
+        async for line in response.aiter_lines():
+            self._note(line)
+            if line and not line.startswith(":"):
+                lines.append(line)
+        return lines
+
+    def _note(self, line: str) -> None:
+        """Note how long an answer was waited for, at its first record; heartbeats and places in the queue are none."""
+        if line and not line.startswith(":") and '"queued"' not in line and self._asked_s is not None:
+            self.waited_s.append(time.monotonic() - self._asked_s)
+            self._asked_s = None

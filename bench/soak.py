@@ -20,7 +20,6 @@ import json
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from bench.soak_app import AppSoak
@@ -110,7 +109,7 @@ def main() -> int:
     runs = arguments.runs or (None if seconds else 2000)
     tallies = soak(arguments.seed, runs, seconds)
     if arguments.json:
-        print(json.dumps({"seed": arguments.seed, "parts": [asdict(tally) for tally in tallies]}))
+        print(json.dumps({"seed": arguments.seed, "parts": [tally.as_json() for tally in tallies]}))
     else:
         print(table(tallies))
     return 1 if any(tally.findings for tally in tallies) else 0

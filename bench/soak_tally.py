@@ -7,8 +7,9 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 _RSS = re.compile(r"^VmRSS:\s+(\d+) kB", re.MULTILINE)
 _MOST_FINDINGS = 20
@@ -67,6 +68,11 @@ class Tally:
     def __post_init__(self) -> None:
         self._quarter_mb: float | None = None
         self._began = time.monotonic()
+
+    def as_json(self) -> dict[str, Any]:
+        """The counts for a program; before Python 3.12 ``asdict`` counts the pairs of a Counter."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {**values, "outcomes": dict(self.outcomes)}
 
     def begin(self, budget: Budget) -> bool:
         """Another run begins; False when it is enough."""

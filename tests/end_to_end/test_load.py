@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
-from bench.load import growth, load, table
+from bench.load import Spread, growth, load, spread, table
 from bench.load_service import Holdings
 
 QUESTIONS = 180
@@ -31,6 +32,11 @@ def test_clients_that_leave_when_they_like_lose_mix_and_leak_nothing() -> None:
     assert set(loaded.tally.outcomes) >= WAYS
     # Whether the word to stop an answer comes before its end is the machine's affair.
     assert {"cancelled", "over before it was cancelled"} & set(loaded.tally.outcomes)
+    assert 0 < loaded.waited_s.least <= loaded.waited_s.median <= loaded.waited_s.most
+    assert loaded.answers.least <= loaded.answers.median <= loaded.answers.most
+    report = json.loads(json.dumps(loaded.as_json()))
+    assert report["tally"]["outcomes"] == dict(loaded.tally.outcomes)
+    assert set(report) == {"tally", "answers", "waited_s", "before", "after"}
 
 
 def test_what_a_service_holds_more_than_before_is_found() -> None:
@@ -43,3 +49,8 @@ def test_what_a_service_holds_more_than_before_is_found() -> None:
     assert list(growth(HELD, replace(HELD, threads=40))) == ["35 threads more than after the warm-up"]
     assert list(growth(HELD, replace(HELD, host_mb=130.0))) == ["host_mb grew by 50.0"]
     assert list(growth(HELD, replace(HELD, host_mb=60.0, descriptors=12))) == []
+
+
+def test_the_spread_of_values_is_their_least_middle_and_most() -> None:
+    assert spread([3, 1, 2, 10]) == Spread(1, 2.5, 10)
+    assert spread([]) == Spread(0, 0, 0)
