@@ -173,6 +173,8 @@ void model_end_change(struct model *m);
 bool model_begin_run(struct model *m);
 int model_finish_run(struct model *m, int result);
 int model_dispatch(struct model *m);
+
+/* forget.c: what stays in the KV caches. */
 size_t model_system_part(const struct model *m, const struct sequence *entry);
 void model_forget(struct model *m, bool keep_system);
 

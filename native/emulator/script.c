@@ -10,17 +10,6 @@
 #include "script_words.h"
 #include "source_file.h"
 
-/* Puts "path:line: what" into the reader's error; the first complaint stays. Returns false. */
-bool reader_fail(struct reader *r, const char *format, ...) {
-    va_list args;
-    if (r->error->len) return false;
-    buf_printf(r->error, "%s:%d: ", r->path, r->line);
-    va_start(args, format);
-    buf_vprintf(r->error, format, args);
-    va_end(args);
-    return false;
-}
-
 /* Replaces an owned string by a copy of text. */
 static void replace(char **slot, const char *text) {
     free(*slot);

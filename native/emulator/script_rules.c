@@ -11,6 +11,17 @@
 /* More results than any prompt has: the upper bound when `results` gives none. */
 #define ANY_NUMBER 1000000
 
+/* Puts "path:line: what" into the reader's error; the first complaint stays. Returns false. */
+bool reader_fail(struct reader *r, const char *format, ...) {
+    va_list args;
+    if (r->error->len) return false;
+    buf_printf(r->error, "%s:%d: ", r->path, r->line);
+    va_start(args, format);
+    buf_vprintf(r->error, format, args);
+    va_end(args);
+    return false;
+}
+
 /* Begins a rule; rest is its name, which may be empty. */
 bool reader_start_rule(struct reader *r, const char *rest) {
     struct script *s = r->script;
