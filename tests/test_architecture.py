@@ -30,6 +30,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     **dict.fromkeys(NO_IO, VALUES),
     "config": VALUES | NO_IO,
     **dict.fromkeys(IO, VALUES | {"config"}),
+    "tools": VALUES | {"config", "toolcalls"},
     "providers": VALUES | NO_IO | {"config"},
     "agent": VALUES | NO_IO | {"config", "providers"},
     "availability": VALUES | {"config"},
@@ -55,7 +56,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 NEVER_IN_NO_IO = frozenset({"anyio", "asyncio", "ctypes", "os", "socket", "subprocess", "threading", "time"})
 LIBRARIES: dict[str, frozenset[str]] = {
     **dict.fromkeys(VALUES, frozenset[str]()),
-    **dict.fromkeys(NO_IO, frozenset({"json_repair", "jsonschema", "pydantic", "tokenizers"})),
+    **dict.fromkeys(NO_IO, frozenset({"json_repair", "jsonschema", "pydantic", "referencing", "tokenizers"})),
 }
 PATH_OF_AN_ANSWER = ("prompt", "toolcalls", "runtime", "tools", "agent", "surfaces")
 
