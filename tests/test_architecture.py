@@ -61,7 +61,7 @@ class Layers:
 
 
 _NONE = frozenset[str]()
-_PURE_LIBRARIES = frozenset({"json_repair", "jsonschema", "pydantic", "tokenizers"})
+_PURE_LIBRARIES = frozenset({"json_repair", "jsonschema", "pydantic", "referencing", "tokenizers"})
 
 
 def _before_the_redesign() -> Layers:
@@ -80,6 +80,7 @@ def _before_the_redesign() -> Layers:
             **dict.fromkeys(pure, values),
             "config": values | pure,
             **dict.fromkeys(io, values | {"config"}),
+            "tools": values | {"config", "toolcalls"},
             "providers": values | pure | {"config"},
             "agent": values | pure | {"config", "providers"},
             "availability": values | {"config"},

@@ -15,7 +15,7 @@ from typing import Any
 from rkllm_mcp.agent.finding import is_host_tool
 from rkllm_mcp.messages import ToolCall, ToolSpec
 from rkllm_mcp.prompt.signatures import signature
-from rkllm_mcp.toolcalls.schema import MismatchError, conform
+from rkllm_mcp.toolcalls.arguments import MismatchError, coerce_arguments
 
 TWO_STEPS_NOTE = (
     "The tools are listed without their parameters. Call the tool that fits with empty arguments; its parameters are "
@@ -88,6 +88,6 @@ def _fits(arguments: Mapping[str, Any], tool: ToolSpec) -> bool:
     if not arguments or not arguments.keys() <= tool.input_schema.get("properties", {}).keys():
         return False
     try:
-        return dict(arguments) == conform(arguments, tool.input_schema)
+        return not coerce_arguments(arguments, tool.input_schema).repaired
     except MismatchError:
         return False

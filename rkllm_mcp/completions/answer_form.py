@@ -4,54 +4,35 @@
 
 Rules: what is valid as written stays as it was written. What is not is read by the same ladder of repairs as the
 arguments of calls, takes the types of the schema where nothing is lost, and counts only when the schema then holds.
-Nothing is fetched: a schema refers to itself or to nothing. Patterns that could take longer than an answer are refused
-before anybody runs them. Nothing here knows a model or a protocol.
+Nothing is fetched: a schema refers to itself or to nothing. Schemas and patterns that could take long are refused
+before they are used. Nothing here knows a model or a protocol.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
-import sys
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, cast
 
 from rkllm_mcp.prompt.tools import compact_schema, minified
+from rkllm_mcp.toolcalls.arguments import MismatchError, coerce_arguments
 from rkllm_mcp.toolcalls.repair import UnreadableError, read_value
-from rkllm_mcp.toolcalls.schema import MismatchError, conform
+from rkllm_mcp.toolcalls.schemas import SchemaCostError, SchemaError, check_schema
+from rkllm_mcp.toolcalls.validation import TooManyStepsError, UnresolvableError, first_violation
 
-# Two repetitions without a near end cost the square of an answer's length at most; groups multiply that.
-_MOST_FAR_REPETITIONS = 2
-_NEAR_END = 64
-_MOST_GROUPS = 4
-_ESCAPED_OR_SET = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]")
-_REPETITION = re.compile(r"(\)?)(?:[*+]|\{(\d*)(,?)(\d*)\})")
 _LONGEST_REASON = 300
-# Two references on each of thirty levels are a thousand million steps; a check that follows so many is given up.
-_MOST_REFERENCES = 10_000
-_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 SCHEMAS_KEPT = 1024
-# More characters of schemas than the longest context window here has room for; to check them takes a second or two.
+# More characters of schemas than the longest context window here has room for.
 MOST_SCHEMA_CHARS = 200_000
 
 
 @dataclass
 class MisfitError(Exception):
     """An answer that does not have the form; ``reason`` is a line that the model can mend it by."""
-
-    reason: str
-
-    def __str__(self) -> str:
-        return self.reason
-
-
-@dataclass
-class SchemaError(Exception):
-    """A schema that no answer can be checked against; ``reason`` says why."""
 
     reason: str
 
@@ -104,7 +85,7 @@ class AnswerForm:
         if self.schema is None or not isinstance(value, dict):
             return value
         try:
-            return conform(cast("dict[str, Any]", value), self.schema)
+            return coerce_arguments(cast("dict[str, Any]", value), self.schema).value
         except MismatchError:
             return cast("dict[str, Any]", value)  # What is wrong with it the check says in full.
 
@@ -120,7 +101,7 @@ class AnswerForm:
 class SchemaCheck:
     """Sees that something can be checked against a schema.
 
-    Programs send the same ones with every request, and a check takes milliseconds, so what was found good is known
+    Programs send the same ones with every request, and a check may take milliseconds, so what was found good is known
     again. Threads may share it.
 
     Args:
@@ -140,7 +121,7 @@ class SchemaCheck:
             of_object: it has to describe an object, as the arguments of a call are one.
 
         Raises:
-            SchemaError: it will not.
+            SchemaError: it will not; ``SchemaCostError`` where it takes too much work.
         """
         if of_object and schema.get("type") != "object":
             raise SchemaError(f"its type is {schema.get('type')!r}; arguments are an object")
@@ -150,29 +131,14 @@ class SchemaCheck:
                 raise SchemaError(f"no prompt has room for its {len(written)} characters; send a smaller one")
             key = hashlib.sha256(written.encode("utf-8", "replace")).digest()
             if key not in self._good:
-                _check_schema(schema)
+                check_schema(schema)
         except RecursionError:
-            raise SchemaError("it is nested too deeply") from None
+            raise SchemaCostError("it is nested too deeply; send a flatter one") from None
         with self._changing:
             self._good[key] = None
             self._good.move_to_end(key)
             if len(self._good) > self._kept:
                 self._good.popitem(last=False)
-
-
-def _check_schema(schema: Mapping[str, Any]) -> None:
-    from jsonschema import exceptions
-
-    try:
-        _validator_class(schema).check_schema(schema)
-        for key, value in _keywords(schema):
-            _check_keyword(key, value)
-        # Each would have a validator of its own kind, whose references nobody counts.
-        if sum(key == "$schema" and isinstance(value, str) for key, value in _keywords(schema)) > ("$schema" in schema):
-            raise SchemaError("it names a $schema inside; leave that at the top alone")
-    except exceptions.SchemaError as error:
-        where = ".".join(str(step) for step in error.path)
-        raise SchemaError(f"it is no JSON Schema: {where or 'it'}: {error.message[:200]}") from None
 
 
 def _no_constant(name: str) -> Any:
@@ -193,95 +159,14 @@ def _read(text: str) -> Any:
     raise MisfitError("it is not valid JSON")
 
 
-def _validator_class(schema: Mapping[str, Any]) -> Any:
-    from jsonschema import Draft202012Validator
-    from jsonschema.validators import validator_for
-
-    named = {"$schema": name} if isinstance(name := schema.get("$schema"), str) else {}
-    return cast("Any", validator_for)(named, default=Draft202012Validator)
-
-
 def _first_misfit(value: Any, schema: Mapping[str, Any]) -> str:
-    from jsonschema import exceptions
-    from referencing import Registry
-    from referencing.exceptions import Unresolvable
-
-    # With a registry of its own a validator fetches nothing from the network.
-    registry: Any = cast("Any", Registry)()
     try:
-        validator = _bounded(_validator_class(schema))(schema, registry=registry)
-        error: Any = cast("Any", exceptions).best_match(validator.iter_errors(value))
-    except Unresolvable:
-        return "the schema refers to something that is not in it"
+        violation = first_violation(value, schema)
+    except (TooManyStepsError, UnresolvableError) as error:
+        return str(error)
     except RecursionError:
         return "the schema refers to itself without end"
-    if error is None:
+    if violation is None:
         return ""
-    where = ".".join(str(step) for step in error.absolute_path)
-    return f"'{where}': {error.message}" if where else str(error.message)
-
-
-def _bounded(kind: Any) -> Any:
-    """The same kind of validator, which gives up where references lead on and on; good for one value."""
-    from jsonschema import validators
-
-    left = _MOST_REFERENCES
-
-    def counted(follow: Any) -> Any:
-        def check(validator: Any, reference: Any, value: Any, schema: Any) -> Any:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise MisfitError("its schema refers to itself too often to be checked")
-            return follow(validator, reference, value, schema)
-
-        return check
-
-    followed = {name: counted(kind.VALIDATORS[name]) for name in _REFERENCES if name in kind.VALIDATORS}
-    return cast("Any", validators).extend(kind, followed)
-
-
-def _keywords(schema: object) -> Iterator[tuple[str, object]]:
-    """Every key of a schema with its value, at any depth."""
-    if isinstance(schema, Mapping):
-        for key, value in cast("Mapping[str, object]", schema).items():
-            yield key, value
-            yield from _keywords(value)
-    elif isinstance(schema, list):
-        for value in cast("list[object]", schema):
-            yield from _keywords(value)
-
-
-def _check_keyword(key: str, value: object) -> None:
-    if key in _REFERENCES and isinstance(value, str) and not value.startswith("#"):
-        raise SchemaError(f"it refers to {value[:80]!r}; put the definition into its $defs")
-    patterns: list[object] = [value] if key == "pattern" else []
-    if key == "patternProperties" and isinstance(value, Mapping):
-        patterns += cast("Mapping[str, object]", value)
-    for pattern in patterns:
-        if isinstance(pattern, str) and _is_endless(pattern):
-            raise SchemaError(
-                f"the pattern {pattern[:80]!r} may take too long; repeat less, or with an end as in {{1,40}}"
-            )
-
-
-def _is_endless(pattern: str) -> bool:
-    """Whether a pattern may take long on a text that nearly fits."""
-    groups: list[int] = []
-    far = 0
-    for found in _REPETITION.finditer(_ESCAPED_OR_SET.sub("x", pattern)):
-        end = _end_of(found)
-        if found.group(1):
-            groups.append(end)
-        else:
-            far += end > _NEAR_END
-    if groups:
-        return far > 0 or len(groups) > 1 or groups[0] > _MOST_GROUPS
-    return far > _MOST_FAR_REPETITIONS
-
-
-def _end_of(repetition: re.Match[str]) -> int:
-    """How often at most something is repeated; a great number where there is no end."""
-    least, comma, most = repetition.group(2, 3, 4)
-    number = most if comma else least
-    return int(number) if number and len(number) < 6 else sys.maxsize
+    where, message = violation
+    return f"'{where}': {message}" if where else message

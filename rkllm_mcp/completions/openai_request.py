@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from rkllm_mcp.completions.answer_form import MOST_SCHEMA_CHARS, AnswerForm, SchemaCheck, SchemaError
+from rkllm_mcp.completions.answer_form import MOST_SCHEMA_CHARS, AnswerForm, SchemaCheck
 from rkllm_mcp.completions.openai_body import (
     BodyMessage,
     ChatBody,
@@ -25,6 +25,7 @@ from rkllm_mcp.completions.request import ChatRequest, RequestRefusedError
 from rkllm_mcp.generation import SamplingWish
 from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.providers import ResponseOptions
+from rkllm_mcp.toolcalls.schemas import SchemaCostError, SchemaError
 
 # OpenAI takes four; programs for other servers send the name of everybody who might speak next.
 MOST_STOPS = 16
@@ -146,7 +147,8 @@ def _form(wanted: ResponseFormat | None, check: SchemaCheck) -> AnswerForm | Non
         check(schema)
     except SchemaError as error:
         where = "response_format.json_schema.schema"
-        raise RequestRefusedError(f"the schema of the answer cannot be used: {error}", where) from None
+        message, is_too_costly = f"the schema of the answer cannot be used: {error}", isinstance(error, SchemaCostError)
+        raise RequestRefusedError(message, where, is_too_costly=is_too_costly) from None
     return AnswerForm(schema, wanted.json_schema.description or "")
 
 
@@ -171,7 +173,8 @@ def _tool(tool: DeclaredTool, where: str, check: SchemaCheck) -> ToolSpec:
         check(schema, of_object=True)
     except SchemaError as error:
         message = f"the parameters of the tool {function.name!r} cannot be used: {error}"
-        raise RequestRefusedError(message, f"{where}.parameters", "invalid_function_parameters") from None
+        code, is_too_costly = "invalid_function_parameters", isinstance(error, SchemaCostError)
+        raise RequestRefusedError(message, f"{where}.parameters", code, is_too_costly=is_too_costly) from None
     return ToolSpec(function.name, function.description or "", schema)
 
 

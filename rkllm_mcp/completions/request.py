@@ -22,10 +22,12 @@ class RequestRefusedError(UsageError):
         message: what is wrong, and what to send instead.
         param: the field that is meant, such as ``messages[2].content``; empty when the whole request is.
         code: a word for programs; empty where there is none.
+        is_too_costly: it is well formed, and takes too much work to answer.
     """
 
     param: str = ""
     code: str = ""
+    is_too_costly: bool = False
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
+from rkllm_mcp.toolcalls.arguments import MismatchError, coerce_arguments
 from rkllm_mcp.toolcalls.form import Form
 from rkllm_mcp.toolcalls.markers import Markers
 from rkllm_mcp.toolcalls.payload import Catalogue
 from rkllm_mcp.toolcalls.repair import UnreadableError
 from rkllm_mcp.toolcalls.scan import JsonScanner, Verdict
 from rkllm_mcp.toolcalls.scan_tags import TagScanner
-from rkllm_mcp.toolcalls.schema import MismatchError, conform
 from rkllm_mcp.toolcalls.spelling import ARGUMENT_KEYS, NAME_KEYS, named_head
 from rkllm_mcp.toolcalls.spelling_tags import TagReader
 
@@ -273,7 +273,7 @@ class _TagWriter:
         try:
             schema = dict(self._schema_of(self._name))
             schema["required"] = [key for key in schema.get("required") or () if key == self._key]
-            typed = conform({self._key: value}, schema, as_text=True).get(self._key)
+            typed = coerce_arguments({self._key: value}, schema, as_text=True).value.get(self._key)
         except MismatchError:
             pass  # The event will say what is wrong; this is what was written.
         return json.dumps(typed, ensure_ascii=False)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from rkllm_mcp.toolcalls.repair import MAX_DEPTH, UnreadableError
+from rkllm_mcp.toolcalls.repair import MAX_DEPTH, SourceFloat, UnreadableError
 
 _SPACE = re.compile(r"[\s\ufeff]*")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?(?![\w.])", re.ASCII)
@@ -192,7 +192,7 @@ class LiteralReader:
         number = _NUMBER.match(self.text, self.at)
         if number is not None:
             self.at = number.end()
-            return int(number.group()) if _WHOLE.fullmatch(number.group()) else float(number.group())
+            return int(number.group()) if _WHOLE.fullmatch(number.group()) else SourceFloat(number.group())
         word = _WORD.match(self.text, self.at)
         if word is not None and word.group() in _WORDS:
             self.at = word.end()

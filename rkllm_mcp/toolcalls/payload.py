@@ -1,7 +1,7 @@
 """A call as spelled becomes a call of a declared tool, or the one line by which the model can mend it.
 
-Rules: a tool's name is never corrected, only suggested; arguments take the types of the tool's schema (``schema``); a
-repaired text counts only when the call it gives is valid. Reasons are one line for a small model: the rule that was
+Rules: a tool's name is never corrected, only suggested; arguments take the types of the tool's schema (``arguments``);
+a repaired text counts only when the call it gives is valid. Reasons are one line for a small model: the rule that was
 broken, the tool's signature, "Call again". Nothing here knows markers or streams.
 """
 
@@ -16,9 +16,9 @@ from typing import Any, cast
 
 from rkllm_mcp.events import ToolCallDetected, ToolCallFailed
 from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.toolcalls.arguments import MismatchError, coerce_arguments, shown
 from rkllm_mcp.toolcalls.form import Form
 from rkllm_mcp.toolcalls.repair import UnreadableError, read_value
-from rkllm_mcp.toolcalls.schema import MismatchError, conform, shown
 from rkllm_mcp.toolcalls.spelling import SpelledCall
 
 # A reason goes into the prompt of a model with a few thousand tokens of context.
@@ -72,10 +72,11 @@ class Catalogue:
             raise RefusedError(self._unknown(call.name))
         try:
             value, misplaced = _arguments(call, tool)
-            arguments = conform(value, tool.input_schema, as_text=call.as_text)
+            taken = coerce_arguments(value, tool.input_schema, as_text=call.as_text)
         except MismatchError as mismatch:
             raise RefusedError(f"{_one_line(str(mismatch))}. Call again: {signature(tool)}") from None
-        return ToolCallDetected(tool.name, arguments, raw, repaired=call.repaired or misplaced)
+        repaired = call.repaired or misplaced or taken.repaired
+        return ToolCallDetected(tool.name, taken.value, raw, repaired=repaired)
 
     def named_in(self, text: str) -> ToolSpec | None:
         """The tool whose name stands first near the beginning of ``text``, as a word."""
@@ -198,7 +199,7 @@ def _arguments(call: SpelledCall, tool: ToolSpec) -> tuple[dict[str, Any], bool]
     if value is None or value == []:
         return _beside_the_name(call, tool), bool(call.rest)
     if not isinstance(value, dict):
-        raise MismatchError("", "must be a JSON object", shown(value))
+        raise MismatchError("", "must be a JSON object", value)
     return _with_tools_names(cast("dict[str, Any]", value), call, tool)
 
 
@@ -216,7 +217,7 @@ def _with_tools_names(value: dict[str, Any], call: SpelledCall, tool: ToolSpec) 
     free = [key for key in properties if key not in renamed]
     # One value can only be meant for the first argument that is left; several in order for all that are.
     if not free or (len(call.positional) > 1 and len(free) != len(call.positional)):
-        raise MismatchError("", "must be given by name", shown(list(call.positional)))
+        raise MismatchError("", "must be given by name", list(call.positional))
     return {**renamed, **dict(zip(free, call.positional, strict=False))}, True
 
 
@@ -236,7 +237,7 @@ def _decoded(text: str) -> Any:
     try:
         return read_value(text).value
     except UnreadableError:
-        raise MismatchError("", "must be a JSON object", shown(text)) from None
+        raise MismatchError("", "must be a JSON object", text) from None
 
 
 def _beside_the_name(call: SpelledCall, tool: ToolSpec) -> dict[str, Any]:
@@ -244,5 +245,5 @@ def _beside_the_name(call: SpelledCall, tool: ToolSpec) -> dict[str, Any]:
     properties = _mapping(tool.input_schema.get("properties"))
     stray = [key for key in call.rest if key not in properties]
     if stray:
-        raise MismatchError("", "must stand in an object under 'arguments'", shown(stray[0]))
+        raise MismatchError("", "must stand in an object under 'arguments'", stray[0])
     return dict(call.rest)

@@ -37,6 +37,18 @@ class UnreadableError(Exception):
     """The text is not a value; ``str()`` is the rule it breaks, in a few words."""
 
 
+class SourceFloat(float):
+    """A number with its text as written, so that the version 1.10 can become the text "1.10"."""
+
+    text: str
+
+    def __new__(cls, text: str) -> SourceFloat:
+        """The number that ``text`` spells."""
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+
 @dataclass(frozen=True)
 class Reading:
     """A value, whether the text had to be repaired to get it, and whether even its strings had to be guessed."""
@@ -89,11 +101,11 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _strict(text: str) -> Any:
-    return json.loads(text, parse_constant=_no_constant)
+    return json.loads(text, parse_constant=_no_constant, parse_float=SourceFloat)
 
 
 def _with_raw_controls(text: str) -> Any:
-    return json.loads(text, strict=False, parse_constant=_no_constant)
+    return json.loads(text, strict=False, parse_constant=_no_constant, parse_float=SourceFloat)
 
 
 def _with_lone_backslashes(text: str) -> Any:

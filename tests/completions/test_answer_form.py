@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.completions.answer_form import AnswerForm, MisfitError, SchemaCheck, SchemaError
+from rkllm_mcp.completions.answer_form import AnswerForm, MisfitError, SchemaCheck
+from rkllm_mcp.toolcalls.schemas import SchemaCostError, SchemaError
 
 CITY: dict[str, Any] = {
     "type": "object",
@@ -130,9 +131,11 @@ def _doubling(levels: int) -> dict[str, Any]:
 
 def test_references_that_multiply_are_given_up_and_not_followed() -> None:
     assert AnswerForm(_doubling(8)).read("{}") == "{}"
-    SchemaCheck()(_doubling(40))
+    with pytest.raises(SchemaCostError, match="leads to more than 2000 schemas"):
+        SchemaCheck()(_doubling(40))
     with pytest.raises(MisfitError, match="too often"):
-        AnswerForm(_doubling(40)).read("{}")
+        AnswerForm(_doubling(40)).read("[]")
+    assert AnswerForm(_doubling(40)).read("{}") == "{}"
 
 
 def test_a_schema_inside_a_schema_does_not_say_what_kind_it_is() -> None:

@@ -96,7 +96,7 @@ async def asked_by(body: ChatBody, service: Service, tenant: Tenant) -> ChatRequ
 
 
 def _problem(error: RequestRefusedError) -> Problem:
-    return Problem(400, str(error), param=error.param or None, code=error.code or None)
+    return Problem(422 if error.is_too_costly else 400, str(error), param=error.param or None, code=error.code or None)
 
 
 async def _whole(events: _Events, reply: WholeReply) -> dict[str, Any]:

@@ -12,12 +12,14 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import anyio
 
 from rkllm_mcp.messages import ToolSpec
-from rkllm_mcp.tools.arguments import ArgumentError, checked
+from rkllm_mcp.toolcalls.arguments import ArgumentError, MismatchError, coerce_arguments
+from rkllm_mcp.toolcalls.schemas import SchemaError, check_schema
+from rkllm_mcp.toolcalls.validation import TooManyStepsError, UnresolvableError, first_violation
 from rkllm_mcp.tools.content import compact_json
 
 Function = Callable[..., Any]
@@ -87,8 +89,7 @@ class LocalFunction:
     async def call(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Check the arguments and run it; the JSON of a ``tools/call`` result."""
         try:
-            given = checked(arguments, self.tool.input_schema)
-            _validate(given, self.tool.input_schema)
+            given = _coerced(arguments, self.tool.input_schema)
             value = await _run(self.function, given, self.threads)
             return _result(value if isinstance(value, str) else _as_text(value))
         except (ArgumentError, LocalToolError) as error:
@@ -105,35 +106,33 @@ def validated(schema: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: it is no JSON Schema, or not one of an object.
     """
-    from jsonschema import Draft202012Validator, SchemaError
-
     whole: dict[str, Any] = {"type": "object", "properties": {}, **schema}
     if whole["type"] != "object":
         raise ValueError(f"its input_schema has the type {whole['type']!r}; arguments are an object")
     try:
-        Draft202012Validator.check_schema(whole)
+        check_schema(whole, is_closed=False)
     except SchemaError as error:
-        where = ".".join(str(step) for step in error.path)
-        raise ValueError(f"its input_schema is no JSON Schema: {where or 'it'}: {error.message[:200]}") from None
+        raise ValueError(f"its input_schema {str(error).removeprefix('it ')}") from None
     return whole
 
 
-def _validate(arguments: dict[str, Any], schema: Mapping[str, Any]) -> None:
-    from jsonschema import Draft202012Validator, exceptions
-    from referencing import Registry
-    from referencing.exceptions import Unresolvable
-
-    # With a registry of its own a validator fetches nothing from the network.
-    registry: Any = cast("Any", Registry)()
-    validator: Any = cast("Any", Draft202012Validator)(schema, registry=registry)
+def _coerced(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments as the schema wants them, limits and patterns included."""
     try:
-        error: Any = cast("Any", exceptions).best_match(validator.iter_errors(arguments))
-    except Unresolvable:
-        return  # a schema that refers to what is not there forbids nothing
-    if error is not None:
-        where = ".".join(str(step) for step in error.path)
+        given: dict[str, Any] = coerce_arguments(arguments, schema).value
+    except MismatchError as mismatch:
+        raise ArgumentError(mismatch.sentence) from None
+    try:
+        violation = first_violation(given, schema)
+    except UnresolvableError:
+        return given  # a schema that refers to what is not there forbids nothing
+    except (TooManyStepsError, RecursionError):
+        raise ArgumentError("The arguments cannot be used: they take too much work to check.") from None
+    if violation is not None:
+        where, message = violation
         what = f"The argument '{where}'" if where else "The arguments"
-        raise ArgumentError(f"{what} cannot be used: {error.message[:200]}.")
+        raise ArgumentError(f"{what} cannot be used: {message[:200]}.")
+    return given
 
 
 async def _run(function: Function, arguments: Mapping[str, Any], threads: Threads) -> Any:

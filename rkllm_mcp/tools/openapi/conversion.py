@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rkllm_mcp.toolcalls.schemas import SchemaCostError, measure_schema
 from rkllm_mcp.tools.openapi.addresses import address_of
 from rkllm_mcp.tools.openapi.arguments import Arguments, arguments_of
 from rkllm_mcp.tools.openapi.naming import operation_name
@@ -95,7 +96,11 @@ def _methods(document: Node, references: References) -> Iterator[tuple[str, str,
 
 def _operation_or_reason(reading: _Reading, method: str, path: str, item: Node, node: Node) -> Operation | str:
     try:
-        return _operation(reading, method, path, item, node)
+        operation = _operation(reading, method, path, item, node)
+        measure_schema(operation.input_schema)
+        return operation
+    except SchemaCostError as error:
+        return f"the schema of its arguments takes too much work: {error}"
     except Exception as error:  # noqa: BLE001  (whatever one operation is like, the others are converted)
         return f"it cannot be read, {type(error).__name__}: {str(error)[:200]}"
 

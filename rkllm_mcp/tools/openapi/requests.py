@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote
 
-from rkllm_mcp.tools.arguments import ArgumentError, checked
+from rkllm_mcp.toolcalls.arguments import ArgumentError, MismatchError, coerce_arguments
 from rkllm_mcp.tools.openapi.bodies import body_of
 from rkllm_mcp.tools.openapi.operation import Operation, Parameter
 from rkllm_mcp.tools.openapi.security import Credentials
@@ -92,7 +92,10 @@ def _given(operation: Operation, arguments: Mapping[str, Any]) -> dict[str, Any]
     if unknown and not (body and body.open):
         names = ", ".join(list(properties)[:_NAMED_ARGUMENTS]) or "there are none"
         raise ArgumentError(f"There is no argument '{unknown[0]}'; the arguments are: {names}.")
-    return checked(given, operation.input_schema)
+    try:
+        return coerce_arguments(given, operation.input_schema).value
+    except MismatchError as mismatch:
+        raise ArgumentError(mismatch.sentence) from None
 
 
 def _placed(operation: Operation, given: Mapping[str, Any], place: str) -> list[tuple[Parameter, Any]]:

@@ -23,7 +23,7 @@ from rkllm_mcp import __version__
 from rkllm_mcp.calling import CallContext
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.messages import ToolSpec
-from rkllm_mcp.tools.arguments import ArgumentError
+from rkllm_mcp.toolcalls.arguments import ArgumentError
 from rkllm_mcp.tools.openapi.addresses import origin_of
 from rkllm_mcp.tools.openapi.answers import result_of, text_result
 from rkllm_mcp.tools.openapi.conversion import Conversion, convert

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.toolcalls.schemas import SchemaCostError, measure_schema
 from rkllm_mcp.tools.policy import is_offered, is_safe
 from rkllm_mcp.tools.servers import ServerSpec
 from rkllm_mcp.tools.session.paging import all_pages
@@ -54,6 +55,11 @@ async def list_tools(
         if tool.name in offered:
             note(f"(tool {tool.name!r} is listed twice; the first is used)")
         else:
+            try:
+                measure_schema(tool.input_schema)
+            except SchemaCostError as error:
+                note(f"(tool {tool.name!r} is left out: its input schema takes too much work: {error})")
+                continue
             listed = _spec(tool, spec.name)
             offered[tool.name] = replace(listed, read_only=True) if is_safe(spec, tool.name) else listed
     return tuple(offered.values())

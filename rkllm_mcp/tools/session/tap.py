@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
+from rkllm_mcp.toolcalls.schemas import SchemaError, check_schema
 from rkllm_mcp.tools.session.wire import Write
 from rkllm_mcp.tools.tokens import redacted
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 _LONG_SECRET_CHARS = 8
 _TASK_SUPPORT = ("forbidden", "optional", "required")
+# Texts in results; longer ones take a pattern longer in proportion.
+_RESULT_CHARS = 10_000
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 _BLOCK_FIELDS: Mapping[str, tuple[str, ...]] = {
     "text": ("text",),
@@ -207,7 +210,7 @@ def _mend_tool(tool: Any, note: Callable[[str], None]) -> dict[str, Any] | None:
     output = tool.get("outputSchema")
     # The schema of results only serves to check them; one that is none is better forgotten than held against good
     # results.
-    if _is_object(output) and output.get("type") == "object":
+    if _is_object(output) and output.get("type") == "object" and _is_checkable(output, tool["name"], note):
         good["outputSchema"] = output
     annotations = tool.get("annotations")
     if _is_object(annotations):
@@ -216,6 +219,16 @@ def _mend_tool(tool: Any, note: Callable[[str], None]) -> dict[str, Any] | None:
     if _is_object(execution) and execution.get("taskSupport") in _TASK_SUPPORT:
         good["execution"] = {"taskSupport": execution["taskSupport"]}
     return good
+
+
+def _is_checkable(output: dict[str, Any], name: str, note: Callable[[str], None]) -> bool:
+    """Whether results can be checked with a schema; the SDK does it without a limit of its own."""
+    try:
+        check_schema(output, text_chars=_RESULT_CHARS)
+    except (SchemaError, RecursionError) as error:
+        note(f"tool {name!r}: its output schema is not used: {error}")
+        return False
+    return True
 
 
 def _mend_input_schema(schema: Any, name: str, note: Callable[[str], None]) -> dict[str, Any]:

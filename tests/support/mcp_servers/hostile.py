@@ -129,6 +129,7 @@ def malformed() -> None:
         },
         {"name": "bad_output", "inputSchema": {"type": "object"}, "outputSchema": {"type": "array"}},
         {"name": "must_be_a_task", "inputSchema": {"type": "object"}, "execution": {"taskSupport": "required"}},
+        {"name": "costly", "inputSchema": {"type": "object", "properties": {f"p{n}": {} for n in range(3000)}}},
         {"description": "no name", "inputSchema": {"type": "object"}},
         {"name": "", "inputSchema": {"type": "object"}},
         "not even an object",

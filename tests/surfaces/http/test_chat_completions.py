@@ -400,6 +400,14 @@ def test_a_prompt_that_is_too_long_is_refused_with_numbers(client: openai.OpenAI
     assert ask(client, "hello from ann").choices[0].finish_reason == "stop"
 
 
+# Pairs of references to pairs, fourteen deep.
+NESTED: Json = {
+    "type": "object",
+    "properties": {"x": {"$ref": "#/$defs/a0"}},
+    "$defs": {f"a{level}": {"anyOf": [{"$ref": f"#/$defs/a{level + 1}"}] * 2} for level in range(14)} | {"a14": {}},
+}
+
+
 @pytest.mark.parametrize(
     ("fields", "error", "param", "code"),
     [
@@ -416,6 +424,18 @@ def test_a_prompt_that_is_too_long_is_refused_with_numbers(client: openai.OpenAI
             openai.BadRequestError,
             "tools[0].function.parameters",
             "invalid_function_parameters",
+        ),
+        (
+            {"tools": [{"type": "function", "function": {"name": "f", "parameters": NESTED}}]},
+            openai.UnprocessableEntityError,
+            "tools[0].function.parameters",
+            "invalid_function_parameters",
+        ),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": NESTED}}},
+            openai.UnprocessableEntityError,
+            "response_format.json_schema.schema",
+            None,
         ),
         ({"temperature": "warm"}, openai.UnprocessableEntityError, "temperature", None),
         ({"messages": []}, openai.UnprocessableEntityError, "messages", None),

@@ -361,3 +361,11 @@ def test_no_text_is_more_than_a_reason(text: str) -> None:
         parse_document(text)
     except DocumentError as error:
         assert str(error)
+
+
+def test_an_operation_whose_arguments_take_too_much_work_is_left_out() -> None:
+    names = [{"name": f"p{number}", "in": "query", "schema": {"type": "string"}} for number in range(3000)]
+    document = specification({"/a": {"get": {"parameters": names}}, "/b": {"get": {}}})
+    conversion = convert(document)
+    assert [operation.path for operation in conversion.operations] == ["/b"]
+    assert "(GET /a is left out: the schema of its arguments takes too much work: it leads to" in conversion.notes[0]

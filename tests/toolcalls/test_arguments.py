@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.toolcalls.schema import MismatchError, conform
+from rkllm_mcp.toolcalls.arguments import MismatchError, coerce_arguments
+from rkllm_mcp.toolcalls.repair import read_value
 
 BARE: list[tuple[str, dict[str, Any], Any]] = [
     ("42", {"type": "integer"}, 42),
@@ -46,7 +47,7 @@ BARE: list[tuple[str, dict[str, Any], Any]] = [
 
 @pytest.mark.parametrize(("text", "schema", "value"), BARE)
 def test_bare_text_takes_the_type_the_schema_asks_for(text: str, schema: dict[str, Any], value: Any) -> None:
-    result = conform({"v": text}, {"properties": {"v": schema}, "required": ["v"]}, as_text=True)["v"]
+    result = coerce_arguments({"v": text}, {"properties": {"v": schema}, "required": ["v"]}, as_text=True).value["v"]
     assert (result, type(result)) == (value, type(value))
 
 
@@ -77,21 +78,21 @@ DEFS = {
 def test_json_values_keep_their_type_where_the_schema_allows_it(
     written: Any, schema: dict[str, Any], value: Any
 ) -> None:
-    result = conform({"v": written}, {"properties": {"v": schema}, "$defs": DEFS})["v"]
+    result = coerce_arguments({"v": written}, {"properties": {"v": schema}, "$defs": DEFS}).value["v"]
     assert (result, type(result)) == (value, type(value))
 
 
 REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"required": ["city"]}, "argument 'city' is missing"),
     ({"v": "soon"}, {"properties": {"v": {"type": "integer"}}}, "argument 'v' must be integer, not \"soon\""),
-    ({"v": 5}, {"properties": {"v": {"type": "string"}}}, "argument 'v' must be string, not 5"),
+    ({"v": [5]}, {"properties": {"v": {"type": "string"}}}, "argument 'v' must be string, not [5]"),
     ({"v": True}, {"properties": {"v": {"type": "integer"}}}, "argument 'v' must be integer, not true"),
     ({"v": 2.5}, {"properties": {"v": {"type": "integer"}}}, "argument 'v' must be integer, not 2.5"),
     ({"v": "1,5"}, {"properties": {"v": {"type": "number"}}}, "must be number"),
     ({"v": "9" * 500}, {"properties": {"v": {"type": "integer"}}}, "must be integer"),
     ({"v": "1e400"}, {"properties": {"v": {"type": "number"}}}, "must be number"),
     ({"v": "yes"}, {"properties": {"v": {"type": "boolean"}}}, "must be boolean"),
-    ({"v": "a"}, {"properties": {"v": {"type": "array"}}}, "must be array"),
+    ({"v": "[a] b"}, {"properties": {"v": {"type": "array"}}}, "must be array"),
     ({"v": "x"}, {"properties": {"v": {"enum": ["a", "b"]}}}, 'must be one of "a", "b", not "x"'),
     ({"v": 1}, {"properties": {"v": {"enum": [True]}}}, "must be one of true, not 1"),
     ({"v": None}, {"properties": {"v": {"type": "string"}}, "required": ["v"]}, "must be string, not null"),
@@ -123,19 +124,22 @@ def test_what_does_not_fit_is_refused_in_words_a_model_understands(
     arguments: dict[str, Any], schema: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(MismatchError) as caught:
-        conform(arguments, schema)
+        coerce_arguments(arguments, schema)
     assert said in str(caught.value)
 
 
 def test_an_optional_argument_given_as_null_was_not_given() -> None:
     schema = {"properties": {"a": {"type": "string"}, "b": {"type": ["string", "null"]}, "c": {}}}
-    assert conform({"a": None, "b": None, "c": None}, schema) == {"b": None, "c": None}
+    assert coerce_arguments({"a": None, "b": None, "c": None}, schema).value == {"b": None, "c": None}
 
 
 def test_an_object_keeps_arguments_the_schema_does_not_name() -> None:
-    assert conform({"a": "1", "x": "2"}, {"properties": {"a": {"type": "integer"}}}) == {"a": 1, "x": "2"}
+    assert coerce_arguments({"a": "1", "x": "2"}, {"properties": {"a": {"type": "integer"}}}).value == {
+        "a": 1,
+        "x": "2",
+    }
     typed = {"properties": {}, "additionalProperties": {"type": "integer"}}
-    assert conform({"x": "2"}, typed) == {"x": 2}
+    assert coerce_arguments({"x": "2"}, typed).value == {"x": 2}
 
 
 def test_branches_that_multiply_are_not_all_tried() -> None:
@@ -143,4 +147,129 @@ def test_branches_that_multiply_are_not_all_tried() -> None:
     for level in range(1, 15):
         definitions[f"a{level}"] = {"anyOf": [{"$ref": f"#/$defs/a{level - 1}"}] * 20}
     schema = {"$defs": definitions, "properties": {"x": {"$ref": "#/$defs/a14"}}}
-    assert conform({"x": "words"}, schema) == {"x": "words"}
+    with pytest.raises(MismatchError, match="argument 'x' must be integer, not \"words\""):
+        coerce_arguments({"x": "words"}, schema)
+
+
+def test_values_that_are_not_reached_in_the_steps_there_are_stay_as_they_are() -> None:
+    branches = [{"type": "integer", "minimum": number} for number in range(1900)]
+    assert coerce_arguments({"x": "words"}, {"properties": {"x": {"anyOf": branches}}}).value == {"x": "words"}
+
+
+def test_a_schema_that_leads_back_to_itself_forbids_nothing() -> None:
+    assert coerce_arguments({"x": [1]}, {"allOf": [{"$ref": "#"}, {"$ref": "#"}]}).value == {"x": [1]}
+
+
+INNER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "s": {"type": "string"},
+        "i": {"type": "integer"},
+        "f": {"type": "number"},
+        "b": {"type": "boolean"},
+        "l": {"type": "array", "items": {"type": "integer"}},
+        "o": INNER,
+        "m": {"type": ["integer", "null"]},
+        "any": {},
+        "odd": {"type": "file"},
+    },
+}
+
+LENIENT: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"s": 5}, {"s": "5"}),
+    ({"s": True}, {"s": "true"}),
+    ({"i": "5"}, {"i": 5}),
+    ({"i": 5.0}, {"i": 5}),
+    ({"f": " 1.5 "}, {"f": 1.5}),
+    ({"f": 1}, {"f": 1}),
+    ({"b": "True"}, {"b": True}),
+    ({"l": "[1, 2]"}, {"l": [1, 2]}),
+    ({"l": 1}, {"l": [1]}),
+    ({"l": ["1"]}, {"l": [1]}),
+    ({"o": '{"n": "7"}'}, {"o": {"n": 7}}),
+    ({"m": None}, {"m": None}),
+    ({"m": "null"}, {"m": None}),
+    ({"i": None}, {}),
+    ({"any": "5", "unknown": "6"}, {"any": "5", "unknown": "6"}),
+    ({"odd": 1}, {"odd": 1}),
+]
+
+
+@pytest.mark.parametrize(("given", "taken"), LENIENT)
+def test_a_value_takes_the_type_that_is_wanted(given: dict[str, Any], taken: dict[str, Any]) -> None:
+    assert coerce_arguments(given, SCHEMA).value == taken
+
+
+SENTENCES: list[tuple[dict[str, Any], str]] = [
+    ({"i": "many"}, "The argument 'i' must be integer, not \"many\"."),
+    ({"i": 1.5}, "The argument 'i' must be integer, not 1.5."),
+    ({"i": True}, "The argument 'i' must be integer, not true."),
+    ({"f": "1e999"}, "The argument 'f' must be number, not \"1e999\"."),
+    ({"o": {}}, "The argument 'o.n' is missing."),
+    ({"l": ["x"]}, "The argument 'l[0]' must be integer, not \"x\"."),
+    ({"o": "x" * 100}, f"The argument 'o' must be object, not \"{'x' * 58}…."),
+]
+
+
+@pytest.mark.parametrize(("given", "sentence"), SENTENCES)
+def test_a_value_of_another_type_is_refused_in_one_sentence(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(MismatchError) as caught:
+        coerce_arguments(given, SCHEMA)
+    assert caught.value.sentence == sentence
+
+
+def read(text: str, schema: dict[str, Any]) -> tuple[Any, bool]:
+    """The value of a text of JSON as ``schema`` takes it, and whether that counts as a repair."""
+    taken = coerce_arguments(read_value(f'{{"v": {text}}}').value, {"properties": {"v": schema}})
+    return taken.value.get("v"), taken.repaired
+
+
+STRING, LIST = {"type": "string"}, {"type": "array"}
+TOLERATED: list[tuple[str, dict[str, Any], Any]] = [
+    ("1.10", STRING, "1.10"),
+    ("1e5", STRING, "1e5"),
+    ("81312345678901234567890", STRING, "81312345678901234567890"),
+    ("false", STRING, "false"),
+    ("1.10", {"anyOf": [STRING, {"type": "null"}]}, "1.10"),
+    ('"red"', LIST, ["red"]),
+    ("5", {**LIST, "items": STRING}, ["5"]),
+    ('{"a": 1}', {**LIST, "items": {"type": "object"}}, [{"a": 1}]),
+    ('"x"', {"anyOf": [{**LIST, "items": {"type": "integer"}}, {**LIST, "items": STRING}]}, ["x"]),
+    ('"{\\"a\\": 1}"', {"anyOf": [LIST, {"type": "object"}]}, {"a": 1}),
+    ("null", STRING, None),
+    ('"7"', {"type": "integer"}, 7),
+]
+
+
+@pytest.mark.parametrize(("text", "schema", "value"), TOLERATED)
+def test_what_is_changed_for_the_schema_is_a_repair(text: str, schema: dict[str, Any], value: Any) -> None:
+    assert read(text, schema) == (value, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "schema", "value"),
+    [
+        ("1.10", {"type": "number"}, 1.1),
+        ("3.0", {"type": "integer"}, 3),
+        ("5", {"anyOf": [STRING, {"type": "integer"}]}, 5),
+        ("[1]", LIST, [1]),
+        ("null", {"type": ["string", "null"]}, None),
+    ],
+)
+def test_what_fits_is_no_repair(text: str, schema: dict[str, Any], value: Any) -> None:
+    taken, repaired = read(text, schema)
+    assert (taken, type(taken), repaired) == (value, type(value), False)
+
+
+def test_bare_text_that_takes_its_type_is_no_repair_and_a_single_text_in_a_list_is_one() -> None:
+    schema = {"properties": {"n": {"type": "integer"}, "l": {"type": "array"}}}
+    assert not coerce_arguments({"n": "5", "l": "[1]"}, schema, as_text=True).repaired
+    taken = coerce_arguments({"n": "5", "l": "red"}, schema, as_text=True)
+    assert (taken.value, taken.repaired) == ({"n": 5, "l": ["red"]}, True)
+
+
+def test_a_single_value_that_does_not_fit_the_items_is_refused_as_it_was_written() -> None:
+    schema = {"properties": {"v": {"type": "array", "items": {"type": "integer"}}}}
+    with pytest.raises(MismatchError, match="argument 'v' must be array, not \"x\""):
+        coerce_arguments({"v": "x"}, schema)

@@ -1,0 +1,369 @@
+"""The arguments of a call take the types that the tool's JSON Schema asks for, or are refused in one line.
+
+Rules: text becomes a number, a boolean, null, a list or an object only where the schema wants one and the text is one;
+a number or boolean becomes text where only text is allowed; a single value becomes a list of one; an optional null is
+dropped; nothing else is converted. Checked are types, required and forbidden keys, ``enum`` and ``const``, through
+``properties``, ``items``, ``anyOf``, ``oneOf``, ``allOf`` and local ``$ref``; limits, patterns and formats are the
+server's to check. A schema that makes no sense is read as one that allows anything. Work is counted in steps: values
+that are not reached within them stay as they are.
+
+Bare text, of styles written in tags, says nothing about its type. Where the schema knows the argument it is as typed
+and takes the schema's type; ``null`` is null, unless the argument is required and cannot be null; where no schema knows
+the argument the text is the JSON number, boolean, list or object it looks like, and else text without the white space
+around it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from rkllm_mcp.toolcalls.conversions import CONVERSIONS, inferred, is_null, is_of_type
+from rkllm_mcp.toolcalls.repair import Reading, SourceFloat, UnreadableError, read_value
+
+Schema = Mapping[str, Any]
+
+_SHOWN_CHARS = 60
+# A step takes up to 5 µs. A long value gets further steps, once.
+_MOST_STEPS = 1000
+_STEPS_FOR_VALUE = 8
+_CHARS_OF_STEP = 200
+_ITEMS_OF_STEP = 32
+
+# How far a value may change: not at all; text and numbers; also a single value into a list.
+_Level = Literal[0, 1, 2]
+_NOTHING = object()
+
+
+class ArgumentError(ValueError):
+    """Arguments that cannot be passed on; ``str()`` is a sentence for the model."""
+
+
+@dataclass
+class MismatchError(ArgumentError):
+    """A value that the schema does not allow.
+
+    Args:
+        path: where, such as ``filter.tags[2]``; empty for the arguments as a whole.
+        rule: what should be there, such as ``must be integer``.
+        found: the value that is there.
+    """
+
+    path: str
+    rule: str
+    found: Any = _NOTHING
+
+    def __str__(self) -> str:
+        what = f"argument '{self.path}'" if self.path else "the arguments"
+        return f"{what} {self.rule}" + ("" if self.found is _NOTHING else f", not {shown(self.found)}")
+
+    @property
+    def sentence(self) -> str:
+        """The same as a whole sentence."""
+        words = str(self)
+        return f"The {words.removeprefix('the ')}."
+
+
+def coerce_arguments(arguments: Mapping[str, Any], schema: Schema, *, as_text: bool = False) -> Reading:
+    """Return the arguments with the types that the schema asks for, and whether that changed them.
+
+    Args:
+        arguments: as the caller wrote them.
+        schema: the tool's input schema.
+        as_text: the top-level values are bare text without quotes, as in XML styles, so a schema of several types
+            takes the first that fits before it takes text. Text that takes its type is not counted as a repair.
+
+    Raises:
+        MismatchError: an argument is missing, forbidden or of another type.
+
+    JSON Schema 2020-12; which conversions are made is our choice.
+    """
+    given = dict(arguments)
+    taken = cast("dict[str, Any]", _Coercion(schema, given).take(given, schema, "", as_text, 2))
+    return Reading(taken, repaired=_is_bare_changed(given, taken) if as_text else given != taken)
+
+
+def shown(value: Any, limit: int = _SHOWN_CHARS) -> str:
+    """The value as JSON on one line, cut to ``limit`` characters."""
+    if isinstance(value, str):
+        value = value[:limit]
+    text = ""
+    for piece in json.JSONEncoder(ensure_ascii=False, default=str).iterencode(value):
+        text += piece
+        if len(text) > limit:
+            return text[: limit - 1] + "…"
+    return text
+
+
+def resolved_reference(root: Schema, reference: str) -> object:
+    """The part of ``root`` that a local reference points to; an empty schema where there is none."""
+    target: object = root if reference.startswith("#") else {}
+    for step in filter(None, reference.removeprefix("#").split("/")):
+        target = _as_schema(target).get(step.replace("~1", "/").replace("~0", "~"))
+    return target
+
+
+def _is_bare_changed(given: Mapping[str, Any], taken: Mapping[str, Any]) -> bool:
+    """Whether more happened to bare text than to take its type: a single text became a list."""
+    return any(
+        isinstance(taken.get(key), list) and not value.lstrip().startswith("[")
+        if isinstance(value, str)
+        else value != taken.get(key, _NOTHING)
+        for key, value in given.items()
+    )
+
+
+def _as_schema(value: object) -> Schema:
+    return cast("Schema", value) if isinstance(value, Mapping) else {}
+
+
+def _as_list(value: object) -> Sequence[Any]:
+    return cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else ()
+
+
+class _Coercion:
+    """One reading of arguments.
+
+    Args:
+        root: the schema that references start from.
+        arguments: all of them; their size adds to the steps.
+    """
+
+    def __init__(self, root: Schema, arguments: Mapping[str, Any]) -> None:
+        self._root, self._arguments = root, arguments
+        self._left, self._is_extended = _MOST_STEPS, False
+        self._references: dict[str, Schema] = {}
+        self._texts: dict[str, Reading | None] = {}
+        # Outcomes by value, schema and way of reading, with the value, so that its id stays its own.
+        self._outcomes: dict[tuple[int, int, bool, int], tuple[Any, Any]] = {}
+        self._active: set[tuple[str, int, bool, int]] = set()
+
+    def take(self, value: Any, schema: Schema, path: str, bare: bool, level: _Level) -> Any:
+        """The value as the schema takes it.
+
+        Raises:
+            MismatchError: it does not.
+        """
+        schema = self._resolved(schema)
+        if not self._has_steps(1):
+            return value
+        wanted = _types(schema)
+        typed = self._typed(value, schema, wanted, bare=bare, level=level)
+        if typed is _NOTHING:
+            if level == 2 and "array" in wanted and _is_single(value):
+                outcome = self._attempt([value], schema, path, False, 1)
+                if not isinstance(outcome, MismatchError):
+                    return outcome
+            raise MismatchError(path, f"must be {' or '.join(wanted)}", value)
+        value = typed
+        if not schema.keys().isdisjoint(_COMBINED):
+            value = self._combined(value, schema, path, bare, level)
+        if isinstance(value, dict):
+            # Only the arguments themselves can be bare text; what they hold is JSON in every style.
+            value = self._object(cast("dict[str, Any]", value), schema, path, bare and not path, level)
+        elif isinstance(value, (list, tuple)):
+            value = self._list(cast("Sequence[Any]", value), schema, path, level)
+        self._check_listed(value, schema, path)
+        return value
+
+    def _has_steps(self, count: int) -> bool:
+        self._left -= count
+        if self._left < 0 and not self._is_extended:
+            self._is_extended = True
+            self._left += _STEPS_FOR_VALUE * _size(self._arguments)
+        return self._left >= 0
+
+    def _resolved(self, schema: Schema) -> Schema:
+        """The schema behind local references."""
+        seen: set[str] = set()
+        while isinstance(reference := schema.get("$ref"), str):
+            if reference in seen:
+                return {}
+            seen.add(reference)
+            if reference not in self._references:
+                if not self._has_steps(1 + len(reference) // _ITEMS_OF_STEP):
+                    return {}
+                self._references[reference] = _as_schema(resolved_reference(self._root, reference))
+            schema = self._references[reference]
+        return schema
+
+    # --- several schemas for one value -------------------------------------------------------------------------------
+
+    def _combined(self, value: Any, schema: Schema, path: str, bare: bool, level: _Level) -> Any:
+        key = (path, id(schema), bare, level)
+        if key in self._active:
+            return value  # The schema leads back to itself, which forbids nothing.
+        self._active.add(key)
+        try:
+            for branch in _as_list(schema.get("allOf")):
+                value = self.take(value, _as_schema(branch), path, bare, level)
+            branches = [_as_schema(branch) for name in ("anyOf", "oneOf") for branch in _as_list(schema.get(name))]
+            return self._first_that_fits(value, branches, path, bare, level) if branches else value
+        finally:
+            self._active.discard(key)
+
+    def _first_that_fits(self, value: Any, branches: Sequence[Schema], path: str, bare: bool, level: _Level) -> Any:
+        """The value as the first branch takes it: as it stands if one does, then with the least change."""
+        first: _Level = 0
+        if isinstance(value, str) and bare:
+            # Bare text is taken as text last: 42 is a number for a schema that also allows text.
+            branches = sorted(branches, key=lambda branch: "string" in _types(self._resolved(branch)))
+            first = 1
+        mismatches: list[MismatchError] = []
+        for how in _LEVELS[first : level + 1]:
+            for branch in branches:
+                outcome = self._attempt(value, branch, path, bare, how)
+                if not isinstance(outcome, MismatchError):
+                    return outcome
+                mismatches.append(outcome)
+        wanted = " or ".join(dict.fromkeys(name for branch in branches for name in _types(self._resolved(branch))))
+        if not mismatches:
+            raise MismatchError(path, f"must be {wanted}" if wanted else "does not fit", value)
+        deepest = max(mismatches, key=lambda mismatch: len(mismatch.path))
+        if wanted and deepest.path == path:
+            raise MismatchError(path, f"must be {wanted}", value)
+        raise deepest
+
+    def _attempt(self, value: Any, schema: Schema, path: str, bare: bool, level: _Level) -> Any:
+        """The value as the schema takes it, or the mismatch; each is found out once."""
+        schema = self._resolved(schema)
+        key = (id(value), id(schema), bare, level)
+        known = self._outcomes.get(key)
+        if known is None:
+            try:
+                known = (value, self.take(value, schema, path, bare, level))
+            except MismatchError as mismatch:
+                known = (value, mismatch)
+            self._outcomes[key] = known
+        return known[1]
+
+    def _allows_null(self, schema: Schema) -> bool:
+        return self._attempt(None, schema, "", False, 0) is None
+
+    # --- what holds other values -------------------------------------------------------------------------------------
+
+    def _object(self, value: dict[str, Any], schema: Schema, path: str, bare: bool, level: _Level) -> dict[str, Any]:
+        properties = _as_schema(schema.get("properties"))
+        required = _as_list(schema.get("required"))
+        if not self._has_steps(len(required) // _ITEMS_OF_STEP):
+            return value
+        for key in required:
+            if isinstance(key, str) and key not in value:
+                raise MismatchError(_joined(path, key), "is missing")
+        rest = schema.get("additionalProperties", True)
+        result: dict[str, Any] = {}
+        for key, item in value.items():
+            if key not in properties and rest is False and not schema.get("patternProperties"):
+                raise MismatchError(_joined(path, key), "does not exist")
+            inner = _as_schema(properties.get(key, rest))
+            if bare and isinstance(item, str):
+                if is_null(item) and (key not in required or self._allows_null(inner)):
+                    result[key] = None
+                    continue
+                if key not in properties and not _types(self._resolved(inner)):
+                    item = inferred(item)
+            if item is None and key not in required and not self._allows_null(inner):
+                continue  # An optional argument spelled null was not given: nothing else can be meant.
+            result[key] = self.take(item, inner, _joined(path, key), bare, level)
+        return result
+
+    def _list(self, value: Sequence[Any], schema: Schema, path: str, level: _Level) -> list[Any]:
+        items = schema.get("items")
+        if not isinstance(items, Mapping):
+            return list(value)
+        inner = cast("Schema", items)
+        return [self.take(item, inner, f"{path}[{index}]", False, level) for index, item in enumerate(value)]
+
+    # --- one value ---------------------------------------------------------------------------------------------------
+
+    def _typed(self, value: Any, schema: Schema, wanted: Sequence[str], *, bare: bool, level: _Level) -> Any:
+        """The value as one of the types; ``_NOTHING`` where it is none."""
+        if not wanted:
+            return _listed_spelling(value, schema) if bare else value
+        is_text = isinstance(value, str)
+        if not (bare and is_text) and any(is_of_type(value, name) for name in wanted):
+            if not isinstance(value, float):
+                return value
+            # 3.0 is an integer in JSON Schema, but not to every server.
+            return int(value) if "integer" in wanted and value.is_integer() else float(value)
+        if is_text and level:
+            for name in (name for name in CONVERSIONS if name in wanted):
+                converted = self._converted(value, name, exact="string" in wanted)
+                if converted is not _NOTHING:
+                    return converted
+        if level and "string" in wanted and isinstance(value, (bool, int, float)):
+            return value.text if isinstance(value, SourceFloat) else json.dumps(value)
+        return value if any(is_of_type(value, name) for name in wanted) else _NOTHING
+
+    def _converted(self, text: str, name: str, *, exact: bool) -> Any:
+        if name in _CONTAINERS:
+            reading = self._read(text)
+            fits = reading is not None and isinstance(reading.value, _CONTAINERS[name])
+            return reading.value if reading and fits and not (exact and reading.repaired) else _NOTHING
+        try:
+            return CONVERSIONS[name](text, exact)
+        except ValueError:
+            return _NOTHING
+
+    def _read(self, text: str) -> Reading | None:
+        """The JSON value of a text; each text is read once."""
+        if text not in self._texts:
+            self._left -= len(text) // _CHARS_OF_STEP
+            try:
+                self._texts[text] = read_value(text)
+            except UnreadableError:
+                self._texts[text] = None
+        return self._texts[text]
+
+    def _check_listed(self, value: Any, schema: Schema, path: str) -> None:
+        listed = _as_list(schema.get("enum")) or ((schema["const"],) if "const" in schema else ())
+        if not listed or not self._has_steps(len(listed) // _ITEMS_OF_STEP):
+            return
+        if not any(value == item and isinstance(value, bool) == isinstance(item, bool) for item in listed):
+            choices = ", ".join(shown(item, 30) for item in listed[:12]) + (", …" if len(listed) > 12 else "")
+            raise MismatchError(path, f"must be one of {choices}", value)
+
+
+_COMBINED = frozenset({"allOf", "anyOf", "oneOf"})
+_LEVELS: tuple[_Level, ...] = (0, 1, 2)
+_CONTAINERS: Mapping[str, type] = {"array": list, "object": dict}
+
+
+def _size(value: Any) -> int:
+    """Values in a value, itself counted."""
+    count, left = 0, [value]
+    while left:
+        item = left.pop()
+        count += 1
+        if isinstance(item, Mapping):
+            left.extend(cast("Mapping[str, Any]", item).values())
+        elif isinstance(item, (list, tuple)):
+            left.extend(cast("Sequence[Any]", item))
+    return count
+
+
+def _joined(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
+
+
+def _is_single(value: Any) -> bool:
+    # Text that begins like a list was meant as one and could not be read.
+    return value is not None and not (isinstance(value, str) and value.lstrip().startswith("["))
+
+
+def _types(schema: Schema) -> tuple[str, ...]:
+    wanted = schema.get("type")
+    if isinstance(wanted, str):
+        return (wanted,)
+    return tuple(name for name in _as_list(wanted)[:_ITEMS_OF_STEP] if isinstance(name, str))
+
+
+def _listed_spelling(value: Any, schema: Schema) -> Any:
+    """Bare text for an ``enum`` without a type: the listed value that is spelled so, text first."""
+    listed = _as_list(schema.get("enum"))
+    if isinstance(value, str) and value not in listed:
+        spelled = inferred(value)
+        return next((item for item in listed if item == spelled and type(item) is type(spelled)), value)
+    return value
