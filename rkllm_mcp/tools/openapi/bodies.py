@@ -20,7 +20,7 @@ _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?((?:;[\w.+-]+=[\w.+-]+)*)(;bas
 
 
 def body_of(body: Body, arguments: Mapping[str, Any], boundary: str) -> tuple[str, bytes] | None:
-    """Return the content type and the bytes to send; None if there is nothing to send.
+    """Return the content type and the bytes to send; None for an empty body.
 
     An open body takes arguments that are not among its fields as well. ``boundary`` must not occur in any part.
     """

@@ -30,7 +30,7 @@ class References:
         self.notes: dict[str, None] = {}
 
     def resolved(self, node: Any) -> Node:
-        """Return the object that ``node`` is or refers to; an empty one if there is none."""
+        """Return the object that ``node`` is or refers to; else an empty object."""
         return self.followed(node)[0]
 
     def followed(self, node: Any) -> tuple[Node, tuple[str, ...]]:

@@ -14,9 +14,7 @@ _MARGIN = 4
 
 
 def shortened(text: str, limit: int) -> str:
-    """Shorten ``text`` to at most ``limit`` characters, ending with a sentence if one ends in the second
-    half.
-    """
+    """Shorten ``text`` to ``limit`` characters, at the end of a sentence if one ends in the second half."""
     if limit <= 0 or not text:
         return ""
     line = _SPACE.sub(" ", _MARKS.sub("", _LINK.sub(r"\1", _TAG.sub(" ", text[: limit * _MARGIN + 500])))).strip()
