@@ -18,7 +18,7 @@ from typing import Any, cast
 from rkllm_mcp.config.loading import read_file
 from rkllm_mcp.errors import ConfigError
 
-_BARE_KEY = re.compile(r"^[A-Za-z0-9_-]+$")
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _TABLE = re.compile(r"^\s*\[")
 _SERVERS_TABLE = re.compile(r"^\s*\[\[\s*servers\s*\]\]")
 _SERVERS_SUBTABLE = re.compile(r"^\s*\[\[?\s*servers\s*\.")
@@ -30,7 +30,7 @@ _API_KEY = re.compile(r"^(\s*api_key\s*=\s*)(\"[^\"]*\"|'[^']*')")
 
 def to_toml(table: Mapping[str, Any], header: str) -> str:
     """One table as TOML, ``[[header]]`` first; values that are None are left out."""
-    lines = [f"{_key(key)} = {_value(value)}" for key, value in table.items() if value is not None]
+    lines = [f"{toml_key(key)} = {toml_value(value)}" for key, value in table.items() if value is not None]
     return "\n".join([f"[[{header}]]", *lines, ""])
 
 
@@ -86,7 +86,7 @@ def add_key(path: Path, entry: str, label: str = "") -> None:
         _write_json(path, wanted)
         return
     text = path.read_text("utf-8") if path.exists() else ""
-    item = f"    {_value(entry)},{_comment(label)}\n"
+    item = f"    {toml_value(entry)},{_comment(label)}\n"
     _write_checked(path, _with_key(text, item), wanted, f"add this to api_keys in [service] by hand:\n{item}")
 
 
@@ -113,10 +113,10 @@ def add_tenant(path: Path, name: str, entry: str, label: str = "") -> None:
         _write_json(path, wanted)
         return
     text = path.read_text("utf-8") if path.exists() else ""
-    line = f"api_key = {_value(entry)}{_comment(label)}\n"
+    line = f"api_key = {toml_value(entry)}{_comment(label)}\n"
     if index is None:
         separator = "" if not text else "\n" if text.endswith("\n") else "\n\n"
-        text = f"{text}{separator}[[tenants]]\nname = {_value(name)}\n{line}"
+        text = f"{text}{separator}[[tenants]]\nname = {toml_value(name)}\n{line}"
     else:
         text = _with_tenant_key(text, index, entry)
     _write_checked(path, text, wanted, f"write this by hand, for the tenant {name}:\n{line}")
@@ -156,7 +156,7 @@ def _with_tenant_key(text: str, index: int, entry: str) -> str:
         if _TABLE.match(lines[number]):
             break
         if _API_KEY.match(lines[number]):
-            lines[number] = _API_KEY.sub(lambda found: f"{found[1]}{_value(entry)}", lines[number])
+            lines[number] = _API_KEY.sub(lambda found: f"{found[1]}{toml_value(entry)}", lines[number])
             break
     return "".join(lines)
 
@@ -257,17 +257,19 @@ def _plain(server: Mapping[str, Any]) -> dict[str, Any]:
     return cast("dict[str, Any]", json.loads(json.dumps({k: v for k, v in server.items() if v is not None})))
 
 
-def _key(name: str) -> str:
-    return name if _BARE_KEY.match(name) else json.dumps(name, ensure_ascii=False)
+def toml_key(name: str) -> str:
+    """Return a key as TOML, quoted if necessary."""
+    return name if _BARE_KEY.fullmatch(name) else toml_value(name)
 
 
-def _value(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """Return a value as TOML on one line."""
     if isinstance(value, str):
         # JSON's escapes are TOML's but for DEL, which TOML wants escaped and JSON writes plainly.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_value(item) for item in cast('Sequence[Any]', value))}]"
+        return f"[{', '.join(toml_value(item) for item in cast('Sequence[Any]', value))}]"
     if isinstance(value, Mapping):
         items = cast("Mapping[str, Any]", value).items()
-        return "{" + ", ".join(f"{_key(key)} = {_value(item)}" for key, item in items if item is not None) + "}"
+        return "{" + ", ".join(f"{toml_key(key)} = {toml_value(item)}" for key, item in items if item is not None) + "}"
     return json.dumps(value)
