@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(
         prog="rkllm-mcp-cloud",
-        description="MCP server on stdio: asks OpenAI, Gemini or Anthropic. What is asked leaves this machine.",
+        description="MCP server on stdio: asks OpenAI, Gemini or Anthropic. Questions leave this machine.",
         epilog=ENVIRONMENT_HELP,
     )
     parser.add_argument("--version", action="version", version=version())

@@ -28,7 +28,7 @@ class ForecastSummary:
     days: Sequence[Day]  # in order
     today: date  # date that the sentence calls today
     now: datetime  # earlier six-hour slots are omitted
-    stale_since: datetime | None = None  # publication time, if the agency could not be asked for a newer forecast
+    stale_since: datetime | None = None  # publication time, if the agency could not be reached for a newer forecast
 
 
 def rain_percent(day: Day, now: datetime) -> int | None:

@@ -71,33 +71,33 @@ class Addition:
     any_platform: bool = False  # accept a file for another chip
 
 
-def add(stock: Stock, wish: Addition, asker: Asker, report: Report) -> ModelFolder:
+def add(stock: Stock, options: Addition, asker: Asker, report: Report) -> ModelFolder:
     """Create a model folder from a local file.
 
     Raises:
         RuntimeUnusableError: the file or its tokenizer is invalid, or not for this board.
         UsageError: a value is missing and cannot be asked for, or the name is taken.
     """
-    file = read_rkllm_file(wish.path.expanduser().absolute())
+    file = read_rkllm_file(options.path.expanduser().absolute())
     hints = name_hints(file.path.name)
     platform = file.platform or hints.platform
-    stock.check_platform(platform, any_platform=wish.any_platform)
+    stock.check_platform(platform, any_platform=options.any_platform)
     like = recognise(_names(file), file.architecture, [folder.card for folder in stock.models()])
-    card = _card(wish, asker, file, like)
-    name = wish.name or _free_name(stock, file, like)
+    card = _card(options, asker, file, like)
+    name = options.name or _free_name(stock, file, like)
     if stock.shelf.folder(name).exists():
         raise UsageError(f"the model {name!r} exists already; choose another --name, or remove it first")
     stock.say(_description(file, hints, like))
-    found = _tokenizer(stock, wish, asker, file, like)
+    found = _tokenizer(stock, options, asker, file, like)
     with stock.shelf.workspace(name) as space:
-        stock.shelf.check_room(file.size_bytes if wish.copy else 0)
+        stock.shelf.check_room(file.size_bytes if options.copy else 0)
         tokenizer = space.ready / _TOKENIZER
         if isinstance(found, RemoteFile):
             stock.hub.fetch(stock.hub.find(found), space.place, tokenizer, report)
         else:
             place_file(found, tokenizer, copy=True)
         check_tokenizer(tokenizer, card.template, file.eos_token_id, stock.say)
-        place_file(file.path, space.ready / file.path.name, copy=wish.copy)
+        place_file(file.path, space.ready / file.path.name, copy=options.copy)
         longest = file.context_tokens or hints.context_tokens or card.context_tokens
         card = card.model_copy(
             update={
@@ -119,18 +119,18 @@ def _names(file: RkllmFile) -> list[str]:
     return [name for name in (file.name, file.path.stem, file.path.parent.name) if name]
 
 
-def _card(wish: Addition, asker: Asker, file: RkllmFile, like: Recognition | None) -> ModelCard:
+def _card(options: Addition, asker: Asker, file: RkllmFile, like: Recognition | None) -> ModelCard:
     """Return the chat settings for the new folder."""
-    if wish.template is not None:
-        if wish.template not in TEMPLATES:
-            raise UsageError(f"unknown template {wish.template!r}; the templates are {', '.join(TEMPLATES)}")
-        same = like is not None and like.card.template == wish.template
-        return _bare(like.card, like) if like is not None and same else _unknown(wish.template)
+    if options.template is not None:
+        if options.template not in TEMPLATES:
+            raise UsageError(f"unknown template {options.template!r}; the templates are {', '.join(TEMPLATES)}")
+        same = like is not None and like.card.template == options.template
+        return _bare(like.card, like) if like is not None and same else _unknown(options.template)
     if like is None:
         what = f" (architecture {file.architecture})" if file.architecture else ""
         question = f"Which chat template does the model in {file.path.name}{what} use?"
         return _unknown(asker.choose(question, "--template", sorted(TEMPLATES)))
-    if like.by == "architecture" and not wish.sure:
+    if like.by == "architecture" and not options.sure:
         question = (
             f"By its architecture, {file.architecture}, the model uses the chat template {like.card.template}. Correct?"
         )
@@ -174,11 +174,11 @@ def _description(file: RkllmFile, hints: FileNameHints, like: Recognition | None
 
 
 def _tokenizer(
-    stock: Stock, wish: Addition, asker: Asker, file: RkllmFile, like: Recognition | None
+    stock: Stock, options: Addition, asker: Asker, file: RkllmFile, like: Recognition | None
 ) -> Path | RemoteFile:
     """Return the location of the model's tokenizer."""
-    if wish.tokenizer is not None:
-        return _named_tokenizer(wish.tokenizer)
+    if options.tokenizer is not None:
+        return _named_tokenizer(options.tokenizer)
     beside = file.path.parent / _TOKENIZER
     if beside.is_file():
         return beside

@@ -43,54 +43,56 @@ class Pull:
     any_platform: bool = False  # accept a file for another chip
 
 
-def pull(stock: Stock, wish: Pull, report: Report) -> ModelFolder:
+def pull(stock: Stock, options: Pull, report: Report) -> ModelFolder:
     """Download a model's .rkllm file and tokenizer into the user's folder.
 
     Raises:
         RuntimeUnusableError: the model is not available, does not fit, or fails verification.
         UsageError: the chat template for a model of that name is unknown.
     """
-    stock.shelf.folder(wish.name)
-    card, there = _wanted(stock, wish)
+    stock.shelf.folder(options.name)
+    card, there = _wanted(stock, options)
     if there is not None and not there.missing:
-        stock.say(f"{wish.name} is here already: {there.folder}")
+        stock.say(f"{options.name} is here already: {there.folder}")
         return there
-    source = _source(card, wish)
-    stock.check_platform(name_hints(source.file or "").platform or source.platform, any_platform=wish.any_platform)
+    source = _source(card, options)
+    stock.check_platform(name_hints(source.file or "").platform or source.platform, any_platform=options.any_platform)
     weights = _find_weights(stock, source)
-    tokenizer = _find_tokenizer(stock, source, wish)
+    tokenizer = _find_tokenizer(stock, source, options)
     if there is None:
         card = card.model_copy(update={"file": Path(weights.remote.name).name, "tokenizer": "tokenizer.json"})
     card = card.model_copy(update={"source": _settled(source, weights)})
-    with stock.shelf.workspace(wish.name) as space:
+    with stock.shelf.workspace(options.name) as space:
         stock.shelf.check_room(sum(_outstanding(found, space) for found in (weights, tokenizer)))
-        _fetch(stock, card, (weights, tokenizer), space, report, any_platform=wish.any_platform)
-        folder = stock.shelf.publish(wish.name, space)
+        _fetch(stock, card, (weights, tokenizer), space, report, any_platform=options.any_platform)
+        folder = stock.shelf.publish(options.name, space)
     return load_model(folder)
 
 
-def _wanted(stock: Stock, wish: Pull) -> tuple[ModelCard, ModelFolder | None]:
+def _wanted(stock: Stock, options: Pull) -> tuple[ModelCard, ModelFolder | None]:
     """Return the card to download for, and the user's existing folder of that name."""
     models = stock.models()
-    folder = next((folder for folder in models if folder.folder.name == wish.name), None)
+    folder = next((folder for folder in models if folder.folder.name == options.name), None)
     if folder is not None:
         own = folder if folder.folder.parent == stock.shelf.root.absolute() else None
         if folder.card.emulated:
-            raise UsageError(f"{wish.name!r} is a script for the emulated runtime and comes with rkllm-mcp; use it")
+            raise UsageError(f"{options.name!r} is a script for the emulated runtime and comes with rkllm-mcp; use it")
         if own is None and _comes_before(stock, folder.folder.parent):
             raise UsageError(f"{folder.folder} has precedence over {stock.shelf.root}; put the files there by hand")
         return folder.card, own
-    if wish.repository is None or wish.file is None:
+    if options.repository is None or options.file is None:
         # load_model raises the error with the known names.
-        load_model(wish.name, stock.directories)
-    like = recognise([wish.file or "", wish.name], None, [folder.card for folder in models])
+        load_model(options.name, stock.directories)
+    like = recognise([options.file or "", options.name], None, [folder.card for folder in models])
     if like is None:
         raise UsageError(
-            f"the chat template of {wish.name!r} is unknown; fetch the file yourself and use "
+            f"the chat template of {options.name!r} is unknown; fetch the file yourself and use "
             "'rkllm-mcp models add PATH --template NAME'"
         )
-    stock.say(f"{wish.name} uses the chat template of {like.card.name}")
-    own = {"name": wish.name, "description": ""} | ({} if like.by == "model" else {"published": None, "source": None})
+    stock.say(f"{options.name} uses the chat template of {like.card.name}")
+    own = {"name": options.name, "description": ""} | (
+        {} if like.by == "model" else {"published": None, "source": None}
+    )
     return like.card.model_copy(update=own), None
 
 
@@ -101,22 +103,26 @@ def _comes_before(stock: Stock, directory: Path) -> bool:
     return own in places and directory in places and places.index(directory) < places.index(own)
 
 
-def _source(card: ModelCard, wish: Pull) -> SourceCard:
+def _source(card: ModelCard, options: Pull) -> SourceCard:
     source = card.source or SourceCard()
-    if wish.repository is not None or wish.file is not None:
+    if options.repository is not None or options.file is not None:
         # Checksum and revision of the catalogue's file do not apply to another file.
-        other = {"revision": None, "sha256": None, "platform": name_hints(wish.file or "").platform or source.platform}
-        named = {"repository": wish.repository or source.repository, "file": wish.file or source.file}
+        other = {
+            "revision": None,
+            "sha256": None,
+            "platform": name_hints(options.file or "").platform or source.platform,
+        }
+        named = {"repository": options.repository or source.repository, "file": options.file or source.file}
         try:
             source = SourceCard.model_validate({**source.model_dump(), **other, **named})
         except ValidationError:
             raise UsageError("--repository is OWNER/NAME, and --file the path of a file in it") from None
     if source.repository is None:
-        raise ModelDownloadError(f"The catalogue has no .rkllm file for {wish.name!r}.", _WHERE_TO_LOOK)
+        raise ModelDownloadError(f"The catalogue has no .rkllm file for {options.name!r}.", _WHERE_TO_LOOK)
     return source
 
 
-def _find_tokenizer(stock: Stock, source: SourceCard, wish: Pull) -> FoundFile:
+def _find_tokenizer(stock: Stock, source: SourceCard, options: Pull) -> FoundFile:
     """Find the tokenizer: the original model's, or the one in the repository of the .rkllm file.
 
     If the user names a repository, its tokenizer is tried first.
@@ -125,7 +131,7 @@ def _find_tokenizer(stock: Stock, source: SourceCard, wish: Pull) -> FoundFile:
     if source.tokenizer_repository is None:
         return stock.hub.find(beside)
     original = RemoteFile(source.tokenizer_repository, source.tokenizer_file, source.tokenizer_revision)
-    first, second = (beside, original) if wish.repository else (original, beside)
+    first, second = (beside, original) if options.repository else (original, beside)
     try:
         return stock.hub.find(first)
     except ModelDownloadError as trouble:

@@ -21,13 +21,10 @@ def _readable_and_writable(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine, described by its files.
+    """A machine, described by its files."""
 
-    ``root`` replaces ``/``; ``can_use`` tests whether this user may read and write a device node.
-    """
-
-    root: Path = Path("/")  # what stands for ``/``
-    can_use: Callable[[Path], bool] = _readable_and_writable  # whether this user may read and write a device node
+    root: Path = Path("/")  # replaces ``/``
+    can_use: Callable[[Path], bool] = _readable_and_writable  # tests access to a device node
 
     def path(self, name: str) -> Path:
         """Return a path under the root; ``name`` has no leading slash."""

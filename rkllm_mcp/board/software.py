@@ -78,14 +78,14 @@ def check_model_file(machine: Machine, subjects: Subjects) -> Iterator[Finding]:
         yield Finding("model file", "warn", model.file_problem, model.file_remedy)
     if file is None:
         return
-    said = [
+    facts = [
         file.platform or "platform not stated",
         f"toolkit {file.toolkit}" if file.toolkit else "toolkit not stated",
         *([f"{file.npu_cores} NPU cores"] if file.npu_cores else []),
         *([f"context up to {file.context_tokens}"] if file.context_tokens else []),
         *([file.architecture] if file.architecture else []),
     ]
-    found = ", ".join(said)
+    found = ", ".join(facts)
     yield _misfit(machine, subjects, found) or Finding("model file", "ok", found)
     if subjects.library.version == "1.3.0" and file.toolkit in _ENDLESS_TOOLKITS:
         sentence = f"runtime 1.3.0 does not know the end token of models made by {file.toolkit}"

@@ -40,10 +40,10 @@ class Workspace:
 
 @dataclass(frozen=True)
 class Shelf:
-    """The user's model folders; ``root`` is created on first use."""
+    """The user's model folders."""
 
-    root: Path  # the folder that holds them; made when it is first needed
-    free_bytes: Callable[[Path], int] = _free_bytes  # how much room there is at a path
+    root: Path  # created on first use
+    free_bytes: Callable[[Path], int] = _free_bytes  # free space at a path
 
     def folder(self, name: str) -> Path:
         """Return the folder of a model.

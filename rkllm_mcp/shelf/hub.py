@@ -65,8 +65,8 @@ class FoundFile:
 class Hub:
     """A hub; ``endpoint`` and ``cache`` default to the values of HF_ENDPOINT and HF_HOME."""
 
-    endpoint: str | None = None  # its address; that of huggingface_hub, which HF_ENDPOINT sets, by default
-    cache: Path | None = None  # huggingface_hub's cache; the one that HF_HOME sets by default
+    endpoint: str | None = None  # default: HF_ENDPOINT
+    cache: Path | None = None  # default: HF_HOME
 
     @property
     def address(self) -> str:

@@ -66,13 +66,13 @@ def _error(operation: Operation, answer: Answer, secrets: Sequence[str]) -> str:
         advice = f"{advice}; it takes the token {wanted}"
     if wait := answer.headers.get("retry-after", "")[:40]:
         advice = f"{advice} (after {wait}{' s' if wait.isdecimal() else ''})"
-    said = _text(answer, secrets) if answer.is_text else ""
+    text = _text(answer, secrets) if answer.is_text else ""
     if "html" in answer.media_type:
-        said = re.sub(r"\s+", " ", _MARKUP.sub(" ", said[:_MAX_HTML_CHARS])).strip()
-    if len(said) > _MAX_ERROR_CHARS:
-        said = f"{said[:_MAX_ERROR_CHARS]}…"
+        text = re.sub(r"\s+", " ", _MARKUP.sub(" ", text[:_MAX_HTML_CHARS])).strip()
+    if len(text) > _MAX_ERROR_CHARS:
+        text = f"{text[:_MAX_ERROR_CHARS]}…"
     sentence = f"The API answered {redacted(status, secrets)}" + (f": {advice}" if advice else "") + "."
-    return f"{sentence} It says: {said}" if said.strip() else sentence
+    return f"{sentence} It says: {text}" if text.strip() else sentence
 
 
 def _tokens_of(operation: Operation) -> str:
