@@ -1,12 +1,10 @@
-"""The cloud server: an MCP program by which a small model asks a large one.
+"""MCP server that lets a small model ask a large one at OpenAI, Google or Anthropic.
 
-Reading the package in this order is reading the path of one question:
+    server    MCP tool call -> ChatRequest; ChatReply -> MCP result    one tool per configured API key
+    client    ChatRequest -> one HTTP request -> ChatReply             settings, errors
+    vendors   requests and replies of each vendor's HTTP API, as data
 
-    server      an MCP tool call -> a question, its answer -> an MCP result       a tool for each key that is set
-    asking      a question -> one request over HTTP -> an answer                  settings, errors
-    interfaces  how OpenAI, Google and Anthropic are asked and read, as data
-
-It speaks the public HTTP interfaces itself: three small requests do not need three SDKs. Whatever is asked leaves the
-board; that is what it is for, and why it offers nothing before its owner has set a key. It knows nothing of the
-assistant that starts it; they meet over MCP alone.
+The server calls the vendors' public HTTP APIs directly; three small requests do not need three SDKs. Questions are sent
+to the vendor, so no tool is offered until an API key is set. The package does not import the assistant; they
+communicate over MCP only.
 """

@@ -1,4 +1,4 @@
-"""Starts the cloud server on standard input and output: ``python -m mcp_servers.cloud``."""
+"""Entry point of the cloud server on standard input and output: ``python -m mcp_servers.cloud``."""
 
 from __future__ import annotations
 
@@ -7,22 +7,19 @@ import os
 import sys
 from collections.abc import Sequence
 
-from mcp_servers.cloud.settings import EXPLANATION, NO_KEY, settings_from, version
+from mcp_servers.cloud.settings import ENVIRONMENT_HELP, NO_KEY, settings_from, version
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serves until standard input ends.
-
-    Args:
-        arguments: instead of the command line's.
+    """Serve until standard input ends.
 
     Returns:
-        The exit code: 0 when the client left, 2 when a variable of the environment is unusable, 130 when interrupted.
+        The exit code: 0 after the client disconnected, 2 for an invalid environment variable, 130 when interrupted.
     """
     parser = argparse.ArgumentParser(
         prog="rkllm-mcp-cloud",
-        description="MCP server on stdio: asks OpenAI, Gemini or Anthropic. What is asked leaves this machine.",
-        epilog=EXPLANATION,
+        description="MCP server on stdio: asks OpenAI, Gemini or Anthropic. Questions leave this machine.",
+        epilog=ENVIRONMENT_HELP,
     )
     parser.add_argument("--version", action="version", version=version())
     parser.parse_args(arguments)
@@ -33,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     if not settings.vendors:
         print(NO_KEY, file=sys.stderr)
-    # The SDK takes most of a second to import; --help and a wrong variable should not wait for it.
+    # Importing the SDK takes most of a second; --help and an invalid variable must not wait for it.
     from mcp_servers.cloud.server import create_server
 
     try:

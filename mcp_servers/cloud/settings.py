@@ -1,7 +1,7 @@
-"""Environment variables -> who may be asked, where, with which models and limits.
+"""Settings from environment variables: vendors, addresses, models and limits.
 
-``OPENAI_API_KEY``, ``GEMINI_API_KEY``, ``ANTHROPIC_API_KEY`` switch the tools on. ``…_BASE_URL`` points one at another
-address (a service of one's own, a test), ``…_MODEL`` names the models that may be asked, the first of them by default.
+``OPENAI_API_KEY``, ``GEMINI_API_KEY`` and ``ANTHROPIC_API_KEY`` each enable a tool. ``…_BASE_URL`` selects another
+address (a self-hosted service, a test), ``…_MODEL`` lists the allowed models, the first being the default.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from urllib.parse import urlsplit
 
-from mcp_servers.cloud.interfaces import INTERFACES, Interface
+from mcp_servers.cloud.vendors import VENDOR_APIS, VendorApi
 
-EXPLANATION = (
-    "Environment: OPENAI_API_KEY, GEMINI_API_KEY, ANTHROPIC_API_KEY switch a tool on; OPENAI_BASE_URL and so on ask "
-    "another address; OPENAI_MODEL and so on name the models that may be asked, separated by commas; CLOUD_TIMEOUT_S "
-    "and CLOUD_MAX_TOKENS limit an answer."
+ENVIRONMENT_HELP = (
+    "Environment: OPENAI_API_KEY, GEMINI_API_KEY, ANTHROPIC_API_KEY each enable a tool; OPENAI_BASE_URL and so on "
+    "select another address; OPENAI_MODEL and so on list the allowed models, separated by commas; CLOUD_TIMEOUT_S and "
+    "CLOUD_MAX_TOKENS limit an answer."
 )
 NO_KEY = "No key is set, so no tool is offered: set OPENAI_API_KEY, GEMINI_API_KEY or ANTHROPIC_API_KEY."
 _MODEL = re.compile(r"[A-Za-z0-9][\w.:/@-]{0,127}")
@@ -26,58 +26,41 @@ _MODEL = re.compile(r"[A-Za-z0-9][\w.:/@-]{0,127}")
 
 @dataclass(frozen=True)
 class Vendor:
-    """A vendor that may be asked.
+    """A vendor with an API key."""
 
-    Args:
-        interface: how.
-        key: with which key.
-        base_url: at which address, without a slash at the end.
-        models: which models; the first when nobody names one.
-    """
-
-    interface: Interface
+    api: VendorApi
     key: str = field(repr=False)
-    base_url: str
-    models: tuple[str, ...]
+    base_url: str  # without a trailing slash
+    models: tuple[str, ...]  # allowed models; the first is the default
 
     @property
-    def is_own(self) -> bool:
-        """The address is the vendor's own."""
-        return self.base_url == self.interface.own_url
+    def is_default_url(self) -> bool:
+        """True if the address is the vendor's own."""
+        return self.base_url == self.api.default_url
 
     @property
     def host(self) -> str:
-        """The host, for messages; never with a password."""
+        """Host for messages, without user name and password."""
         return urlsplit(self.base_url).netloc.rpartition("@")[2]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Who may be asked, and how much.
+    """Configured vendors and limits."""
 
-    Args:
-        vendors: those with a key.
-        timeout_s: the longest wait for an answer, seconds.
-        most_tokens: the longest answer that may be asked for, tokens.
-        usual_tokens: the longest answer when nobody says.
-        question_chars: the longest question.
-        answer_chars: what of an answer is handed on.
-        answer_bytes: the largest document that is read.
-        connect_timeout_s: for name lookup, connection and TLS; short, so that a closed network is noticed at once.
-    """
-
-    vendors: tuple[Vendor, ...] = ()
-    timeout_s: float = 60.0
-    most_tokens: int = 8192
-    usual_tokens: int = 4096
-    question_chars: int = 20_000
-    answer_chars: int = 12_000
-    answer_bytes: int = 2 * 1024 * 1024
+    vendors: tuple[Vendor, ...] = ()  # those with a key
+    timeout_s: float = 60.0  # for one question
+    max_tokens_limit: int = 8192  # largest max_tokens a caller may request
+    default_tokens: int = 4096  # max_tokens when the caller gives none
+    max_question_chars: int = 20_000  # question and system text together
+    max_answer_chars: int = 12_000  # longer answers are truncated
+    max_reply_bytes: int = 2 * 1024 * 1024  # larger HTTP bodies are rejected
+    # name lookup, connection and TLS; short, so that a missing network is reported quickly
     connect_timeout_s: float = 5.0
 
 
 def version() -> str:
-    """The version of the distribution this program came with; 0 when it runs from a bare folder."""
+    """Return the version of the installed distribution; 0 when run from a source folder."""
     try:
         return metadata.version("rkllm-mcp")
     except metadata.PackageNotFoundError:
@@ -85,57 +68,57 @@ def version() -> str:
 
 
 def settings_from(environ: Mapping[str, str]) -> Settings:
-    """The settings that the environment asks for.
+    """Read the settings from the environment.
 
     Raises:
-        ValueError: an address, a model or a limit is none; the sentence names the variable and never a key.
+        ValueError: an address, model or limit is invalid; the message names the variable and never contains a key.
     """
-    vendors = (_vendor(interface, environ) for interface in INTERFACES)
-    usual = Settings()
-    most_tokens = int(_number(environ, "CLOUD_MAX_TOKENS", usual.most_tokens, least=1))
+    vendors = (_vendor(api, environ) for api in VENDOR_APIS)
+    default = Settings()
+    max_tokens_limit = int(_number(environ, "CLOUD_MAX_TOKENS", default.max_tokens_limit, minimum=1))
     return Settings(
         vendors=tuple(vendor for vendor in vendors if vendor is not None),
-        timeout_s=_number(environ, "CLOUD_TIMEOUT_S", usual.timeout_s, least=0.1),
-        most_tokens=most_tokens,
-        usual_tokens=min(usual.usual_tokens, most_tokens),
+        timeout_s=_number(environ, "CLOUD_TIMEOUT_S", default.timeout_s, minimum=0.1),
+        max_tokens_limit=max_tokens_limit,
+        default_tokens=min(default.default_tokens, max_tokens_limit),
     )
 
 
-def _vendor(interface: Interface, environ: Mapping[str, str]) -> Vendor | None:
-    key = environ.get(f"{interface.variable}_API_KEY", "").strip()
+def _vendor(api: VendorApi, environ: Mapping[str, str]) -> Vendor | None:
+    key = environ.get(f"{api.variable}_API_KEY", "").strip()
     if not key:
         return None
     if not key.isascii() or not key.isprintable() or " " in key:
-        raise ValueError(f"{interface.variable}_API_KEY is no key: it holds characters that no key has.")
-    return Vendor(interface, key, _address(interface, environ), _models(interface, environ))
+        raise ValueError(f"{api.variable}_API_KEY is not an API key: it contains characters that keys do not have.")
+    return Vendor(api, key, _address(api, environ), _models(api, environ))
 
 
-def _address(interface: Interface, environ: Mapping[str, str]) -> str:
-    name = f"{interface.variable}_BASE_URL"
-    base_url = environ.get(name, "").strip().rstrip("/") or interface.own_url
+def _address(api: VendorApi, environ: Mapping[str, str]) -> str:
+    name = f"{api.variable}_BASE_URL"
+    base_url = environ.get(name, "").strip().rstrip("/") or api.default_url
     address = urlsplit(base_url)
     if address.scheme not in {"http", "https"} or not address.netloc:
-        raise ValueError(f"{name} is {base_url!r}: give an address like {interface.own_url}, or leave it unset.")
+        raise ValueError(f"{name} is {base_url!r}: give an address like {api.default_url}, or leave it unset.")
     return base_url
 
 
-def _models(interface: Interface, environ: Mapping[str, str]) -> tuple[str, ...]:
-    name = f"{interface.variable}_MODEL"
+def _models(api: VendorApi, environ: Mapping[str, str]) -> tuple[str, ...]:
+    name = f"{api.variable}_MODEL"
     models = tuple(filter(None, (model.strip() for model in environ.get(name, "").split(","))))
     wrong = next((model for model in models if not _MODEL.fullmatch(model)), None)
     if wrong is not None:
-        raise ValueError(f"{name} holds {wrong!r}: give names of models like {interface.own_model}, with commas.")
-    return models or (interface.own_model,)
+        raise ValueError(f"{name} contains {wrong!r}: give model names like {api.default_model}, separated by commas.")
+    return models or (api.default_model,)
 
 
-def _number(environ: Mapping[str, str], name: str, usual: float, *, least: float) -> float:
+def _number(environ: Mapping[str, str], name: str, default: float, *, minimum: float) -> float:
     text = environ.get(name, "").strip()
     if not text:
-        return usual
+        return default
     try:
         number = float(text)
     except ValueError:
         number = math.nan
-    if not math.isfinite(number) or number < least:
-        raise ValueError(f"{name} is {text!r}: give a number of at least {least:g}, or leave it unset.")
+    if not math.isfinite(number) or number < minimum:
+        raise ValueError(f"{name} is {text!r}: give a number of at least {minimum:g}, or leave it unset.")
     return number

@@ -1,4 +1,4 @@
-"""Starts the weather server on standard input and output: ``python -m mcp_servers.weather``."""
+"""Entry point of the weather server on standard input and output: ``python -m mcp_servers.weather``."""
 
 from __future__ import annotations
 
@@ -11,13 +11,10 @@ from mcp_servers.weather.settings import clock_from, settings_from, version
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serves until standard input ends.
-
-    Args:
-        arguments: instead of the command line's.
+    """Serve until standard input ends.
 
     Returns:
-        The exit code: 0 when the client left, 2 when a variable of the environment is unusable, 130 when interrupted.
+        The exit code: 0 after the client disconnected, 2 for an invalid environment variable, 130 when interrupted.
     """
     parser = argparse.ArgumentParser(
         prog="rkllm-mcp-weather",
@@ -31,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    # The SDK takes most of a second to import; --help and a wrong variable should not wait for it.
+    # Importing the SDK takes most of a second; --help and an invalid variable must not wait for it.
     from mcp_servers.weather.server import create_server
 
     try:

@@ -1,9 +1,8 @@
-"""The agency's area table (area.json) -> forecast areas, and the places whose weather they tell.
+"""The agency's area table (area.json) -> forecast areas and the places in them.
 
-The table is a tree: office > class10 (the forecast areas) > class15 > class20 (municipalities, or parts of one). A
-forecast is written for a class10, so every place is read here together with the class10 above it. The table is what
-the agency published on the day it was fetched: municipalities merge and split, so nothing is assumed about which ones
-exist. How a question finds a place is the gazetteer's business.
+The table is a tree: office > class10 (forecast areas) > class15 > class20 (municipalities, or parts of one). Forecasts
+are published per class10, so each place is read together with the class10 above it. Municipalities merge and split: the
+code assumes nothing about which ones exist. Lookup by name is in ``gazetteer``.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from mcp_servers.weather.prefectures import PREFECTURES, Prefecture
 
 PlaceKind = Literal["prefecture", "city", "town", "part", "region"]
 
-# Obihiro and Amami are offices in the table but have no forecast file: their areas are in the neighbour's.
-# Source: contents of the agency's forecast files (014100 holds 014030, 460100 holds 460040).
+# Obihiro and Amami are offices in the table but have no forecast file; their areas are in the file of a neighbouring
+# office. Source: the agency's forecast files (014100 contains 014030, 460100 contains 460040).
 _FORECAST_OFFICE = {"014030": "014100", "460040": "460100"}
 
 _MUNICIPAL_KANA = {"市": ("し",), "区": ("く",), "町": ("ちょう", "まち"), "村": ("むら", "そん")}
-# 釧路市阿寒 is also looked up as 阿寒, but 仙台市東部 is not looked up as 東部.
+# 釧路市阿寒 can also be found as 阿寒, but 仙台市東部 not as 東部.
 _PART = re.compile(r".+?[市町村](?![東西南北]部|（)(.+)")
 
 
@@ -45,50 +44,31 @@ class _Table(BaseModel):
 
 @dataclass(frozen=True)
 class ForecastArea:
-    """One class10: the smallest area the agency writes a forecast for.
+    """One class10: the smallest area with a forecast of its own."""
 
-    Args:
-        code: the class10 code, 130010.
-        office: the office whose forecast file contains it, 130000.
-        name: with the prefecture where the bare name says nothing: 東京地方, 神奈川県東部.
-        english: Tokyo Region; Eastern Region, Kanagawa.
-    """
-
-    code: str
-    office: str
-    name: str
-    english: str
+    code: str  # class10 code, 130010
+    office: str  # office whose forecast file contains it, 130000
+    name: str  # with the prefecture where needed: 東京地方, 神奈川県東部
+    english: str  # Tokyo Region; Eastern Region, Kanagawa
 
 
 @dataclass(frozen=True)
 class Place:
-    """Something a person may ask the weather of.
+    """A place with a forecast area: prefecture, municipality, part of one, or region."""
 
-    Args:
-        name: as in the table, 府中市; a prefecture's own name.
-        bare: the name without 市区町村 or 地方.
-        kana: hiragana; empty for regions.
-        english: the agency's English name.
-        kind: how it ranks when a name is shared: a prefecture before a city before a town before a region.
-        prefecture: where it lies.
-        area: its forecast area.
-        code: the agency's code.
-        aliases: further names, such as the part of a split municipality alone.
-    """
-
-    name: str
-    bare: str
-    kana: str
-    english: str
-    kind: PlaceKind
+    name: str  # as in the table, 府中市; for a prefecture its own name
+    bare: str  # name without 市区町村 or 地方
+    kana: str  # hiragana; empty for regions
+    english: str  # the agency's English name
+    kind: PlaceKind  # rank among places of the same name: prefecture, city, town, region
     prefecture: Prefecture
     area: ForecastArea
-    code: str
-    aliases: tuple[str, ...] = ()
+    code: str  # the agency's code
+    aliases: tuple[str, ...] = ()  # further names, such as the part of a split municipality alone
 
     @property
     def full_name(self) -> str:
-        """The name with its prefecture, which tells it from its namesakes: 広島県府中市."""
+        """The name with its prefecture, unique among places of the same name: 広島県府中市."""
         return self.name if self.kind == "prefecture" else _within(self.prefecture, self.name)
 
     @property
@@ -98,13 +78,10 @@ class Place:
 
 
 def read_places(document: object) -> tuple[Place, ...]:
-    """Every place of an area table: prefectures, municipalities (also those the agency splits), and the regions.
-
-    Args:
-        document: the parsed area.json.
+    """Return every place of an area table: prefectures, municipalities (also split ones) and regions.
 
     Raises:
-        pydantic.ValidationError: when it is not an area table.
+        pydantic.ValidationError: the document is not an area table.
     """
     table = _Table.model_validate(document)
     areas = {code: _forecast_area(code, entry) for code, entry in table.class10s.items()}
@@ -157,9 +134,10 @@ def _class10_above(table: _Table, class15: str) -> str:
 
 
 def _split_municipalities(table: _Table, areas: dict[str, ForecastArea]) -> list[Place]:
-    """Municipalities that the table has only in parts (仙台市東部 and 仙台市西部, the wards of 広島市), as one place.
+    """Return municipalities that the table lists only in parts as one place each.
 
-    The first part is taken for the whole: in the agency's numbering it is the one with the city hall.
+    Examples are 仙台市東部 and 仙台市西部, and the wards of 広島市. The first part represents the whole:
+    in the agency's numbering it is the one with the city hall.
     """
     groups: defaultdict[str, list[tuple[str, _Entry]]] = defaultdict(list)
     for code, entry in table.class20s.items():

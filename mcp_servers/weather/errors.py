@@ -1,14 +1,14 @@
-"""What can go wrong when somebody asks for the weather.
+"""Errors of the weather tools.
 
     WeatherError
     ├── PlaceNotFoundError       no place of that name is in the agency's table
-    ├── AgencyUnreachableError   the agency does not answer and nothing older is at hand
-    ├── AgencyUnreadableError    the agency answered with something that is not its forecast
-    ├── DaysOutOfRangeError      more days than the agency forecasts, or fewer than one
-    └── NoForecastError          the forecast at hand says nothing about that place or day
+    ├── AgencyUnreachableError   the agency does not answer and no older document is cached
+    ├── AgencyUnreadableError    the agency's document is not in the expected format
+    ├── DaysOutOfRangeError      the number of days is outside the forecast range
+    └── NoForecastError          the forecast does not cover the place or today
 
-A small model reads these sentences and passes them on, so each is said in Japanese and in English and ends with what
-can be done.
+A small model reads these messages and passes them on, so each one is in Japanese and English and ends with the next
+step for the user.
 """
 
 from __future__ import annotations
@@ -17,64 +17,54 @@ from dataclasses import dataclass
 
 
 class WeatherError(Exception):
-    """Anything that a tool of this server answers instead of the weather."""
+    """Base of the errors that a tool returns instead of the weather."""
 
     @property
     def japanese(self) -> str:
-        """The sentence in Japanese."""
+        """The message in Japanese."""
         return ""
 
     @property
     def english(self) -> str:
-        """The sentence in English."""
+        """The message in English."""
         return ""
 
     def __str__(self) -> str:
-        """Both sentences, for a reader whose language is not known."""
+        """Both messages, because the reader's language is not known."""
         return f"{self.japanese} / {self.english}"
 
 
 @dataclass(eq=False)
 class PlaceNotFoundError(WeatherError):
-    """No place of that name.
+    """No place of that name."""
 
-    Args:
-        question: what was asked for.
-        suggestions: full names of places that look or sound alike, 東京都新宿区.
-    """
-
-    question: str
-    suggestions: tuple[str, ...] = ()
+    query: str  # the name in the request
+    suggestions: tuple[str, ...] = ()  # full names of similar places, 東京都新宿区
 
     @property
     def japanese(self) -> str:
-        """The sentence in Japanese."""
+        """The message in Japanese."""
         near = f"もしかして: {'、'.join(self.suggestions)}" if self.suggestions else ""
         advice = near or "日本の都道府県名か市区町村名を指定してください。"
-        return f"「{self.question}」という場所は見つかりません。{advice}"
+        return f"「{self.query}」という場所は見つかりません。{advice}"
 
     @property
     def english(self) -> str:
-        """The sentence in English."""
+        """The message in English."""
         near = f"Did you mean {', '.join(self.suggestions)}?" if self.suggestions else ""
         return f"No such place in Japan. {near or 'Name a Japanese prefecture or municipality.'}"
 
 
 @dataclass(eq=False)
 class AgencyUnreachableError(WeatherError):
-    """The agency's site does not answer.
+    """The agency's site does not answer."""
 
-    Args:
-        host: where it was looked for.
-        reason: what happened, for the person who mends it.
-    """
-
-    host: str
-    reason: str
+    host: str  # contacted host
+    reason: str  # technical cause
 
     @property
     def japanese(self) -> str:
-        """The sentence in Japanese."""
+        """The message in Japanese."""
         return (
             f"気象庁のサーバー({self.host})に接続できないため、天気を取得できません。"
             "ネットワーク接続を確認して、もう一度試してください。"
@@ -82,7 +72,7 @@ class AgencyUnreachableError(WeatherError):
 
     @property
     def english(self) -> str:
-        """The sentence in English."""
+        """The message in English."""
         return (
             f"The Japan Meteorological Agency cannot be reached ({self.reason})."
             " Check the network connection and try again."
@@ -91,65 +81,50 @@ class AgencyUnreachableError(WeatherError):
 
 @dataclass(eq=False)
 class AgencyUnreadableError(WeatherError):
-    """The agency answered with something else than expected.
+    """The agency's document is not in the expected format."""
 
-    Args:
-        document: the file asked for.
-        reason: what is wrong with it.
-    """
-
-    document: str
-    reason: str
+    document: str  # file name
+    reason: str  # defect of the document
 
     @property
     def japanese(self) -> str:
-        """The sentence in Japanese."""
+        """The message in Japanese."""
         return "気象庁のデータを読み取れませんでした。しばらくしてからもう一度試してください。"
 
     @property
     def english(self) -> str:
-        """The sentence in English."""
+        """The message in English."""
         return f"The agency's data could not be read ({self.document}: {self.reason}). Try again later."
 
 
 @dataclass(eq=False)
 class DaysOutOfRangeError(WeatherError):
-    """A number of days that no forecast has.
+    """A number of days outside the forecast range."""
 
-    Args:
-        days: what was asked for.
-        most: how many there are.
-    """
-
-    days: int
-    most: int
+    days: int  # requested
+    maximum: int  # available
 
     @property
     def japanese(self) -> str:
-        """The sentence in Japanese."""
-        return f"daysは1から{self.most}までで指定してください({self.days}は指定できません)。"
+        """The message in Japanese."""
+        return f"daysは1から{self.maximum}までで指定してください({self.days}は指定できません)。"
 
     @property
     def english(self) -> str:
-        """The sentence in English."""
-        return f"days must be from 1 to {self.most}, not {self.days}."
+        """The message in English."""
+        return f"days must be from 1 to {self.maximum}, not {self.days}."
 
 
 @dataclass(eq=False)
 class NoForecastError(WeatherError):
-    """The forecast at hand says nothing about the place, or nothing about today.
+    """The forecast does not cover the place, or not today."""
 
-    Args:
-        area: the forecast area.
-        report_time: when the forecast at hand was published; empty when there is none for the area.
-    """
-
-    area: str
-    report_time: str = ""
+    area: str  # forecast area
+    report_time: str = ""  # publication time of the available forecast; empty if none covers the area
 
     @property
     def japanese(self) -> str:
-        """The sentence in Japanese."""
+        """The message in Japanese."""
         if self.report_time:
             return (
                 f"{self.area}の予報は{self.report_time}発表のものしかなく、今日の天気は分かりません。"
@@ -159,10 +134,10 @@ class NoForecastError(WeatherError):
 
     @property
     def english(self) -> str:
-        """The sentence in English."""
+        """The message in English."""
         if self.report_time:
             return (
-                f"The only forecast at hand was published {self.report_time} and does not cover today."
+                f"The only available forecast was published {self.report_time} and does not cover today."
                 " Check the network connection and the clock."
             )
         return "No forecast is published for this area now. Try again later."

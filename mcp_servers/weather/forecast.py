@@ -1,19 +1,20 @@
-"""An office's forecast file -> what it says about one forecast area, day by day.
+"""An office's forecast file -> the forecast of one area, day by day.
 
 The file is an array of two reports, the next days and the week, each a list of series that pair times with arrays of
-strings. The rules that hold here, found in 17,000 real files:
+strings. Rules, derived from 17,000 real files:
 
-* Values are matched by date, never by index: how many days, six-hour slots and temperatures there are depends on
-  the hour of the report, and yesterday's evening report stays until 05:00.
-* Areas and stations are matched by code, never by position.
-* Of the temperatures, 09:00 is the day's maximum; 00:00 is its minimum, but only on a day after the report's own:
-  on the report's day it repeats the maximum. Today's minimum is never given, and from 17:00 on neither is its
-  maximum.
-* The week's first day has empty strings; waves are absent inland. Both are simply not known here.
+* Match values by date, never by index: the number of days, six-hour slots and temperatures depends on the hour of the
+  report, and yesterday's evening report stays in place until 05:00.
+* Match areas and stations by code, never by position.
+* A temperature at 09:00 is the day's maximum; at 00:00 it is the minimum, but only on days after the report's own: on
+  the report's day it repeats the maximum. Today's minimum is never given; from 17:00 on neither is its maximum.
+* The week's first day has empty strings, and inland areas have no waves. Both are read as unknown.
 """
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone
@@ -21,10 +22,8 @@ from typing import Annotated
 
 from pydantic import AwareDatetime, BaseModel, Field, TypeAdapter
 
-from mcp_servers.weather.phrases import phrase
-
 JST = timezone(timedelta(hours=9), "JST")
-# The evening report's first column says 今夜, tonight; from this hour on the agency calls it so.
+# From this hour on the first column of the evening report is 今夜 (tonight).
 _TONIGHT_FROM_HOUR = 17
 _SLOT = timedelta(hours=6)
 
@@ -52,7 +51,7 @@ class _Series(BaseModel):
     areas: list[_Row]
 
     def row(self, codes: Sequence[str]) -> _Row | None:
-        """The row of the first of these codes that is here."""
+        """Return the row of the first of these codes that the series contains."""
         rows = {row.area.code: row for row in self.areas}
         return next((rows[code] for code in codes if code in rows), None)
 
@@ -71,71 +70,44 @@ _FILE: TypeAdapter[list[_Report]] = TypeAdapter(Annotated[list[_Report], Field(m
 
 @dataclass
 class Day:
-    """What is forecast for one area on one day; None or empty where the agency says nothing.
+    """Forecast for one area on one day; None or empty for values that the agency does not give."""
 
-    Args:
-        date: the day, in Japan.
-        tonight: only the evening and night of this day are meant.
-        code: the weather code.
-        weather: the agency's text, readable; empty beyond the third day.
-        wind: as the agency writes it.
-        waves: as the agency writes it; empty inland.
-        high_c: maximum temperature, degrees Celsius.
-        low_c: minimum temperature, degrees Celsius.
-        rain_slots: chance of rain by six-hour slot: start and percent, in order.
-        rain_day_percent: chance of rain of the whole day, where there are no slots.
-        reliability: A, B or C, of the week's forecast.
-    """
-
-    date: date
-    tonight: bool = False
-    code: str = ""
-    weather: str = ""
-    wind: str = ""
-    waves: str = ""
-    high_c: int | None = None
-    low_c: int | None = None
+    date: date  # in Japan
+    tonight: bool = False  # only the evening and night of this day
+    code: str = ""  # weather code
+    weather: str = ""  # the agency's text, readable; empty beyond the third day
+    wind: str = ""  # the agency's text
+    waves: str = ""  # the agency's text; empty inland
+    high_c: int | None = None  # maximum temperature, degrees Celsius
+    low_c: int | None = None  # minimum temperature, degrees Celsius
+    # start of each six-hour slot and its chance of rain in percent, in order
     rain_slots: list[tuple[datetime, int]] = field(default_factory=list[tuple[datetime, int]])
-    rain_day_percent: int | None = None
-    reliability: str = ""
+    rain_day_percent: int | None = None  # chance of rain for the whole day, if there are no slots
+    reliability: str = ""  # A, B or C, of the week's forecast
 
 
 @dataclass(frozen=True)
 class AreaCodes:
-    """Under which codes one forecast area is found in its office's file; of several, the first that is there.
+    """Codes under which a forecast area appears in its office's file; the first match is used."""
 
-    Args:
-        area: the class10 code.
-        stations: temperature stations of the area.
-        week_areas: areas of the week's forecast that contain it.
-        week_stations: by week area, its temperature station.
-    """
-
-    area: str
-    stations: tuple[str, ...]
-    week_areas: tuple[str, ...]
-    week_stations: dict[str, str]
+    area: str  # class10 code
+    stations: tuple[str, ...]  # temperature stations of the area
+    week_areas: tuple[str, ...]  # areas of the week's forecast that contain it
+    week_stations: dict[str, str]  # temperature station by week area
 
 
 @dataclass(frozen=True)
 class AreaForecast:
-    """One area's forecast.
+    """Forecast of one area."""
 
-    Args:
-        office: who published it.
-        report_time: when.
-        station: name of the place whose temperatures are given; empty when there are none.
-        days: in order of date, from the first the file speaks of.
-    """
-
-    office: str
-    report_time: datetime
-    station: str
-    days: tuple[Day, ...]
+    office: str  # publishing office
+    report_time: datetime  # publication time
+    station: str  # place of the temperatures; empty without temperatures
+    days: tuple[Day, ...]  # by date, from the first day in the file
 
 
 class OfficeForecast:
-    """One office's forecast file, of which areas are read one at a time."""
+    """One office's forecast file; areas are read one at a time."""
 
     def __init__(self, reports: list[_Report]) -> None:
         self._short = reports[0]
@@ -143,15 +115,15 @@ class OfficeForecast:
 
     @classmethod
     def read(cls, document: object) -> OfficeForecast:
-        """The forecast in a parsed file; raises ValueError when it is not one."""
+        """Parse a decoded file; raise ValueError if it is not a forecast."""
         return cls(_FILE.validate_python(document))
 
     def station_names(self) -> dict[str, str]:
-        """Name of every temperature station of the next days, by code."""
+        """Return the name of every temperature station of the next days, by code."""
         return {row.area.code: row.area.name for series in self._short.series for row in series.areas if row.temps}
 
-    def of_area(self, codes: AreaCodes) -> AreaForecast | None:
-        """What the file says about one area; None when it does not speak of it."""
+    def for_area(self, codes: AreaCodes) -> AreaForecast | None:
+        """Return the forecast of one area; None if the file does not contain it."""
         days = _Days()
         known = [_read_series(series, codes, self._short, days) for series in self._short.series]
         if not any(known):
@@ -164,7 +136,7 @@ class OfficeForecast:
 
 
 class _Days:
-    """The days being read, made as dates come up."""
+    """Days by date, created on first access."""
 
     def __init__(self) -> None:
         self._days: dict[date, Day] = {}
@@ -177,7 +149,7 @@ class _Days:
 
 
 def _read_series(series: _Series, codes: AreaCodes, report: _Report, days: _Days) -> bool:
-    """Reads one series of the next days; whether it told the weather of the area."""
+    """Read one series of the next days; return True if it contains the weather of the area."""
     times = series.local_times()
     station = series.row(codes.stations)
     if station:
@@ -193,7 +165,7 @@ def _read_series(series: _Series, codes: AreaCodes, report: _Report, days: _Days
             day.tonight = time.hour >= _TONIGHT_FROM_HOUR
             day.code = row.weather_codes[at]
             day.weather, day.wind, day.waves = (
-                phrase(texts[at]) if at < len(texts) else "" for texts in (row.weathers, row.winds, row.waves)
+                readable_text(texts[at]) if at < len(texts) else "" for texts in (row.weathers, row.winds, row.waves)
             )
     return bool(row.weather_codes)
 
@@ -208,7 +180,7 @@ def _read_temperatures(times: list[datetime], temps: list[str], report_date: dat
 
 
 def _read_week(report: _Report, codes: AreaCodes, days: _Days) -> None:
-    """Adds the week's forecast where the next days left a gap."""
+    """Add the week's forecast where the next days have no value."""
     found = ""
     for series in report.series:
         row = series.row(codes.week_areas) or _only_row(series)
@@ -242,12 +214,12 @@ def _read_week_temperatures(times: list[datetime], row: _Row, days: _Days) -> No
 
 
 def _only_row(series: _Series) -> _Row | None:
-    """The row of an office that has one week's forecast for all its areas; it needs no table to be found."""
+    """Return the row of an office with a single week forecast for all its areas, which needs no code table."""
     return series.areas[0] if len(series.areas) == 1 else None
 
 
 def _numbers(times: list[datetime], texts: list[str]) -> Iterator[tuple[datetime, int]]:
-    """Times and whole numbers; what is empty or no number is passed over."""
+    """Yield times with whole numbers; skip values that are empty or not numbers."""
     for time, text in zip(times, texts, strict=False):
         number = _number(text)
         if number is not None:
@@ -262,5 +234,78 @@ def _number(text: str) -> int | None:
 
 
 def rain_slots_left(day: Day, now: datetime) -> list[tuple[datetime, int]]:
-    """The six-hour slots of a day that are not over yet."""
+    """Return the six-hour slots of a day that end after ``now``."""
     return [(start, percent) for start, percent in day.rain_slots if start + _SLOT > now]
+
+
+class _StationsOfArea(BaseModel):
+    class10: str
+    amedas: list[str]
+
+
+class _WeekStation(BaseModel):
+    week: str
+    amedas: str
+
+
+_STATIONS: TypeAdapter[dict[str, list[_StationsOfArea]]] = TypeAdapter(dict[str, list[_StationsOfArea]])
+_WEEK_STATIONS: TypeAdapter[dict[str, list[_WeekStation]]] = TypeAdapter(dict[str, list[_WeekStation]])
+_WEEK_AREAS: TypeAdapter[dict[str, list[str]]] = TypeAdapter(dict[str, list[str]])
+
+
+def read_stations(document: object) -> dict[str, list[str]]:
+    """Read forecast_area.json: temperature stations of each class10, the main one first."""
+    return {row.class10: row.amedas for rows in _STATIONS.validate_python(document).values() for row in rows}
+
+
+def read_week_stations(document: object) -> dict[str, str]:
+    """Read week_area.json: temperature station of each area of the week's forecast."""
+    return {row.week: row.amedas for rows in _WEEK_STATIONS.validate_python(document).values() for row in rows}
+
+
+def read_week_areas(document: object) -> dict[str, list[str]]:
+    """Read week_area05.json: areas of the week's forecast that contain each class10, the smallest first.
+
+    The area used in a file changes with the season, so all are tried.
+    """
+    return {class10: week_areas[::-1] for class10, week_areas in _WEEK_AREAS.validate_python(document).items()}
+
+
+@dataclass(frozen=True)
+class CodeTables:
+    """The agency's three code tables; an empty table only removes the values that depend on it."""
+
+    stations: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    week_stations: dict[str, str] = field(default_factory=dict[str, str])
+    week_areas: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+
+    def codes_of(self, class10: str, *, near: str, station_names: dict[str, str]) -> AreaCodes:
+        """Return the codes of one forecast area.
+
+        ``near`` is the bare name of the requested municipality: a station of that name comes first (郡山 has its own).
+        """
+        stations = sorted(self.stations.get(class10, ()), key=lambda code: station_names.get(code) != near)
+        return AreaCodes(class10, tuple(stations), tuple(self.week_areas.get(class10, ())), self.week_stations)
+
+
+# A statement can end with one of these words...
+_COMPLETE = re.compile(r"(?:晴れ|くもり|雨|雪|みぞれ|霧|風|強く|メートル|伴う|ふぶく|降る)$")
+# ...unless the next word continues it.
+_CONTINUES = re.compile(
+    r"^(?:時々|一時|後|のち|やや|強|非常に|激しく|うねり|ふぶく|降る|を伴|(?:で|か|や|と|から|まで|は|では|を|に|が|の)$)"
+)
+
+
+def readable_text(text: str) -> str:
+    """Return one of the agency's texts as readable Japanese.
+
+    The agency separates words by full-width spaces. ``くもり 昼過ぎ から 時々 晴れ 所により 夜 雨``
+    becomes ``くもり、昼過ぎから時々晴れ、所により夜雨``: half-width digits and punctuation,
+    no spaces, and a comma between statements.
+    """
+    words = unicodedata.normalize("NFKC", text).split()
+    joined = ""
+    for word in words:
+        stop = word.startswith(("所により", "ただし")) or (_COMPLETE.search(joined) and not _CONTINUES.match(word))
+        joined += "、" + word if joined and stop else word
+    return joined

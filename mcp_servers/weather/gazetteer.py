@@ -1,10 +1,12 @@
-"""A question for a place, in whatever spelling -> the places it can mean.
+"""Place name in any spelling -> the places that it can mean.
 
-Every place is entered under the keys of its names (see ``spelling``). A question is read in several ways, from the
-literal to the loose: as it stands, with a prefecture before or after the name, without county, house number or 駅.
-The first reading that finds anything wins. Among namesakes a prefecture comes before a city, a city before a town, a
-town before a region; what is then still several places in several forecast areas is ambiguous, and that is the
-answer.
+Places are indexed under two kinds of keys. ``fold`` is for Japanese script and ignores width, case, spaces, katakana
+versus hiragana and some variant characters. ``romaji_key`` is for pronunciation: kana and every common romanisation
+(Hepburn with or without macrons, Kunrei, ``oh``/``ou`` for a long o) of a name give the same key.
+
+A query is interpreted from the literal to the loose: unchanged, with a prefecture before or after the name, without
+county, house number or 駅. The first interpretation with a match is used. Among places of the same name a prefecture
+precedes a city, a city a town, a town a region. Remaining places in several forecast areas make the query ambiguous.
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ from dataclasses import dataclass
 
 from mcp_servers.weather.areas import ForecastArea, Place, PlaceKind, read_places
 from mcp_servers.weather.prefectures import Prefecture
-from mcp_servers.weather.spelling import fold, romaji_key
 
 _RANK: dict[PlaceKind, int] = {"prefecture": 0, "city": 1, "town": 2, "part": 2, "region": 3}
 _KANA_SUFFIXES = {"市": ("し",), "区": ("く",), "町": ("ちょう", "まち"), "村": ("むら", "そん")}
@@ -27,7 +28,7 @@ _ENGLISH_WORDS = {"市": ("city",), "区": ("city", "ward"), "町": ("town",), "
 
 _SEPARATORS = re.compile(r"[,、，;/()（）「」『』\[\]\n]+")
 _COUNTRY = re.compile(r"(?i:japan|jp)|日本|にほん")
-# What a model leaves around the name: 東京の天気, 今日の東京, weather in Tokyo, Osaka Prefecture.
+# Words that models put around the name: 東京の天気, 今日の東京, weather in Tokyo, Osaka Prefecture.
 _AROUND = re.compile(
     r"(?i)^(?:the )?(?:weather|forecast) (?:in|for|of) |\b(?:prefecture|pref\b\.?|metropolis)"
     r"|^(?:今日|明日|今週)の|の?(?:今日|明日|現在|週間)?の?(?:天気|気温|予報).*$"
@@ -37,29 +38,24 @@ _ENDINGS = re.compile(
     r"|(?i:\s+(?:city|area|region|station|airport|downtown))$"
 )
 _SUGGESTIONS = 3
-# Below these two names look alike only by chance (found by trying misspellings against the table of 2026).
-_LIKENESS_KANJI, _LIKENESS_SOUND = 0.7, 0.75
+# Below these ratios, similarity is accidental (measured with misspellings against the table of 2026).
+_MIN_SIMILARITY_KANJI, _MIN_SIMILARITY_SOUND = 0.7, 0.75
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What a question can mean.
+class PlaceMatch:
+    """Places that match a query."""
 
-    Args:
-        places: the places of the best reading, best first; empty when there is none.
-        suggestions: when empty, places whose names look or sound alike.
-    """
-
-    places: tuple[Place, ...]
-    suggestions: tuple[Place, ...] = ()
+    places: tuple[Place, ...]  # best first; empty if none matches
+    suggestions: tuple[Place, ...] = ()  # places with similar spelling or pronunciation, if none matches
 
     def areas(self) -> dict[str, ForecastArea]:
-        """The forecast areas the places lie in, by code; several mean that the question is ambiguous."""
+        """Return the forecast areas of the places by code; several mean that the query is ambiguous."""
         return {place.area.code: place.area for place in self.places}
 
 
 class Gazetteer:
-    """All places of one area table, under every key they are looked up by."""
+    """Index of all places of one area table."""
 
     def __init__(self, places: Iterable[Place]) -> None:
         self.places = tuple(places)
@@ -77,25 +73,24 @@ class Gazetteer:
 
     @classmethod
     def read(cls, document: object) -> Gazetteer:
-        """The gazetteer of a parsed area.json; raises ValueError or LookupError when it is not one."""
+        """Build the gazetteer from a decoded area.json; raise ValueError or LookupError if it is invalid."""
         return cls(read_places(document))
 
-    def find(self, question: str, *, namesakes: bool = False) -> Finding:
-        """The places a question can mean.
+    def find(self, query: str, *, namesakes: bool = False) -> PlaceMatch:
+        """Return the places that a query can mean.
 
-        Args:
-            question: a name in kanji, kana or Latin letters, with or without suffix and prefecture.
-            namesakes: also lesser places of the same name (府中町 beside 府中市).
+        The query is a name in kanji, kana or Latin letters, with or without suffix and prefecture. With ``namesakes``
+        the result includes lower-ranked places of the same name (府中町 after 府中市).
         """
-        readings = list(self._readings(question))
-        said_first = sorted(readings, key=lambda reading: reading[1] is None)
-        for loosen in (_as_it_stands, _without_county, _municipality_of_an_address, _without_ending):
-            for name, prefecture in readings if loosen is _as_it_stands else said_first:
+        interpretations = list(self._interpretations(query))
+        explicit_prefecture_first = sorted(interpretations, key=lambda interpretation: interpretation[1] is None)
+        for loosen in (_unchanged, _without_county, _municipality_of_an_address, _without_ending):
+            for name, prefecture in interpretations if loosen is _unchanged else explicit_prefecture_first:
                 for candidate in loosen(name):
                     places = self._look_up(candidate, prefecture, namesakes=namesakes)
                     if places:
-                        return Finding(places)
-        return Finding((), tuple(self._similar(question)))
+                        return PlaceMatch(places)
+        return PlaceMatch((), tuple(self._similar(query)))
 
     def _look_up(self, name: str, prefecture: Prefecture | None, *, namesakes: bool) -> tuple[Place, ...]:
         for index, key in ((self._by_name, fold(name)), (self._by_sound, romaji_key(name))):
@@ -110,13 +105,13 @@ class Gazetteer:
                 return tuple(place for place in ranked if namesakes or _RANK[place.kind] == best)
         return ()
 
-    def _readings(self, question: str) -> Iterator[tuple[str, Prefecture | None]]:
-        """A name and the prefecture said with it, in every way the question may be meant, the likeliest first."""
-        tidy = _AROUND.sub("", unicodedata.normalize("NFKC", question).strip()).strip()
+    def _interpretations(self, query: str) -> Iterator[tuple[str, Prefecture | None]]:
+        """Yield pairs of a name and the prefecture named with it, or None, the most likely first."""
+        tidy = _AROUND.sub("", unicodedata.normalize("NFKC", query).strip()).strip()
         parts = [part.strip() for part in _SEPARATORS.split(tidy)]
         parts = [part for part in parts if part and not _COUNTRY.fullmatch(part)]
         if len(parts) > 1:
-            # Some names have brackets themselves: 佐世保市（宇久地域）.
+            # Some names contain brackets themselves: 佐世保市（宇久地域）.
             yield tidy, None
             yield from self._with_prefecture_before(tidy)
             yield from self._divided(parts)
@@ -127,7 +122,7 @@ class Gazetteer:
                 yield from self._divided(part.split())
 
     def _divided(self, parts: list[str]) -> Iterator[tuple[str, Prefecture | None]]:
-        """``Fuchu, Hiroshima`` and ``広島県 府中市``: one part is the prefecture, the others are the name."""
+        """Split ``Fuchu, Hiroshima`` or ``広島県 府中市`` into prefecture and name."""
         for at in (len(parts) - 1, 0):
             prefecture = self._prefecture(parts[at])
             if prefecture:
@@ -137,7 +132,7 @@ class Gazetteer:
                     yield from ((name, prefecture) for name in rest)
 
     def _with_prefecture_before(self, text: str) -> Iterator[tuple[str, Prefecture | None]]:
-        """``広島県府中市`` and ``ひろしまけんふちゅうし``; the longest spelling first, so 京都府 before 京都."""
+        """Split ``広島県府中市``; the longest spelling of a prefecture first, so 京都府 before 京都."""
         folded = fold(text)
         for length in range(min(len(folded) - 1, 8), 1, -1):
             prefecture = self._prefectures.get(folded[:length])
@@ -147,19 +142,21 @@ class Gazetteer:
     def _prefecture(self, text: str) -> Prefecture | None:
         return self._prefectures.get(fold(text)) or self._prefectures.get(romaji_key(text))
 
-    def _similar(self, question: str) -> Iterator[Place]:
-        sound = romaji_key(question)
-        key, index, likeness = (
-            (sound, self._by_sound, _LIKENESS_SOUND) if sound else (fold(question), self._by_name, _LIKENESS_KANJI)
+    def _similar(self, query: str) -> Iterator[Place]:
+        sound = romaji_key(query)
+        key, index, cutoff = (
+            (sound, self._by_sound, _MIN_SIMILARITY_SOUND)
+            if sound
+            else (fold(query), self._by_name, _MIN_SIMILARITY_KANJI)
         )
         longer = sorted((name for name in index if len(key) > 1 and name.startswith(key)), key=len)
-        near = difflib.get_close_matches(key, index, n=_SUGGESTIONS, cutoff=likeness)
+        near = difflib.get_close_matches(key, index, n=_SUGGESTIONS, cutoff=cutoff)
         best = (min(index[name], key=lambda place: _RANK[place.kind]) for name in (*longer, *near))
         return iter(list(dict.fromkeys(best))[:_SUGGESTIONS])
 
 
 def _keys(place: Place) -> tuple[set[str], set[str]]:
-    """The name keys and the sound keys of a place; with and without suffix."""
+    """Return the script keys and the pronunciation keys of a place, with and without suffix."""
     kana = {place.kana, *place.aliases, *_bare_kana(place)} - {""}
     names = {fold(name) for name in (place.name, place.bare, place.code, *kana)}
     base = _ENGLISH_SUFFIX.sub("", place.english)
@@ -174,7 +171,7 @@ def _bare_kana(place: Place) -> Iterator[str]:
             yield place.kana.removesuffix(ending)
 
 
-def _as_it_stands(name: str) -> Iterator[str]:
+def _unchanged(name: str) -> Iterator[str]:
     yield name
 
 
@@ -185,7 +182,7 @@ def _without_county(name: str) -> Iterator[str]:
 
 
 def _municipality_of_an_address(name: str) -> Iterator[str]:
-    """横浜市港北区日吉 -> 横浜市: the longest beginning that is a municipality."""
+    """横浜市港北区日吉 -> 横浜市: the longest prefix that is a municipality."""
     ends = [match.end() for match in re.finditer(r"[市区町村]", name)]
     yield from (name[:end] for end in reversed(ends) if end > 1)
 
@@ -195,3 +192,94 @@ def _without_ending(name: str) -> Iterator[str]:
     shorter = _ENDINGS.sub("", name)
     if shorter != name:
         yield shorter
+
+
+_KATAKANA_TO_HIRAGANA = {code: code - 0x60 for code in range(0x30A1, 0x30F7)}
+# 鎌ヶ谷 and 鎌ケ谷, 龍ケ崎 and 竜ヶ崎 are the same towns; the small ke is already hiragana here.
+_VARIANTS = str.maketrans(
+    {"ゖ": "け", "龍": "竜", "檜": "桧", "曾": "曽", "澤": "沢", "濱": "浜", "嶋": "島", "條": "条"}
+)
+_IGNORED = re.compile(r"[\s\-‐‑‒–—'’`.・･_]+")
+
+_SYLLABLES = """
+あ a い i う u え e お o か ka き ki く ku け ke こ ko さ sa し shi す su せ se そ so た ta ち chi つ tsu て te と to
+な na に ni ぬ nu ね ne の no は ha ひ hi ふ fu へ he ほ ho ま ma み mi む mu め me も mo や ya ゆ yu よ yo
+ら ra り ri る ru れ re ろ ro わ wa ゐ i ゑ e を o ん n が ga ぎ gi ぐ gu げ ge ご go ざ za じ ji ず zu ぜ ze ぞ zo
+だ da ぢ ji づ zu で de ど do ば ba び bi ぶ bu べ be ぼ bo ぱ pa ぴ pi ぷ pu ぺ pe ぽ po ゔ vu
+きゃ kya きゅ kyu きょ kyo しゃ sha しゅ shu しょ sho ちゃ cha ちゅ chu ちょ cho にゃ nya にゅ nyu にょ nyo
+ひゃ hya ひゅ hyu ひょ hyo みゃ mya みゅ myu みょ myo りゃ rya りゅ ryu りょ ryo ぎゃ gya ぎゅ gyu ぎょ gyo
+じゃ ja じゅ ju じょ jo びゃ bya びゅ byu びょ byo ぴゃ pya ぴゅ pyu ぴょ pyo しぇ she ちぇ che てぃ ti でぃ di ふぁ fa
+"""
+_ROMAN: dict[str, str] = dict(re.findall(r"(\S+) (\S+)", _SYLLABLES))
+
+# Applied in this order to Latin letters; the left side is common or older spelling.
+_ROMAJI_RULES = tuple(
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r"[^a-z]", ""),
+        (r"oh(?![aiueoy])", "o"),
+        (r"sy([auo])", r"sh\1"),
+        (r"ty([auo])", r"ch\1"),
+        (r"[zj]y([auo])", r"j\1"),
+        (r"si", "shi"),
+        (r"ti", "chi"),
+        (r"tu", "tsu"),
+        (r"(?<![sc])hu", "fu"),
+        (r"[zd]i", "ji"),
+        (r"d[zu]+", "zu"),
+        (r"tch", "cch"),
+        (r"m(?=[bmp])", "n"),
+        (r"o[ou]+", "o"),
+        (r"uu+", "u"),
+    )
+)
+
+
+def fold(text: str) -> str:
+    """Return the script key of a name: width, case, kana script, spaces and some variant characters removed."""
+    plain = unicodedata.normalize("NFKC", text).casefold()
+    return _IGNORED.sub("", plain).translate(_KATAKANA_TO_HIRAGANA).translate(_VARIANTS)
+
+
+def is_kana(folded: str) -> bool:
+    """Return True if a folded name consists of kana only."""
+    return bool(folded) and all("ぁ" <= char <= "ゖ" or char == "ー" for char in folded)
+
+
+def is_latin(text: str) -> bool:
+    """Return True if a name is in Latin letters (diacritics, spaces and punctuation are ignored)."""
+    letters = [char for char in unicodedata.normalize("NFKD", text) if char.isalpha()]
+    return bool(letters) and all(char.isascii() for char in letters)
+
+
+def romaji_key(text: str) -> str:
+    """Return the pronunciation key of a name in kana or Latin letters; empty for others, such as kanji."""
+    folded = fold(text)
+    if is_kana(folded):
+        return _normalize_romaji(_kana_to_hepburn(folded))
+    if is_latin(text):
+        return _normalize_romaji(unicodedata.normalize("NFKD", text).casefold())
+    return ""
+
+
+def _kana_to_hepburn(kana: str) -> str:
+    """Transcribe hiragana: a small tsu doubles the next consonant, a long mark repeats the vowel before it."""
+    spelled: list[str] = []
+    doubled = False
+    at = 0
+    while at < len(kana):
+        piece = kana[at : at + 2] if kana[at : at + 2] in _ROMAN else kana[at]
+        at += len(piece)
+        if piece == "っ":
+            doubled = True
+            continue
+        sound = spelled[-1][-1] if piece == "ー" and spelled else _ROMAN.get(piece, "")
+        spelled.append(sound[:1] + sound if doubled else sound)
+        doubled = False
+    return "".join(sound for sound in spelled if sound)
+
+
+def _normalize_romaji(latin: str) -> str:
+    for pattern, replacement in _ROMAJI_RULES:
+        latin = pattern.sub(replacement, latin)
+    return latin

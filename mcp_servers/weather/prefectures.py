@@ -1,8 +1,7 @@
-"""The forty-seven prefectures: code, spellings, and the city whose forecast stands for the whole.
+"""The 47 prefectures: code, spellings, and the city whose forecast represents the prefecture.
 
-The agency's area table has no prefectures (Hokkaido, Kagoshima and Okinawa are several offices each), yet a
-prefecture is what people ask for most. The codes are those of JIS X 0401, which are also the first two digits of
-every area code.
+The agency's area table has no prefectures (Hokkaido, Kagoshima and Okinawa are several offices each), but users name
+prefectures most often. The codes are those of JIS X 0401, which are also the first two digits of every area code.
 """
 
 from __future__ import annotations
@@ -12,30 +11,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Prefecture:
-    """One prefecture.
+    """One prefecture."""
 
-    Args:
-        code: two digits, JIS X 0401.
-        name: in kanji with its suffix, 東京都.
-        kana: in hiragana with its suffix, とうきょうと.
-        english: Tokyo.
-        capital: the municipality whose forecast area answers for the prefecture, 新宿区.
-    """
-
-    code: str
-    name: str
-    kana: str
-    english: str
-    capital: str
+    code: str  # two digits, JIS X 0401
+    name: str  # kanji with suffix, 東京都
+    kana: str  # hiragana with suffix, とうきょうと
+    english: str  # Tokyo
+    capital: str  # municipality whose forecast area represents the prefecture, 新宿区
 
     @property
     def bare_name(self) -> str:
-        """The kanji name as people say it: 東京, 大阪, and 北海道 whole."""
+        """The kanji name without suffix: 東京, 大阪; 北海道 unchanged."""
         return self.name if self.name == "北海道" else self.name[:-1]
 
     @property
     def bare_kana(self) -> str:
-        """The hiragana name without its suffix."""
+        """The hiragana name without suffix."""
         if self.name == "北海道":
             return self.kana
         return self.kana.removesuffix("けん") if self.name.endswith("県") else self.kana[:-1]

@@ -1,8 +1,7 @@
-"""The weather service as MCP tools.
+"""MCP tools of the weather service.
 
-Results go out twice, as MCP wants it: structured, and as text for clients that read only text. The text is the same
-JSON without spaces, because a small model pays for every token of it; for the same reason the tools say little about
-themselves and their schemas carry no titles.
+MCP results carry the answer twice, as structured content and as text. The text is the same JSON without spaces, and
+descriptions are short and schemas without titles, because a small model reads every token of them.
 """
 
 from __future__ import annotations
@@ -17,9 +16,8 @@ from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import BaseModel, Field
 
-from mcp_servers.weather.answers import PlacesAnswer, WeatherAnswer
 from mcp_servers.weather.errors import WeatherError
-from mcp_servers.weather.service import MOST_DAYS, WeatherService, open_weather
+from mcp_servers.weather.service import MAX_DAYS, PlacesAnswer, WeatherAnswer, WeatherService, open_weather
 from mcp_servers.weather.settings import Clock, Settings, version
 
 Weather = Context[WeatherService, Any]
@@ -27,9 +25,9 @@ Weather = Context[WeatherService, Any]
 Location = Annotated[
     str, Field(description="Place in Japan, e.g. 東京, 札幌市, Kyoto; with its prefecture if ambiguous")
 ]
-# The limits are in the schema only: the service refuses other numbers in a sentence, pydantic would in four lines.
+# The limits are in the schema only: the service reports a violation in one sentence, pydantic in four lines.
 Days = Annotated[
-    int, Field(description="How many days, from today", json_schema_extra={"minimum": 1, "maximum": MOST_DAYS})
+    int, Field(description="How many days, from today", json_schema_extra={"minimum": 1, "maximum": MAX_DAYS})
 ]
 Name = Annotated[str, Field(description="Place name")]
 
@@ -45,17 +43,12 @@ async def get_forecast(location: Location, ctx: Weather, days: Days = 3) -> Anno
 
 
 async def find_area(name: Name, ctx: Weather) -> Annotated[CallToolResult, PlacesAnswer]:
-    """Which places in Japan a name can mean."""
+    """List the places in Japan that a name can mean."""
     return await _result(_service(ctx).places(name))
 
 
 def create_server(settings: Settings, clock: Clock) -> MCPServer[WeatherService]:
-    """The server, ready to be run on a transport or given to an in-process client.
-
-    Args:
-        settings: how the agency is asked.
-        clock: the time, aware of its zone.
-    """
+    """Create the server, to run on a transport or with an in-process client."""
 
     @asynccontextmanager
     async def lifespan(_: MCPServer[WeatherService]) -> AsyncGenerator[WeatherService, None]:
@@ -83,7 +76,7 @@ def _tool(function: Callable[..., Any], title: str) -> Tool:
 
 
 def _without_titles(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of the arguments without the titles pydantic adds, which repeat the names."""
+    """Return the argument schema without pydantic's titles, which repeat the names."""
     properties = cast("dict[str, dict[str, Any]]", schema["properties"])
     bare = {name: {key: value for key, value in part.items() if key != "title"} for name, part in properties.items()}
     return {key: value for key, value in schema.items() if key != "title"} | {"properties": bare}
@@ -94,7 +87,7 @@ def _service(ctx: Weather) -> WeatherService:
 
 
 async def _result(answering: Awaitable[BaseModel]) -> CallToolResult:
-    """The answer as a tool result; what cannot be answered is a result the model reads, without the SDK's prefix."""
+    """Return an answer as a tool result; a WeatherError becomes an error result without the SDK's prefix."""
     try:
         answer = await answering
     except WeatherError as error:

@@ -1,7 +1,7 @@
-"""A place and a number of days -> an answer, from the agency's documents.
+"""Weather service: place and number of days -> answer, from the agency's documents.
 
-Documents needed for an answer: the area table (which place, which office), the office's forecast, and three small
-tables that connect the codes of one with those of the other. The tables hardly ever change and are kept for days.
+An answer needs the area table (place and office), the office's forecast, and three small tables that connect the codes
+of both. The tables rarely change and are cached for days.
 """
 
 from __future__ import annotations
@@ -12,24 +12,89 @@ from datetime import datetime
 from typing import Generic, TypeVar
 
 import anyio
+from pydantic import BaseModel
 
-from mcp_servers.weather.agency import Agency, Fetched, open_agency
-from mcp_servers.weather.answers import DayAnswer, FoundPlace, PlacesAnswer, WeatherAnswer
 from mcp_servers.weather.areas import Place
 from mcp_servers.weather.errors import DaysOutOfRangeError, NoForecastError, PlaceNotFoundError, WeatherError
-from mcp_servers.weather.forecast import JST, AreaForecast, Day, OfficeForecast, rain_slots_left
-from mcp_servers.weather.gazetteer import Finding, Gazetteer
-from mcp_servers.weather.sentences import (
-    Told,
-    ambiguous,
+from mcp_servers.weather.forecast import (
+    JST,
+    AreaForecast,
+    CodeTables,
+    Day,
+    OfficeForecast,
+    rain_slots_left,
+    read_stations,
+    read_week_areas,
+    read_week_stations,
+)
+from mcp_servers.weather.gazetteer import Gazetteer, PlaceMatch
+from mcp_servers.weather.jma_client import FetchedDocument, JmaClient, open_jma_client
+from mcp_servers.weather.settings import Clock, Settings
+from mcp_servers.weather.wording import (
+    ForecastSummary,
+    ambiguity_message,
     in_english,
     in_japanese,
+    place_label,
     rain_percent,
-    sky,
-    where,
+    weather_text,
 )
-from mcp_servers.weather.settings import Clock, Settings
-from mcp_servers.weather.tables import Tables, read_stations, read_week_areas, read_week_stations
+
+SOURCE = "気象庁ホームページ"
+
+
+class DayAnswer(BaseModel):
+    """One day of a forecast; temperatures in degrees Celsius, chances of rain in percent."""
+
+    date: str
+    weather: str
+    high_c: int | None = None
+    low_c: int | None = None
+    rain_percent: int | None = None
+    rain_by_hours: dict[str, int] | None = None
+    wind: str | None = None
+    waves: str | None = None
+    reliability: str | None = None
+
+
+class WeatherAnswer(BaseModel):
+    """A forecast, or the candidate places for an ambiguous name.
+
+    The sentence comes first, so that a small model can stop reading after it; unknown values are omitted. The agency
+    requires the source, office and publication time to be named.
+    """
+
+    summary: str
+    summary_en: str
+    candidates: list[str] | None = None
+    area: str | None = None
+    temperatures_at: str | None = None
+    days: list[DayAnswer] | None = None
+    stale: bool | None = None
+    report_time: str | None = None
+    publishing_office: str | None = None
+    source: str = SOURCE
+
+
+class FoundPlace(BaseModel):
+    """One place that a name can mean."""
+
+    name: str
+    kana: str | None = None
+    english: str
+    forecast_area: str
+    code: str
+
+
+class PlacesAnswer(BaseModel):
+    """The places that a name can mean, or similar names if there are none."""
+
+    summary: str
+    summary_en: str
+    places: list[FoundPlace]
+    suggestions: list[str] | None = None
+    source: str = SOURCE
+
 
 T = TypeVar("T")
 
@@ -38,58 +103,58 @@ STATIONS = "/bosai/forecast/const/forecast_area.json"
 WEEK_STATIONS = "/bosai/forecast/const/week_area.json"
 WEEK_AREAS = "/bosai/forecast/const/week_area05.json"
 
-# The agency publishes three times a day and corrects in between; nobody needs it sooner than this.
+# The agency publishes three times a day, with corrections in between; a higher request rate has no benefit.
 _FORECAST_AGE_S = 600.0
 # Municipalities change a few times a year.
 _TABLE_AGE_S = 7 * 86400.0
-_FOUND_AT_MOST = 8
-# No place has a longer name with prefecture and county; looking for lookalikes of a whole page would take minutes.
-_LONGEST_QUESTION = 60
-# Every edition reaches at least this far, today included.
-MOST_DAYS = 7
+_MAX_PLACES = 8
+# The longest name with prefecture and county is shorter; a similarity search for a whole page would take minutes.
+_MAX_NAME_CHARS = 60
+# Every edition covers at least this many days, today included.
+MAX_DAYS = 7
 
 
 def forecast_path(office: str) -> str:
-    """Where an office's forecast file is."""
+    """Return the path of an office's forecast file."""
     return f"/bosai/forecast/data/forecast/{office}.json"
 
 
 class WeatherService:
-    """The three questions this server answers."""
+    """Current weather, forecasts and place search."""
 
-    def __init__(self, agency: Agency, clock: Clock) -> None:
-        self._agency = agency
+    def __init__(self, jma: JmaClient, clock: Clock) -> None:
+        self._jma = jma
         self._clock = clock
 
     async def weather(self, location: str) -> WeatherAnswer:
-        """Today's weather; in the evening, when no temperatures are left for today, tomorrow's as well.
+        """Return today's weather, and tomorrow's in the evening, when no temperature is left for today.
 
         Raises:
-            WeatherError: when there is no answer; the text says what to do.
+            WeatherError: no answer is available; the message contains the next step.
         """
         return await self._answer(location, days=None)
 
     async def forecast(self, location: str, days: int) -> WeatherAnswer:
-        """The weather of today and the days after.
+        """Return the weather of ``days`` days from today.
 
         Raises:
-            WeatherError: when there is no answer; the text says what to do.
+            WeatherError: no answer is available; the message contains the next step.
         """
-        if not 1 <= days <= MOST_DAYS:
-            raise DaysOutOfRangeError(days, MOST_DAYS)
+        if not 1 <= days <= MAX_DAYS:
+            raise DaysOutOfRangeError(days, MAX_DAYS)
         return await self._answer(location, days=days)
 
     async def places(self, name: str) -> PlacesAnswer:
-        """The places a name can mean, lesser namesakes included.
+        """Return the places that a name can mean, including lower-ranked places of the same name.
 
         Raises:
-            WeatherError: when the area table is not to be had.
+            WeatherError: the area table is not available.
         """
-        name = name.strip()[:_LONGEST_QUESTION]
-        finding = (await self._gazetteer()).find(name, namesakes=True)
-        found = finding.places[:_FOUND_AT_MOST]
+        name = name.strip()[:_MAX_NAME_CHARS]
+        match = (await self._gazetteer()).find(name, namesakes=True)
+        found = match.places[:_MAX_PLACES]
         if not found:
-            suggestions = tuple(place.full_name for place in finding.suggestions)
+            suggestions = tuple(place.full_name for place in match.suggestions)
             missing = PlaceNotFoundError(name, suggestions)
             return PlacesAnswer(
                 summary=missing.japanese,
@@ -100,103 +165,103 @@ class WeatherService:
         names = "、".join(place.full_name for place in found)
         english = "; ".join(place.full_english for place in found)
         return PlacesAnswer(
-            summary=f"「{name}」に当たる場所は{len(finding.places)}件: {names}。",
-            summary_en=f"{len(finding.places)} found for {name}: {english}.",
-            places=[_found(place) for place in found],
+            summary=f"「{name}」に当たる場所は{len(match.places)}件: {names}。",
+            summary_en=f"{len(match.places)} found for {name}: {english}.",
+            places=[_found_place(place) for place in found],
         )
 
     async def _answer(self, location: str, days: int | None) -> WeatherAnswer:
-        location = location.strip()[:_LONGEST_QUESTION]
-        finding = (await self._gazetteer()).find(location)
-        if not finding.places:
-            raise PlaceNotFoundError(location, tuple(place.full_name for place in finding.suggestions))
-        if len(finding.areas()) > 1:
-            return _choice(location, finding)
-        place = finding.places[0]
+        location = location.strip()[:_MAX_NAME_CHARS]
+        match = (await self._gazetteer()).find(location)
+        if not match.places:
+            raise PlaceNotFoundError(location, tuple(place.full_name for place in match.suggestions))
+        if len(match.areas()) > 1:
+            return _ambiguous_answer(location, match)
+        place = match.places[0]
         forecast, stale = await self._forecast_of(place)
         now = self._clock().astimezone(JST)
-        # A board without a battery starts in 1970; the agency's clock is right.
+        # The clock of a board without a battery starts in 1970; the agency's publication time is right.
         today = max(now.date(), forecast.report_time.date())
         coming = [day for day in forecast.days if day.date >= today]
         if not coming or coming[0].date > today:
             raise NoForecastError(place.area.name, _hour(forecast.report_time))
-        told = Told(
+        summary = ForecastSummary(
             place,
-            coming[: days or _days_worth_telling(coming)],
+            coming[: days or _default_days(coming)],
             today,
             now,
             forecast.report_time if stale else None,
         )
-        return _told(told, forecast, detailed=days is None)
+        return _weather_answer(summary, forecast, detailed=days is None)
 
     async def _gazetteer(self) -> Gazetteer:
-        return (await self._agency.document(AREA_TABLE, Gazetteer.read, max_age_s=_TABLE_AGE_S)).value
+        return (await self._jma.document(AREA_TABLE, Gazetteer.read, max_age_s=_TABLE_AGE_S)).value
 
     async def _forecast_of(self, place: Place) -> tuple[AreaForecast, bool]:
-        """What the agency says about the area of a place, and whether that is stale."""
-        office = _Pending(self._agency, forecast_path(place.area.office), OfficeForecast.read, _FORECAST_AGE_S)
-        stations = _Pending(self._agency, STATIONS, read_stations, _TABLE_AGE_S)
-        week_stations = _Pending(self._agency, WEEK_STATIONS, read_week_stations, _TABLE_AGE_S)
-        week_areas = _Pending(self._agency, WEEK_AREAS, read_week_areas, _TABLE_AGE_S)
+        """Return the forecast of a place's area, and True if it is stale."""
+        office = _PendingDocument(self._jma, forecast_path(place.area.office), OfficeForecast.read, _FORECAST_AGE_S)
+        stations = _PendingDocument(self._jma, STATIONS, read_stations, _TABLE_AGE_S)
+        week_stations = _PendingDocument(self._jma, WEEK_STATIONS, read_week_stations, _TABLE_AGE_S)
+        week_areas = _PendingDocument(self._jma, WEEK_AREAS, read_week_areas, _TABLE_AGE_S)
         async with anyio.create_task_group() as tasks:
             for pending in (office, stations, week_stations, week_areas):
                 tasks.start_soon(pending.fetch)
         fetched = office.result()
-        # Without a table the sky is still known, only temperatures or later days are missing.
-        tables = Tables(stations.result_or({}), week_stations.result_or({}), week_areas.result_or({}))
+        # Without a table only temperatures or later days are missing.
+        tables = CodeTables(stations.result_or({}), week_stations.result_or({}), week_areas.result_or({}))
         names = fetched.value.station_names()
         codes = tables.codes_of(place.area.code, near=place.bare, station_names=names)
-        forecast = fetched.value.of_area(codes)
+        forecast = fetched.value.for_area(codes)
         if forecast is None:
             raise NoForecastError(place.area.name)
         return forecast, fetched.stale
 
 
-class _Pending(Generic[T]):
-    """A document fetched beside others; what went wrong is raised when the document is needed."""
+class _PendingDocument(Generic[T]):
+    """A document fetched concurrently; an error is raised when the result is read."""
 
-    def __init__(self, agency: Agency, path: str, read: Callable[[object], T], max_age_s: float) -> None:
-        self._agency = agency
+    def __init__(self, jma: JmaClient, path: str, read: Callable[[object], T], max_age_s: float) -> None:
+        self._jma = jma
         self._path = path
         self._read = read
         self._max_age_s = max_age_s
-        self._outcome: Fetched[T] | WeatherError | None = None
+        self._outcome: FetchedDocument[T] | WeatherError | None = None
 
     async def fetch(self) -> None:
         try:
-            self._outcome = await self._agency.document(self._path, self._read, max_age_s=self._max_age_s)
+            self._outcome = await self._jma.document(self._path, self._read, max_age_s=self._max_age_s)
         except WeatherError as error:
             self._outcome = error
 
-    def result(self) -> Fetched[T]:
-        if isinstance(self._outcome, Fetched):
+    def result(self) -> FetchedDocument[T]:
+        if isinstance(self._outcome, FetchedDocument):
             return self._outcome
         raise self._outcome or AssertionError(f"{self._path} was not fetched")
 
     def result_or(self, default: T) -> T:
-        return self._outcome.value if isinstance(self._outcome, Fetched) else default
+        return self._outcome.value if isinstance(self._outcome, FetchedDocument) else default
 
 
 @asynccontextmanager
 async def open_weather(settings: Settings, clock: Clock) -> AsyncGenerator[WeatherService, None]:
-    """The service, with its connections, for as long as the block lasts."""
-    async with open_agency(settings, clock) as agency:
-        yield WeatherService(agency, clock)
+    """Open the service and its connections for the duration of the block."""
+    async with open_jma_client(settings, clock) as jma:
+        yield WeatherService(jma, clock)
 
 
-def _days_worth_telling(days: list[Day]) -> int:
-    """One day; two when no temperature is left to be told of the first, as in the evening."""
+def _default_days(days: list[Day]) -> int:
+    """Return one day, or two if the first has no temperatures left, as in the evening."""
     return 2 if days[0].high_c is None and days[0].low_c is None else 1
 
 
-def _told(told: Told, forecast: AreaForecast, *, detailed: bool) -> WeatherAnswer:
+def _weather_answer(summary: ForecastSummary, forecast: AreaForecast, *, detailed: bool) -> WeatherAnswer:
     return WeatherAnswer(
-        summary=in_japanese(told),
-        summary_en=in_english(told),
-        area=where(told.place),
+        summary=in_japanese(summary),
+        summary_en=in_english(summary),
+        area=place_label(summary.place),
         temperatures_at=forecast.station or None,
-        days=[_day(day, told.now, detailed=detailed) for day in told.days],
-        stale=True if told.stale_since else None,
+        days=[_day(day, summary.now, detailed=detailed) for day in summary.days],
+        stale=True if summary.stale_since else None,
         report_time=forecast.report_time.isoformat(),
         publishing_office=forecast.office,
     )
@@ -205,7 +270,7 @@ def _told(told: Told, forecast: AreaForecast, *, detailed: bool) -> WeatherAnswe
 def _day(day: Day, now: datetime, *, detailed: bool) -> DayAnswer:
     answer = DayAnswer(
         date=day.date.isoformat(),
-        weather=sky(day) or "不明",
+        weather=weather_text(day) or "不明",
         high_c=day.high_c,
         low_c=day.low_c,
         rain_percent=rain_percent(day, now),
@@ -220,13 +285,13 @@ def _day(day: Day, now: datetime, *, detailed: bool) -> DayAnswer:
     )
 
 
-def _choice(question: str, finding: Finding) -> WeatherAnswer:
-    japanese, english = ambiguous(question, finding.places)
-    candidates = [place.full_name for place in finding.places[:_FOUND_AT_MOST]]
+def _ambiguous_answer(query: str, match: PlaceMatch) -> WeatherAnswer:
+    japanese, english = ambiguity_message(query, match.places)
+    candidates = [place.full_name for place in match.places[:_MAX_PLACES]]
     return WeatherAnswer(summary=japanese, summary_en=english, candidates=candidates)
 
 
-def _found(place: Place) -> FoundPlace:
+def _found_place(place: Place) -> FoundPlace:
     return FoundPlace(
         name=place.full_name,
         kana=place.kana or None,

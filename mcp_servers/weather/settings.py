@@ -1,7 +1,7 @@
-"""Environment variables -> where the agency is, where answers are kept, and what time it is.
+"""Settings from environment variables: the agency's address, the cache folder and the clock.
 
-``JMA_BASE_URL`` points the server at another address than the agency's, ``WEATHER_NOW`` (ISO 8601 with offset) fixes
-the clock: both are for tests and demonstrations. Answers are kept under ``$XDG_CACHE_HOME/rkllm-mcp/weather``.
+``JMA_BASE_URL`` replaces the agency's address, ``WEATHER_NOW`` (ISO 8601 with offset) fixes the clock; both are for
+tests and demonstrations. Documents are cached under ``$XDG_CACHE_HOME/rkllm-mcp/weather``.
 """
 
 from __future__ import annotations
@@ -20,39 +20,30 @@ AGENCY_URL = "https://www.jma.go.jp"
 
 @dataclass(frozen=True)
 class Settings:
-    """How the agency is asked.
+    """Address, cache folder and limits of the requests."""
 
-    Args:
-        base_url: scheme and host, without a slash at the end.
-        cache_folder: where documents are kept between runs; None keeps them in memory alone.
-        connect_timeout_s: for name lookup, connection and TLS; short, so that a closed network is noticed at once.
-        read_timeout_s: between two pieces of an answer.
-        total_timeout_s: for one document with all its tries.
-        tries: requests for one document, where a further one can help.
-        pause_s: between tries.
-    """
-
-    base_url: str = AGENCY_URL
-    cache_folder: Path | None = None
+    base_url: str = AGENCY_URL  # scheme and host, without a trailing slash
+    cache_folder: Path | None = None  # None caches in memory only
+    # name lookup, connection and TLS; short, so that a missing network is reported quickly
     connect_timeout_s: float = 3.0
-    read_timeout_s: float = 4.0
-    total_timeout_s: float = 5.0
-    tries: int = 3
-    pause_s: float = 0.5
+    read_timeout_s: float = 4.0  # between two chunks of a response
+    total_timeout_s: float = 5.0  # one document with all retries
+    tries: int = 3  # requests for one document
+    pause_s: float = 0.5  # between tries
 
     @property
     def host(self) -> str:
-        """The host asked, for messages."""
+        """Host for messages."""
         return urlsplit(self.base_url).netloc
 
     @property
     def user_agent(self) -> str:
-        """Who we are; the agency's operators can tell our requests from others'."""
+        """User agent, by which the agency's operators can identify our requests."""
         return f"rkllm-mcp-weather/{version()}"
 
 
 def version() -> str:
-    """The version of the distribution this program came with; 0 when it runs from a bare folder."""
+    """Return the version of the installed distribution; 0 when run from a source folder."""
     try:
         return metadata.version("rkllm-mcp")
     except metadata.PackageNotFoundError:
@@ -60,10 +51,10 @@ def version() -> str:
 
 
 def settings_from(environ: Mapping[str, str]) -> Settings:
-    """The settings that the environment asks for.
+    """Read the settings from the environment.
 
     Raises:
-        ValueError: when ``JMA_BASE_URL`` is not an http address.
+        ValueError: ``JMA_BASE_URL`` is not an HTTP address.
     """
     base_url = environ.get("JMA_BASE_URL", "").rstrip("/") or AGENCY_URL
     address = urlsplit(base_url)
@@ -73,7 +64,7 @@ def settings_from(environ: Mapping[str, str]) -> Settings:
 
 
 def _cache_folder(environ: Mapping[str, str]) -> Path | None:
-    # The XDG specification tells to ignore a relative path. A stdio server is often started without the variable.
+    # The XDG specification requires ignoring a relative path. A stdio server is often started without the variable.
     given = Path(environ.get("XDG_CACHE_HOME", ""))
     home = environ.get("HOME", "")
     base = given if given.is_absolute() else Path(home) / ".cache" if home else None
@@ -81,10 +72,10 @@ def _cache_folder(environ: Mapping[str, str]) -> Path | None:
 
 
 def clock_from(environ: Mapping[str, str]) -> Clock:
-    """The clock: real time, or the fixed time that ``WEATHER_NOW`` names.
+    """Return the system clock, or a clock fixed at ``WEATHER_NOW``.
 
     Raises:
-        ValueError: when ``WEATHER_NOW`` is not a time with an offset.
+        ValueError: ``WEATHER_NOW`` is not a time with an offset.
     """
     fixed = environ.get("WEATHER_NOW", "")
     if not fixed:

@@ -1,1 +1,1 @@
-"""Models on disk: ``stock`` joins the parts, ``pulling`` fetches a model, ``adding`` takes one that is here."""
+"""Models on disk: ``pulling`` downloads a model, ``adding`` takes a local file, ``stock`` holds their shared parts."""

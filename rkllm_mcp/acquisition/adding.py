@@ -1,7 +1,7 @@
-"""A .rkllm file that somebody has becomes a model folder of the user's: ``rkllm-mcp models add``.
+"""``rkllm-mcp models add``: a local .rkllm file -> a model folder of the user.
 
-Rules: the file's header and name, its neighbours and the catalogue are asked before the person is; a person is asked
-only what none of them knows, and where there is no person the sentence names the option; files are linked, not copied.
+Rules: metadata comes from the file's header and name, its folder and the catalogue; the user is asked only for missing
+values, and without a terminal the error names the option; files are linked, not copied.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from rkllm_mcp.shelf.folder import place_file
 from rkllm_mcp.shelf.hub import RemoteFile, Report
 from rkllm_mcp.shelf.recognition import Recognition, recognise
 
-# Before a repository's name where a tokenizer is to be fetched.
+# Prefix of a repository from which to download the tokenizer.
 HUB_PREFIX = "hf:"
 _TOKENIZER = "tokenizer.json"
 _MOST_NAMESAKES = 100
 _UNNAMELY = re.compile(r"[^a-z0-9.]+")
-# Parts of a file's name that say how it was converted and not what it is.
+# Parts of a file name that describe the conversion, not the model.
 _CONVERSION = re.compile(
     r"[-_. ](?:rk\d{4}s?|rv1126b|w\d+a\d+|g\d+|fp16|opt|hybrid|ratio|rkllm|v?1\.\d+\.\d+\w*|ctx\d*k?|\d+k)"
     r"(?![a-z0-9]).*$",
@@ -39,82 +39,72 @@ _CONVERSION = re.compile(
 
 
 class Asker(Protocol):
-    """Who answers questions, or says that nobody does."""
+    """Source of answers to questions; without one, raises UsageError."""
 
     def choose(self, question: str, option: str, choices: Sequence[str] = ()) -> str:
-        """An answer, one of the choices where there are any.
+        """Return an answer, one of the choices if any are given.
 
         Raises:
-            UsageError: nobody answers; the sentence names the option.
+            UsageError: no answer is possible; the message names the option.
         """
         ...
 
     def confirm(self, question: str, option: str) -> bool:
-        """Yes or no.
+        """Return True for yes.
 
         Raises:
-            UsageError: nobody answers; the sentence names the option.
+            UsageError: no answer is possible; the message names the option.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Addition:
-    """A file to add, and what its owner says about it.
+    """A file to add, and the user's options."""
 
-    Args:
-        path: the .rkllm file.
-        name: what to call the model here.
-        tokenizer: a ``tokenizer.json``, or ``hf:OWNER/NAME`` to fetch it.
-        template: how the model is spoken to.
-        copy: make copies instead of links.
-        sure: take what can only be guessed without asking.
-        any_platform: take a file for another chip, too.
-    """
-
-    path: Path
-    name: str | None = None
-    tokenizer: str | None = None
-    template: str | None = None
-    copy: bool = False
-    sure: bool = False
-    any_platform: bool = False
+    path: Path  # the .rkllm file
+    name: str | None = None  # name of the new model
+    tokenizer: str | None = None  # a ``tokenizer.json``, or ``hf:OWNER/NAME`` to download it
+    template: str | None = None  # chat template
+    copy: bool = False  # copy instead of linking
+    sure: bool = False  # accept guesses without asking
+    any_platform: bool = False  # accept a file for another chip
 
 
-def add(stock: Stock, wish: Addition, asker: Asker, report: Report) -> ModelFolder:
-    """Make a model folder of a file that is on this machine.
+def add(stock: Stock, options: Addition, asker: Asker, report: Report) -> ModelFolder:
+    """Create a model folder from a local file.
 
     Raises:
-        RuntimeUnusableError: the file or its tokenizer is none, or none for this board.
-        UsageError: something is not known and nobody is there to say it, or the name is taken.
+        RuntimeUnusableError: the file or its tokenizer is invalid, or not for this board.
+        UsageError: a value is missing and cannot be asked for, or the name is taken.
     """
-    file = read_rkllm_file(wish.path.expanduser().absolute())
+    file = read_rkllm_file(options.path.expanduser().absolute())
     hints = name_hints(file.path.name)
     platform = file.platform or hints.platform
-    stock.check_platform(platform, any_platform=wish.any_platform)
+    stock.check_platform(platform, any_platform=options.any_platform)
     like = recognise(_names(file), file.architecture, [folder.card for folder in stock.models()])
-    card = _card(wish, asker, file, like)
-    name = wish.name or _free_name(stock, file, like)
+    card = _card(options, asker, file, like)
+    name = options.name or _free_name(stock, file, like)
     if stock.shelf.folder(name).exists():
-        raise UsageError(f"there is a model {name!r} already; choose another --name, or remove it first")
-    stock.say(_told(file, hints, like))
-    found = _tokenizer(stock, wish, asker, file, like)
+        raise UsageError(f"the model {name!r} exists already; choose another --name, or remove it first")
+    stock.say(_description(file, hints, like))
+    found = _tokenizer(stock, options, asker, file, like)
     with stock.shelf.workspace(name) as space:
-        stock.shelf.check_room(file.size_bytes if wish.copy else 0)
+        stock.shelf.check_room(file.size_bytes if options.copy else 0)
         tokenizer = space.ready / _TOKENIZER
         if isinstance(found, RemoteFile):
             stock.hub.fetch(stock.hub.find(found), space.place, tokenizer, report)
         else:
             place_file(found, tokenizer, copy=True)
         check_tokenizer(tokenizer, card.template, file.eos_token_id, stock.say)
-        place_file(file.path, space.ready / file.path.name, copy=wish.copy)
+        place_file(file.path, space.ready / file.path.name, copy=options.copy)
         longest = file.context_tokens or hints.context_tokens or card.context_tokens
         card = card.model_copy(
             update={
                 "name": name,
                 "file": file.path.name,
                 "tokenizer": _TOKENIZER,
-                # A longer window costs memory; who wants all of it says so in [model].
+                # A longer window costs memory; [model] can request the whole of it.
                 "context_tokens": min(card.context_tokens, longest),
                 "source": SourceCard.model_validate({"platform": platform}) if platform else None,
             }
@@ -125,30 +115,32 @@ def add(stock: Stock, wish: Addition, asker: Asker, report: Report) -> ModelFold
 
 
 def _names(file: RkllmFile) -> list[str]:
-    """What the file is called: by its header, by its name, by its folder's."""
+    """Return the file's names: from its header, its file name and its folder."""
     return [name for name in (file.name, file.path.stem, file.path.parent.name) if name]
 
 
-def _card(wish: Addition, asker: Asker, file: RkllmFile, like: Recognition | None) -> ModelCard:
-    """What the new folder says of how the model is spoken to."""
-    if wish.template is not None:
-        if wish.template not in TEMPLATES:
-            raise UsageError(f"there is no template {wish.template!r}; there are {', '.join(TEMPLATES)}")
-        same = like is not None and like.card.template == wish.template
-        return _bare(like.card, like) if like is not None and same else _unknown(wish.template)
+def _card(options: Addition, asker: Asker, file: RkllmFile, like: Recognition | None) -> ModelCard:
+    """Return the chat settings for the new folder."""
+    if options.template is not None:
+        if options.template not in TEMPLATES:
+            raise UsageError(f"unknown template {options.template!r}; the templates are {', '.join(TEMPLATES)}")
+        same = like is not None and like.card.template == options.template
+        return _bare(like.card, like) if like is not None and same else _unknown(options.template)
     if like is None:
         what = f" (architecture {file.architecture})" if file.architecture else ""
-        question = f"How is the model in {file.path.name}{what} spoken to?"
+        question = f"Which chat template does the model in {file.path.name}{what} use?"
         return _unknown(asker.choose(question, "--template", sorted(TEMPLATES)))
-    if like.by == "architecture" and not wish.sure:
-        question = f"By its architecture, {file.architecture}, the model is spoken to as {like.card.template}. Right?"
+    if like.by == "architecture" and not options.sure:
+        question = (
+            f"By its architecture, {file.architecture}, the model uses the chat template {like.card.template}. Correct?"
+        )
         if not asker.confirm(question, "--template, or --yes"):
-            return _unknown(asker.choose("How is it spoken to?", "--template", sorted(TEMPLATES)))
+            return _unknown(asker.choose("Which chat template does it use?", "--template", sorted(TEMPLATES)))
     return _bare(like.card, like)
 
 
 def _bare(card: ModelCard, like: Recognition) -> ModelCard:
-    """The entry's own words on how it is spoken to; what was measured holds for the same model only."""
+    """Return an entry's chat settings; its measurements apply to the same model only."""
     if like.by == "model":
         return card
     return card.model_copy(update={"description": "", "published": None})
@@ -159,7 +151,7 @@ def _unknown(template: str) -> ModelCard:
 
 
 def _free_name(stock: Stock, file: RkllmFile, like: Recognition | None) -> str:
-    """The entry's name where the file is that model, else one made of the file's; with a number when it is taken."""
+    """Return the entry's name if the file is that model, else one from the file name; numbered if taken."""
     stem = _CONVERSION.sub("", file.path.stem) or file.path.stem
     made = _UNNAMELY.sub("-", stem.lower()).strip("-.") or "model"
     name = like.card.name if like is not None and like.by == "model" else made
@@ -167,8 +159,8 @@ def _free_name(stock: Stock, file: RkllmFile, like: Recognition | None) -> str:
     return next((candidate for candidate in numbered if not stock.shelf.has(candidate)), name)
 
 
-def _told(file: RkllmFile, hints: FileNameHints, like: Recognition | None) -> str:
-    """What is known of the file, in a line."""
+def _description(file: RkllmFile, hints: FileNameHints, like: Recognition | None) -> str:
+    """Return the known properties of the file in one line."""
     facts = [
         file.name or file.architecture or file.path.name,
         *([f"for {platform}"] if (platform := file.platform or hints.platform) else []),
@@ -182,11 +174,11 @@ def _told(file: RkllmFile, hints: FileNameHints, like: Recognition | None) -> st
 
 
 def _tokenizer(
-    stock: Stock, wish: Addition, asker: Asker, file: RkllmFile, like: Recognition | None
+    stock: Stock, options: Addition, asker: Asker, file: RkllmFile, like: Recognition | None
 ) -> Path | RemoteFile:
-    """Where the model's tokenizer is."""
-    if wish.tokenizer is not None:
-        return _named_tokenizer(wish.tokenizer)
+    """Return the location of the model's tokenizer."""
+    if options.tokenizer is not None:
+        return _named_tokenizer(options.tokenizer)
     beside = file.path.parent / _TOKENIZER
     if beside.is_file():
         return beside
@@ -207,5 +199,5 @@ def _named_tokenizer(named: str) -> Path | RemoteFile:
     path = Path(named).expanduser()
     path = path / _TOKENIZER if path.is_dir() else path
     if not path.is_file():
-        raise UsageError(f"there is no {path}; --tokenizer names a tokenizer.json, or hf:OWNER/NAME to fetch it")
+        raise UsageError(f"{path} does not exist; --tokenizer names a tokenizer.json, or hf:OWNER/NAME to fetch it")
     return path

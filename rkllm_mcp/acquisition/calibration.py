@@ -1,8 +1,8 @@
-"""Our own prompts and tool lists, rendered for a model, become the samples that a quantisation is calibrated on.
+"""Calibration samples for quantisation: this project's prompts and tool lists, rendered for a model.
 
-A quantised model keeps what it was calibrated on best, so the samples are what this assistant sends: its system text,
-lists of tools, calls, results, answers, in English and Japanese. Each is the whole prompt and what the model should
-write next, the shape that rkllm-toolkit reads (``[{"input": …, "target": …}]``).
+Calibration preserves the behaviour on similar input best, so the samples are the assistant's own traffic: system text,
+tool lists, calls, results and answers, in English and Japanese. Each consists of the whole prompt and the expected
+continuation, in the format that rkllm-toolkit reads (``[{"input": …, "target": …}]``).
 """
 
 from __future__ import annotations
@@ -57,23 +57,14 @@ TOOLS = (WEATHER, CLOCK, FILES, READ, LIGHT, SEARCH)
 
 @dataclass(frozen=True)
 class Exchange:
-    """A question, the call it needs, what comes back, and the answer.
+    """A question, the required call, its result, and the answer."""
 
-    Args:
-        question: what the user says.
-        answer: what the assistant says in the end.
-        tool: the tool to call; empty when none is needed.
-        arguments: of the call.
-        result: what the tool returns.
-        is_error: the tool fails.
-    """
-
-    question: str
-    answer: str
-    tool: str = ""
-    arguments: Mapping[str, Any] | None = None
-    result: str = ""
-    is_error: bool = False
+    question: str  # of the user
+    answer: str  # final answer
+    tool: str = ""  # tool to call; empty if none is needed
+    arguments: Mapping[str, Any] | None = None  # of the call
+    result: str = ""  # of the tool
+    is_error: bool = False  # the tool fails
 
 
 EXCHANGES: tuple[Exchange, ...] = (
@@ -137,12 +128,7 @@ EXCHANGES: tuple[Exchange, ...] = (
 
 
 def calibration(vocabulary: Vocabulary, template: ChatTemplate) -> list[dict[str, str]]:
-    """The samples for one model: every exchange, each turn of the assistant's once.
-
-    Args:
-        vocabulary: the model's tokenizer.
-        template: how the model is spoken to.
-    """
+    """Return the samples for one model: one per assistant turn of every exchange."""
     prompt = ConversationPrompt(vocabulary, template)
     return [
         {"input": before, "target": target}
@@ -152,7 +138,7 @@ def calibration(vocabulary: Vocabulary, template: ChatTemplate) -> list[dict[str
 
 
 def questions() -> list[tuple[list[Message], tuple[ToolSpec, ...]]]:
-    """Some first questions with the tools they are asked with, for a look at what a model answers."""
+    """Return some first questions with their tool lists, for testing a model's answers."""
     firsts = [(messages[:-1], tools) for messages, tools in _conversations() if len(messages) == _FIRST_ANSWER]
     return firsts[:2] + firsts[len(EXCHANGES) // 2 :][:2]
 
@@ -166,11 +152,11 @@ def _conversations() -> Iterator[tuple[list[Message], tuple[ToolSpec, ...]]]:
         system, question = Message("system", system_text()), Message("user", exchange.question)
         answer = Message("assistant", exchange.answer)
         if not exchange.tool:
-            # Answers need no tool whether tools are listed or not.
+            # Answers that need no tool, without a tool list.
             yield [system, question, answer], ()
             yield [system, question, answer], TOOLS
             continue
-        # Short lists and long ones; the tool stands in a different place each time.
+        # Short and long lists, with the tool at a different position each time.
         used = next(tool for tool in TOOLS if tool.name == exchange.tool)
         tools = TOOLS if number % 2 else (used, *(tool for tool in TOOLS[number % 3 :: 3] if tool is not used))
         call = ToolCall("call_1", exchange.tool, dict(exchange.arguments or {}))
@@ -181,7 +167,7 @@ def _conversations() -> Iterator[tuple[list[Message], tuple[ToolSpec, ...]]]:
 
 
 def _sample(prompt: ConversationPrompt, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[str, str]:
-    """The prompt before the last turn, and what the model should write: the turn behind what the two have in common."""
+    """Return the prompt before the last turn and the expected continuation: the text after their common prefix."""
     before = "".join(part.text for part in prompt.parts(messages[:-1], tools))
     whole = "".join(part.text for part in prompt.parts(messages, tools)[:-1])
     shared = list(takewhile(lambda pair: pair[0] == pair[1], zip(before, whole, strict=False)))

@@ -1,7 +1,7 @@
-"""A name of the catalogue becomes a model folder of the user's: ``rkllm-mcp models pull``.
+"""``rkllm-mcp models pull``: a name of the catalogue -> a model folder of the user.
 
-Rules: nothing is fetched before platform and room are known to suffice; what has arrived is checked before it gets its
-name; the folder appears when all of it is there.
+Rules: platform and disk space are checked before the download; files get their final names after verification; the
+folder appears when it is complete.
 """
 
 from __future__ import annotations
@@ -35,109 +35,103 @@ _SHOWN_FILES = 12
 
 @dataclass(frozen=True)
 class Pull:
-    """A wish to have a model's files.
+    """Options of a download."""
 
-    Args:
-        name: of the catalogue, or a new one together with ``repository`` and ``file``.
-        repository: a repository in place of the catalogue's.
-        file: a .rkllm file in place of the catalogue's.
-        any_platform: take it for another chip, too.
-    """
-
-    name: str
-    repository: str | None = None
-    file: str | None = None
-    any_platform: bool = False
+    name: str  # of the catalogue, or a new one together with ``repository`` and ``file``
+    repository: str | None = None  # replaces the catalogue's repository
+    file: str | None = None  # replaces the catalogue's .rkllm file
+    any_platform: bool = False  # accept a file for another chip
 
 
-def pull(stock: Stock, wish: Pull, report: Report) -> ModelFolder:
-    """Fetch a model's .rkllm file and its tokenizer into the user's folder.
-
-    Args:
-        stock: where from and where to.
-        wish: what.
-        report: is told how the files grow.
+def pull(stock: Stock, options: Pull, report: Report) -> ModelFolder:
+    """Download a model's .rkllm file and tokenizer into the user's folder.
 
     Raises:
-        RuntimeUnusableError: it cannot be had, does not fit, or is not what it should be.
-        UsageError: nobody knows how a model of that name is spoken to.
+        RuntimeUnusableError: the model is not available, does not fit, or fails verification.
+        UsageError: the chat template for a model of that name is unknown.
     """
-    stock.shelf.folder(wish.name)
-    card, there = _wanted(stock, wish)
+    stock.shelf.folder(options.name)
+    card, there = _wanted(stock, options)
     if there is not None and not there.missing:
-        stock.say(f"{wish.name} is here already: {there.folder}")
+        stock.say(f"{options.name} is here already: {there.folder}")
         return there
-    source = _source(card, wish)
-    stock.check_platform(name_hints(source.file or "").platform or source.platform, any_platform=wish.any_platform)
+    source = _source(card, options)
+    stock.check_platform(name_hints(source.file or "").platform or source.platform, any_platform=options.any_platform)
     weights = _find_weights(stock, source)
-    tokenizer = _find_tokenizer(stock, source, wish)
+    tokenizer = _find_tokenizer(stock, source, options)
     if there is None:
         card = card.model_copy(update={"file": Path(weights.remote.name).name, "tokenizer": "tokenizer.json"})
     card = card.model_copy(update={"source": _settled(source, weights)})
-    with stock.shelf.workspace(wish.name) as space:
+    with stock.shelf.workspace(options.name) as space:
         stock.shelf.check_room(sum(_outstanding(found, space) for found in (weights, tokenizer)))
-        _fetch(stock, card, (weights, tokenizer), space, report, any_platform=wish.any_platform)
-        folder = stock.shelf.publish(wish.name, space)
+        _fetch(stock, card, (weights, tokenizer), space, report, any_platform=options.any_platform)
+        folder = stock.shelf.publish(options.name, space)
     return load_model(folder)
 
 
-def _wanted(stock: Stock, wish: Pull) -> tuple[ModelCard, ModelFolder | None]:
-    """The card to fetch for, and the user's own folder of that name where there is one."""
+def _wanted(stock: Stock, options: Pull) -> tuple[ModelCard, ModelFolder | None]:
+    """Return the card to download for, and the user's existing folder of that name."""
     models = stock.models()
-    folder = next((folder for folder in models if folder.folder.name == wish.name), None)
+    folder = next((folder for folder in models if folder.folder.name == options.name), None)
     if folder is not None:
         own = folder if folder.folder.parent == stock.shelf.root.absolute() else None
         if folder.card.emulated:
-            raise UsageError(f"{wish.name!r} is a script for the emulated runtime and comes with rkllm-mcp; use it")
+            raise UsageError(f"{options.name!r} is a script for the emulated runtime and comes with rkllm-mcp; use it")
         if own is None and _comes_before(stock, folder.folder.parent):
-            raise UsageError(f"{folder.folder} is looked at before {stock.shelf.root}; put the files there by hand")
+            raise UsageError(f"{folder.folder} has precedence over {stock.shelf.root}; put the files there by hand")
         return folder.card, own
-    if wish.repository is None or wish.file is None:
-        # load_model builds the sentence with the names there are.
-        load_model(wish.name, stock.directories)
-    like = recognise([wish.file or "", wish.name], None, [folder.card for folder in models])
+    if options.repository is None or options.file is None:
+        # load_model raises the error with the known names.
+        load_model(options.name, stock.directories)
+    like = recognise([options.file or "", options.name], None, [folder.card for folder in models])
     if like is None:
         raise UsageError(
-            f"nobody knows how {wish.name!r} is spoken to; fetch the file yourself and use "
+            f"the chat template of {options.name!r} is unknown; fetch the file yourself and use "
             "'rkllm-mcp models add PATH --template NAME'"
         )
-    stock.say(f"{wish.name} is spoken to as {like.card.name}")
-    own = {"name": wish.name, "description": ""} | ({} if like.by == "model" else {"published": None, "source": None})
+    stock.say(f"{options.name} uses the chat template of {like.card.name}")
+    own = {"name": options.name, "description": ""} | (
+        {} if like.by == "model" else {"published": None, "source": None}
+    )
     return like.card.model_copy(update=own), None
 
 
 def _comes_before(stock: Stock, directory: Path) -> bool:
-    """Whether a folder of models hides what the user's own has under the same name."""
+    """Return True if a folder of models hides the user's own folder of the same name."""
     places = [place.absolute() for place in stock.directories]
     own = stock.shelf.root.absolute()
     return own in places and directory in places and places.index(directory) < places.index(own)
 
 
-def _source(card: ModelCard, wish: Pull) -> SourceCard:
+def _source(card: ModelCard, options: Pull) -> SourceCard:
     source = card.source or SourceCard()
-    if wish.repository is not None or wish.file is not None:
-        # What was written down of the catalogue's file holds for no other.
-        other = {"revision": None, "sha256": None, "platform": name_hints(wish.file or "").platform or source.platform}
-        named = {"repository": wish.repository or source.repository, "file": wish.file or source.file}
+    if options.repository is not None or options.file is not None:
+        # Checksum and revision of the catalogue's file do not apply to another file.
+        other = {
+            "revision": None,
+            "sha256": None,
+            "platform": name_hints(options.file or "").platform or source.platform,
+        }
+        named = {"repository": options.repository or source.repository, "file": options.file or source.file}
         try:
             source = SourceCard.model_validate({**source.model_dump(), **other, **named})
         except ValidationError:
             raise UsageError("--repository is OWNER/NAME, and --file the path of a file in it") from None
     if source.repository is None:
-        raise ModelDownloadError(f"The catalogue knows no .rkllm file for {wish.name!r}.", _WHERE_TO_LOOK)
+        raise ModelDownloadError(f"The catalogue has no .rkllm file for {options.name!r}.", _WHERE_TO_LOOK)
     return source
 
 
-def _find_tokenizer(stock: Stock, source: SourceCard, wish: Pull) -> FoundFile:
-    """The tokenizer: the original model's, or, where that cannot be had, the one beside the .rkllm file.
+def _find_tokenizer(stock: Stock, source: SourceCard, options: Pull) -> FoundFile:
+    """Find the tokenizer: the original model's, or the one in the repository of the .rkllm file.
 
-    Whoever names a repository means the one in it first.
+    If the user names a repository, its tokenizer is tried first.
     """
     beside = RemoteFile(source.repository or "", source.tokenizer_file, source.revision)
     if source.tokenizer_repository is None:
         return stock.hub.find(beside)
     original = RemoteFile(source.tokenizer_repository, source.tokenizer_file, source.tokenizer_revision)
-    first, second = (beside, original) if wish.repository else (original, beside)
+    first, second = (beside, original) if options.repository else (original, beside)
     try:
         return stock.hub.find(first)
     except ModelDownloadError as trouble:
@@ -148,7 +142,7 @@ def _find_tokenizer(stock: Stock, source: SourceCard, wish: Pull) -> FoundFile:
 
 
 def _find_weights(stock: Stock, source: SourceCard) -> FoundFile:
-    """The .rkllm file: the one that is named, else the only one in the repository that can be meant."""
+    """Find the .rkllm file: the named one, else the only suitable one in the repository."""
     repository, name = source.repository or "", source.file
     if name is None:
         name = _only(source, stock.hub.names(repository, source.revision))
@@ -157,7 +151,7 @@ def _find_weights(stock: Stock, source: SourceCard) -> FoundFile:
 
 
 def _only(source: SourceCard, names: Sequence[str]) -> str:
-    """The file for the platform; of several the one with plain w8a8, which is the fastest and what others measured."""
+    """Return the file for the platform; of several the plain w8a8 one, which is the fastest and the one measured."""
     files = [name for name in names if name.endswith(".rkllm") and "lora" not in name.lower()]
     fitting = [name for name in files if name_hints(name).platform in {None, source.platform}]
     plain = [name for name in fitting if name_hints(name).data_type == "w8a8"]
@@ -170,7 +164,7 @@ def _only(source: SourceCard, names: Sequence[str]) -> str:
 
 
 def _settled(source: SourceCard, weights: FoundFile) -> SourceCard:
-    """The source with the file and commit that was fetched, so that the card says what is here."""
+    """Return the source with the downloaded file and commit, for the card."""
     settled = {"file": weights.remote.name, "revision": weights.commit or source.revision}
     return source.model_copy(update=settled)
 

@@ -1,6 +1,6 @@
-"""Where models come from and go to: the catalogue, the user's folder, the hub and this board, under one name.
+"""Sources and destination of models: the catalogue, the user's folder, the hub and this board.
 
-``Stock`` is what ``pulling`` and ``adding`` work on, and tests build with a folder, a hub and a machine of their own.
+``pulling`` and ``adding`` work on a ``Stock``; tests build one with their own folder, hub and machine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Fitness", "Report", "Stock", "gib", "user_root"]
 
 
 def user_root(env: Mapping[str, str] = os.environ) -> Path:
-    """The folder of the user's models: ``$XDG_DATA_HOME/rkllm-mcp/models``."""
+    """Return the folder of the user's models: ``$XDG_DATA_HOME/rkllm-mcp/models``."""
     home = Path(env.get("HOME") or Path.home())
     return Path(env.get("XDG_DATA_HOME") or home / ".local" / "share") / "rkllm-mcp" / "models"
 
@@ -33,31 +33,24 @@ def _nothing(text: str) -> None:
 
 @dataclass(frozen=True)
 class Stock:
-    """Where models come from and go to.
+    """Sources and destination of models."""
 
-    Args:
-        shelf: the user's folder.
-        hub: where files are fetched.
-        machine: this board.
-        directories: where models are looked for; all of them by default.
-        say: is told what a person may want to know.
-    """
-
-    shelf: Shelf = field(default_factory=lambda: Shelf(user_root()))
-    hub: Hub = field(default_factory=Hub)
-    machine: Machine = field(default_factory=Machine)
+    shelf: Shelf = field(default_factory=lambda: Shelf(user_root()))  # the user's folder
+    hub: Hub = field(default_factory=Hub)  # download source
+    machine: Machine = field(default_factory=Machine)  # this board
+    # search path of models; None for the default
     directories: tuple[Path, ...] = field(default_factory=model_directories)
-    say: Callable[[str], None] = _nothing
+    say: Callable[[str], None] = _nothing  # callback for messages to the user
 
     def models(self) -> list[ModelFolder]:
-        """Every model there is a card for."""
+        """Return every model with a card."""
         return list_models(self.directories)
 
     def check_platform(self, platform: str | None, *, any_platform: bool) -> None:
-        """Refuse a file for another chip; on a machine without an NPU, a file may be meant for a board.
+        """Check that a file is for this board's chip; any chip is accepted on a machine without an NPU.
 
         Raises:
-            ModelFileError: it is for another one.
+            ModelFileError: the file is for another chip.
         """
         here = platform_of(self.machine)
         if any_platform or platform is None or here is None or platform == here:
@@ -68,7 +61,7 @@ class Stock:
         )
 
     def fitness_of(self, folder: ModelFolder) -> Fitness:
-        """Whether a model runs on this machine, as far as its card and its file say."""
+        """Return the compatibility of a model with this machine, from its card and file."""
         card = folder.card
         published = card.published.memory_mb if card.published else None
         size = folder.file.stat().st_size if folder.file.is_file() else 0
@@ -77,16 +70,14 @@ class Stock:
         return fitness(self.machine, Need(platform, memory, any_machine=card.emulated))
 
     def removable(self, name: str) -> Path:
-        """The folder of a model of the user's, which may be removed.
+        """Return the folder of a model that the user may remove.
 
         Raises:
-            UsageError: it is none of the user's.
+            UsageError: the model is not in the user's folder.
         """
         if self.shelf.has(name):
             return self.shelf.folder(name)
         other = next((folder for folder in self.models() if name in {folder.name, folder.folder.name}), None)
         if other is None:
-            raise UsageError(
-                f"there is no model {name!r} in {self.shelf.root}; 'rkllm-mcp models list' shows what there is"
-            )
-        raise UsageError(f"{name!r} is in {other.folder}, which rkllm-mcp did not fill; remove it there by hand")
+            raise UsageError(f"unknown model {name!r} in {self.shelf.root}; 'rkllm-mcp models list' lists the models")
+        raise UsageError(f"{name!r} is in {other.folder}, which rkllm-mcp does not manage; remove it by hand")

@@ -1,4 +1,4 @@
-"""A ``tokenizer.json`` beside a model's template and header: can it be the model's own?"""
+"""Check that a ``tokenizer.json`` matches a model's template and header."""
 
 from __future__ import annotations
 
@@ -13,16 +13,12 @@ from rkllm_mcp.prompt.vocabulary import Vocabulary
 
 
 def check_tokenizer(path: Path, template_name: str, eos_token_id: int | None, say: Callable[[str], None]) -> None:
-    """Refuse what cannot be the model's tokenizer, and tell what may not be.
+    """Check that the tokenizer can be the model's own, and report doubts with ``say``.
 
-    Args:
-        path: the tokenizer.
-        template_name: how the model is spoken to.
-        eos_token_id: the token that ends an answer, as the model's file says.
-        say: is told a doubt.
+    ``eos_token_id`` is the end token in the header of the model's file.
 
     Raises:
-        ModelFileError: it is no tokenizer, or lacks a token without which the model cannot be spoken to.
+        ModelFileError: the file is not a tokenizer, or lacks a token that the template needs.
     """
     template = TEMPLATES[template_name]
     try:
@@ -42,6 +38,6 @@ def check_tokenizer(path: Path, template_name: str, eos_token_id: int | None, sa
             f"is {json.dumps(piece, ensure_ascii=False)} in this tokenizer" if piece else "this tokenizer does not have"
         )
         say(
-            f"The file says that token {eos_token_id} ends an answer, which {here}; "
-            "if answers do not end, it is not the model's own."
+            f"According to the file, token {eos_token_id} ends an answer, which {here}; "
+            "if answers do not end, it is not the model's own tokenizer."
         )

@@ -1,8 +1,7 @@
-"""The check-up: everything an answer needs, from the chip to the tools, each with what to do about it.
+"""Diagnosis of everything that an answer needs, from the chip to the tools, with remedies.
 
-``examine`` is a list of checks run in order. A check that fails in a way nobody foresaw becomes a finding that says
-so. On a machine without an NPU the same checks run; with the emulated runtime what only an NPU needs is told, and is
-no fault.
+``examine`` runs a list of checks in order. A check that raises an unexpected exception becomes an ``unknown`` finding.
+The same checks run on machines without an NPU; with the emulated runtime, checks of the NPU are informational.
 """
 
 from __future__ import annotations
@@ -37,30 +36,25 @@ _Check = tuple[str, Callable[[], Iterable[Finding]]]
 
 
 def examine(machine: Machine, subjects: Subjects) -> list[Finding]:
-    """Look at everything; never raises.
-
-    Args:
-        machine: where.
-        subjects: the configuration, the library, the model and the servers, as the composition root found them.
-    """
+    """Run all checks; never raises. ``subjects`` describes the library, model and servers of the configuration."""
     findings: list[Finding] = []
     emulated = subjects.library.emulated
     for name, check in _npu_checks(machine, subjects, on_board=soc_of(machine) is not None):
         found = _run(name, check)
-        findings += [_excused(finding) for finding in found] if emulated else found
+        findings += [_as_information(finding) for finding in found] if emulated else found
     for name, check in _host_checks(machine, subjects):
         findings += _run(name, check)
     return findings
 
 
 def worst(findings: Iterable[Finding]) -> FindingStatus:
-    """The gravest status: ``fail``, ``warn`` or ``ok``."""
+    """Return the most severe status: ``fail``, ``warn`` or ``ok``."""
     statuses = {finding.status for finding in findings}
     return "fail" if "fail" in statuses else "warn" if "warn" in statuses else "ok"
 
 
 def _npu_checks(machine: Machine, subjects: Subjects, *, on_board: bool) -> list[_Check]:
-    """What only a run on the NPU needs; the clocks matter, and can be judged, on a board alone."""
+    """Return the checks for running on the NPU; clocks are checked on a board only."""
     checks: list[_Check] = [
         ("soc", lambda: check_soc(machine)),
         ("kernel", lambda: check_kernel(machine, on_board=on_board)),
@@ -94,12 +88,12 @@ def _host_checks(machine: Machine, subjects: Subjects) -> list[_Check]:
 def _run(name: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
     try:
         return list(check())
-    except Exception as error:  # noqa: BLE001  # a doctor that dies of its patient is no use
-        return [Finding(name, "unknown", f"could not be looked at: {type(error).__name__}: {error}")]
+    except Exception as error:  # noqa: BLE001  # a failing check must not end the diagnosis
+        return [Finding(name, "unknown", f"could not be checked: {type(error).__name__}: {error}")]
 
 
-def _excused(finding: Finding) -> Finding:
-    """The same finding where no NPU is needed: told, and no fault."""
+def _as_information(finding: Finding) -> Finding:
+    """Return a finding as information, for machines that do not need an NPU."""
     if finding.status not in {"fail", "warn"}:
         return finding
     return replace(finding, status="info", remedy="Not needed by the emulated runtime.", command="")

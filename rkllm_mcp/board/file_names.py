@@ -1,7 +1,7 @@
-"""A .rkllm file's name becomes hints: platform, data type, context and toolkit, by the habits of publishers.
+"""Name of a .rkllm file -> hints: platform, data type, context and toolkit, by the publishers' naming conventions.
 
-Nothing enforces the habits (Rockchip's own demo writes ``NAME_W8A8_RK3588.rkllm``, others
-``NAME-rk3588-w8a8_g128-opt-0-hybrid-ratio-0.5.rkllm`` or ``NAME-rk3588-w8a8-16k-v1.2.3.rkllm``), so nothing is refused
+The conventions are not enforced (Rockchip's demo writes ``NAME_W8A8_RK3588.rkllm``, others
+``NAME-rk3588-w8a8_g128-opt-0-hybrid-ratio-0.5.rkllm`` or ``NAME-rk3588-w8a8-16k-v1.2.3.rkllm``), so no file is rejected
 for its name.
 """
 
@@ -18,23 +18,16 @@ _TOOLKIT = re.compile(r"(?<![a-z0-9.])v?(1\.\d+\.\d+(?:b\d+)?)(?![a-z0-9.])")
 
 @dataclass(frozen=True)
 class FileNameHints:
-    """What a file's name says, by the habits of those who publish files; nothing enforces them.
+    """Hints from a file's name."""
 
-    Args:
-        platform: the SoC, as Rockchip writes it.
-        data_type: ``w8a8``, ``w8a8_g128``, ….
-        context_tokens: the context window.
-        toolkit: the version of rkllm-toolkit.
-    """
-
-    platform: str | None = None
-    data_type: str | None = None
-    context_tokens: int | None = None
-    toolkit: str | None = None
+    platform: str | None = None  # SoC in Rockchip's spelling
+    data_type: str | None = None  # ``w8a8``, ``w8a8_g128``, …
+    context_tokens: int | None = None  # context window
+    toolkit: str | None = None  # version of rkllm-toolkit
 
 
 def name_hints(name: str) -> FileNameHints:
-    """What a file's name says about it."""
+    """Return the hints in a file's name."""
     low = name.lower()
     spaced = low.replace("_", "-").removesuffix(".rkllm")
     platform = _PLATFORM_IN_NAME.search(spaced)

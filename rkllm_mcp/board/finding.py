@@ -1,4 +1,4 @@
-"""The values of a check-up: what was looked at, whether it is right, what was found, and how to mend it."""
+"""Values of a diagnosis: reports as input, findings with status and remedy as output."""
 
 from __future__ import annotations
 
@@ -7,105 +7,66 @@ from typing import Literal, TypeAlias
 
 from rkllm_mcp.board.rkllm_file import RkllmFile
 
-# unknown: it could not be looked at, most often for lack of rights; info: neither right nor wrong.
+# unknown: could not be checked, usually for lack of permission; info: neither good nor bad.
 FindingStatus: TypeAlias = Literal["ok", "warn", "fail", "unknown", "info"]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
+    """Result of one check."""
 
-    Args:
-        name: what, in a word or two: ``npu driver``.
-        status: ``fail`` keeps answers from being made, ``warn`` makes them slow or likely to fail.
-        found: what is there.
-        remedy: what to do about it, in words; empty when there is nothing to do.
-        command: a line for the shell that does it, or shows more; empty where no line can.
-    """
-
-    name: str
-    status: FindingStatus
-    found: str
-    remedy: str = ""
-    command: str = ""
+    name: str  # subject in one or two words: ``npu driver``
+    status: FindingStatus  # ``fail`` prevents answers, ``warn`` makes them slow or likely to fail
+    found: str  # observed state
+    remedy: str = ""  # next step in words; may be empty
+    command: str = ""  # shell command that does it or shows more; may be empty
 
 
 @dataclass(frozen=True)
 class LibraryReport:
-    """What is known of the runtime library without loading it.
+    """Properties of the runtime library, determined without loading it."""
 
-    Args:
-        found: its path and version, or why there is none.
-        status: whether it can be used here.
-        remedy: what to do when it cannot.
-        emulated: it is the emulated runtime, which needs no NPU.
-        version: the release that its marker names; empty without one.
-        git_blob: the id that git gives the file; empty when there is none.
-        official_release: the release whose published library it is, byte for byte; None when it is none of them.
-        others: further libraries of that name that the loader could find, as path and version.
-    """
-
-    found: str
-    status: FindingStatus
-    remedy: str = ""
-    emulated: bool = False
-    version: str = ""
-    git_blob: str = ""
-    official_release: str | None = None
+    found: str  # path and version, or the reason why none was found
+    status: FindingStatus  # usable here or not
+    remedy: str = ""  # for an unusable library
+    emulated: bool = False  # the emulated runtime, which needs no NPU
+    version: str = ""  # release named by its marker; may be empty
+    git_blob: str = ""  # git object id of the file; empty without a file
+    official_release: str | None = None  # release whose published library is identical; None if none is
+    # other libraries of that name that the loader could find, as path and version
     others: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class ModelReport:
-    """What is known of the model without loading it.
+    """Properties of the model, determined without loading it."""
 
-    Args:
-        name: the model's name; empty when none could be chosen.
-        problem: why it cannot be used, as a sentence; empty when it can.
-        remedy: what to do about the problem.
-        file_bytes: the size of the .rkllm file.
-        context_tokens: its context window.
-        emulated: it is a script for the emulated runtime.
-        file: what the .rkllm file says about itself; None when that was not read.
-        file_problem: why the file is not a good one, as a sentence; empty when it is.
-        file_remedy: what to do about that.
-    """
-
-    name: str
-    problem: str = ""
-    remedy: str = ""
-    file_bytes: int = 0
-    context_tokens: int = 0
-    emulated: bool = False
-    file: RkllmFile | None = None
-    file_problem: str = ""
-    file_remedy: str = ""
+    name: str  # empty if no model could be chosen
+    problem: str = ""  # reason why it cannot be used, as a sentence; may be empty
+    remedy: str = ""  # for the problem
+    file_bytes: int = 0  # size of the .rkllm file
+    context_tokens: int = 0  # context window
+    emulated: bool = False  # a script for the emulated runtime
+    file: RkllmFile | None = None  # header of the .rkllm file; None if not read
+    file_problem: str = ""  # defect of the file, as a sentence; may be empty
+    file_remedy: str = ""  # for the defect
 
 
 @dataclass(frozen=True)
 class ServerReport:
-    """What is known of a configured server without starting it.
-
-    Args:
-        name: its name.
-        how: its command line or address, without secrets.
-        enabled: it is to be connected.
-        command: the program it needs; empty for servers without one.
-        program: where that program is; None when it is not found.
-        problem: why it is skipped wherever it is; empty when it is not.
-    """
+    """Properties of a configured server, determined without starting it."""
 
     name: str
-    how: str
+    how: str  # command line or address, without secrets
     enabled: bool = True
-    command: str = ""
-    program: str | None = None
-    problem: str = ""
+    command: str = ""  # required program; empty for servers without one
+    program: str | None = None  # path of that program; None if not found
+    problem: str = ""  # reason why it is skipped on any machine; may be empty
 
 
 @dataclass(frozen=True)
 class Subjects:
-    """What the host is made of here; gathered by the composition root. ``servers`` is None where MCP is off."""
+    """Input of the diagnosis, gathered by the composition root. ``servers`` is None if MCP is switched off."""
 
     configuration: str
     library: LibraryReport

@@ -1,7 +1,7 @@
-"""A model's platform and memory, beside this machine's, become a verdict: does it run here.
+"""Compatibility of a model with this machine, by platform and memory.
 
-The verdict is about the chip and the memory alone; driver, runtime and clocks are the doctor's. Memory is what others
-measured where they did, else the file's size and a margin.
+Driver, runtime and clocks are checked by the doctor. The required memory is a published measurement if available, else
+the file size and a margin.
 """
 
 from __future__ import annotations
@@ -17,51 +17,40 @@ Verdict = Literal["yes", "tight", "no", "unknown"]
 
 # The same silicon in another package; its files are made for the RK3588 (device trees name both).
 _SAME_CHIP = {"RK3588S": "RK3588"}
-# What the system and the assistant need beside the model.
+# Memory for the system and the assistant.
 _SYSTEM_BYTES = 512 * 2**20
 
 
 @dataclass(frozen=True)
 class Need:
-    """What a model needs.
+    """Requirements of a model."""
 
-    Args:
-        platform: the SoC its file is for; None when nobody says.
-        memory_bytes: its memory while it runs; 0 when nobody says.
-        any_machine: it runs everywhere, as a script for the emulated runtime does.
-    """
-
-    platform: str | None = None
-    memory_bytes: int = 0
-    any_machine: bool = False
+    platform: str | None = None  # SoC of its file; None if unknown
+    memory_bytes: int = 0  # memory at run time; 0 if unknown
+    any_machine: bool = False  # runs everywhere, as a script for the emulated runtime
 
 
 @dataclass(frozen=True)
 class Fitness:
-    """Whether a model runs here.
+    """Result of a compatibility check."""
 
-    Args:
-        verdict: ``tight`` when other programs have to end first.
-        reason: why, in a few words.
-    """
-
-    verdict: Verdict
-    reason: str = ""
+    verdict: Verdict  # ``tight`` if other programs must be stopped first
+    reason: str = ""  # a few words
 
 
 def needed_bytes(file_bytes: int) -> int:
-    """The memory of a model that nobody has measured, by its file's size."""
+    """Estimate the memory of a model without published measurement from its file size."""
     return int(file_bytes * MEMORY_MARGIN)
 
 
 def platform_of(machine: Machine) -> str | None:
-    """The platform that files for this machine's NPU name; None where there is no supported NPU."""
+    """Return the platform of this machine's NPU, as files name it; None without a supported NPU."""
     soc = soc_of(machine)
     return _SAME_CHIP.get(soc.name, soc.name) if soc else None
 
 
 def fitness(machine: Machine, need: Need) -> Fitness:
-    """Compare what a model needs with what this machine has."""
+    """Compare the requirements of a model with this machine."""
     if need.any_machine:
         return Fitness("yes")
     here = platform_of(machine)

@@ -1,7 +1,7 @@
-"""How the board is at this moment, as figures: for charts and metrics.
+"""Current readings of the board, for charts and metrics.
 
-What cannot be read is None: the load of the NPU stands in debugfs, which only root may read on most images. It knows
-where the kernel writes each figure, and judges none; ``npu`` and ``system`` do that.
+Unreadable values are None: the NPU load is in debugfs, which only root can read on most images. Readings are not judged
+here; ``npu`` and ``system`` do that.
 """
 
 from __future__ import annotations
@@ -15,27 +15,16 @@ from rkllm_mcp.board.system import memory_bytes, temperatures
 
 @dataclass(frozen=True)
 class Gauges:
-    """Figures of one moment.
+    """Readings at one moment."""
 
-    Args:
-        npu_load: of each core, percent; None where it may not be read.
-        temperature_c: of the hottest sensor, degrees Celsius.
-        memory_total: bytes.
-        memory_available: bytes that programs can still take.
-    """
-
-    npu_load: tuple[int, ...] | None
-    temperature_c: float | None
-    memory_total: int | None
-    memory_available: int | None
+    npu_load: tuple[int, ...] | None  # percent per core; None if not readable
+    temperature_c: float | None  # hottest sensor, degrees Celsius
+    memory_total: int | None  # bytes
+    memory_available: int | None  # bytes that programs can still allocate
 
 
 def read_gauges(machine: Machine | None = None) -> Gauges:
-    """Look at everything once; takes some milliseconds of file reads.
-
-    Args:
-        machine: where; this machine by default.
-    """
+    """Read all values once; takes some milliseconds of file reads."""
     machine = machine or Machine()
     heat = [celsius for _, celsius in temperatures(machine)]
     return Gauges(

@@ -1,7 +1,7 @@
-"""The files in which Linux describes a machine, read under an injectable root and never failing.
+"""The files in which Linux describes a machine, read under an injectable root without exceptions.
 
-A missing file, a forbidden one and one with strange contents all read as None: a check-up that crashes helps nobody.
-Nothing here judges what it reads.
+Missing, forbidden and malformed files all read as None, so that a diagnosis never fails on them. Values are not judged
+here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-# Files under /sys and /proc are short; a longer one is not what it should be.
+# Files under /sys and /proc are short; a longer one is not a valid one.
 _MOST_BYTES = 65536
 
 
@@ -21,29 +21,24 @@ def _readable_and_writable(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine as its files show it.
+    """A machine, described by its files."""
 
-    Args:
-        root: what stands for ``/``.
-        can_use: whether this user may read and write a device node.
-    """
-
-    root: Path = Path("/")
-    can_use: Callable[[Path], bool] = _readable_and_writable
+    root: Path = Path("/")  # replaces ``/``
+    can_use: Callable[[Path], bool] = _readable_and_writable  # tests access to a device node
 
     def path(self, name: str) -> Path:
-        """A path under the root; ``name`` has no leading slash."""
+        """Return a path under the root; ``name`` has no leading slash."""
         return self.root / name
 
     def exists(self, name: str) -> bool:
-        """Whether the path is there; a folder that may not be entered counts as not there."""
+        """Return True if the path exists; a folder without access counts as missing."""
         try:
             return self.path(name).exists()
         except OSError:
             return False
 
     def is_forbidden(self, name: str) -> bool:
-        """Whether the path, or a folder above it, may not be read by this user."""
+        """Return True if this user may not read the path or a folder above it."""
         try:
             self.path(name).stat()
         except PermissionError:
@@ -53,7 +48,7 @@ class Machine:
         return not os.access(self.path(name), os.R_OK)
 
     def text(self, name: str) -> str | None:
-        """The contents, stripped; None when they cannot be read."""
+        """Return the contents, stripped; None if unreadable."""
         try:
             with self.path(name).open("rb") as file:
                 return file.read(_MOST_BYTES).decode("utf-8", "replace").strip()
@@ -61,18 +56,18 @@ class Machine:
             return None
 
     def number(self, name: str) -> int | None:
-        """The contents as a whole number; None when they are none."""
+        """Return the contents as an integer; None if they are not one."""
         try:
             return int(self.text(name) or "")
         except ValueError:
             return None
 
     def strings(self, name: str) -> tuple[str, ...]:
-        """The contents as a device tree writes lists: strings that each end in NUL."""
+        """Return a device-tree string list: strings that each end in NUL."""
         return tuple(part.strip() for part in (self.text(name) or "").split("\0") if part.strip())
 
     def group_of(self, name: str) -> str | None:
-        """The name of the group that owns a path; None when the path, or the list of groups, cannot be read."""
+        """Return the group that owns a path; None if the path or the list of groups is unreadable."""
         try:
             number = str(self.path(name).stat().st_gid)
         except OSError:
@@ -81,16 +76,16 @@ class Machine:
         return next((group[0] for group in groups if len(group) > 2 and group[2] == number), None)
 
     def glob(self, pattern: str) -> tuple[Path, ...]:
-        """The paths that match, sorted; none when a folder cannot be read."""
+        """Return the matching paths, sorted; none if a folder is unreadable."""
         try:
             return tuple(sorted(self.root.glob(pattern)))
         except OSError:
             return ()
 
     def name_of(self, path: Path) -> str:
-        """The path as the machine's own user would write it."""
+        """Return the path without the injected root, as shown to users."""
         return f"/{path.relative_to(self.root)}"
 
     def inside(self, path: Path) -> str:
-        """A path that ``glob`` gave, relative to the root."""
+        """Return a path from ``glob`` relative to the root."""
         return str(path.relative_to(self.root))

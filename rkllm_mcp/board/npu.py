@@ -1,7 +1,7 @@
-"""The NPU and what it needs of the kernel: the SoC, the driver, the device nodes, their load and clocks.
+"""NPU and kernel support: SoC, driver, device nodes, load and clock.
 
-Source: the rknpu driver 0.9.8 (debugfs and DRM nodes), Rockchip's fix_freq scripts for the clocks, rknn-llm issues
-#287 and #530 for what missing rights look like, rknn-toolkit2 #570 for the mainline driver.
+Source: the rknpu driver 0.9.8 (debugfs and DRM nodes), Rockchip's fix_freq scripts for the clocks, rknn-llm issues #287
+and #530 for the effects of missing permissions, rknn-toolkit2 #570 for the mainline driver.
 """
 
 from __future__ import annotations
@@ -17,20 +17,14 @@ from rkllm_mcp.board.machine import Machine
 
 @dataclass(frozen=True)
 class Soc:
-    """A system on chip that the runtime supports.
+    """A system on chip that the runtime supports."""
 
-    Args:
-        name: as Rockchip writes it.
-        npu_cores: how many cores its NPU has.
-        npu_hz: the NPU's highest clock.
-    """
-
-    name: str
+    name: str  # in Rockchip's spelling
     npu_cores: int
-    npu_hz: int
+    npu_hz: int  # maximum clock of the NPU
 
 
-# Device tree's last word on the SoC -> what it is. RK3582 says that it is an RK3588 (rknn-llm #59).
+# Last compatible string of the device tree -> SoC. An RK3582 identifies itself as RK3588 (rknn-llm #59).
 SOCS = {
     "rockchip,rk3588": Soc("RK3588", 3, 1_000_000_000),
     "rockchip,rk3588s": Soc("RK3588S", 3, 1_000_000_000),
@@ -41,10 +35,10 @@ SOCS = {
 RECOMMENDED_DRIVER = (0, 9, 8)
 # 0.8.2 loads a model and then fails every token's matmul (rknn-llm #413, #449); 0.9.2 ran small models.
 OLDEST_DRIVER = (0, 9, 0)
-# One IOMMU domain; a larger model needs a driver that has several.
+# One IOMMU domain; a larger model needs a driver with several.
 DOMAIN_BYTES = 4 * 2**30
 
-# debugfs wants root and a mounted /sys/kernel/debug; procfs and a module's version are there only in some builds.
+# debugfs needs root and a mounted /sys/kernel/debug; procfs and the module version exist only in some builds.
 _DRIVER_VERSIONS = ("sys/kernel/debug/rknpu/version", "proc/rknpu/version", "sys/module/rknpu/version")
 _LOADS = ("sys/kernel/debug/rknpu/load", "proc/rknpu/load")
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
@@ -57,18 +51,18 @@ _UPDATE = "The driver is part of the kernel; update it, or take the board maker'
 _APT = "sudo apt update && sudo apt full-upgrade"
 _FULL_SPEED = "Set it to full speed; that lasts until the next start."
 _READ_VERSION = "sudo cat /sys/kernel/debug/rknpu/version"
-# Owned by nobody's group, a node is opened to one by a rule that lasts.
+# A node without a suitable group gets one by a persistent udev rule.
 _UDEV_RULE = 'SUBSYSTEM=="{subsystem}", KERNEL=="{kernel}", GROUP="render", MODE="0660"'
 
 
 def soc_of(machine: Machine) -> Soc | None:
-    """The supported SoC of this machine; None on any other machine."""
+    """Return the supported SoC of this machine; None on other machines."""
     compatible = machine.strings("proc/device-tree/compatible")
     return next((SOCS[name] for name in reversed(compatible) if name in SOCS), None)
 
 
 def check_soc(machine: Machine) -> Iterator[Finding]:
-    """Which machine this is."""
+    """Check the SoC."""
     soc = soc_of(machine)
     model = (machine.strings("proc/device-tree/model") or ("",))[0]
     if soc is not None:
@@ -87,7 +81,7 @@ def _of(model: str) -> str:
 
 
 def check_driver(machine: Machine) -> Iterator[Finding]:
-    """The kernel's driver for the NPU."""
+    """Check the kernel driver of the NPU."""
     version = driver_version(machine)
     if version is not None:
         found = f"rknpu {'.'.join(map(str, version))}"
@@ -98,7 +92,7 @@ def check_driver(machine: Machine) -> Iterator[Finding]:
                 "npu driver", "warn", found, f"0.9.8 or newer is what the runtime is made for. {_UPDATE}", _APT
             )
         else:
-            found += ", with which models load and every token fails"
+            found += ", with which models load but every token fails"
             yield Finding("npu driver", "fail", found, f"0.9.8 or newer is needed. {_UPDATE}", _APT)
     elif npu_node(machine) is not None or machine.exists("sys/module/rknpu"):
         yield Finding("npu driver", "unknown", "rknpu, version not readable", "Only root can read it.", _READ_VERSION)
@@ -112,13 +106,13 @@ def check_driver(machine: Machine) -> Iterator[Finding]:
 
 
 def driver_version(machine: Machine) -> tuple[int, ...] | None:
-    """The version of the rknpu driver; None where there is none or it may not be read."""
+    """Return the version of the rknpu driver; None if missing or unreadable."""
     found = next((found for name in _DRIVER_VERSIONS if (found := _VERSION.search(machine.text(name) or ""))), None)
     return tuple(int(part) for part in found.groups()) if found else None
 
 
 def check_domains(machine: Machine, model_bytes: int) -> Iterator[Finding]:
-    """Whether the driver can map a model that is larger than one IOMMU domain."""
+    """Check that the driver can map a model that is larger than one IOMMU domain."""
     if model_bytes <= DOMAIN_BYTES:
         return
     found = f"the model is larger than one domain of {DOMAIN_BYTES // 2**30} GiB"
@@ -133,7 +127,7 @@ def check_domains(machine: Machine, model_bytes: int) -> Iterator[Finding]:
 
 
 def npu_node(machine: Machine) -> Path | None:
-    """The device node through which the runtime reaches the NPU: a DRM render node, or /dev/rknpu."""
+    """Return the device node of the NPU: a DRM render node, or /dev/rknpu."""
     for render in machine.glob("sys/class/drm/renderD*"):
         uevent = machine.text(f"{machine.inside(render)}/device/uevent") or ""
         if "DRIVER=RKNPU" in uevent or ".npu" in uevent or "npu@" in uevent:
@@ -142,7 +136,7 @@ def npu_node(machine: Machine) -> Path | None:
 
 
 def check_device(machine: Machine) -> Iterator[Finding]:
-    """The device node and this user's right to it."""
+    """Check the device node and this user's access to it."""
     node = npu_node(machine)
     if node is None:
         yield Finding("npu device", "fail", "no render node of rknpu and no /dev/rknpu", _VENDOR_KERNEL)
@@ -159,7 +153,7 @@ def check_device(machine: Machine) -> Iterator[Finding]:
 
 
 def _check_heap(machine: Machine) -> Iterator[Finding]:
-    """The memory that the driver's other build takes: a heap, which has rights of its own."""
+    """Check the DMA heap from which the driver's other build allocates memory; it has separate permissions."""
     heaps = machine.glob("dev/dma_heap/*")
     if not heaps:
         remedy = f"This kind of driver takes memory from it. {_VENDOR_KERNEL}"
@@ -171,7 +165,7 @@ def _check_heap(machine: Machine) -> Iterator[Finding]:
 
 
 def _forbidden(machine: Machine, what: str, node: Path) -> Finding:
-    """A node that this user may not use: the group to join, or the rule that gives it one."""
+    """Return the finding for a node without access: the group to join, or a rule that assigns one."""
     found = f"{machine.name_of(node)}, which this user may not read and write"
     group = machine.group_of(machine.inside(node))
     if group not in {None, "root"}:
@@ -187,7 +181,7 @@ def _forbidden(machine: Machine, what: str, node: Path) -> Finding:
 
 
 def check_load(machine: Machine) -> Iterator[Finding]:
-    """How busy each core of the NPU is."""
+    """Report the load of each NPU core."""
     text = next((text for name in _LOADS if (text := machine.text(name))), None)
     if text is None:
         if npu_node(machine) is not None:
@@ -201,7 +195,7 @@ def check_load(machine: Machine) -> Iterator[Finding]:
 
 
 def npu_loads(machine: Machine) -> tuple[int, ...] | None:
-    """How busy each core of the NPU is, percent; None where that may not be read."""
+    """Return the load of each NPU core in percent; None if not readable."""
     text = next((text for name in _LOADS if (text := machine.text(name))), None)
     return (_loads(text) or None) if text is not None else None
 
@@ -212,7 +206,7 @@ def _loads(text: str) -> tuple[int, ...]:
 
 
 def check_clock(machine: Machine) -> Iterator[Finding]:
-    """The NPU's clock and who sets it."""
+    """Check the clock and governor of the NPU."""
     soc = soc_of(machine)
     folders = machine.glob("sys/class/devfreq/*npu*")
     for folder in folders:

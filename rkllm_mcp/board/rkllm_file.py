@@ -1,12 +1,12 @@
-"""A .rkllm file's first bytes become what it says about itself; nothing else than the header is read.
+"""Header of a .rkllm file -> metadata. The weights are not read.
 
     magic  u32 version  u64 tensors  u64 pairs  (key, type, value)*  (name, dimensions, type, offset)*  weights
 
-Rules: numbers are plain, the magic and every string are XORed with one mask that starts anew at each string. The mask
-is not known beforehand: ``GGUF`` under the magic gives its first four bytes, and each key that can only be one of the
-known keys gives as many bytes as it is long. A value longer than what is known of the mask is shown as far as it is.
-Every length is checked against the file and every loop is bounded; a header that cannot be followed to its end is
-followed as far as it can be, and only a file that plainly is not whole, or is something else, is refused.
+Rules: numbers are plain; the magic and every string are XORed with one mask that restarts at each string. The mask is
+derived from known plain text: ``GGUF`` under the magic gives its first four bytes, and each key that can only be one of
+the known keys gives as many bytes as it is long. Strings are decoded up to the known length of the mask. Every length
+is checked against the file and every loop is bounded. A header that cannot be parsed to its end is parsed partially;
+only a truncated file or another type of file is rejected.
 
 Source: third parties' findings on files of rkllm-toolkit 1.2 to 1.3.1, and the GGUF specification, version 3; checked
 on files of our own making only. The layout of files made before 1.2 is not known.
@@ -28,11 +28,11 @@ PLATFORMS = ("RK3588", "RK3576", "RK3562", "RV1126B")
 
 _CONVERT = "Convert the original model with scripts/convert_model.py on a PC."
 _AGAIN = "Copy or download it again."
-# How other files begin -> what they are, and what to do about it.
+# First bytes of other file types -> description and remedy.
 _OTHERS: tuple[tuple[bytes, str, str], ...] = (
     (b"RKLLM-EMULATOR ", "is a script for the emulated runtime", "Use it as it is: --model PATH."),
     (b"GGUF", "is a GGUF file, which llama.cpp runs", "Convert it with scripts/convert_model.py on a PC."),
-    (b"RKNN", "is an .rknn file, for vision models", "Name the .rkllm file beside it."),
+    (b"RKNN", "is an .rknn file, for vision models", "Name the .rkllm file in the same folder."),
     (b"version https://git-lfs", "is a pointer of Git LFS in place of the file", "Fetch the file: git lfs pull."),
     (b"PK\x03\x04", "is a ZIP archive", "Unpack it and name the .rkllm file in it."),
     (b"\x1f\x8b", "is a gzip archive", "Unpack it and name the .rkllm file in it."),
@@ -53,15 +53,15 @@ _MOST_TENSORS = 65536
 _MOST_STRINGS = 1 << 20
 _LONGEST_KEY = 1024
 _LONGEST_DIMENSIONS = 8
-# No file is that large; such a number stands where we do not expect it.
-_ABSURD = 1 << 40
-# The mask is this long; what is longer begins it again, and no key reaches that far.
+# No file is that large; such a number means an unknown layout.
+_MAX_PLAUSIBLE = 1 << 40
+# Length of the mask; it repeats after that, and no key is longer.
 _MASK_BYTES = 256
-# More than there are known keys; only a file made to waste time has more.
+# More than the number of known keys; only a malicious file has more.
 _MOST_MASKS = 64
 _SHOWN_NUMBERS = 8
 
-# Keys that .rkllm and GGUF files have; {arch} is the architecture, which the first pair names.
+# Keys of .rkllm and GGUF files; {arch} is the architecture, which the first pair names.
 _KEYS = (
     "general.architecture", "general.name", "general.alignment", "general.type", "general.file_type",
     "general.quantization_version", "general.basename", "general.finetune", "general.size_label", "general.license",
@@ -83,36 +83,24 @@ _VERSION = re.compile(r"\d+\.\d+\.\d+\w*")
 
 @dataclass(frozen=True)
 class RkllmFile:
-    """What a .rkllm file says about itself; None is what it does not say or what cannot be read.
-
-    Args:
-        path: the file.
-        size_bytes: its size.
-        platform: the SoC it is for, ``RK3588``.
-        npu_cores: how many cores of the NPU it uses.
-        toolkit: the version of rkllm-toolkit that made it.
-        context_tokens: the longest context it can be used with.
-        architecture: ``qwen2``, ``llama``, ….
-        name: the original model's name, cut off where the mask is not known.
-        eos_token_id: the token that ends an answer.
-    """
+    """Metadata of a .rkllm file; None for missing or unreadable values."""
 
     path: Path
     size_bytes: int
-    platform: str | None = None
-    npu_cores: int | None = None
-    toolkit: str | None = None
-    context_tokens: int | None = None
-    architecture: str | None = None
-    name: str | None = None
-    eos_token_id: int | None = None
+    platform: str | None = None  # target SoC, ``RK3588``
+    npu_cores: int | None = None  # NPU cores in use
+    toolkit: str | None = None  # version of rkllm-toolkit
+    context_tokens: int | None = None  # maximum context
+    architecture: str | None = None  # ``qwen2``, ``llama``, …
+    name: str | None = None  # original model; truncated beyond the known mask
+    eos_token_id: int | None = None  # token that ends an answer
 
 
 def read_rkllm_file(path: Path) -> RkllmFile:
-    """Recognise a .rkllm file by its first bytes and read what it says about itself.
+    """Identify a .rkllm file by its first bytes and read its metadata.
 
     Raises:
-        ModelFileError: it cannot be read, is something else, was made before toolkit 1.2, or is cut off.
+        ModelFileError: the file is unreadable, of another type, made before toolkit 1.2, or truncated.
     """
     try:
         with path.open("rb") as file:
@@ -125,7 +113,7 @@ def read_rkllm_file(path: Path) -> RkllmFile:
         reason = getattr(error, "strerror", None) or str(error)
         raise ModelFileError(f"{path} cannot be read ({reason}).", "Name a readable .rkllm file.") from None
     if header.is_cut:
-        raise ModelFileError(f"{path} is cut off: it is shorter than its own header says.", _AGAIN)
+        raise ModelFileError(f"{path} is cut off: it is shorter than its header requires.", _AGAIN)
     return _described(path, size, unmasked(pairs))
 
 
@@ -152,7 +140,7 @@ def _check_kind(path: Path, head: bytes, size: int) -> None:
 
 @dataclass(frozen=True)
 class Masked:
-    """A string as it stands in the file: its first bytes, and how many it has."""
+    """A string as stored in the file: its first bytes and its length."""
 
     head: bytes
     length: int
@@ -162,21 +150,16 @@ Value = Masked | int | float | tuple[int, ...]
 _Pair = tuple[Masked, "Value | None"]
 
 
-class _CutOffError(Exception):
-    """The header goes on behind the end of the file."""
+class _TruncatedError(Exception):
+    """The header extends beyond the end of the file."""
 
 
-class _StrangeError(Exception):
-    """The header is not what we know; what was read so far stands."""
+class _UnknownLayoutError(Exception):
+    """The header has an unknown layout; the values read so far are valid."""
 
 
 class _Header:
-    """One pass over the header, from behind the magic.
-
-    Args:
-        file: the open file.
-        size: how many bytes it has.
-    """
+    """Parser of the header after the magic."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self._file = file
@@ -186,7 +169,7 @@ class _Header:
         self.is_cut = False
 
     def read(self) -> list[_Pair]:
-        """The pairs, as far as they can be followed; sets ``is_cut``."""
+        """Return the pairs up to the first unknown layout; sets ``is_cut``."""
         pairs: list[_Pair] = []
         try:
             version, tensors, count = self._unpack("<I"), self._unpack("<Q"), self._unpack("<Q")
@@ -196,20 +179,20 @@ class _Header:
                 key = self._string(_LONGEST_KEY)
                 pairs.append((key, self._value(int(self._unpack("<I")))))
             self._check_tensors(int(tensors))
-        except _CutOffError:
-            # Where the first key cannot be read, the layout is not ours, and neither is the verdict.
+        except _TruncatedError:
+            # If the first key cannot be decoded, the layout is unknown and the file must not be called truncated.
             self.is_cut = not pairs or _first_mask(pairs) is not None
-        except _StrangeError:
+        except _UnknownLayoutError:
             pass
         return pairs
 
     def _check_tensors(self, count: int) -> None:
-        """Whether the last tensor begins inside the file; how long it is depends on types that nobody describes."""
+        """Check that the last tensor starts inside the file; its length depends on undocumented types."""
         for _ in range(count):
             self._string(_LONGEST_KEY)
             dimensions = int(self._unpack("<I"))
             if dimensions > _LONGEST_DIMENSIONS:
-                raise _StrangeError
+                raise _UnknownLayoutError
             self._skip(8 * dimensions + 4)
             self._check(int(self._unpack("<Q")), self._size - 1)
 
@@ -219,7 +202,7 @@ class _Header:
         if kind == _ARRAY:
             return self._array()
         if kind not in _FORMATS:
-            raise _StrangeError
+            raise _UnknownLayoutError
         return self._unpack(_FORMATS[kind])
 
     def _array(self) -> Value | None:
@@ -227,12 +210,12 @@ class _Header:
         if kind == _STRING:
             self._strings += count
             if self._strings > _MOST_STRINGS:
-                raise _StrangeError
+                raise _UnknownLayoutError
             for _ in range(count):
                 self._string(self._size)
             return None
         if kind not in _FORMATS:
-            raise _StrangeError
+            raise _UnknownLayoutError
         width = struct.calcsize(_FORMATS[kind])
         shown = min(count, _SHOWN_NUMBERS)
         numbers = (
@@ -245,7 +228,7 @@ class _Header:
         length = int(self._unpack("<Q"))
         self._check(length, self._left)
         if length > longest:
-            raise _StrangeError
+            raise _UnknownLayoutError
         head = self._take(min(length, _MASK_BYTES))
         self._skip(length - len(head))
         return Masked(head, length)
@@ -257,15 +240,15 @@ class _Header:
     def _take(self, count: int) -> bytes:
         taken = self._file.read(count)
         if len(taken) < count:
-            raise _CutOffError
+            raise _TruncatedError
         self._left -= count
         return taken
 
     def _check(self, count: int, most: int) -> None:
-        if count > _ABSURD:
-            raise _StrangeError
+        if count > _MAX_PLAUSIBLE:
+            raise _UnknownLayoutError
         if count > most:
-            raise _CutOffError
+            raise _TruncatedError
 
     def _skip(self, count: int) -> None:
         self._check(count, self._left)
@@ -275,20 +258,20 @@ class _Header:
 
 
 def unmasked(pairs: list[_Pair]) -> dict[str, str | int | float]:
-    """The pairs in plain, as far as the mask can be worked out from them; see the module's docstring."""
+    """Return the decoded pairs, limited by the known part of the mask; see the module docstring."""
     mask = _first_mask(pairs)
     if mask is None:
         return {}
     names = _known_keys(_text(pairs[0][1], mask))
-    while (longer := _lengthened(mask, pairs, names)) is not None:
+    while (longer := _extended_mask(mask, pairs, names)) is not None:
         mask = longer
     return dict(_plain_pairs(pairs, mask))
 
 
-def _lengthened(mask: bytes, pairs: list[_Pair], names: Mapping[int, Sequence[bytes]]) -> bytes | None:
-    """The mask with some more bytes: those on which the keys that reach behind its end agree, most of them at least.
+def _extended_mask(mask: bytes, pairs: list[_Pair], names: Mapping[int, Sequence[bytes]]) -> bytes | None:
+    """Return the mask extended by the bytes on which most of the longer keys agree.
 
-    A key of somebody else's can be as long as a known one and begin like it; alone against others it is not believed.
+    An unknown key can have the length and start of a known one; a single key against several others is ignored.
     """
     known = [(key, plain) for key, _ in pairs if (plain := _only_candidate(key, mask, names)) is not None]
     masks = sorted({_xor(key.head, plain) for key, plain in known if len(plain) > len(mask)}, key=len)[:_MOST_MASKS]
@@ -302,7 +285,7 @@ def _agree(one: bytes, other: bytes) -> bool:
 
 
 def _first_mask(pairs: list[_Pair]) -> bytes | None:
-    """The mask as far as the first key tells it; None when that is not the one with which every file begins."""
+    """Return the mask bytes from the first key; None if it is not the key with which every file starts."""
     first, begin = pairs[0][0] if pairs else None, _KEYS[0].encode()
     if first is None or first.length != len(begin) or _xor(first.head, _xor(MAGIC, b"GGUF")) != begin[:4]:
         return None
@@ -321,14 +304,14 @@ def _plain_pairs(pairs: list[_Pair], mask: bytes) -> Iterator[tuple[str, str | i
 
 
 def _only_candidate(key: Masked, mask: bytes, names: Mapping[int, Sequence[bytes]]) -> bytes | None:
-    """The one known key that this can be, in plain."""
+    """Return the only known key that this key can be, decoded."""
     begin = _xor(key.head, mask)
     fitting = [name for name in names.get(key.length, ()) if name.startswith(begin[: len(name)])]
     return fitting[0] if len(fitting) == 1 else None
 
 
 def _known_keys(architecture: str) -> Mapping[int, Sequence[bytes]]:
-    """The known keys by their length."""
+    """Return the known keys by length."""
     found: dict[int, list[bytes]] = {}
     for name in _KEYS:
         plain = name.replace("{arch}", architecture).encode()
@@ -337,7 +320,7 @@ def _known_keys(architecture: str) -> Mapping[int, Sequence[bytes]]:
 
 
 def _text(value: Value | None, mask: bytes) -> str:
-    """A string in plain, as far as the mask is known; without whatever is not text."""
+    """Decode a string within the known part of the mask, without unprintable characters."""
     if not isinstance(value, Masked):
         return ""
     text = _xor(value.head, mask).decode("utf-8", "ignore")

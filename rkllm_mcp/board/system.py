@@ -1,7 +1,7 @@
-"""The rest of the board: clocks, temperature, limits and memory, in the light of the model's size.
+"""Checks of the rest of the board: clocks, temperature, limits, and memory for the model.
 
-Source: Rockchip's fix_freq scripts (which clocks decide the speed), the demo of rknn-llm (open files), rknn-llm #62
-(``Too many open files``), the library's own dependencies (libgomp).
+Source: Rockchip's fix_freq scripts (relevant clocks), the demo of rknn-llm (open files), rknn-llm #62 (``Too many open
+files``), the library's own dependencies (libgomp).
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from rkllm_mcp.board.machine import Machine
 
 # The demo raises the limit to 102400; loading maps some thousands of buffers.
 OPEN_FILES_WANTED = 16384
-# Cores slow down from about 85 degrees on with the vendor's trip points.
+# With the vendor's trip points cores slow down from about 85 degrees on.
 HOT_CELSIUS = 85.0
-# A clock set by hand is often one step below the fastest, and a chip's clock is a little off its step.
+# A manually set clock is often one step below the maximum, and the actual clock deviates slightly from its step.
 FULL_SPEED_SHARE = 0.9
-# KV cache, runtime and the host beside the weights; a fifth of the weights on the published models of 1 to 4 GB.
+# KV cache, runtime and host in addition to the weights; a fifth of the weights for the published models of 1 to 4 GB.
 MEMORY_MARGIN = 1.2
 # The kernels of Rockchip's SDK (guide 1.3.0, 2.4: 5.10.209 or 6.1.84).
 VENDOR_KERNELS = ("5.10.", "6.1.")
-# A reserve made larger than the board's image has it broke the NPU's memory domains (rknn-llm #437).
+# A CMA reserve larger than the image's default broke the NPU's memory domains (rknn-llm #437).
 CMA_BYTES = 2**30
 
 _GOMP = "libgomp.so.1"
@@ -31,7 +31,7 @@ _LIBRARY_FOLDERS = ("lib", "lib64", "usr/lib", "usr/lib64", "usr/local/lib")
 
 
 def check_kernel(machine: Machine, *, on_board: bool) -> Iterator[Finding]:
-    """Which kernel runs; the vendor's lines are those that the driver is made for."""
+    """Check the kernel; the driver is made for the vendor's versions."""
     release = machine.text("proc/sys/kernel/osrelease")
     if not release:
         return
@@ -43,14 +43,14 @@ def check_kernel(machine: Machine, *, on_board: bool) -> Iterator[Finding]:
 
 
 def check_governors(machine: Machine) -> Iterator[Finding]:
-    """Whether the processor's cores run at full speed; tokens are chosen on them."""
+    """Check that the CPU cores run at full speed; sampling runs on them."""
     found: list[str] = []
     is_slow = False
     for policy in machine.glob("sys/devices/system/cpu/cpufreq/policy*"):
         governor = machine.text(f"{machine.inside(policy)}/scaling_governor") or "unknown"
         kilohertz = machine.number(f"{machine.inside(policy)}/scaling_cur_freq")
         found.append(f"{policy.name} {governor}" + (f" {kilohertz // 1000} MHz" if kilohertz is not None else ""))
-        is_slow = is_slow or governor not in {"performance", "userspace"} or _is_held_down(machine, policy, governor)
+        is_slow = is_slow or governor not in {"performance", "userspace"} or _is_throttled(machine, policy, governor)
     if not found:
         return
     command = "echo performance | sudo tee /sys/devices/system/cpu/cpufreq/policy*/scaling_governor"
@@ -61,8 +61,8 @@ def check_governors(machine: Machine) -> Iterator[Finding]:
         yield Finding("cpu governor", "ok", ", ".join(found))
 
 
-def _is_held_down(machine: Machine, policy: Path, governor: str) -> bool:
-    """Whether somebody chose a clock well below the fastest."""
+def _is_throttled(machine: Machine, policy: Path, governor: str) -> bool:
+    """Return True if the clock was set well below the maximum."""
     name = machine.inside(policy)
     fastest = machine.number(f"{name}/cpuinfo_max_freq")
     chosen = machine.number(f"{name}/scaling_cur_freq")
@@ -74,7 +74,7 @@ def _is_held_down(machine: Machine, policy: Path, governor: str) -> bool:
 
 
 def check_memory_clock(machine: Machine) -> Iterator[Finding]:
-    """Whether the memory runs at full speed; decoding is bound by it."""
+    """Check that the memory runs at full speed; it limits decoding."""
     if not machine.exists("sys/class/devfreq/dmc"):
         remedy = (
             "The firmware does not scale the memory clock, and may leave it low; try the board maker's newest image."
@@ -91,7 +91,7 @@ def check_memory_clock(machine: Machine) -> Iterator[Finding]:
 
 
 def check_temperature(machine: Machine) -> Iterator[Finding]:
-    """The hottest place on the chip."""
+    """Check the hottest sensor of the chip."""
     zones = temperatures(machine)
     if not zones:
         return
@@ -105,7 +105,7 @@ def check_temperature(machine: Machine) -> Iterator[Finding]:
 
 
 def temperatures(machine: Machine) -> list[tuple[str, float]]:
-    """Every sensor by name, degrees Celsius."""
+    """Return every sensor by name, degrees Celsius."""
     zones: list[tuple[str, float]] = []
     for zone in machine.glob("sys/class/thermal/thermal_zone*"):
         millidegrees = machine.number(f"{machine.inside(zone)}/temp")
@@ -115,14 +115,14 @@ def temperatures(machine: Machine) -> list[tuple[str, float]]:
 
 
 def check_open_files(machine: Machine) -> Iterator[Finding]:
-    """How many files a process may open; a model is mapped in thousands of pieces."""
+    """Check the limit of open files; a model is mapped in thousands of pieces."""
     line = re.search(r"^Max open files\s+(\S+)\s+(\S+)", machine.text("proc/self/limits") or "", re.MULTILINE)
     if line is None:
         yield Finding("open files", "unknown", "/proc/self/limits is not readable")
         return
     soft, hard = line.groups()
     found = f"at most {soft}, up to {hard} on request"
-    # A process may raise its own limit up to the hard one, and the runtime's process does.
+    # A process may raise its own limit up to the hard limit, and the runtime's process does so.
     if hard == "unlimited" or int(hard) >= OPEN_FILES_WANTED:
         yield Finding("open files", "ok", found)
     else:
@@ -132,10 +132,10 @@ def check_open_files(machine: Machine) -> Iterator[Finding]:
 
 
 def check_memory(machine: Machine, model_bytes: int) -> Iterator[Finding]:
-    """Whether the model fits into the memory that is free."""
+    """Check that the model fits into the available memory."""
     available = memory_bytes(machine, "MemAvailable")
     if available is None:
-        yield Finding("memory", "unknown", "/proc/meminfo does not say what is available")
+        yield Finding("memory", "unknown", "/proc/meminfo does not report the available memory")
         return
     found = f"{gib(available)} available"
     if not model_bytes:
@@ -154,21 +154,21 @@ def check_memory(machine: Machine, model_bytes: int) -> Iterator[Finding]:
 
 
 def check_reserve(machine: Machine) -> Iterator[Finding]:
-    """Memory that is set aside for devices; only an unusual size is told."""
+    """Report an unusually large memory reserve for devices."""
     reserve = memory_bytes(machine, "CmaTotal")
     if reserve is not None and reserve > CMA_BYTES:
-        remedy = "So large a reserve has broken the loading of models; take cma= out of the kernel's command line."
+        remedy = "A reserve of this size can prevent models from loading; remove cma= from the kernel command line."
         yield Finding("cma", "warn", f"{gib(reserve)} reserved", remedy, "cat /proc/cmdline")
 
 
 def memory_bytes(machine: Machine, field: str) -> int | None:
-    """A field of /proc/meminfo, such as ``MemAvailable``; None when it is not there."""
+    """Return a field of /proc/meminfo, such as ``MemAvailable``; None if missing."""
     line = re.search(rf"^{field}:\s+(\d+) kB", machine.text("proc/meminfo") or "", re.MULTILINE)
     return int(line.group(1)) * 1024 if line else None
 
 
 def check_gomp(machine: Machine) -> Iterator[Finding]:
-    """The one library that librkllmrt.so needs and a small system may lack."""
+    """Check for libgomp, which librkllmrt.so needs and small systems may lack."""
     patterns = [f"{folder}/{_GOMP}" for folder in _LIBRARY_FOLDERS] + [
         f"{folder}/*/{_GOMP}" for folder in _LIBRARY_FOLDERS
     ]
@@ -180,5 +180,5 @@ def check_gomp(machine: Machine) -> Iterator[Finding]:
 
 
 def gib(count: int) -> str:
-    """A number of bytes as people read it."""
+    """Format a number of bytes."""
     return f"{count / 2**30:.1f} GiB" if count >= 2**27 else f"{count / 2**20:.1f} MiB"

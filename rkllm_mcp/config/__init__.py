@@ -1,9 +1,9 @@
-"""What a user wrote becomes checked values: ``mcp_config.toml`` or JSON, the environment, and ``model.toml``.
+"""User configuration -> checked values: ``mcp_config.toml`` or JSON, the environment, and ``model.toml``.
 
-    file ─▶ loading ─▶ expansion (${VAR}) ─▶ claude (other hosts' spelling) ─▶ overrides ─▶ sections (checked)
+    file ─▶ loading ─▶ expansion (${VAR}) ─▶ claude (other hosts' format) ─▶ overrides ─▶ sections (checked)
 
-Rules: every value of a loaded ``Config`` is checked and frozen; whatever cannot be used is a ``ConfigError`` that
-names file, key, what was found and what is allowed; nothing here starts a server, loads a model or prints.
+Rules: every value of a loaded ``Config`` is checked and frozen; an invalid value is a ``ConfigError`` with file, key,
+value and allowed values; this package starts no server, loads no model and prints nothing.
 """
 
 from rkllm_mcp.config.loading import load_config, search_order

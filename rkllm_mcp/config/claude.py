@@ -1,10 +1,10 @@
-"""Servers as other hosts write them become ``[[servers]]``: the ``{"mcpServers": {NAME: {...}}}`` of Claude Desktop.
+"""``{"mcpServers": {NAME: {...}}}`` of Claude Desktop and other hosts -> ``[[servers]]``.
 
-Rules: an entry may use the keys of other hosts and this project's own; keys that mean nothing here are dropped, and
-those that nobody has heard of are named. One that sounds as if it restricted the server is refused, because whoever
-wrote it relies on it. In our own ``[[servers]]`` every unknown key is left for the check that refuses it.
-A ``timeout`` of 1000 and more is in milliseconds, as most hosts write it, and below that in seconds. In ``headers`` a
-variable of the environment is filled in, any other ``${name}`` stays a placeholder.
+Rules: an entry may use the keys of other hosts and of this project; keys of other hosts without a meaning here are
+dropped, unknown ones are reported. An unknown key that seems to restrict the server is an error, because its author
+relies on it. Unknown keys in ``[[servers]]`` are left for the later check. A ``timeout`` of 1000 and more is in
+milliseconds, as in most hosts, and below that in seconds. In ``headers`` environment variables are filled in; any other
+``${name}`` stays a placeholder.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rkllm_mcp.config.expansion import expand_known
 from rkllm_mcp.config.servers import SERVER_KEYS, TRANSPORT_SPELLINGS, TRANSPORTS, transport_of, type_of
 from rkllm_mcp.errors import ConfigError
 
-# What other hosts keep beside mcpServers in the same file, and in an entry; none of it changes which tools there are.
+# Other keys of these hosts' files and entries; none of them changes the available tools.
 FOREIGN_TOP_KEYS = frozenset({"$schema", "globalShortcut", "preferences", "inputs", "scale", "locale", "theme"})
 FOREIGN_ENTRY_KEYS = frozenset(
     {
@@ -38,7 +38,7 @@ FOREIGN_ENTRY_KEYS = frozenset(
     }
 )
 MILLISECONDS_FROM = 1000
-# What a key is called that keeps a server, or a tool of it, from something.
+# Names of keys that restrict a server or its tools.
 _RESTRICTS = re.compile(
     r"allow|approv|block|confirm|deny|denied|disable|exclu|forbid|permission|permit|read_?only|restrict|sandbox"
     r"|whitelist|blacklist|enabled_?tools",
@@ -49,29 +49,22 @@ _RESTRICTIONS = "sandbox, allowed_tools, excluded_tools, approve, always_ask or 
 
 @dataclass
 class Entry:
-    """One server as a table of ours, and how its writer named things, for errors.
+    """One server as a table of ours, with the names in the file for error messages."""
 
-    Args:
-        table: keys of ``[[servers]]``.
-        label: where it stands, such as ``mcpServers.weather`` or ``servers[1]``.
-        written: our key -> the key that stands in the file.
-        ignored: the keys that mean nothing here.
-    """
-
-    table: dict[str, Any]
-    label: str
-    written: dict[str, str] = field(default_factory=dict[str, str])
-    ignored: tuple[str, ...] = ()
+    table: dict[str, Any]  # keys of ``[[servers]]``
+    label: str  # position, such as ``mcpServers.weather`` or ``servers[1]``
+    written: dict[str, str] = field(default_factory=dict[str, str])  # our key -> the key in the file
+    ignored: tuple[str, ...] = ()  # keys without a meaning here
 
     @property
     def remark(self) -> str:
-        """A line about the keys that are ignored; empty when none is."""
+        """Return a line about the ignored keys; may be empty."""
         names = ", ".join(f"'{key}'" for key in self.ignored)
         what = f"ignored, as they mean nothing here: {names}; remove them, or correct their names"
         return f"{self.label}: {what}" if names else ""
 
 
-def _as_is(value: Any, env: Mapping[str, str]) -> Any:  # noqa: ARG001  # every converter has these two
+def _as_is(value: Any, env: Mapping[str, str]) -> Any:  # noqa: ARG001  # common signature of all converters
     return value
 
 
@@ -106,7 +99,7 @@ def _header(item: Any) -> tuple[str, Any]:
 
 
 _Converter = Callable[[Any, Mapping[str, str]], Any]
-# Their key -> ours, and how the value changes.
+# Key of other hosts -> our key and conversion of the value.
 _KEYS: Mapping[str, tuple[str, _Converter]] = {
     "type": ("transport", _as_is),
     "headers": ("headers_template", _headers),
@@ -129,10 +122,10 @@ _KEYS: Mapping[str, tuple[str, _Converter]] = {
 
 
 def entries_of(raw: Mapping[str, Any], env: Mapping[str, str], source: str) -> list[Entry]:
-    """All servers of a parsed file, in our spelling: ``servers`` first, then ``mcpServers``.
+    """Return all servers of a parsed file in our format: ``servers`` first, then ``mcpServers``.
 
     Raises:
-        ConfigError: ``servers`` or ``mcpServers`` is not what it must be, or an entry names an unknown transport.
+        ConfigError: ``servers`` or ``mcpServers`` has the wrong type, or an entry names an unknown transport.
     """
     entries: list[Entry] = []
     ours = raw.get("servers", [])
@@ -155,7 +148,7 @@ def _ours(item: Any, label: str, source: str) -> Entry:
     if not isinstance(item, dict):
         raise ConfigError(source, label, f"{item!r}", "a table is allowed, with name and command or url")
     entry = Entry(dict(cast("dict[str, Any]", item)), label)
-    _settle_transport(entry, source)
+    _set_transport(entry, source)
     return entry
 
 
@@ -187,34 +180,34 @@ def _their_entry(name: str, item: Mapping[str, Any], label: str, env: Mapping[st
         entry.table[ours] = convert(value, env)
         entry.written[ours] = key
     if entry.table.get("command") == "" and "url" in entry.table:
-        del entry.table["command"]  # some hosts write an empty command beside a url
-    _settle_transport(entry, source)
+        del entry.table["command"]  # some hosts write an empty command in addition to a url
+    _set_transport(entry, source)
     known = type_of(entry.table["transport"]).model_fields
     entry.ignored = tuple(entry.written[key] for key in entry.table if key not in known)
-    _refuse_restrictions(entry, source)
+    _reject_restrictions(entry, source)
     entry.table = {key: value for key, value in entry.table.items() if key in known}
     return entry
 
 
-def _refuse_restrictions(entry: Entry, source: str) -> None:
-    """Refuse to ignore what was meant to keep the server from something; what is off keeps it from nothing."""
+def _reject_restrictions(entry: Entry, source: str) -> None:
+    """Reject unknown keys that restrict the server, unless they are switched off."""
     for key in entry.ignored:
         if not is_known(key) and _RESTRICTS.search(key) and entry.table[key]:
             raise ConfigError(
                 source,
                 f"{entry.label}.{key}",
-                "a restriction that is not known here and would not hold",
-                f"say it with {_RESTRICTIONS}, or remove it",
+                "an unknown restriction that would have no effect",
+                f"use {_RESTRICTIONS} instead, or remove it",
             )
 
 
 def is_known(key: str) -> bool:
-    """Whether a key of an entry means anything here, in their spelling or in ours."""
+    """Return True if a key of an entry has a meaning here, in other hosts' format or ours."""
     return key in SERVER_KEYS or key in _KEYS
 
 
-def _refuse_misspelt(entry: Entry, source: str) -> None:
-    """Name the key that was meant to say what the server is; without it nothing else tells that it is misspelt."""
+def _reject_misspelt(entry: Entry, source: str) -> None:
+    """Reject a misspelt key that determines the type of server; no later check would name it."""
     for key in entry.table:
         close = difflib.get_close_matches(key, SERVER_KEYS, n=1)
         if key not in SERVER_KEYS and close:
@@ -224,13 +217,13 @@ def _refuse_misspelt(entry: Entry, source: str) -> None:
             )
 
 
-def _settle_transport(entry: Entry, source: str) -> None:
-    """Write the transport as we spell it; where none is named, as what else is there implies."""
+def _set_transport(entry: Entry, source: str) -> None:
+    """Write the transport in our spelling; if missing, derive it from the other keys."""
     named = entry.table.get("transport")
     if named is None:
         implied = transport_of(entry.table)
         if implied is None:
-            _refuse_misspelt(entry, source)
+            _reject_misspelt(entry, source)
             raise ConfigError(
                 source,
                 entry.label,

@@ -1,8 +1,8 @@
-"""Changes to a configuration file that leave the rest of it, comments included, as its owner wrote it.
+"""Edits of a configuration file that preserve the rest of it, including comments.
 
-A TOML file is edited as text, a JSON file as a value. Every edit is checked before it is written: the new file must
-hold the old values and exactly the change that was asked for; otherwise nothing is written and the reader is told what
-to do by hand.
+A TOML file is edited as text, a JSON file as a value. Every edit is verified before it is written: the new file must
+contain the old values and exactly the requested change; otherwise nothing is written, and the error shows the change to
+make by hand.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, cast
 from rkllm_mcp.config.loading import read_file
 from rkllm_mcp.errors import ConfigError
 
-_BARE_KEY = re.compile(r"^[A-Za-z0-9_-]+$")
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _TABLE = re.compile(r"^\s*\[")
 _SERVERS_TABLE = re.compile(r"^\s*\[\[\s*servers\s*\]\]")
 _SERVERS_SUBTABLE = re.compile(r"^\s*\[\[?\s*servers\s*\.")
@@ -29,16 +29,16 @@ _API_KEY = re.compile(r"^(\s*api_key\s*=\s*)(\"[^\"]*\"|'[^']*')")
 
 
 def to_toml(table: Mapping[str, Any], header: str) -> str:
-    """One table as TOML, ``[[header]]`` first; values that are None are left out."""
-    lines = [f"{_key(key)} = {_value(value)}" for key, value in table.items() if value is not None]
+    """Return one table as TOML with ``[[header]]``; None values are omitted."""
+    lines = [f"{toml_key(key)} = {toml_value(value)}" for key, value in table.items() if value is not None]
     return "\n".join([f"[[{header}]]", *lines, ""])
 
 
 def add_servers(path: Path, servers: Sequence[Mapping[str, Any]]) -> None:
-    """Append servers to a configuration file, which is made when it is not there.
+    """Append servers to a configuration file, creating it if necessary.
 
     Raises:
-        ConfigError: the file cannot be read, written or edited this way.
+        ConfigError: the file cannot be read, written or edited automatically.
     """
     before = read_file(path) if path.exists() else {}
     if _is_json(path, before):
@@ -52,10 +52,10 @@ def add_servers(path: Path, servers: Sequence[Mapping[str, Any]]) -> None:
 
 
 def remove_server(path: Path, name: str) -> None:
-    """Take a server out of a configuration file.
+    """Remove a server from a configuration file.
 
     Raises:
-        ConfigError: it is not there, or the file cannot be edited this way.
+        ConfigError: the server is not in the file, or the file cannot be edited automatically.
     """
     before = read_file(path)
     wanted, index = _without_server(before, name)
@@ -69,15 +69,12 @@ def remove_server(path: Path, name: str) -> None:
 
 
 def add_key(path: Path, entry: str, label: str = "") -> None:
-    """Put a key of the owner into a configuration file, which is made when it is not there.
+    """Add an API key of the owner to a configuration file, creating it if necessary.
 
-    Args:
-        path: the file.
-        entry: the key as the file keeps it.
-        label: what the key is for, written beside it.
+    ``entry`` is the stored form of the key; ``label`` becomes a comment.
 
     Raises:
-        ConfigError: the file cannot be read, written or edited this way.
+        ConfigError: the file cannot be read, written or edited automatically.
     """
     before = read_file(path) if path.exists() else {}
     service: dict[str, Any] = before.get("service", {})
@@ -86,21 +83,17 @@ def add_key(path: Path, entry: str, label: str = "") -> None:
         _write_json(path, wanted)
         return
     text = path.read_text("utf-8") if path.exists() else ""
-    item = f"    {_value(entry)},{_comment(label)}\n"
+    item = f"    {toml_value(entry)},{_comment(label)}\n"
     _write_checked(path, _with_key(text, item), wanted, f"add this to api_keys in [service] by hand:\n{item}")
 
 
 def add_tenant(path: Path, name: str, entry: str, label: str = "") -> None:
-    """Put a tenant with a key into a configuration file, or give one that is there another key.
+    """Add a tenant with an API key to a configuration file, or a further key to an existing tenant.
 
-    Args:
-        path: the file.
-        name: the tenant's name.
-        entry: the key as the file keeps it.
-        label: what the key is for, written beside it.
+    ``entry`` is the stored form of the key; ``label`` becomes a comment.
 
     Raises:
-        ConfigError: the file cannot be read, written or edited this way.
+        ConfigError: the file cannot be read, written or edited automatically.
     """
     before = read_file(path) if path.exists() else {}
     tenants: list[dict[str, Any]] = before.get("tenants", [])
@@ -113,10 +106,10 @@ def add_tenant(path: Path, name: str, entry: str, label: str = "") -> None:
         _write_json(path, wanted)
         return
     text = path.read_text("utf-8") if path.exists() else ""
-    line = f"api_key = {_value(entry)}{_comment(label)}\n"
+    line = f"api_key = {toml_value(entry)}{_comment(label)}\n"
     if index is None:
         separator = "" if not text else "\n" if text.endswith("\n") else "\n\n"
-        text = f"{text}{separator}[[tenants]]\nname = {_value(name)}\n{line}"
+        text = f"{text}{separator}[[tenants]]\nname = {toml_value(name)}\n{line}"
     else:
         text = _with_tenant_key(text, index, entry)
     _write_checked(path, text, wanted, f"write this by hand, for the tenant {name}:\n{line}")
@@ -128,7 +121,7 @@ def _comment(label: str) -> str:
 
 
 def _with_key(text: str, item: str) -> str:
-    """The text with ``item`` first in the list of keys, which is begun where there is none."""
+    """Return the text with ``item`` first in the list of keys, which is created if necessary."""
     lines = text.splitlines(keepends=True)
     start = next((number for number, line in enumerate(lines) if _SERVICE_TABLE.match(line)), None)
     if start is None:
@@ -139,7 +132,7 @@ def _with_key(text: str, item: str) -> str:
             break
         if found := _API_KEYS.match(lines[number]):
             rest = lines[number][found.end() :].lstrip(" \t")
-            # What stood behind the bracket gets a line of its own; a bracket alone closes the list.
+            # Text after the bracket gets its own line; a bracket alone closes the list.
             rest = f"    {rest}" if rest.strip(" \t\n]") else rest.lstrip("\n")
             lines[number] = f"{found[0]}\n{item}{rest}"
             return "".join(lines)
@@ -148,7 +141,7 @@ def _with_key(text: str, item: str) -> str:
 
 
 def _with_tenant_key(text: str, index: int, entry: str) -> str:
-    """The text with another key in the ``index``-th ``[[tenants]]``."""
+    """Return the text with another key in the ``index``-th ``[[tenants]]``."""
     lines = text.splitlines(keepends=True)
     starts = [number for number, line in enumerate(lines) if _TENANTS_TABLE.match(line)]
     first = starts[index] + 1 if index < len(starts) else len(lines)
@@ -156,7 +149,7 @@ def _with_tenant_key(text: str, index: int, entry: str) -> str:
         if _TABLE.match(lines[number]):
             break
         if _API_KEY.match(lines[number]):
-            lines[number] = _API_KEY.sub(lambda found: f"{found[1]}{_value(entry)}", lines[number])
+            lines[number] = _API_KEY.sub(lambda found: f"{found[1]}{toml_value(entry)}", lines[number])
             break
     return "".join(lines)
 
@@ -202,7 +195,7 @@ def _names(before: Mapping[str, Any]) -> str:
 
 
 def _without_block(text: str, index: int) -> str:
-    """The text without the ``index``-th ``[[servers]]``, the comment directly above it and its sub-tables."""
+    """Return the text without the ``index``-th ``[[servers]]``, the comment directly above it and its sub-tables."""
     lines = text.splitlines(keepends=True)
     starts = [number for number, line in enumerate(lines) if _SERVERS_TABLE.match(line)]
     if not 0 <= index < len(starts):
@@ -211,7 +204,7 @@ def _without_block(text: str, index: int) -> str:
     end = start + 1
     while end < len(lines) and (not _TABLE.match(lines[end]) or _SERVERS_SUBTABLE.match(lines[end])):
         end += 1
-    # Comments and blank lines above the next table are the next table's.
+    # Comments and blank lines above the next table belong to that table.
     while end < len(lines) and end > start + 1 and lines[end - 1].lstrip().startswith("#"):
         end -= 1
     while start > 0 and lines[start - 1].lstrip().startswith("#"):
@@ -237,7 +230,7 @@ def _write_checked(path: Path, text: str, wanted: Mapping[str, Any], advice: str
             draft.chmod(path.stat().st_mode)
         draft.replace(path)
     finally:
-        # Where nothing can be written there is nothing to remove, and the reason was told.
+        # The error is already raised; a missing or unremovable draft does not matter.
         with suppress(OSError):
             draft.unlink(missing_ok=True)
 
@@ -253,21 +246,23 @@ def _write(draft: Path, text: str, path: Path) -> None:
 
 
 def _plain(server: Mapping[str, Any]) -> dict[str, Any]:
-    """The values as they are read back: no None, lists instead of tuples."""
+    """Return the values as they are read back: no None, lists instead of tuples."""
     return cast("dict[str, Any]", json.loads(json.dumps({k: v for k, v in server.items() if v is not None})))
 
 
-def _key(name: str) -> str:
-    return name if _BARE_KEY.match(name) else json.dumps(name, ensure_ascii=False)
+def toml_key(name: str) -> str:
+    """Return a key as TOML, quoted if necessary."""
+    return name if _BARE_KEY.fullmatch(name) else toml_value(name)
 
 
-def _value(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """Return a value as TOML on one line."""
     if isinstance(value, str):
-        # JSON's escapes are TOML's but for DEL, which TOML wants escaped and JSON writes plainly.
+        # JSON's escapes are valid TOML, except that TOML requires escaping DEL.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_value(item) for item in cast('Sequence[Any]', value))}]"
+        return f"[{', '.join(toml_value(item) for item in cast('Sequence[Any]', value))}]"
     if isinstance(value, Mapping):
         items = cast("Mapping[str, Any]", value).items()
-        return "{" + ", ".join(f"{_key(key)} = {_value(item)}" for key, item in items if item is not None) + "}"
+        return "{" + ", ".join(f"{toml_key(key)} = {toml_value(item)}" for key, item in items if item is not None) + "}"
     return json.dumps(value)

@@ -1,9 +1,8 @@
-"""``${VAR}`` and ``${VAR:-default}`` in string values become what the environment says.
+"""Expansion of ``${VAR}`` and ``${VAR:-default}`` in strings from the environment.
 
-All strings expand but those that use the same signs for something else: headers (filled when a call is made), tool
-definitions and specifications written in place. ``$${`` is a literal ``${``. ``${PYTHON}`` is predefined as the Python
-that runs this program, and an environment variable of that name is not looked at: a bundled server must start with the
-libraries it needs.
+All strings are expanded except those that use the same syntax for another purpose: headers (filled per call), tool
+definitions and inline specifications. ``$${`` is a literal ``${``. ``${PYTHON}`` is always the Python interpreter that
+runs this program, even if an environment variable has that name: a bundled server needs the same libraries.
 """
 
 from __future__ import annotations
@@ -16,18 +15,14 @@ from typing import Any, cast
 from rkllm_mcp.errors import ConfigError
 
 UNTOUCHED_KEYS = frozenset({"headers", "headers_template", "tools"})
-# "env:" is how other hosts' files name the environment.
+# Other hosts write "env:" before environment variables.
 _VARIABLE = re.compile(r"(\$?)\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(:-([^}]*))?\}")
 
 
 def expand(value: Any, env: Mapping[str, str], *, source: str, key: str = "") -> Any:
-    """The same value with every variable replaced.
+    """Return the value with every variable replaced.
 
-    Args:
-        value: a parsed TOML or JSON value.
-        env: the environment.
-        source: the file it stands in, for the error.
-        key: its dotted key, for the error.
+    ``source`` and ``key`` are the file and the dotted key for error messages.
 
     Raises:
         ConfigError: a variable without a default is not set.
@@ -51,7 +46,7 @@ def expand(value: Any, env: Mapping[str, str], *, source: str, key: str = "") ->
 
 
 def unset_variables(value: Any, env: Mapping[str, str]) -> list[str]:
-    """The variables that ``expand`` would miss, each once, in the order in which they stand there."""
+    """Return the variables that ``expand`` would miss, in order, without duplicates."""
     if isinstance(value, str):
         found = [match.group(2) for match in _VARIABLE.finditer(value) if not match.group(1) and match.group(3) is None]
         return [name for name in dict.fromkeys(found) if name != "PYTHON" and name not in env]
@@ -66,7 +61,7 @@ def unset_variables(value: Any, env: Mapping[str, str]) -> list[str]:
 
 
 def expand_known(text: str, env: Mapping[str, str]) -> str:
-    """The text with the variables that are set replaced; the others stay, as placeholders for a request's tokens."""
+    """Replace the variables that are set; others stay as placeholders for a request's tokens."""
 
     def replace(match: re.Match[str]) -> str:
         _, name, _, default = match.groups()
@@ -88,7 +83,7 @@ def _expand_text(text: str, env: Mapping[str, str], source: str, key: str) -> st
             return sys.executable
         value = env.get(name)
         if has_default:
-            # As in a shell, an empty variable counts as none.
+            # As in a shell, an empty variable counts as unset.
             return value or default
         if value is None:
             raise ConfigError(

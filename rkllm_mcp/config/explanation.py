@@ -1,7 +1,7 @@
-"""What pydantic found wrong becomes one ConfigError: the key as it stands in the file, what is there, what may be.
+"""pydantic errors -> one ConfigError: key as written in the file, value, allowed values.
 
-Only the first problem is told; mending it often mends the others. Values whose key names a secret are described, not
-shown.
+Only the first problem is reported; correcting it often corrects the others. Values of keys that hold a secret are
+described, not shown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rkllm_mcp.config.servers import SERVER_KEYS, SERVER_TYPES, ServerBase, type
 from rkllm_mcp.config.service import TenantSection
 from rkllm_mcp.errors import ConfigError
 
-# pydantic's error type -> what is allowed; {…} are fields of the error's context.
+# pydantic's error type -> allowed values; {…} are fields of the error's context.
 _ALLOWED: Mapping[str, str] = {
     "string_type": "a string is allowed",
     "bool_type": "true or false is allowed",
@@ -46,15 +46,12 @@ _SHOWN_CHARS = 60
 def explain(
     error: ValidationError, source: str, entries: Sequence[Entry], origins: Mapping[str, str] | None = None
 ) -> ConfigError:
-    """The first problem as a ConfigError.
+    """Return the first problem as a ConfigError.
 
-    Args:
-        error: of checking a whole configuration.
-        source: the file.
-        entries: its servers, with the names their writer used.
-        origins: dotted keys that did not come from the file, and where they came from.
+    ``entries`` are the servers of the file with the names used there; ``origins`` maps dotted keys that did not come
+    from the file to their origin.
     """
-    # A key that nobody knows is most often the reason why another one is missing.
+    # An unknown key is usually the reason why another one is missing.
     details = min(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
     location = [part for index, part in enumerate(details["loc"]) if not _is_tag(details["loc"], index)]
     context = details.get("ctx", {})
@@ -72,7 +69,7 @@ def explain(
 
 
 def describe(value: Any, key: str = "") -> str:
-    """A value as it would be written, and its type: ``'8080' (a string)``."""
+    """Return a value as written, with its type: ``'8080' (a string)``."""
     kind = next((words for known, words in _KIND.items() if isinstance(value, known)), "a value")
     if value is None:
         return "null"
@@ -87,13 +84,13 @@ def describe(value: Any, key: str = "") -> str:
 
 
 def _is_tag(location: tuple[int | str, ...], index: int) -> bool:
-    """Whether a part of a location is pydantic's name of a union's member, which stands in no file."""
+    """Return True if a part of a location is pydantic's name of a union member, which is not in the file."""
     in_servers = location[0] == "servers" and index == 2
     return in_servers or str(location[index]).startswith(("tuple[", "bool", "function-", "dict[", "lax-or-strict"))
 
 
 def allowed_for(details: ErrorDetails) -> str:
-    """What may stand where a check failed."""
+    """Return the allowed values for a failed check."""
     context = details.get("ctx", {})
     if "inherit_env" in details["loc"]:
         return "true, false or a list of names is allowed"
@@ -135,7 +132,7 @@ def _fields_at(location: Sequence[int | str]) -> list[str]:
         elif part == "servers":
             kind = ServerBase
         elif isinstance(part, str):
-            # What only one type of server has stands in no base.
+            # Keys of a single type of server are not in the base class.
             owners = (kind, *SERVER_TYPES.values()) if kind is ServerBase else (kind,)
             annotations = [owner.model_fields[part].annotation for owner in owners if part in owner.model_fields]
             kind = next((section for one in annotations if (section := _section_in(one))), kind)
@@ -143,14 +140,14 @@ def _fields_at(location: Sequence[int | str]) -> list[str]:
 
 
 def _section_in(annotation: Any) -> type[BaseModel] | None:
-    """The section that a field holds, by itself, perhaps, or in a list."""
+    """Return the section that a field holds, directly, as an optional value, or in a list."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((section for part in get_args(annotation) if (section := _section_in(part))), None)
 
 
 def _key(location: Sequence[int | str], entries: Sequence[Entry]) -> str:
-    """The dotted key, spelled as its writer spelled it."""
+    """Return the dotted key in the spelling of the file."""
     parts = list(location)
     if parts and parts[0] == "servers" and len(parts) > 1 and isinstance(parts[1], int):
         entry = entries[parts[1]]

@@ -1,7 +1,7 @@
-"""Keys of the service: made here, kept as a hash, compared in a time that tells nothing.
+"""API keys of the service: generation, hashing, and comparison in constant time.
 
-A key has 256 random bits, so one round of SHA-256 with a salt is all that its hash needs: there is nothing to guess. A
-configuration may also hold a key as it is; then whoever reads the file has it.
+A key has 256 random bits, so one round of salted SHA-256 is a sufficient hash. A configuration may also contain a key
+in plain text; then everyone who can read the file has the key.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-# What programs for OpenAI expect a key to begin with, and by what it is hidden wherever text is shown.
+# The prefix that OpenAI clients expect, by which redaction also recognises keys.
 PREFIX = "sk-rkllm-"
 SCHEME = "sha256:"
 KEY_ADVICE = "'rkllm-mcp config add-key' makes one"
@@ -21,23 +21,23 @@ _HASHED = re.compile(r"sha256:([0-9a-f]{32}):([0-9a-f]{64})")
 
 
 def new_key() -> str:
-    """A key that nobody can guess."""
+    """Return a new random key."""
     return f"{PREFIX}{secrets.token_urlsafe(32)}"
 
 
 def hashed(key: str) -> str:
-    """The key as a configuration keeps it: ``sha256:SALT:HASH``."""
+    """Return the stored form of a key: ``sha256:SALT:HASH``."""
     salt = secrets.token_bytes(16)
     return f"{SCHEME}{salt.hex()}:{_digest(salt, key).hex()}"
 
 
 def is_hashed(entry: str) -> bool:
-    """Whether an entry of a configuration is a hash that ``hashed`` made, and not the key itself."""
+    """Return True if an entry of a configuration is a hash, not the key itself."""
     return _HASHED.fullmatch(entry) is not None
 
 
 def problem_of_entry(entry: str) -> str:
-    """What is wrong with an entry of a configuration, as what was found there; empty when it can be used."""
+    """Return the defect of an entry of a configuration, as a description; empty if valid."""
     if not entry.strip():
         return "an empty key"
     if entry.startswith(SCHEME) and not is_hashed(entry):
@@ -46,9 +46,9 @@ def problem_of_entry(entry: str) -> str:
 
 
 def matches(key: str, entry: str) -> bool:
-    """Whether ``key`` is the one that an entry of a configuration means, hashed or not.
+    """Return True if ``key`` matches an entry of a configuration, hashed or not.
 
-    It takes the same time wherever the two differ.
+    The duration does not depend on the position of the first difference.
     """
     found = _HASHED.fullmatch(entry)
     salt = bytes.fromhex(found[1]) if found else b""
@@ -57,7 +57,7 @@ def matches(key: str, entry: str) -> bool:
 
 
 def plain_keys(file: Mapping[str, Any]) -> list[str]:
-    """Where a configuration file, as it is written, has keys as they are; those of ``${VARIABLES}`` are elsewhere."""
+    """Return the positions of plain-text keys in a configuration file, without those from ``${VARIABLES}``."""
     service: Any = file.get("service", {})
     tenants: Any = file.get("tenants", [])
     found = {f"service.api_keys[{index}]": entry for index, entry in enumerate(service.get("api_keys", []))}

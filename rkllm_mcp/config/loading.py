@@ -1,8 +1,8 @@
-"""The configuration that holds here: found, read, expanded, overridden and checked.
+"""Loading of the configuration: search, parse, expand, override and check.
 
-The order is that of ``design``: ``--config``, ``./mcp_config.toml``, ``$XDG_CONFIG_HOME/rkllm-mcp/config.toml``,
-``/etc/rkllm-mcp/config.toml``; the first that exists is the whole configuration. Without any, the defaults hold and
-there are no servers.
+Search order: ``--config``, ``./mcp_config.toml``, ``$XDG_CONFIG_HOME/rkllm-mcp/config.toml``,
+``/etc/rkllm-mcp/config.toml``; the first existing file is the whole configuration. Without a file the defaults apply,
+without servers.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ else:
 FILE_NAME = "mcp_config.toml"
 _ON = frozenset({"", "1", "true", "yes", "on"})
 _OFF = frozenset({"0", "false", "no", "off"})
-# Paths are read from the file's folder, so that a configuration means the same from wherever it is used.
+# Relative to the file's folder, so that a configuration does not depend on the working directory.
 _PATH_KEYS: tuple[tuple[str, str], ...] = (("runtime", "library"), ("model", "path"), ("security", "roots"))
 _SERVER_PATH_KEYS = ("ca_file", "cwd", "openapi_spec", "roots", "sandbox_read", "sandbox_write")
 
 
 def search_order(env: Mapping[str, str] = os.environ, cwd: Path | None = None) -> tuple[Path, ...]:
-    """Where a configuration is looked for when none is named, the first that exists wins."""
+    """Return the files to search for when none is named; the first existing one is used."""
     home = Path(env.get("HOME") or Path.home())
     config_home = Path(env.get("XDG_CONFIG_HOME") or home / ".config")
     return (
@@ -50,16 +50,16 @@ def search_order(env: Mapping[str, str] = os.environ, cwd: Path | None = None) -
 def load_config(
     path: str | Path | None = None, *, env: Mapping[str, str] = os.environ, cwd: Path | None = None
 ) -> Config:
-    """Read and check the configuration that holds here.
+    """Load and check the configuration.
 
     Args:
-        path: the file to use; it must exist. None looks for one and takes the defaults when there is none.
+        path: the file to use; it must exist. None searches for one and uses the defaults if none exists.
         env: the environment: variables in values, ``RKLLM_MCP_<SECTION>__<KEY>``, ``MCP_ENABLED``, ``XDG_CONFIG_HOME``;
-            the files in ``CREDENTIALS_DIRECTORY``, where systemd puts secrets, are variables by their names as well.
-        cwd: the folder that relative paths and the search begin in; the process's own by default.
+            the files in ``CREDENTIALS_DIRECTORY``, where systemd puts secrets, also count as variables of their names.
+        cwd: the folder for relative paths and the search; the process's own by default.
 
     Raises:
-        ConfigError: something in it cannot be used.
+        ConfigError: the configuration is invalid.
     """
     enabled = _mcp_enabled(env)
     env = {**_credentials(env), **env}
@@ -70,7 +70,7 @@ def load_config(
 
 
 def _credentials(env: Mapping[str, str]) -> dict[str, str]:
-    """What systemd's LoadCredential hands over, by name."""
+    """Return the files of systemd's LoadCredential by name."""
     folder = env.get("CREDENTIALS_DIRECTORY", "")
     files = sorted(Path(folder).iterdir()) if folder and Path(folder).is_dir() else ()
     return {path.name: _credential(path) for path in files}
@@ -78,7 +78,7 @@ def _credentials(env: Mapping[str, str]) -> dict[str, str]:
 
 def _credential(path: Path) -> str:
     try:
-        # An editor ends a file with a line end, which is no part of the secret.
+        # Editors end a file with a newline, which is not part of the secret.
         return path.read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(str(path), "", f"a credential that cannot be read ({error})", "give it as text") from None
@@ -106,10 +106,10 @@ def build_config(
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """Parse a TOML or JSON file; a name that ends in neither is JSON when it begins with a brace.
+    """Parse a TOML or JSON file; without either suffix, a file that starts with a brace is JSON.
 
     Raises:
-        ConfigError: it cannot be read or parsed.
+        ConfigError: the file cannot be read or parsed.
     """
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -127,12 +127,12 @@ def read_file(path: Path) -> dict[str, Any]:
 
 def _parse_toml(text: str, source: str) -> dict[str, Any]:
     try:
-        # A lone carriage return is not TOML, but a file edited on Windows is meant as TOML all the same.
+        # A lone carriage return is not valid TOML, but CRLF of a file edited on Windows is accepted.
         return tomllib.loads(text.replace("\r\n", "\n"))
     except tomllib.TOMLDecodeError as error:
-        # Two examples of a document, each with its [service], are easily put below one another.
+        # Copying two examples with a [service] table each into one file is a common mistake.
         is_second = str(error).startswith("Cannot declare") and "twice" in str(error)
-        advice = "put its keys below the one above" if is_second else "mend that line"
+        advice = "put its keys below the one above" if is_second else "correct that line"
         raise ConfigError(source, "", f"a TOML error: {error}", advice) from None
 
 
@@ -141,7 +141,7 @@ def _parse_json(text: str, source: str) -> dict[str, Any]:
         value: Any = json.loads(text) if text.strip() else None
     except json.JSONDecodeError as error:
         found = f"a JSON error: {error.msg} (at line {error.lineno}, column {error.colno})"
-        raise ConfigError(source, "", found, "mend that line") from None
+        raise ConfigError(source, "", found, "correct that line") from None
     if not isinstance(value, dict):
         raise ConfigError(source, "", "JSON that is not an object", 'begin with {"mcpServers": …}')
     return cast("dict[str, Any]", value)
@@ -169,7 +169,7 @@ def _mcp_enabled(env: Mapping[str, str]) -> bool:
 
 
 def _expand_servers(raw: Mapping[str, Any], env: Mapping[str, str], source: str) -> dict[str, Any]:
-    """Expand each server by itself: one that names variables that are not set stays as it is, and is left out."""
+    """Expand each server separately: one with unset variables stays unchanged and is skipped later."""
     servers: dict[str, Any] = {}
     for top in ("servers", "mcpServers"):
         value: Any = raw.get(top)
@@ -188,14 +188,14 @@ def _expand_server(item: Any, env: Mapping[str, str], source: str, key: str) -> 
     if not isinstance(item, dict):
         return item
     table = cast("dict[str, Any]", item)
-    # What another host wrote for itself may name variables that only that host has.
+    # Keys of another host may name variables that only that host has.
     known = {name: value for name, value in table.items() if is_known(name)}
     rest = {name: value for name, value in table.items() if not is_known(name)}
     return rest | (known if unset_variables(known, env) else expand(known, env, source=source, key=key))
 
 
 def _unset(raw: Mapping[str, Any], env: Mapping[str, str], source: str) -> dict[str, tuple[str, ...]]:
-    """The variables that servers lack, by the names of those that lack any."""
+    """Return the unset variables of servers by server name."""
     as_written = {top: raw[top] for top in ("servers", "mcpServers") if top in raw}
     entries = [(entry.table.get("name"), entry.table) for entry in entries_of(as_written, env, source)]
     missing = {str(name): tuple(unset_variables(table, env)) for name, table in entries}

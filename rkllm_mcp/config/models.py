@@ -1,9 +1,9 @@
-"""A model's name or path becomes a ``ModelFolder``: what ``model.toml`` says, the .rkllm file and the tokenizer.
+"""Name or path of a model -> ``ModelFolder``: card (``model.toml``), .rkllm file and tokenizer.
 
-A model is a folder ``<name>/`` with ``model.toml``, the ``.rkllm`` file and ``tokenizer.json``; weights are never part
-of the package, so a folder may describe a model that is not on this machine yet. Searched, the first that has the name
-wins: ``$RKLLM_MCP_MODELS`` (folders, separated by colons), ``$XDG_DATA_HOME/rkllm-mcp/models``, and the models that
-come with the program.
+A model is a folder ``<name>/`` with ``model.toml``, the ``.rkllm`` file and ``tokenizer.json``. Weights are not part of
+the package, so a folder may describe a model that is not on this machine yet. Search order; the first folder with the
+name is used: ``$RKLLM_MCP_MODELS`` (folders, separated by colons), ``$XDG_DATA_HOME/rkllm-mcp/models``, and the models
+of the package.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from rkllm_mcp.config.sections import ModelSection
 from rkllm_mcp.errors import ConfigError, ModelNotFoundError
 
 CARD_NAME = "model.toml"
-# The models that a sentence names; the catalogue has some dozens.
+# Number of models named in a message; the catalogue has some dozens.
 _MOST_NAMES = 8
-# The first line of the emulator's scripts (native/README.md), which tells them from real weights.
+# First line of the emulator's scripts (native/README.md), which distinguishes them from real weights.
 EMULATED_HEADER = b"RKLLM-EMULATOR "
 
 
 class SamplingCard(Section):
-    """How the next token is chosen; what is None is the runtime's own default."""
+    """Sampling parameters; None leaves the runtime's default."""
 
     temperature: Temperature | None = None
     top_k: Positive | None = None
@@ -51,7 +51,7 @@ class ModelCard(Section):
     description: str = ""
     """One line for 'rkllm-mcp models list'."""
     template: str = "chatml"
-    """How the model's conversations are spelled: a name of rkllm_mcp.prompt.template."""
+    """Chat template of the model: a name of rkllm_mcp.prompt.template."""
     context_tokens: Positive = 4096
     """The context window the file was converted for."""
     file: str = "model.rkllm"
@@ -63,43 +63,39 @@ class ModelCard(Section):
     thinking: Literal["off", "auto", "open"] = "off"
     """off: answer at once; auto: think where the model does so by itself; open: always think."""
     stop: Names = ()
-    """Further tokens that end an answer, beside those of the template."""
+    """Further tokens that end an answer, in addition to those of the template."""
     sampling: SamplingCard = SamplingCard()
-    """How the next token is chosen."""
+    """Sampling parameters."""
     two_step_tools: bool = False
-    """Tools are listed by name and a tool's parameters told when it is first called; for models below 1B."""
+    """List tools by name, and give a tool's parameters at its first call; for models below 1B."""
     skip_special_token: bool = False
-    """Whether the runtime leaves control tokens out of the text."""
+    """True if the runtime omits control tokens from the text."""
     prompt_cache: bool | None = None
-    """Whether its prefilled prompts can be kept; recurrent and hybrid models cannot, and are known by template."""
+    """True if prefilled prompts can be saved; by default derived from the template: false for recurrent and hybrid
+    models.
+    """
     emulated: bool = False
     """True when the file is a script for the emulated runtime."""
     source: SourceCard | None = None
-    """Where its files can be had."""
+    """Download location of the files."""
     published: PublishedCard | None = None
-    """What others measured."""
+    """Published measurements."""
 
 
-# Templates of families whose state is no list of tokens: they can keep and share no prefix (rknn-llm #517, #520).
+# Templates of families whose state is not a list of tokens: they can neither save nor share a prefix (rknn-llm #517,
+# #520).
 _RECURRENT = frozenset({"qwen3.5", "rwkv7"})
 _TABLES: Mapping[str, type[Section]] = {"sampling": SamplingCard, "source": SourceCard, "published": PublishedCard}
 
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A model found on this machine.
-
-    Args:
-        folder: where its files are.
-        card: what it says about itself, or what is assumed of a file without a card.
-        file: the .rkllm file.
-        tokenizer: its tokenizer.json.
-    """
+    """A model found on this machine."""
 
     folder: Path
-    card: ModelCard
-    file: Path
-    tokenizer: Path
+    card: ModelCard  # from ``model.toml``, or assumed for a file without a card
+    file: Path  # the .rkllm file
+    tokenizer: Path  # its tokenizer.json
 
     @property
     def name(self) -> str:
@@ -108,30 +104,30 @@ class ModelFolder:
 
     @property
     def keeps_prompts(self) -> bool:
-        """Whether the runtime can save and share its prefilled prompts."""
+        """True if the runtime can save and share the model's prefilled prompts."""
         return self.card.template not in _RECURRENT if self.card.prompt_cache is None else self.card.prompt_cache
 
     @property
     def missing(self) -> tuple[Path, ...]:
-        """The files it needs that are not there."""
+        """Return the required files that do not exist."""
         return tuple(path for path in (self.file, self.tokenizer) if not path.is_file())
 
 
 def model_directories(env: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
-    """The folders that hold models, the first that has a name wins."""
+    """Return the folders to search for models; the first one with a name is used."""
     home = Path(env.get("HOME") or Path.home())
     named = [Path(part).expanduser() for part in env.get("RKLLM_MCP_MODELS", "").split(":") if part]
     package = Path(rkllm_mcp.__file__).parent
     data_home = Path(env.get("XDG_DATA_HOME") or home / ".local" / "share")
-    # A source tree keeps the catalogue at its root; an installed package carries it inside.
+    # A source tree has the catalogue at its root; an installed package contains it.
     return (*named, data_home / "rkllm-mcp" / "models", package.parent / "models", package / "_models")
 
 
 def list_models(directories: Sequence[Path] | None = None) -> list[ModelFolder]:
-    """Every model there is a card for, also those whose weights are not here; by name.
+    """Return every model with a card by name, including those without weights on this machine.
 
     Raises:
-        ConfigError: a ``model.toml`` cannot be used.
+        ConfigError: a ``model.toml`` is invalid.
     """
     found: dict[str, ModelFolder] = {}
     for directory in directories if directories is not None else model_directories():
@@ -141,15 +137,14 @@ def list_models(directories: Sequence[Path] | None = None) -> list[ModelFolder]:
 
 
 def load_model(name_or_path: str | Path, directories: Sequence[Path] | None = None) -> ModelFolder:
-    """The model of that name or path, with all its files.
+    """Return the model of a name or path, with all its files.
 
-    Args:
-        name_or_path: a folder's name, a folder, or a .rkllm file with ``model.toml`` or ``tokenizer.json`` beside it.
-        directories: where names are looked for; ``model_directories()`` by default.
+    ``name_or_path`` is a folder's name, a folder, or a .rkllm file with ``model.toml`` or ``tokenizer.json`` in the
+    same folder. Names are searched for in ``directories``, by default ``model_directories()``.
 
     Raises:
-        ModelNotFoundError: there is none, or it lacks a file.
-        ConfigError: its ``model.toml`` cannot be used.
+        ModelNotFoundError: the model does not exist, or lacks a file.
+        ConfigError: its ``model.toml`` is invalid.
     """
     directories = model_directories() if directories is None else directories
     text = str(name_or_path)
@@ -166,16 +161,13 @@ def load_model(name_or_path: str | Path, directories: Sequence[Path] | None = No
 def choose_model(
     section: ModelSection, directories: Sequence[Path] | None = None, *, emulated: bool = False
 ) -> ModelFolder:
-    """The model a configuration means; where it names none, the only one there is.
+    """Return the configured model, or the only available one if none is configured.
 
-    Args:
-        section: the ``[model]`` of the configuration.
-        directories: where names are looked for; ``model_directories()`` by default.
-        emulated: the runtime is the emulated one, so only its scripts can be loaded.
+    With ``emulated`` only scripts for the emulated runtime are candidates.
 
     Raises:
-        ModelNotFoundError: it is not there, or there are several to choose from.
-        ConfigError: a ``model.toml`` cannot be used.
+        ModelNotFoundError: the model does not exist, or several are available.
+        ConfigError: a ``model.toml`` is invalid.
     """
     named = section.path or section.name
     if named is not None:
@@ -192,7 +184,7 @@ def choose_model(
 
 
 def is_emulated_file(path: Path) -> bool:
-    """Whether a .rkllm file is a script for the emulated runtime."""
+    """Return True if a .rkllm file is a script for the emulated runtime."""
     try:
         with path.open("rb") as file:
             return file.read(len(EMULATED_HEADER)) == EMULATED_HEADER
@@ -219,7 +211,7 @@ def _at_path(path: Path) -> ModelFolder:
 
 
 def _without_card(file: Path) -> ModelFolder:
-    """A bare file: what its name says, and the cautious assumption otherwise."""
+    """Return a file without a card, with properties from its name and conservative defaults."""
     name = file.stem.lower().replace("_", "-")
     template = "qwen3" if "qwen3" in name else "qwen2.5" if "qwen2" in name else "chatml"
     card = ModelCard(name=file.stem, template=template, emulated=is_emulated_file(file), file=file.name)
@@ -251,7 +243,7 @@ def _card_error(error: ValidationError, source: str) -> ConfigError:
 
 
 def _check_registered(card: ModelCard, source: str) -> None:
-    """The names of templates and syntaxes are those that exist; importing them here keeps ``config`` itself light."""
+    """Check the names of template and syntaxes; imported here to keep ``config`` light."""
     from rkllm_mcp.prompt.families import TEMPLATES
     from rkllm_mcp.toolcalls.syntax import SYNTAXES
 

@@ -1,7 +1,7 @@
 """``RKLLM_MCP_<SECTION>__<KEY>`` in the environment overrides a key of a section that is a table.
 
-A value is read by the type of its key: words as they are, numbers and true/false, lists as JSON. An empty variable is
-as if it were not there, as in a shell.
+A value is parsed by the type of its key: strings unchanged, numbers and true/false, lists as JSON. An empty variable
+counts as unset, as in a shell.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def apply_overrides(table: dict[str, Any], env: Mapping[str, str], source: str) 
     """Write the overrides of ``env`` into the sections of ``table``.
 
     Returns:
-        The dotted keys that were overridden, with the variable that did it, for errors.
+        The overridden dotted keys, each with its variable, for error messages.
 
     Raises:
         ConfigError: a variable names an unknown section or key, or its value has the wrong type.
@@ -45,7 +45,7 @@ def apply_overrides(table: dict[str, Any], env: Mapping[str, str], source: str) 
 
 
 def table_sections() -> dict[str, type[Section]]:
-    """The sections that are one table each, by name."""
+    """Return the sections that are one table each, by name."""
     found: dict[str, type[Section]] = {}
     for name, field in Sections.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
@@ -84,12 +84,12 @@ def _read(field: FieldInfo, text: str, variable: str) -> Any:
             try:
                 return TypeAdapter(kind).validate_python(text.strip(), strict=False)
             except ValidationError:
-                return text  # the check of the section says what is allowed
+                return text  # the check of the section reports the allowed values
     return text
 
 
 def _kinds(annotation: Any) -> set[str]:
-    """The names of the plain types in an annotation: ``tuple[str, ...] | None`` has tuple, str and NoneType."""
+    """Return the plain types in an annotation: ``tuple[str, ...] | None`` has tuple, str and NoneType."""
     own = getattr(annotation, "__origin__", annotation)
     kinds = {own.__name__} if isinstance(own, type) else set[str]()
     if own is tuple or own is dict:

@@ -1,4 +1,4 @@
-"""The section about who answers: the NPU, or a service elsewhere, and who takes over by which rule."""
+"""The section about the answering model: the NPU or a remote service, and the fallback."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ Occasion: TypeAlias = Literal["failed", "too_long", "no_answer", "busy"]
 
 
 class RemoteSection(Section):
-    """A service that answers over HTTP."""
+    """A remote service that answers over HTTP."""
 
     base_url: Annotated[str, Field(pattern=r"^https?://[^/\s]+")] | None = None
     """The service's address; OpenAI's or Anthropic's own when not given."""
     model: Annotated[str, Field(min_length=1)] | None = None
-    """The service's name of the model."""
+    """The model's name at the service."""
     api_key: Annotated[str, Field(min_length=1)] | None = None
-    """The key for it; better as ${VAR}."""
+    """The API key; preferably as ${VAR}."""
     tools: bool = True
-    """The model can call tools; one that says it cannot is asked without them either way."""
+    """The model supports tool calls; if the service rejects them, it is called without tools either way."""
     context_tokens: Positive | None = None
     """Its context window; older turns are left out to fit it when given, else the service judges."""
     max_new_tokens: Positive | None = None
     """The longest answer of one round; the service's own limit when not given."""
     connect_timeout_s: Seconds = 10.0
-    """The longest that connecting may take."""
+    """Time limit for connecting."""
     timeout_s: Seconds = 120.0
-    """The longest silence of the service."""
+    """Maximum time without data from the service."""
     answer_timeout_s: Seconds = 600.0
-    """The longest that one round of the model may take."""
+    """Time limit for one round of the model."""
     retries: Annotated[int, Field(ge=0, le=10)] = 2
-    """How often a request is repeated that the service refused for now."""
+    """Number of retries after a temporary rejection by the service."""
 
     def _check_service(self, kind: str) -> None:
         if self.model is None:
@@ -44,13 +44,14 @@ class RemoteSection(Section):
 
 
 class FallbackSection(RemoteSection):
-    """Who takes over where the first model cannot answer."""
+    """The service that answers if the first model cannot."""
 
     kind: Literal["openai", "anthropic"]
-    """How the service is spoken to."""
+    """Protocol of the service."""
     when: Annotated[tuple[Occasion, ...], Field(strict=False)] = ()
-    """failed: the answer failed; too_long: the question does not fit; no_answer: not a word came; busy: the first model
-    is answering somebody else. Never when empty."""
+    """failed: the answer failed; too_long: the question does not fit; no_answer: no text was generated; busy: the first
+    model is answering another request. Never when empty.
+    """
 
     @model_validator(mode="after")
     def _check_model_of_service(self) -> FallbackSection:
@@ -59,12 +60,12 @@ class FallbackSection(RemoteSection):
 
 
 class ProviderSection(RemoteSection):
-    """Who answers."""
+    """The answering model."""
 
     kind: Literal["rkllm", "openai", "anthropic"] = "rkllm"
     """rkllm is the NPU; the others are services."""
     fallback: FallbackSection | None = None
-    """A second service, which takes over by rule; nobody does when not given."""
+    """A second service for the cases in its rule; none when not given."""
 
     @model_validator(mode="after")
     def _check_model_of_service(self) -> ProviderSection:

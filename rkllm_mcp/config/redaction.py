@@ -1,7 +1,7 @@
-"""What must not be shown: keys, tokens and passwords in a configuration, replaced by ``[REDACTED]``.
+"""Redaction: keys, tokens and passwords in a configuration are replaced by ``[REDACTED]``.
 
-A value is a secret by the name of its key (``api_key``, ``GITHUB_TOKEN``), by its place (every HTTP header), by its
-look (``sk-…``), or by the option before it (``--token X``). Too much is hidden rather than too little.
+A value is a secret by the name of its key (``api_key``, ``GITHUB_TOKEN``), by its position (every HTTP header), by its
+format (``sk-…``), or by the option before it (``--token X``). False positives are preferred to leaks.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _SECRET_NAME = re.compile(
     r"(?:^|[_\-.])(?:api[_\-]?keys?|keys?|tokens?|secrets?|pass(?:word|wd|phrase)?|credentials?|auth(?:orization)?|cookie|pat|dsn)(?:$|[_\-.])",
     re.IGNORECASE,
 )
-# The published prefixes of keys and tokens that people paste most; and JSON Web Tokens.
+# Published prefixes of common keys and tokens; and JSON Web Tokens.
 _SECRET_LOOK = re.compile(
     r"\b(?:sk-[\w\-]{8,}|(?:gh[pousr]|github_pat|glpat|xox[abprs]|hf|npm|AIza|AKIA)[_\-]?[\w\-]{12,}|eyJ[\w\-]{8,}\.[\w\-.]+)"
 )
-# Within words: an address, a setting such as password=…, and what follows the name of a scheme in a header.
+# Inside text: a URL, a setting such as password=…, and the credentials after a scheme name in a header.
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://[^\s\"'<>]+")
 _SETTING = re.compile(r"(?<![\w?&=\-.])([A-Za-z][\w\-.]*)=([^\s&]+)")
 _LOGIN = re.compile(r"\b(Bearer)\s+[\w\-.~+/=]{8,}", re.IGNORECASE)
@@ -29,12 +29,12 @@ _OPTION = re.compile(r"^--?[\w\-]+$")
 
 
 def redacted(config: dict[str, Any]) -> dict[str, Any]:
-    """The configuration as JSON values with every secret replaced."""
+    """Return the configuration as JSON values with every secret replaced."""
     return {key: _value(key, value) for key, value in config.items()}
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a key of this name holds a secret; ``daily_tokens`` and the like only count tokens."""
+    """Return True if a key of this name holds a secret; ``daily_tokens`` and the like only count tokens."""
     return bool(_SECRET_NAME.search(name)) and not name.endswith("_tokens")
 
 
@@ -64,7 +64,7 @@ def _list(name: str, values: list[Any]) -> list[Any]:
 
 
 def redacted_text(text: str) -> str:
-    """A text with its secrets replaced: ``--token=X``, ``user:password@``, query values, what looks like a key."""
+    """Redact secrets in a text: ``--token=X``, ``user:password@``, query values, and values in the format of a key."""
     option, equals, rest = text.partition("=")
     if equals and _OPTION.match(option) and is_secret_name(option.lstrip("-")):
         return f"{option}={REDACTED}"
@@ -93,5 +93,5 @@ def _pair(pair: str) -> str:
 
 
 def redacted_arguments(arguments: Sequence[str]) -> list[str]:
-    """The arguments of a program with their secrets replaced, those behind an option such as ``--token`` too."""
+    """Redact secrets in a program's arguments, including values after an option such as ``--token``."""
     return [str(argument) for argument in _list("args", list(arguments))]

@@ -1,4 +1,4 @@
-"""The configuration described: its JSON Schema for editors, and the commented example that ``config init`` writes."""
+"""JSON Schema of the configuration for editors, and the commented example that ``config init`` writes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rkllm_mcp.config.sections import Sections
 
 
 def configuration_schema() -> dict[str, Any]:
-    """The JSON Schema of a configuration file."""
+    """Return the JSON Schema of a configuration file."""
     schema = Sections.model_json_schema()
-    # The reader takes other hosts' servers as they are; their keys are theirs to describe.
+    # Entries of other hosts are accepted; their keys are not described here.
     schema["properties"]["mcpServers"] = {
         "type": "object",
         "description": "Servers as Claude Desktop and other hosts write them.",
@@ -23,8 +23,8 @@ def configuration_schema() -> dict[str, Any]:
 
 
 def example_configuration() -> str:
-    """The commented configuration that works as it stands."""
+    """Return the commented example configuration."""
     package = Path(rkllm_mcp.__file__).parent
-    # A source tree keeps it at its root; an installed package carries it inside.
+    # A source tree has it at its root; an installed package contains it.
     places = (package.parent / FILE_NAME, package / f"_{FILE_NAME}")
     return next(place for place in places if place.is_file()).read_text("utf-8")

@@ -1,6 +1,6 @@
-"""The base of every section: unknown keys are refused, values have exactly their type, nothing changes.
+"""Base class of all sections: unknown keys are rejected, types are strict, values are frozen.
 
-``Paths`` and tuples are the exception to the exact type, because TOML and JSON write them as strings and lists.
+``Paths`` and tuples are exceptions from strict types, because TOML and JSON write them as strings and lists.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 class Section(BaseModel):
     """A table of a configuration file."""
 
-    # protected_namespaces: "model" is this project's word for the thing on the NPU, and a field's name.
+    # protected_namespaces: sections have a field "model".
     model_config = ConfigDict(
         extra="forbid", strict=True, frozen=True, protected_namespaces=(), use_attribute_docstrings=True
     )
@@ -35,5 +35,5 @@ Approve: TypeAlias = Literal["dangerous", "always", "never"]
 
 
 def combination(key: str, found: str, allowed: str) -> PydanticCustomError:
-    """The error of a validator that looks at several keys; ``key`` is the one to name, relative to the section."""
+    """Return the error of a validator that checks several keys; ``key`` is relative to the section."""
     return PydanticCustomError("combination", "{found}; {allowed}", {"key": key, "found": found, "allowed": allowed})

@@ -1,7 +1,7 @@
-"""The sections of a configuration and the ``Config`` they make.
+"""The sections of a configuration, and ``Config``.
 
-Every field has a default, so an empty file and no file at all mean the same. ``FIELD: None`` means that somebody else
-decides: the model's card, the runtime, or the section above.
+Every field has a default, so an empty file is equivalent to no file. ``FIELD: None`` leaves the decision to the model's
+card, the runtime, or the section above.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ from rkllm_mcp.config.service import ServiceSection, TenantSection, is_loopback
 
 
 class RuntimeSection(Section):
-    """The library that drives the NPU, and the process it lives in."""
+    """The runtime library that drives the NPU, and its process."""
 
     library: Annotated[str, Field(min_length=1)] = "auto"
     """auto, emulator, or the path of a librkllmrt.so; auto takes the emulator for emulated models only."""
     abi: Annotated[str, Field(pattern=r"^(auto|\d+\.\d+\.\d+)$")] = "auto"
-    """auto, or the version to believe the library is, such as 1.2.3."""
+    """auto, or the version to assume for the library, such as 1.2.3."""
     worker: Literal["process", "inline"] = "process"
-    """process keeps a crash of the runtime away from the conversation; inline is for measuring."""
+    """process isolates the conversation from a crash of the runtime; inline is for measurements."""
     cpus: Numbers = ()
     """CPU numbers the runtime may use; the runtime's own choice when empty."""
     log_level: Annotated[int, Field(ge=0, le=2)] = 0
     """0 quiet, 1 timing and memory, 2 prompts and tokens as well."""
     start_timeout_s: Seconds = 120.0
-    """The longest that loading a model may take."""
+    """Time limit for loading a model."""
     check_memory: bool = True
     """Refuse a model that needs more memory than is available, before the runtime runs out of it."""
 
 
 class ModelSection(Section):
-    """The model, and how it answers."""
+    """The model and its sampling."""
 
     name: Annotated[str, Field(min_length=1)] | None = None
     """A model folder's name; 'rkllm-mcp models list' shows them."""
@@ -60,23 +60,23 @@ class ModelSection(Section):
     context_tokens: Positive | None = None
     """The context window; the model's own when not given."""
     max_new_tokens: Positive = 512
-    """The longest answer of one round."""
+    """Maximum length of one round's answer."""
     thinking: Literal["off", "auto", "open"] | None = None
-    """off: answer at once; auto: think where the model does so by itself; open: always think."""
+    """off: answer at once; auto: the model decides; open: always think."""
     temperature: Temperature | None = None
-    """0 always takes the likeliest token."""
+    """0 always takes the most likely token."""
     top_k: Positive | None = None
-    """Choose among this many likeliest tokens."""
+    """Choose among this many most likely tokens."""
     top_p: Probability | None = None
-    """Choose among the likeliest tokens that together have this probability."""
+    """Choose among the most likely tokens that together have this probability."""
     repeat_penalty: Annotated[float, Field(gt=0)] | None = None
     """Above 1 makes repetitions less likely."""
     prompt_cache: bool = False
-    """Keep the prefilled system and tool part in a file between starts."""
+    """Save the prefilled system and tool part in a file between starts."""
     prompt_cache_mb: Positive = 2048
-    """What all of these files together may take; the one that was used longest ago goes first."""
+    """Size limit of all these files together; the least recently used is deleted first."""
     warm_up: bool = True
-    """Prefill the system and tool part while nobody has asked anything yet."""
+    """Prefill the system and tool part before the first question."""
 
     @model_validator(mode="after")
     def _check_one_model(self) -> ModelSection:
@@ -89,56 +89,57 @@ class AgentSection(Section):
     """The loop of model and tools."""
 
     max_rounds: Positive = 8
-    """Rounds of the model in one answer; then it must answer in text."""
+    """Maximum rounds of the model in one answer; then it must answer in text."""
     system_prompt: str | None = None
-    """What the model is told first; the project's own words when not given."""
+    """The system prompt; the project's own when not given."""
     language: str | None = None
-    """The language to answer in, such as ja or en; the question's when not given. With ja the chat is in Japanese."""
+    """Language of the answers, such as ja or en; the question's when not given. With ja the chat is in Japanese."""
     parallel_tools: bool | Literal["auto"] = "auto"
-    """Which calls of one round run side by side: auto those of tools that only read, true all, false none."""
+    """Calls of one round that run in parallel: auto those of read-only tools, true all, false none."""
     repair_rounds: NotNegative = 2
-    """How often in one answer a model may mend a call that cannot be read or run."""
+    """Number of times per answer that the model may correct a call that cannot be parsed or run."""
     tool_result_chars: Positive = 4000
-    """What is longer is cut before the model reads it."""
+    """Longer tool results are truncated for the model."""
     resource_chars: Positive = 4000
-    """How much of the resources that a message names goes into the prompt, all of them together."""
+    """Size limit of all resources that a message includes in the prompt."""
     sampling_tokens: Positive = 512
-    """The longest answer that a server may ask of the model."""
+    """Maximum length of an answer that a server may request from the model."""
     auto_select: bool | Literal["auto"] = "auto"
     """List only tools that fit the first question: auto when all of them cost more than the budget, true always."""
     tool_budget_tokens: Positive | None = None
-    """The most that the list of tools may cost; a third of the context window when not given."""
+    """Size limit of the tool list; a third of the context window when not given."""
     embedding_model: str | None = None
-    """A model that helps to choose tools by their meaning, name or path; words alone decide when not given."""
+    """A model for semantic tool selection, name or path; keywords only when not given."""
     two_step_tools: bool | None = None
-    """List tools by name, and tell a tool's parameters when it is first called; the model's own when not given."""
+    """List tools by name, and give a tool's parameters at its first call; the model's own when not given."""
     tool_listing: Literal["json", "compact"] = "json"
-    """How tools are listed for the model: json as it was trained, or compact in about half the tokens."""
+    """Format of the tool list: json as the model was trained, or compact with about half the tokens."""
 
 
 class SecuritySection(Section):
-    """What servers and tools may do."""
+    """Permissions of servers and tools."""
 
     approve: Approve = "dangerous"
-    """Which calls wait for a person: those that may delete, execute, send or change something, all, or none."""
+    """Calls that need approval: those that may delete, execute, send or change data, all, or none."""
     question_timeout_s: Seconds = 300.0
-    """How long a call waits for a person's yes, and a server for its form; then the answer goes on without."""
+    """Time limit for the user's approval of a call and for a server's form; then the answer continues without."""
     allowed_commands: Names | None = None
-    """The only programs that stdio servers may start: names or paths, also with arguments; any when not given."""
+    """The only programs that stdio servers may start: names or paths, optionally with arguments; any when not given."""
     sandbox: bool = False
-    """Start stdio servers under bubblewrap: without network, and with the folders alone that are named for them."""
+    """Start stdio servers under bubblewrap: without network, and with access only to the folders configured for them.
+    """
     history_days: Annotated[float, Field(ge=0)] = 90.0
-    """How long recorded calls of tools are kept; 0 records none."""
+    """Retention of recorded tool calls in days; 0 records none."""
     history_calls: Positive = 10_000
-    """How many of them are kept."""
+    """Maximum number of recorded tool calls."""
     log_wire: bool = False
-    """Keep every message to and from servers in wire.log in the state folder, secrets replaced."""
+    """Log every message to and from servers in wire.log in the state folder, with secrets redacted."""
     roots: FilePaths = ()
-    """Folders that servers are told to work in; none are told when empty. Relative to the configuration file."""
+    """Folders announced to servers as roots; none when empty. Relative to the configuration file."""
 
 
 class Sections(Section):
-    """Everything that a configuration file may hold."""
+    """All sections of a configuration file."""
 
     runtime: RuntimeSection = RuntimeSection()
     model: ModelSection = ModelSection()
@@ -176,27 +177,26 @@ class Sections(Section):
         for index, tenant in enumerate(self.tenants):
             if entries.count(tenant.api_key) > 1:
                 raise combination(
-                    f"tenants[{index}].api_key", "a key that somebody else has", "give everybody their own"
+                    f"tenants[{index}].api_key", "a key that is already in use", "give each tenant a separate key"
                 )
         return self
 
 
 def given(**values: Any) -> dict[str, Any]:
-    """Those of ``values`` that are given."""
+    """Return the ``values`` that are not None."""
     return {name: value for name, value in values.items() if value is not None}
 
 
 def _one_of(names: set[str]) -> str:
-    return f"the servers are {', '.join(sorted(names))}" if names else "there are no servers"
+    return f"the servers are {', '.join(sorted(names))}" if names else "no servers are configured"
 
 
 class Config(Sections):
     """A checked configuration.
 
-    ``source`` is the file it came from, None without one. ``mcp_enabled`` is false when ``MCP_ENABLED`` says so.
-    ``unset`` names the variables that servers need and the environment lacks; those servers cannot be started.
-    ``remarks`` says, a line each, what the file has that means nothing here. ``tenant`` is whose it is, empty for the
-    owner.
+    ``source`` is the file it came from, or None. ``mcp_enabled`` is false if ``MCP_ENABLED`` is false. ``unset`` holds
+    the unset variables of servers; those servers cannot be started. ``remarks`` has a line for each ignored part of the
+    file. ``tenant`` is the tenant's name, empty for the owner.
     """
 
     _source: Path | None = PrivateAttr(default=None)
@@ -213,27 +213,27 @@ class Config(Sections):
 
     @property
     def tenant(self) -> str:
-        """Whose it is; empty for the owner."""
+        """Name of the tenant; empty for the owner."""
         return self._tenant
 
     @property
     def mcp_enabled(self) -> bool:
-        """False when ``MCP_ENABLED`` switches tools off."""
+        """False if ``MCP_ENABLED`` switches tools off."""
         return self._mcp_enabled
 
     @property
     def unset(self) -> Mapping[str, tuple[str, ...]]:
-        """The variables that servers lack, by the servers' names."""
+        """Unset variables by server name."""
         return self._unset
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the file has that means nothing here, a line each."""
+        """One line for each ignored part of the file."""
         return self._remarks
 
     @property
     def active_servers(self) -> tuple[ServerConfig, ...]:
-        """The servers to connect: the enabled ones, and none when tools are switched off."""
+        """The servers to connect: the enabled ones, or none if tools are switched off."""
         return tuple(server for server in self.servers if server.enabled) if self._mcp_enabled else ()
 
     def loaded_from(
@@ -244,7 +244,7 @@ class Config(Sections):
         unset: Mapping[str, tuple[str, ...]] | None = None,
         remarks: tuple[str, ...] | None = None,
     ) -> Config:
-        """The same configuration with what is not in a file."""
+        """Return the same configuration with values that do not come from the file's sections."""
         config = self.model_copy()
         config._source, config._mcp_enabled = source, mcp_enabled  # noqa: SLF001  # its own class
         if unset is not None:
@@ -254,12 +254,10 @@ class Config(Sections):
         return config
 
     def overridden(self, *, model: str | None = None, library: str | None = None, tools: bool = True) -> Config:
-        """The same configuration with what a command line says.
+        """Return the configuration with the options of a command line.
 
-        Args:
-            model: a model's name or path, or a service's name of it; None keeps the configuration's.
-            library: auto, emulator or a path; None keeps the configuration's.
-            tools: false switches tools off.
+        ``model`` is a model's name or path, or its name at a service; ``library`` is auto, emulator or a path. None
+        leaves a value unchanged; ``tools=False`` switches tools off.
         """
         changes: dict[str, Any] = {}
         if model is not None and self.provider.kind != "rkllm":
@@ -279,11 +277,7 @@ class Config(Sections):
         return self.model_copy(update=changes).loaded_from(self._source, mcp_enabled=self._mcp_enabled and tools)
 
     def for_tenant(self, tenant: TenantSection | None) -> Config:
-        """What one assistant of several is given: of the keys and of other tenants it knows nothing.
-
-        Args:
-            tenant: whose assistant; None for the owner's.
-        """
+        """Return the configuration of one tenant's assistant, or the owner's, without keys and other tenants."""
         service = self.service.model_copy(update={"api_keys": (), "cors": ()})
         changes: dict[str, Any] = {"tenants": (), "service": service}
         if tenant is not None:
@@ -296,12 +290,12 @@ class Config(Sections):
         return config
 
     def only_servers(self, names: Collection[str]) -> Config:
-        """The same configuration with these servers alone, switched on."""
+        """Return the configuration with only these servers, enabled."""
         chosen = tuple(s.model_copy(update={"enabled": True}) for s in self.servers if s.name in names)
         return self.model_copy(update={"servers": chosen})
 
     def redacted(self) -> dict[str, Any]:
-        """Everything as JSON values, secrets replaced by ``[REDACTED]``."""
+        """Return all values as JSON, secrets replaced by ``[REDACTED]``."""
         from rkllm_mcp.config.redaction import redacted
 
         return redacted(self.model_dump(mode="json"))

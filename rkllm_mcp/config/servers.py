@@ -1,7 +1,7 @@
-"""The ``[[servers]]`` of a configuration: where tools come from, one class per way of reaching them.
+"""``[[servers]]`` of a configuration: one class per transport.
 
-Which class an entry is follows from its ``transport``, and without one from the key that only one of them has:
-``command``, ``url``, ``tools`` or ``openapi_spec``. Knows nothing of MCP.
+The class of an entry follows from its ``transport``, or else from the key that only one class has: ``command``,
+``url``, ``tools`` or ``openapi_spec``. Independent of MCP.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rkllm_mcp.config.section import (
     combination,
 )
 
-# Every spelling that other hosts write, in lower case and without separators -> ours.
+# Spellings of other hosts, in lower case and without separators -> ours.
 TRANSPORT_SPELLINGS: Mapping[str, str] = {
     "stdio": "stdio",
     "local": "stdio",
@@ -44,69 +44,70 @@ TRANSPORT_SPELLINGS: Mapping[str, str] = {
     "openapi": "openapi",
 }
 TRANSPORTS = ("stdio", "http", "sse", "websocket", "builtin", "openapi")
-# Annotated, because typing takes a union of the same literals in another order, such as the SDK's, for this very one.
+# Annotated, because typing caches unions: an equal union of literals in another order, such as the SDK's, would replace
+# this one.
 LogLevel: TypeAlias = Annotated[
     Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"], Field()
 ]
-# The tools that a builtin server has without an entry point.
+# Tools of a builtin server that need no entry point.
 OWN_TOOLS = ("clock", "calculator", "convert_units", "device_status")
 _ENTRY_POINT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _IMPLIED_BY = {"command": "stdio", "url": "http", "tools": "builtin", "openapi_spec": "openapi"}
 
 
 class ServerBase(Section):
-    """What every server has."""
+    """Settings common to all servers."""
 
     name: Annotated[str, Field(min_length=1)]
-    """The name that tools, status lines and commands use."""
+    """The name in tool names, status lines and commands."""
     enabled: bool = True
     """false leaves the server out without deleting it."""
     timeout_s: Seconds = 30.0
-    """The longest a call may take."""
+    """Time limit for a call."""
     connect_timeout_s: Seconds = 30.0
-    """The longest the start and the handshake may take; the first run of npx and uvx downloads."""
+    """Time limit for start and handshake; the first run of npx and uvx downloads."""
     allowed_tools: Names | None = None
     """The only tools to offer, by the server's own names or shell patterns; all when not given."""
     excluded_tools: Names = ()
-    """Tools not to offer, likewise."""
+    """Tools not to offer, by the server's own names or shell patterns."""
     approve: Approve | None = None
-    """Which calls wait for a person, where this server differs from security.approve."""
+    """Calls that need approval, if different from security.approve."""
     always_allow: Names = ()
-    """Tools that never wait for a person (other hosts: alwaysAllow), by name or shell pattern."""
+    """Tools that never need approval (other hosts: alwaysAllow), by name or shell pattern."""
     always_ask: Names = ()
-    """Tools that always wait for a person, likewise."""
+    """Tools that always need approval, by name or shell pattern."""
     safe_tools: Names = ()
-    """Tools that change nothing though the server does not say so, likewise: they run side by side with others."""
+    """Tools that are read-only although the server does not declare it, by name or shell pattern: they run in parallel.
+    """
     trusted: bool | None = None
-    """Believe it when it says that a tool changes nothing; true for what comes with rkllm-mcp, else false."""
+    """Believe the server's declaration that a tool is read-only; true for the servers of rkllm-mcp, else false."""
     lazy: bool = False
-    """Connect at the first use instead of at the start; its tools are remembered from the time before."""
+    """Connect at the first use instead of at the start, with the tool list of the previous connection."""
     idle_stop_s: Seconds | None = None
-    """Stop the server after so long without use and start it again at the next; never when not given."""
+    """Stop the server after this idle time and restart it at the next use; never when not given."""
     ping_s: NotNegativeSeconds = 60.0
-    """How often to ask a quiet server whether it is still there; 0 never."""
+    """Interval of pings to an idle server; 0 never."""
     system_instruction: str | None = None
     """Added to the system prompt."""
     response_instruction: str | None = None
-    """Added after one of this server's tools has answered."""
+    """Added after a result of this server's tools."""
     auto_context_tool: str | None = None
     """A tool that is called with every question; its result goes into the prompt."""
     sampling: Literal["ask", "allow", "deny"] = "ask"
-    """Whether the server may ask the model: after a yes, always, or never."""
+    """Permission for the server to use the model: after approval, always, or never."""
     elicitation: Literal["ask", "defaults", "deny"] = "ask"
-    """Who answers the server's questions: a person, the form's own defaults, or nobody."""
+    """Answers to the server's questions: by the user, by the form's defaults, or declined."""
     roots: FilePaths | None = None
-    """Where this server differs from security.roots; relative to the configuration file."""
+    """Roots, if different from security.roots; relative to the configuration file."""
     log_level: LogLevel | None = None
-    """From which level on the server is asked for its log; whatever it sends by itself when not given."""
+    """Minimum level of log messages to request from the server; the server's default when not given."""
     task_timeout_s: Seconds = 600.0
-    """The longest a call may take that the server runs as a task."""
+    """Time limit for a call that the server runs as a task."""
 
     def narrowed(self, tools: Sequence[str] | None) -> Self:
-        """The same server, offering less.
+        """Return the server with fewer tools.
 
-        Args:
-            tools: the only tools to offer, by the server's own names or ``mcp__{server}__{tool}``; all when None.
+        ``tools`` are the only tools to offer, by the server's own names or ``mcp__{server}__{tool}``; all when None.
         """
         if tools is None:
             return self
@@ -117,26 +118,26 @@ class ServerBase(Section):
 
 
 class StdioServer(ServerBase):
-    """A program on this machine, spoken to over its standard input and output."""
+    """A program on this machine, with messages over its standard input and output."""
 
     transport: Literal["stdio"] = "stdio"
     """stdio"""
     command: Annotated[str, Field(min_length=1)]
     """The program; ${PYTHON} is the Python that runs rkllm-mcp."""
     args: Names = ()
-    """Its arguments, as they are: no shell reads them."""
+    """Its arguments, passed without a shell."""
     env: dict[str, str] = Field(default_factory=dict[str, str])
     """Environment variables for it."""
     inherit_env: bool | Names = False
     """false: PATH, HOME and the like; true: the whole environment; a list: these variables as well."""
     cwd: FilePath | None = None
-    """The folder it starts in; relative to the configuration file."""
+    """Its working directory; relative to the configuration file."""
     sandbox: bool | None = None
-    """Where this server differs from security.sandbox."""
+    """If different from security.sandbox."""
     sandbox_read: FilePaths = ()
     """Files and folders it may read in the sandbox; relative to the configuration file."""
     sandbox_write: FilePaths = ()
-    """Files and folders it may change in the sandbox, likewise."""
+    """Files and folders it may change in the sandbox; relative to the configuration file."""
     sandbox_network: bool = False
     """It may use the network in the sandbox."""
 
@@ -151,52 +152,53 @@ class RemoteServer(ServerBase):
     headers_template: dict[str, str] = Field(default_factory=dict[str, str])
     """HTTP headers; ${token} is filled from a request's tokens when a call is made, never from the environment."""
     ca_file: FilePath | None = None
-    """Certificates to trust besides the system's, for https:// and wss://; relative to the configuration file."""
+    """Certificates to trust in addition to the system's, for https:// and wss://; relative to the configuration file.
+    """
     auth: Literal["none", "oauth", "client_credentials"] = "none"
-    """oauth: a person logs in with a browser, once; client_credentials: the program logs in as itself."""
+    """oauth: the user logs in once with a browser; client_credentials: the program logs in as itself."""
     client_id: str | None = None
-    """The name that the authorization server knows this program by; it registers itself when not given."""
+    """Client id at the authorization server; the program registers itself when not given."""
     client_secret: str | None = None
-    """The secret to it; better as ${VAR}."""
+    """Client secret; preferably as ${VAR}."""
     scopes: Names = ()
-    """What to ask the authorization server for; what the server advertises when empty."""
+    """Scopes to request; those that the server advertises when empty."""
     issuer: str | None = None
-    """The authorization server that client_id belongs to; whichever the server names when not given."""
+    """The authorization server of client_id; the one that the server names when not given."""
     redirect_uri: str | None = None
-    """Where the browser comes back to, such as http://127.0.0.1:8765/callback; a port of its own when not given."""
+    """Redirect URI of the browser, such as http://127.0.0.1:8765/callback; a free port when not given."""
 
     @model_validator(mode="after")
     def _check_auth(self) -> RemoteServer:
         if self.auth != "none" and self.transport == "websocket":
             raise combination("auth", repr(self.auth), "websocket has no OAuth; put a key into headers_template")
         if self.auth == "client_credentials" and not (self.client_id and self.client_secret and self.issuer):
-            raise combination("auth", repr(self.auth), "it needs client_id, client_secret and the issuer of both")
+            raise combination("auth", repr(self.auth), "it needs client_id, client_secret and their issuer")
         return self
 
     @model_validator(mode="after")
     def _check_url(self) -> RemoteServer:
         schemes = ("ws", "wss") if self.transport == "websocket" else ("http", "https")
-        # A server that is switched off may still name variables that are not set.
+        # A disabled server may still name variables that are not set.
         if "${" not in self.url:
             _check_url(self.url, "url", schemes, self.transport)
         return self
 
 
 class BuiltinTool(Section):
-    """A tool without a process: one of ours by its name alone, or a Python function."""
+    """A tool in this process: a built-in one by its name alone, or a Python function."""
 
     name: Annotated[str, Field(min_length=1)]
     """clock, calculator, convert_units or device_status; any name with entry_point."""
     description: str = ""
-    """What the model reads; our own tools have theirs."""
+    """Description for the model; built-in tools have one."""
     input_schema: dict[str, Any] | None = None
-    """JSON Schema of the arguments; our own tools have theirs."""
+    """JSON Schema of the arguments; built-in tools have one."""
     entry_point: str | None = None
-    """package.module:function, what runs, with the arguments by name; async or not."""
+    """package.module:function, called with the arguments by name; async or not."""
     read_only: bool | None = None
-    """true: it changes nothing."""
+    """true: it changes no data."""
     destructive: bool | None = None
-    """true: it may destroy something."""
+    """true: it may destroy data."""
 
     @model_validator(mode="after")
     def _check_what_runs(self) -> BuiltinTool:
@@ -214,7 +216,7 @@ class BuiltinServer(ServerBase):
     transport: Literal["builtin"] = "builtin"
     """builtin"""
     tools: Annotated[tuple[BuiltinTool, ...], Field(strict=False)]
-    """{name = "clock"} for one of ours; name, description, input_schema and entry_point for others."""
+    """{name = "clock"} for a built-in one; name, description, input_schema and entry_point for others."""
 
 
 class OpenAPIServer(ServerBase):
@@ -225,14 +227,15 @@ class OpenAPIServer(ServerBase):
     openapi_spec: str | dict[str, Any]
     """A path (relative to the configuration file), a URL, or the specification itself, as a table or as text."""
     openapi_base_url: str | None = None
-    """The address of the API, where the specification's own is not the one to use."""
+    """The address of the API, if different from the one in the specification."""
     headers_template: dict[str, str] = Field(default_factory=dict[str, str])
     """HTTP headers; ${token} is filled from a request's tokens when a call is made, never from the environment. A key
-    that the API wants in the query or a cookie goes there under its name."""
+    that the API expects in the query or a cookie is sent there under its name.
+    """
     include: Names | None = None
     """The only operations to offer, by tool name, operationId, tag, path or 'GET /path', shell patterns allowed."""
     exclude: Names = ()
-    """Operations not to offer, likewise."""
+    """Operations not to offer, by tool name, operationId, tag, path or 'GET /path', shell patterns allowed."""
 
     @field_validator("openapi_base_url")
     @classmethod
@@ -254,14 +257,14 @@ def _check_url(url: str, key: str, schemes: tuple[str, ...], transport: str) -> 
 
 
 def without_secrets(url: str) -> str:
-    """The address without its query and without a user's password."""
+    """Return the address without its query and password."""
     head = url.split("?", 1)[0].split("#", 1)[0]
     scheme, separator, rest = head.partition("://")
     return f"{scheme}{separator}{rest.rsplit('@', 1)[-1]}" if separator else head
 
 
 def transport_of(entry: Mapping[str, Any]) -> str | None:
-    """The transport an entry names or implies; None when neither."""
+    """Return the transport that an entry names or implies; None if neither."""
     named = entry.get("transport")
     if named is not None:
         return str(named)
@@ -291,7 +294,7 @@ SERVER_TYPES: Mapping[str, type[ServerBase]] = {
 
 
 def type_of(transport: str) -> type[ServerBase]:
-    """What a server of a transport may be configured with."""
+    """Return the configuration class of a transport."""
     return SERVER_TYPES["remote" if transport in {"http", "sse", "websocket"} else transport]
 
 

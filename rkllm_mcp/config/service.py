@@ -1,4 +1,4 @@
-"""The sections about serving others: the HTTP service and who may use it."""
+"""The sections about serving others: the HTTP service and its tenants."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ class ServiceSection(Section):
     """The HTTP service of `rkllm-mcp serve`; `rkllm-mcp tools serve --http` uses host, port and api_keys."""
 
     host: str = "127.0.0.1"
-    """The address to listen on; off loopback a key is required."""
+    """The address to listen on; a key is required for any but loopback."""
     port: Annotated[int, Field(ge=1, le=65535)] = 8080
     """The port to listen on."""
     api_keys: Names = ()
-    """Keys that may use the service, as `rkllm-mcp config add-key` writes them, or as they are."""
+    """Keys of the owner, as `rkllm-mcp config add-key` writes them, or in plain text."""
     allowed_hosts: Names = ()
-    """Names under which the board is reached, besides localhost and host: those of a proxy before it."""
+    """Host names of the board in addition to localhost and host, such as those of a reverse proxy."""
     trusted_proxies: Names = ()
-    """Addresses or networks of proxies before it, such as `10.0.0.2`; their connections are many clients'."""
+    """Addresses or networks of reverse proxies, such as `10.0.0.2`; their connections carry many clients."""
     cors: Names = ()
-    """Origins whose pages may use it, such as `https://chat.example.org`; `*` for all, which needs a key."""
+    """Origins of web pages that may use it, such as `https://chat.example.org`; `*` for all, which needs a key."""
     parallel: Positive = 2
-    """Answers under way at once; the NPU makes one at a time, another may wait for a tool or a person meanwhile."""
+    """Concurrent answers; the NPU generates one at a time, others may wait for a tool or an approval meanwhile."""
     queue: NotNegative = 8
-    """Answers that may wait for each key, and 32 times as many evaluations; who comes then is told when to return."""
+    """Answers that may wait per key, and 32 times as many evaluations; further requests get a Retry-After."""
     body_mb: Positive = 8
-    """The longest request, MiB."""
+    """Size limit of a request, MiB."""
     drain_s: NotNegativeSeconds = 30.0
-    """How long answers under way may still take when the service is told to stop."""
+    """Time for running answers to finish when the service is stopped."""
     log: Literal["off", "text", "json"] = "off"
-    """A line on standard error for each request and for what breaks, with the request's id; off: for what breaks."""
+    """Log each request and each failure on standard error, with the request's id; off: failures only."""
     embedding_model: str | None = None
-    """The model that embeds, name or path; the chat model when not given."""
+    """The embedding model, name or path; the chat model when not given."""
     ranking_model: str | None = None
-    """The model that ranks documents, name or path; the chat model when not given."""
+    """The reranking model, name or path; the chat model when not given."""
     model_aliases: Names = ()
-    """Further names that programs may ask for the chat model by, such as those they insist on; `default` is one."""
+    """Further names for the chat model, for programs that require a certain name; `default` is always one."""
     mcp: bool = False
-    """The tools of the servers are run for a chat request that brings no tools and does not say `mcp` itself."""
+    """Run the servers' tools for a chat request without tools, unless it sets `mcp` itself."""
     history: bool = True
-    """Keep conversations, also those of the chat in the terminal."""
+    """Save conversations, also those of the chat in the terminal."""
     history_days: Annotated[float, Field(gt=0)] | None = None
-    """How long a conversation is kept after its last answer; without end when not given."""
+    """Retention of a conversation after its last answer in days; unlimited when not given."""
     history_conversations: Positive | None = None
-    """How many conversations are kept; without limit when not given."""
+    """Maximum number of saved conversations; unlimited when not given."""
 
     @model_validator(mode="after")
     def _check_entries(self) -> ServiceSection:
@@ -63,14 +63,14 @@ class ServiceSection(Section):
         return self
 
     def is_trusted_proxy(self, address: str) -> bool:
-        """Whether an address is one of ``trusted_proxies``."""
+        """Return True if an address is one of ``trusted_proxies``."""
         if not self.trusted_proxies:
             return False
         try:
             found = ip_address(address)
         except ValueError:
             return False
-        # How IPv4 looks on a socket of IPv6.
+        # IPv4 addresses on an IPv6 socket.
         found = getattr(found, "ipv4_mapped", None) or found
         return any(found in ip_network(each, strict=False) for each in self.trusted_proxies)
 
@@ -84,35 +84,35 @@ def _is_network(entry: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or address means this machine alone."""
+    """Return True if a name or address refers to this machine only."""
     if host == "localhost":
         return True
     try:
-        # A name that begins with 127. may be anybody's.
+        # A host name can also start with 127. without being a loopback address.
         return ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
     except ValueError:
         return False
 
 
 class TenantSection(Section):
-    """Somebody who uses the service with a key of their own."""
+    """A tenant: a user of the service with a separate key."""
 
     name: Annotated[str, Field(min_length=1)]
-    """Their name."""
+    """The tenant's name."""
     api_key: Annotated[str, Field(min_length=1)]
-    """Their key."""
+    """The tenant's key."""
     servers: Names | None = None
-    """The only servers they may use; all when not given."""
+    """The only servers of this tenant; all when not given."""
     tools: Names | None = None
-    """The only tools they may use, as a server or `mcp__{server}__{tool}` names them; all when not given."""
+    """The only tools of this tenant, as a server or `mcp__{server}__{tool}` names them; all when not given."""
     system_prompt: str | None = None
-    """What the model is told first for them; agent.system_prompt when not given."""
+    """The system prompt; agent.system_prompt when not given."""
     approve: Approve | None = None
-    """Where they differ from security.approve."""
+    """If different from security.approve."""
     mcp: bool | None = None
-    """Where they differ from service.mcp."""
+    """If different from service.mcp."""
     daily_tokens: Positive | None = None
-    """The most tokens in a day."""
+    """Maximum tokens per day."""
 
     @model_validator(mode="after")
     def _check_entry(self) -> TenantSection:

@@ -1,10 +1,10 @@
-"""Files become a model folder of the user's, whole or not at all.
+"""Files -> a model folder, created completely or not at all.
 
-    <root>/.<name>.part/lock, *.incomplete   what is under way; a folder that no list of models sees
-    <root>/.<name>.part/ready/               what is finished, renamed to <root>/<name>/ as one
+    <root>/.<name>.part/lock, *.incomplete   work in progress; not visible as a model
+    <root>/.<name>.part/ready/               finished files, renamed to <root>/<name>/ atomically
 
-Rules: one process works on a name at a time; what was fetched in part stays for the next try, anything else that is not
-finished goes; a link to a file somebody has is preferred to a second copy of gigabytes.
+Rules: one process works on a name at a time; partial downloads are retained for the next attempt, other unfinished
+files are deleted; an existing file of several gigabytes is linked instead of copied.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rkllm_mcp.config.models import CARD_NAME
 from rkllm_mcp.errors import ModelFileError, UsageError
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}", re.ASCII)
-# Beside the files themselves; a file system that is full to the last byte breaks other things.
+# Reserve in addition to the files; a completely full file system breaks other programs.
 _SPARE_BYTES = 64 * 2**20
 
 
@@ -32,49 +32,39 @@ def _free_bytes(path: Path) -> int:
 
 @dataclass(frozen=True)
 class Workspace:
-    """Where one model is put together.
+    """Working folder for one model."""
 
-    Args:
-        place: for parts of files; they stay when the work fails.
-        ready: for finished files; the future model folder.
-    """
-
-    place: Path
-    ready: Path
+    place: Path  # for partial files, retained after a failure
+    ready: Path  # for finished files; the future model folder
 
 
 @dataclass(frozen=True)
 class Shelf:
-    """The user's model folders.
+    """The user's model folders."""
 
-    Args:
-        root: the folder that holds them; made when it is first needed.
-        free_bytes: how much room there is at a path.
-    """
-
-    root: Path
-    free_bytes: Callable[[Path], int] = _free_bytes
+    root: Path  # created on first use
+    free_bytes: Callable[[Path], int] = _free_bytes  # free space at a path
 
     def folder(self, name: str) -> Path:
-        """The folder of a model.
+        """Return the folder of a model.
 
         Raises:
-            UsageError: the name is none that a folder can have.
+            UsageError: the name is not a valid folder name.
         """
         if not _NAME.fullmatch(name):
-            raise UsageError(f"{name!r} is no name for a model; use letters, digits and . _ + -, with --name")
+            raise UsageError(f"{name!r} is not a valid model name; use letters, digits and . _ + -, with --name")
         return self.root / name
 
     def has(self, name: str) -> bool:
-        """Whether there is a folder of this name."""
+        """Return True if a folder of this name exists."""
         return _NAME.fullmatch(name) is not None and os.path.lexists(self.root / name)
 
     @contextmanager
     def workspace(self, name: str) -> Generator[Workspace]:
-        """A place to put a model together; on leaving, only parts of files are left of it.
+        """Open a working folder for a model; at the end of the block only partial downloads remain in it.
 
         Raises:
-            ModelFileError: another process is at it, or the folder cannot be written.
+            ModelFileError: another process is using it, or the folder cannot be written.
         """
         self.folder(name)
         place = self.root / f".{name}.part"
@@ -91,24 +81,24 @@ class Shelf:
             os.close(lock)
 
     def check_room(self, needed_bytes: int) -> None:
-        """Refuse what would fill the file system.
+        """Check that the files fit on the file system.
 
         Raises:
-            ModelFileError: there is not room enough.
+            ModelFileError: the free space is not sufficient.
         """
         self.root.mkdir(parents=True, exist_ok=True)
         free = self.free_bytes(self.root)
         if needed_bytes + _SPARE_BYTES > free:
             raise ModelFileError(
-                f"There is no room: {_megabytes(needed_bytes)} are needed in {self.root}, {_megabytes(free)} are free.",
+                f"Not enough disk space: {_megabytes(needed_bytes)} needed in {self.root}, {_megabytes(free)} free.",
                 "Remove a model, or set XDG_DATA_HOME to a larger disk.",
             )
 
     def publish(self, name: str, workspace: Workspace) -> Path:
-        """Put what is ready in its place: a new folder as one, into an existing one file by file, the card last."""
+        """Move the finished files into place: a new folder atomically, an existing one file by file, the card last."""
         target = self.folder(name)
         with _told(target):
-            # Parts of other versions, which nobody goes on with.
+            # Partial downloads of other versions, which no later attempt can use.
             for part in workspace.place.glob("*.incomplete"):
                 part.unlink()
             if not os.path.lexists(target):
@@ -120,11 +110,7 @@ class Shelf:
         return target
 
     def remove(self, name: str) -> int:
-        """Remove a model's folder.
-
-        Returns:
-            How many bytes became free; a file that stands elsewhere too frees none.
-        """
+        """Remove a model's folder; return the freed bytes, without files that have other hard links."""
         target = self.folder(name)
         with _told(target):
             if target.is_symlink():
@@ -135,7 +121,7 @@ class Shelf:
                 for path in target.rglob("*")
                 if path.is_file() and (status := path.lstat()).st_nlink == 1
             )
-            # Under another name first: half a folder must not look like a model.
+            # Rename it first: a partially deleted folder must not be visible as a model.
             doomed = self.root / f".{name}.removed"
             shutil.rmtree(doomed, ignore_errors=True)
             target.rename(doomed)
@@ -144,15 +130,9 @@ class Shelf:
 
 
 def place_file(source: Path, target: Path, *, copy: bool = False) -> str:
-    """Put a file that is somewhere else in its place here too.
+    """Link a file to a new path, or copy it; return ``hard link``, ``link`` or ``copy``.
 
-    Args:
-        source: the file; a link is followed.
-        target: where it is wanted.
-        copy: make a copy in any case.
-
-    Returns:
-        How: ``hard link``, ``link`` or ``copy``.
+    A link as ``source`` is resolved first. ``copy`` always copies.
     """
     real = source.resolve(strict=True)
     if not copy:
@@ -170,7 +150,7 @@ def _lock(lock: int, name: str) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        raise ModelFileError(f"Another rkllm-mcp is at work on {name!r}.", "Wait for it, or end it.") from None
+        raise ModelFileError(f"Another rkllm-mcp process is using {name!r}.", "Wait for it, or end it.") from None
 
 
 def _tidy(place: Path) -> None:

@@ -1,11 +1,11 @@
-"""A file of a Hugging Face repository, or of a mirror of it, becomes a checked file here.
+"""Download of a file from a Hugging Face repository or a mirror, with resume and checksum.
 
-``huggingface_hub`` speaks to the hub, so its own settings hold: HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_OFFLINE and the
-time limits. Rules: what its cache has is linked, not fetched; what arrived in part is continued, in the same run and in
-the next one (``hf_hub_download`` begins anew since huggingface_hub 2); a file is only given its name when its size and
-its checksum are right; every failure is one sentence. It knows no model and no platform.
+``huggingface_hub`` makes the requests, so its settings apply: HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_OFFLINE and the
+timeouts. Rules: cached files are linked, not downloaded; partial downloads are resumed, in the same run and in the next
+one (``hf_hub_download`` restarts since huggingface_hub 2); a file gets its final name only after size and checksum
+match; every failure is one sentence.
 
-Large files are fetched over plain HTTP and not through the Xet store: Xet has no part of a file to go on with.
+Large files are downloaded over plain HTTP instead of the Xet store, because Xet cannot resume a partial file.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from rkllm_mcp.errors import ModelDownloadError
 from rkllm_mcp.shelf.folder import place_file
 
 Report = Callable[[str, int, "int | None"], None]
-"""Is told how a file grows: its name, the bytes that are here, and how many it will have."""
+"""Progress callback: file name, bytes received, total bytes or None."""
 
 _BY_HAND = "Copy the files here and use 'rkllm-mcp models add PATH'."
-# Each continues where the one before broke off; a connection that breaks more often is of no use.
+# Each attempt resumes the previous one; a connection that fails more often is not usable.
 _MOST_ATTEMPTS = 50
 _CHUNK_BYTES = 1 << 20
-# As long as huggingface_hub waits for what it asks about a file.
+# The timeout of huggingface_hub's own metadata requests.
 _ANSWER_TIMEOUT_S = 10
 _SPELLING = "Write the repository as OWNER/NAME."
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -38,55 +38,35 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file in a repository.
+    """A file in a repository."""
 
-    Args:
-        repository: ``owner/name``.
-        name: the file's path in it.
-        revision: a branch, tag or commit; None is the main branch.
-        sha256: its SHA-256, where somebody wrote it down.
-    """
-
-    repository: str
-    name: str
-    revision: str | None = None
-    sha256: str | None = None
+    repository: str  # ``owner/name``
+    name: str  # path in the repository
+    revision: str | None = None  # branch, tag or commit; None is the main branch
+    sha256: str | None = None  # expected SHA-256, if known
 
 
 @dataclass(frozen=True)
 class FoundFile:
-    """A file that can be had.
-
-    Args:
-        remote: which one.
-        etag: names its contents; a SHA-256 where the hub stores it as a large file.
-        commit: the revision it is of.
-        size: bytes; None when the hub does not say.
-        cached: where huggingface_hub's cache has it already.
-    """
+    """A file that can be downloaded."""
 
     remote: RemoteFile
-    etag: str
-    commit: str | None
-    size: int | None
-    cached: Path | None
+    etag: str  # identifies the contents; the SHA-256 of files in large-file storage
+    commit: str | None  # commit of the revision
+    size: int | None  # bytes; None if the hub does not report it
+    cached: Path | None  # path in huggingface_hub's cache, if present
 
     def part(self, folder: Path) -> Path:
-        """Where its parts are collected: another version of the file collects its parts elsewhere."""
+        """Return the path of its partial download, which differs between versions of the file."""
         return folder / f"{re.sub(r'[^0-9A-Za-z]', '', self.etag)[:64] or 'unnamed'}.incomplete"
 
 
 @dataclass(frozen=True)
 class Hub:
-    """Where files are fetched from.
+    """A hub; ``endpoint`` and ``cache`` default to the values of HF_ENDPOINT and HF_HOME."""
 
-    Args:
-        endpoint: its address; that of huggingface_hub, which HF_ENDPOINT sets, by default.
-        cache: huggingface_hub's cache; the one that HF_HOME sets by default.
-    """
-
-    endpoint: str | None = None
-    cache: Path | None = None
+    endpoint: str | None = None  # default: HF_ENDPOINT
+    cache: Path | None = None  # default: HF_HOME
 
     @property
     def address(self) -> str:
@@ -96,12 +76,12 @@ class Hub:
         return self.endpoint or constants.ENDPOINT
 
     def find(self, file: RemoteFile) -> FoundFile:
-        """Ask for a file without fetching it; where the hub cannot be asked, the cache alone is looked at.
+        """Look up a file without downloading it; use the cache only if the hub is not reachable.
 
         Raises:
-            ModelDownloadError: it cannot be had.
+            ModelDownloadError: the file is not available.
         """
-        # huggingface_hub types its parameters as "dict" without saying of what.
+        # huggingface_hub declares parameters as "dict" without type arguments.
         from huggingface_hub import get_hf_file_metadata  # pyright: ignore[reportUnknownVariableType]
         from huggingface_hub.errors import OfflineModeIsEnabled
 
@@ -115,16 +95,14 @@ class Hub:
         except ValueError as error:
             raise ModelDownloadError(f"{error}.", _SPELLING) from None
         if found.etag is None or found.commit_hash is None:
-            raise ModelDownloadError(
-                f"{self.address} does not answer like a hub.", "Correct HF_ENDPOINT, or leave it away."
-            )
+            raise ModelDownloadError(f"{self.address} does not answer like a hub.", "Correct HF_ENDPOINT, or unset it.")
         return FoundFile(file, found.etag, found.commit_hash, found.size, self._cached(file, found.commit_hash))
 
     def names(self, repository: str, revision: str | None = None) -> list[str]:
-        """The files of a repository; where the hub cannot be asked, those of them that its cache has.
+        """Return the files of a repository; if the hub is not reachable, those in the cache.
 
         Raises:
-            ModelDownloadError: neither can be told.
+            ModelDownloadError: the hub is not reachable and the cache does not have the repository.
         """
         from huggingface_hub.errors import OfflineModeIsEnabled
 
@@ -138,16 +116,12 @@ class Hub:
             return cached
 
     def fetch(self, found: FoundFile, parts: Path, target: Path, report: Report) -> None:
-        """Bring a file here.
+        """Download a file from ``find`` to ``target``.
 
-        Args:
-            found: from ``find``.
-            parts: the folder in which an unfinished file waits for the next try.
-            target: where the finished file is wanted; on the same file system.
-            report: is told how it grows.
+        ``parts`` is the folder for the partial file and must be on the same file system.
 
         Raises:
-            ModelDownloadError: it did not arrive, or not as it should be.
+            ModelDownloadError: the download failed, or its size or checksum is wrong.
         """
         with self._told(found.remote):
             if found.cached is not None:
@@ -157,7 +131,7 @@ class Hub:
                 return
             part = found.part(parts)
             if part.exists() and (found.size is None or part.stat().st_size > found.size):
-                part.unlink()  # where a file ends is not known, or this is none of it
+                part.unlink()  # the total size is unknown, or the partial file is longer
             self._receive(found, part, report)
             self._check(found, part)
             part.replace(target)
@@ -184,7 +158,7 @@ class Hub:
         name, arrived = found.remote.name, before
 
         class Bar:
-            """What huggingface_hub takes for its progress bar."""
+            """Replacement for huggingface_hub's progress bar."""
 
             def __init__(self, **options: Any) -> None:
                 del options
@@ -198,7 +172,7 @@ class Hub:
             def update(self, count: float) -> None:
                 nonlocal arrived
                 arrived += int(count)
-                # Where a mirror begins anew, huggingface_hub before 2 does not count back.
+                # If a mirror restarts the file, huggingface_hub before 2 does not reset its count.
                 report(name, arrived if found.size is None else min(arrived, found.size), found.size)
 
         report(name, arrived, found.size)
@@ -214,7 +188,7 @@ class Hub:
             )
 
     def _check(self, found: FoundFile, path: Path) -> None:
-        """Compare what is here with what was announced; what is wrong is removed, so that it is not continued."""
+        """Verify size and checksum; delete a file that does not match, so that it is not resumed."""
         size = path.stat().st_size
         if found.size is not None and size != found.size:
             path.unlink()
@@ -226,8 +200,8 @@ class Hub:
         if wanted and wanted != {_sha256(path)}:
             path.unlink()
             raise ModelDownloadError(
-                f"{found.remote.name} from {found.remote.repository} does not have the checksum it should have.",
-                "Fetch it again; if that repeats, its owner has replaced it, and the catalogue knows another version.",
+                f"{found.remote.name} from {found.remote.repository} has a wrong checksum.",
+                "Download it again; if that repeats, the repository has a newer version than the catalogue.",
             )
 
     def _url(self, file: RemoteFile, revision: str | None = None) -> str:
@@ -242,7 +216,7 @@ class Hub:
         return Path(found) if isinstance(found, str) else None
 
     def _listed(self, file: RemoteFile) -> list[str]:
-        """The hub's own list, asked for once: ``HfApi`` tries for half a minute to reach a hub that is not there."""
+        """Return the hub's file list with a single request; ``HfApi`` retries an unreachable hub for half a minute."""
         from huggingface_hub.utils import (
             build_hf_headers,  # pyright: ignore[reportUnknownVariableType]
             get_session,
@@ -272,7 +246,7 @@ class Hub:
             raise self._explained(error, file) from error
 
     def _explained(self, error: Exception, file: RemoteFile) -> ModelDownloadError:
-        """The sentence for whatever went wrong."""
+        """Return the message for an error of a request."""
         from huggingface_hub import constants, errors
 
         page = f"{self.address}/{file.repository}"
@@ -289,7 +263,7 @@ class Hub:
             )
         if isinstance(error, errors.RepositoryNotFoundError):
             return ModelDownloadError(
-                f"There is no repository {file.repository}, or it is private.",
+                f"The repository {file.repository} does not exist or is private.",
                 "Name another with --repository and --file; for a private one set HF_TOKEN.",
             )
         if isinstance(error, errors.RevisionNotFoundError):
@@ -305,7 +279,7 @@ class Hub:
         if isinstance(error, errors.HfHubHTTPError):
             return ModelDownloadError(
                 f"{self.address} answered {error.response.status_code} for {file.name}.",
-                "Try again later; what has arrived is kept.",
+                "Try again later; the download will resume.",
             )
         return self._explained_further(error, file)
 
@@ -313,32 +287,32 @@ class Hub:
         if isinstance(error, _transport_error()):
             return ModelDownloadError(
                 f"{self.address} cannot be reached ({error or type(error).__name__}).",
-                "Check the network and try again, what has arrived is kept; or set HF_ENDPOINT to a mirror; or: "
+                "Check the network and try again (the download will resume); or set HF_ENDPOINT to a mirror; or: "
                 + _BY_HAND,
             )
         if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
             return ModelDownloadError(
-                f"There is no room left for {file.name}.", "Make room and try again; what has arrived is kept."
+                f"Not enough disk space for {file.name}.", "Free disk space and try again; the download will resume."
             )
         return ModelDownloadError(f"{file.name} could not be fetched: {error}", "Try again.")
 
 
 def _transport_error() -> type[Exception]:
-    """What the HTTP library raises when a connection fails: httpx's in huggingface_hub 1, httpx2's in 2."""
+    """Return the HTTP library's base class of connection errors: httpx's in huggingface_hub 1, httpx2's in 2."""
     from huggingface_hub.errors import HfHubHTTPError
 
     return cast("type[Exception]", HfHubHTTPError.__bases__[0])
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Whether the hub itself said no, in contrast to a connection or a server that failed."""
+    """Return True if the hub rejected the request, as opposed to a failed connection or server."""
     from huggingface_hub.errors import HfHubHTTPError
 
     return isinstance(error, HfHubHTTPError) and error.response.status_code < 500
 
 
 def _commit_of(cached: Path) -> str | None:
-    """The commit that a file of huggingface_hub's cache is of: ``…/snapshots/<commit>/<path in the repository>``."""
+    """Return the commit of a cached file: ``…/snapshots/<commit>/<path in the repository>``."""
     parts = cached.parts
     return parts[parts.index("snapshots") + 1] if "snapshots" in parts else None
 

@@ -1,1 +1,1 @@
-"""The file in which this program remembers from one run to the next. See ``store.database`` for its rules."""
+"""The database of one user: calls, approvals, switches, conversations, usage. See ``store.database`` for its rules."""

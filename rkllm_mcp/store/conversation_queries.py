@@ -1,7 +1,6 @@
-"""The queries behind ``Conversations``: functions of a connection, each called in a transaction of its own.
+"""SQL of ``Conversations``: functions of a connection, each run in its own transaction.
 
-Every one names the tenant. Which order, which age and which duplicates there are is decided here, by the number of the
-change and not by the clock.
+Every query names the tenant. Order and age follow a change counter, not the clock.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from rkllm_mcp.records import ConversationSummary, KeptConversation, KeptTurn
 
 TITLE_CHARS = 60
 _DAY_S = 86400.0
-# A board without a battery begins in 1970 or anywhere. Between two changes, more than this is a clock that was set.
+# The clock of a board without a battery can start anywhere. A larger step between two changes is a clock correction.
 _CLOCK_WAS_SET_S = 365 * _DAY_S
 _SUMMARY = """
 SELECT id, title, created, updated,
@@ -35,7 +34,7 @@ ON CONFLICT (tenant, id) DO UPDATE SET
 _INSERT_TURN = """
 INSERT INTO messages (tenant, conversation, position, role, text, thinking, context, ending, created)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
-# A conversation's age is the time between the changes since, so that no clock makes all of them old at once.
+# Age is the sum of the time between later changes, so a clock correction does not age all conversations at once.
 _TOO_OLD = """
 SELECT id FROM (
     SELECT id, SUM(CASE WHEN ABS(gap) > ? THEN 0 ELSE gap END) OVER (ORDER BY touched DESC) AS age
@@ -49,58 +48,50 @@ _TOO_MANY = "SELECT id FROM conversations WHERE tenant = ? ORDER BY touched DESC
 
 @dataclass(frozen=True)
 class HistoryLimits:
-    """How much is kept.
+    """Limits of the stored conversations."""
 
-    Args:
-        days: conversations whose last answer is older go; None for no limit. A clock that is set by more than a year
-            makes none older.
-        conversations: of more, those that were touched longest ago go; None for no limit.
-    """
-
+    # maximum age of the last answer; None for no limit. A clock correction of more than a year ages no conversation
     days: float | None = None
-    conversations: int | None = None
+    conversations: int | None = None  # the least recently changed beyond this number are deleted; None for no limit
 
 
 @dataclass(frozen=True)
 class HistoryStats:
-    """How much is kept of one tenant.
-
-    Args:
-        conversations: how many.
-        messages: how many turns they have together.
-        characters: how long these are together.
-    """
+    """Size of one tenant's history."""
 
     conversations: int
     messages: int
-    characters: int
+    characters: int  # of all messages
 
 
 def title_of(words: str) -> str:
-    """The first words of a text, on one line; they end at a blank where there is one."""
+    """Return the first words of a text on one line, ending at a blank if possible."""
     line = " ".join(_utf8(words).split())
     if len(line) <= TITLE_CHARS:
         return line
     head = line[: TITLE_CHARS - 1]
-    # Where words are not parted by blanks, the cut is where it is.
+    # Text without blanks is cut anywhere.
     at_blank = head.rpartition(" ")[0]
     return f"{at_blank if len(at_blank) > TITLE_CHARS // 2 else head}…"
 
 
 def storable(turn: KeptTurn) -> KeptTurn:
-    """A turn as the file can hold it."""
+    """Return a turn that the database can store."""
     return replace(turn, text=_utf8(turn.text), thinking=_utf8(turn.thinking), context=_utf8(turn.context))
 
 
 def _utf8(text: str) -> str:
-    """The text with what is no character, such as half of a surrogate pair in somebody's JSON, replaced."""
+    """Return the text with invalid characters replaced, such as half a surrogate pair from JSON."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def append(
     tenant: str, conversation: Conversation, turns: Sequence[KeptTurn], connection: sqlite3.Connection
 ) -> tuple[int, int]:
-    """Write the turns behind what is there; how many there are now, and how many of them somebody else has added."""
+    """Append the turns to the conversation.
+
+    Returns the number of turns now stored and the number of them that another process has added.
+    """
     question = next((turn.text for turn in turns if turn.role == "user"), turns[0].text)
     head = (tenant, conversation.id, title_of(question), conversation.own_system, conversation.calls_made)
     connection.execute(_UPSERT, (*head, turns[0].at, turns[-1].at))
@@ -118,7 +109,7 @@ def append(
 
 
 def _written(there: Sequence[tuple[float, str, str]], turns: Sequence[KeptTurn]) -> int:
-    """How many of the first turns an earlier try has written, of which nobody knew the end: all of it, or nothing."""
+    """Return the number of leading turns that an earlier attempt with unknown outcome has written: all or none."""
     marks = [(turn.at, turn.role, turn.text) for turn in turns]
     for count in range(len(marks), 0, -1):
         if any(there[start : start + count] == marks[:count] for start in range(len(there) - count + 1)):
@@ -137,7 +128,7 @@ def _insert(
 
 
 def add(tenant: str, kept: KeptConversation, connection: sqlite3.Connection) -> str:
-    """Write a conversation from elsewhere; its id, another one where that is taken."""
+    """Insert a conversation from elsewhere; return its id, a new one if its own is taken."""
     taken = connection.execute("SELECT 1 FROM conversations WHERE tenant = ? AND id = ?", (tenant, kept.id)).fetchone()
     conversation_id = uuid.uuid4().hex[:12] if taken or not kept.id else kept.id
     head = (tenant, conversation_id, title_of(kept.title), kept.system, kept.calls_made, kept.created, kept.updated)
@@ -147,7 +138,7 @@ def add(tenant: str, kept: KeptConversation, connection: sqlite3.Connection) -> 
 
 
 def get(tenant: str, conversation_id: str, connection: sqlite3.Connection) -> KeptConversation | None:
-    """One conversation with its turns in order."""
+    """Return one conversation with its turns in order."""
     head = connection.execute(
         "SELECT title, created, updated, system, calls_made FROM conversations WHERE tenant = ? AND id = ?",
         (tenant, conversation_id),
@@ -167,14 +158,14 @@ def get(tenant: str, conversation_id: str, connection: sqlite3.Connection) -> Ke
 def latest(
     tenant: str, limit: int, offset: int, search: str, connection: sqlite3.Connection
 ) -> list[ConversationSummary]:
-    """A page of the conversations, all or those with some words."""
+    """Return a page of the conversations, optionally those that contain a text."""
     where, values = _found(tenant, search)
     rows = connection.execute(f"{_SUMMARY}{where}{_LATEST_FIRST}", (*values, limit, offset)).fetchall()
     return [ConversationSummary(*row) for row in rows]
 
 
 def matching(tenant: str, prefix: str, limit: int, connection: sqlite3.Connection) -> list[ConversationSummary]:
-    """The conversation of this id, else those whose id begins so."""
+    """Return the conversation of this id, else those whose id starts with it."""
     whole = connection.execute(f"{_SUMMARY} AND id = ?", (tenant, _utf8(prefix))).fetchall()
     begun = f"{_SUMMARY} AND id LIKE ? ESCAPE '\\'{_LATEST_FIRST}"
     rows = whole or connection.execute(begun, (tenant, f"{_literal(prefix)}%", limit, 0)).fetchall()
@@ -182,14 +173,14 @@ def matching(tenant: str, prefix: str, limit: int, connection: sqlite3.Connectio
 
 
 def count(tenant: str, search: str, connection: sqlite3.Connection) -> int:
-    """How many conversations there are, or of them have some words."""
+    """Return the number of conversations, optionally of those that contain a text."""
     where, values = _found(tenant, search)
     query = f"SELECT COUNT(*) FROM conversations AS c WHERE tenant = ?{where}"  # noqa: S608  (no input)
     return int(connection.execute(query, values).fetchone()[0])
 
 
 def _found(tenant: str, search: str) -> tuple[str, tuple[Any, ...]]:
-    """The end of a query for what holds ``search``, and the values for its blanks."""
+    """Return the WHERE clause for ``search`` and its parameters."""
     if not search:
         return "", (tenant,)
     pattern = f"%{_literal(search)}%"
@@ -197,12 +188,12 @@ def _found(tenant: str, search: str) -> tuple[str, tuple[Any, ...]]:
 
 
 def _literal(text: str) -> str:
-    """The text for a LIKE, where it means itself."""
+    """Escape the text for LIKE."""
     return _utf8(text).replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
 def stats(tenant: str, connection: sqlite3.Connection) -> HistoryStats:
-    """How much there is."""
+    """Return the size of the history."""
     words = connection.execute(
         "SELECT COUNT(*), COALESCE(SUM(LENGTH(text) + LENGTH(thinking) + LENGTH(context)), 0) "
         "FROM messages WHERE tenant = ?",
@@ -212,32 +203,32 @@ def stats(tenant: str, connection: sqlite3.Connection) -> HistoryStats:
 
 
 def rename(tenant: str, conversation_id: str, title: str, connection: sqlite3.Connection) -> bool:
-    """Another title; False where there is none of that id."""
+    """Change the title; return False if no conversation has that id."""
     values = (title, tenant, conversation_id)
     return connection.execute("UPDATE conversations SET title = ? WHERE tenant = ? AND id = ?", values).rowcount > 0
 
 
 def delete(tenant: str, ids: Sequence[str], connection: sqlite3.Connection) -> int:
-    """Delete these with their turns and the records of their calls; how many there were."""
+    """Delete conversations with their turns and tool call records; return how many existed."""
     deleted = 0
     for conversation_id in ids:
         values = (tenant, conversation_id)
         count = connection.execute("DELETE FROM conversations WHERE tenant = ? AND id = ?", values).rowcount
         if count:
-            # Calls name no tenant: each tenant has a file of their own, and ids are not guessed.
+            # Call records have no tenant: each tenant has a separate file, and ids cannot be guessed.
             connection.execute("DELETE FROM calls WHERE conversation = ?", (conversation_id,))
         deleted += count
     return deleted
 
 
 def delete_all(tenant: str, connection: sqlite3.Connection) -> int:
-    """Delete every conversation; how many there were."""
+    """Delete every conversation; return how many existed."""
     rows = connection.execute("SELECT id FROM conversations WHERE tenant = ?", (tenant,)).fetchall()
     return delete(tenant, [row[0] for row in rows], connection)
 
 
 def clean(tenant: str, now: float, limits: HistoryLimits, connection: sqlite3.Connection) -> int:
-    """Delete what is too old, and what is too much; how many that were."""
+    """Delete conversations beyond the limits; return how many were deleted."""
     gone: set[str] = set()
     if limits.days is not None:
         values = (_CLOCK_WAS_SET_S, now, tenant, limits.days * _DAY_S)

@@ -1,16 +1,15 @@
-"""The conversations that are kept: a person's words, and the answers they got at last.
+"""Stored conversations: the user's messages and the final answers.
 
-    conversation.unkept ─▶ save ─▶ messages, appended in one transaction that a power failure does not take back
+    conversation.unkept ─▶ save ─▶ messages, appended in one transaction that survives a power failure
 
 Rules:
-* Every query names the tenant; nobody reads, counts or deletes what is another's.
-* A question and its answer are written together or not at all. What was written is never written again: a save that is
-repeated, because nobody knows whether it was done, adds nothing.
-* Two processes may go on with one conversation: what each adds stands behind what is there, and nothing is lost.
-* A conversation that is deleted takes the records of its tool calls with it.
+* Every query names the tenant; no tenant can read, count or delete another's conversations.
+* A question and its answer are written together or not at all. Written turns are never written again: repeating a save
+with unknown outcome adds nothing.
+* Two processes may continue one conversation: both append, and nothing is lost.
+* Deleting a conversation deletes the records of its tool calls.
 
-``conversation_queries`` has the SQL. It knows neither models nor what a turn means to them; ``keeping`` makes turns of
-an answer and a conversation of turns.
+``conversation_queries`` has the SQL. Conversion between turns and conversations is in ``keeping``.
 """
 
 from __future__ import annotations
@@ -28,13 +27,7 @@ from rkllm_mcp.store.database import Database, Work
 
 
 class Conversations:
-    """The kept conversations.
-
-    Args:
-        database: where.
-        limits: how many of them.
-        clock: the time, seconds since 1970.
-    """
+    """Stored conversations; ``clock`` returns seconds since 1970."""
 
     def __init__(
         self, database: Database, limits: HistoryLimits | None = None, clock: Callable[[], float] = time.time
@@ -45,19 +38,19 @@ class Conversations:
 
     @property
     def is_lasting(self) -> bool:
-        """Whether what is saved is there in the next run; False where the file cannot be used."""
+        """True if saved data survives the process; False if the file cannot be used."""
         return self._database.is_lasting
 
     async def save(self, tenant: str, conversation: Conversation) -> int:
-        """Keep the turns of ``conversation.unkept``; on returning, the disk has them.
+        """Save the turns of ``conversation.unkept``; they are on disk when this returns.
 
-        After an error, or where nobody waited for its end, they are still ``unkept``; the next save tries again.
+        After an error or cancellation they are still ``unkept``, and the next save repeats the attempt.
 
         Returns:
-            How many turns somebody else has added since this conversation was saved or loaded last.
+            The number of turns that others have added since this conversation was last saved or loaded.
 
         Raises:
-            StoreError: they could not be kept; the disk is full or cannot be written.
+            StoreError: the turns could not be saved; the disk is full or cannot be written.
         """
         count = len(conversation.unkept)
         if not count:
@@ -69,19 +62,16 @@ class Conversations:
         return others
 
     async def add(self, tenant: str, kept: KeptConversation) -> str:
-        """Keep a conversation from elsewhere; under a new id where its own is taken.
-
-        Returns:
-            The id.
+        """Save a conversation from elsewhere and return its id, a new one if its own is taken.
 
         Raises:
-            StoreError: it could not be kept.
+            StoreError: it could not be saved.
         """
         storable = replace(kept, turns=tuple(map(queries.storable, kept.turns)))
         return await self._database.ask(partial(queries.add, tenant, storable), durable=True)
 
     async def get(self, tenant: str, conversation_id: str) -> KeptConversation | None:
-        """A conversation with all that was said; None where this tenant has none of that id.
+        """Return a conversation with all turns; None if this tenant has none of that id.
 
         Raises:
             StoreError: the file cannot be read.
@@ -91,13 +81,9 @@ class Conversations:
     async def latest(
         self, tenant: str, limit: int = 20, offset: int = 0, search: str = ""
     ) -> list[ConversationSummary]:
-        """The conversations, the one that was changed last first.
+        """Return conversations, the most recently changed first.
 
-        Args:
-            tenant: whose.
-            limit: at most so many.
-            offset: leave out so many at the front.
-            search: those alone whose title or words hold this text, whatever the case of Latin letters.
+        ``search`` restricts them to those whose title or turns contain this text, ignoring the case of Latin letters.
 
         Raises:
             StoreError: the file cannot be read.
@@ -105,7 +91,7 @@ class Conversations:
         return await self._database.ask(partial(queries.latest, tenant, limit, offset, search))
 
     async def matching(self, tenant: str, prefix: str, limit: int = 10) -> list[ConversationSummary]:
-        """The conversation of this id, or else those whose id begins so, the one that was changed last first.
+        """Return the conversation of this id, or those whose id starts with it, most recently changed first.
 
         Raises:
             StoreError: the file cannot be read.
@@ -113,7 +99,7 @@ class Conversations:
         return await self._database.ask(partial(queries.matching, tenant, prefix, limit))
 
     async def count(self, tenant: str, search: str = "") -> int:
-        """How many conversations ``latest`` would list without a limit.
+        """Return the number of conversations that ``latest`` would list without a limit.
 
         Raises:
             StoreError: the file cannot be read.
@@ -121,7 +107,7 @@ class Conversations:
         return await self._database.ask(partial(queries.count, tenant, search))
 
     async def stats(self, tenant: str) -> HistoryStats:
-        """How much is kept of a tenant.
+        """Return the size of a tenant's history.
 
         Raises:
             StoreError: the file cannot be read.
@@ -129,7 +115,7 @@ class Conversations:
         return await self._database.ask(partial(queries.stats, tenant))
 
     async def rename(self, tenant: str, conversation_id: str, title: str) -> bool:
-        """Give a conversation another title; False where there is none of that id.
+        """Change a conversation's title; return False if no conversation has that id.
 
         Raises:
             StoreError: the file cannot be written.
@@ -139,7 +125,7 @@ class Conversations:
         )
 
     async def delete(self, tenant: str, conversation_id: str) -> bool:
-        """Forget a conversation, its words and the records of its tool calls; False where there is none of that id.
+        """Delete a conversation, its turns and its tool call records; return False if no conversation has that id.
 
         Raises:
             StoreError: the file cannot be written.
@@ -147,7 +133,7 @@ class Conversations:
         return await self._gone(partial(queries.delete, tenant, (conversation_id,))) > 0
 
     async def delete_all(self, tenant: str) -> int:
-        """Forget every conversation of a tenant; how many there were.
+        """Delete every conversation of a tenant; return how many existed.
 
         Raises:
             StoreError: the file cannot be written.
@@ -155,7 +141,7 @@ class Conversations:
         return await self._gone(partial(queries.delete_all, tenant))
 
     async def clean(self, tenant: str) -> int:
-        """Forget what is kept no longer; how many conversations went.
+        """Delete conversations beyond the limits; return how many were deleted.
 
         Raises:
             StoreError: the file cannot be written.

@@ -1,18 +1,18 @@
 """One SQLite file behind one thread: the event loop never waits for a disk.
 
-    ask(work) ──▶ thread ──▶ its result, or StoreError
-    ask(work, durable=True)  the same, and no power failure takes it back
-    tell(work) ─▶ thread     returns at once; a failure is told once, and nothing else is harmed
+    ask(work) ──▶ thread ──▶ result, or StoreError
+    ask(work, durable=True)  the same, and the write survives a power failure
+    tell(work) ─▶ thread     returns at once; the first failure is reported to on_problem
 
 Rules:
-* The thread takes one piece of work after the other, each in a transaction of its own, so that what was told is seen by
-whoever asks later. Other processes may use the file at the same time (WAL; a writer waits for another one).
-* The file and its folder are for their owner alone (0600, 0700).
-* What is deleted is overwritten, so that a conversation that somebody deleted does not stay in the file.
-* A file that cannot be used costs the memory, not the assistant: unless ``required``, everything goes on in a database
-in memory, and one sentence says so. Nothing is ever deleted or repaired in a damaged file.
+* The thread runs one piece of work after the other, each in its own transaction, so an ``ask`` sees every earlier
+``tell``. Other processes may use the file at the same time (WAL; a writer waits for the other).
+* File and folder are accessible to their owner only (0600, 0700).
+* Deleted data is overwritten, so that a deleted conversation does not remain in the file.
+* If the file cannot be used and is not ``required``, an in-memory database replaces it and a message reports this. A
+damaged file is never deleted or repaired.
 
-Followed: SQLite, "Write-Ahead Logging" and the result codes that are worth a sentence of their own.
+Reference: SQLite, "Write-Ahead Logging" and the result codes that have their own message.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from rkllm_mcp.errors import StoreError
 from rkllm_mcp.store.location import OVERRIDE
 from rkllm_mcp.store.schema import NewerSchemaError, migrate, steps_taken
 
-# How long a writer waits for another process's; a write takes a millisecond, a slow card some hundred.
+# Maximum wait for another writer; a write takes a millisecond, on a slow card some hundred.
 _BUSY_TIMEOUT_S = 5.0
-# What is still to be written at the end: every piece of work waits for the file once at most.
+# Time for the remaining writes at the end: each waits for the file at most once.
 _CLOSE_TIMEOUT_S = 2 * _BUSY_TIMEOUT_S
 _IN_MEMORY = ":memory:"
 
@@ -43,12 +43,7 @@ Work = Callable[[sqlite3.Connection], _Result]
 
 
 class Database:
-    """An open database; ``open_database`` makes one.
-
-    Args:
-        path: the file.
-        on_problem: is told, at most once, that from now on something is not kept.
-    """
+    """An open database; created by ``open_database``."""
 
     def __init__(self, path: Path, on_problem: Callable[[str], None]) -> None:
         self.path = path
@@ -61,20 +56,18 @@ class Database:
 
     @property
     def is_lasting(self) -> bool:
-        """Whether what is written now is there in the next run."""
+        """True if data that is written now survives the process."""
         return self._is_lasting
 
     @property
     def is_whole(self) -> bool:
-        """Whether everything that was told so far is in it."""
+        """True if every ``tell`` so far was written."""
         return self._problem is None
 
     async def ask(self, work: Work[_Result], *, durable: bool = False) -> _Result:
-        """Do ``work`` in a transaction and return its result.
+        """Run ``work`` in a transaction and return its result.
 
-        Args:
-            work: reads or changes; what it raises undoes it.
-            durable: wait until the disk has it, so that it is there after a power failure as well.
+        An exception in ``work`` rolls the transaction back. With ``durable`` the write is on disk when this returns.
 
         Raises:
             StoreError: the file cannot be read or written.
@@ -87,9 +80,9 @@ class Database:
         return await asyncio.wrap_future(done)
 
     async def empty_log(self) -> None:
-        """Have the write-ahead log written into the file and emptied, so that what was deleted is not there either.
+        """Checkpoint and truncate the write-ahead log, so that deleted data does not remain there.
 
-        While another process reads, that is put off until the file is closed.
+        While another process reads, this is postponed until the file is closed.
 
         Raises:
             StoreError: the file cannot be written.
@@ -97,27 +90,27 @@ class Database:
         await asyncio.wrap_future(self._thread.submit(self._empty_log))
 
     def tell(self, work: Work[object]) -> None:
-        """Have ``work`` done in a transaction, without waiting; a failure is told, never raised."""
+        """Queue ``work`` for a transaction without waiting; a failure is reported, never raised."""
         try:
             self._thread.submit(self._transact, work).add_done_callback(self._note_failure)
         except RuntimeError:
-            self._complain(StoreError(str(self.path), "it is closed already", _REPORT))
+            self._report(StoreError(str(self.path), "it is closed already", _REPORT))
 
     async def settled(self) -> None:
-        """Wait until everything that was told is done.
+        """Wait until all queued work is done.
 
         Raises:
-            StoreError: something was not.
+            StoreError: some of it failed.
         """
         await self.ask(_nothing)
         if self._problem is not None:
             raise self._problem
 
     async def open(self, *, required: bool) -> None:
-        """Open the file, or where it cannot be used and is not ``required``, a database in memory.
+        """Open the file, or an in-memory database if it cannot be used and is not ``required``.
 
         Raises:
-            StoreError: it is required and cannot be used.
+            StoreError: the file is required and cannot be used.
         """
         try:
             await asyncio.wrap_future(self._thread.submit(self._open_file))
@@ -125,14 +118,14 @@ class Database:
         except StoreError as error:
             if required:
                 raise
-            self._complain(error)
+            self._report(error)
             await asyncio.wrap_future(self._thread.submit(self._connect, _IN_MEMORY))
 
     async def aclose(self) -> None:
-        """Write what is left and close the file; bounded, and shielded from cancellation."""
+        """Write the remaining work and close the file; bounded and shielded from cancellation."""
         with anyio.CancelScope(shield=True), anyio.move_on_after(_CLOSE_TIMEOUT_S) as limit:
             await asyncio.wrap_future(self._thread.submit(self._close))
-        # With nothing left to do the thread ends at once; one that hangs in a disk is not waited for.
+        # An idle thread ends at once; do not wait for one that hangs in a disk access.
         self._thread.shutdown(wait=not limit.cancelled_caught, cancel_futures=True)
 
     # --- in the thread ----------------------------------------------------------------------------------------------
@@ -140,7 +133,7 @@ class Database:
     def _open_file(self) -> None:
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # SQLite would make it readable for everybody; its own side files take over this file's mode.
+            # SQLite would create it world-readable; its side files inherit this file's mode.
             os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
         except OSError as error:
             raise StoreError(str(self.path), error.strerror or str(error), _ELSEWHERE) from None
@@ -155,10 +148,10 @@ class Database:
     def _connect(self, where: str) -> None:
         connection = sqlite3.connect(where, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
         try:
-            # First of all: a newer file is left exactly as it is.
+            # Before anything else: a file with a newer schema must not be changed.
             steps_taken(connection)
             connection.execute("PRAGMA journal_mode = WAL")
-            # In WAL mode this loses at most the last moments when the power fails, never the file.
+            # In WAL mode a power failure can lose the last moments, but cannot damage the file.
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA secure_delete = ON")
@@ -177,18 +170,18 @@ class Database:
             result = work(connection)
             connection.execute("COMMIT")
         except BaseException as error:
-            # On some failures SQLite has rolled back by itself, and a second time is an error.
+            # After some failures SQLite has rolled back by itself, and a second rollback is an error.
             with suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error):
                 raise self._failure(error) from None
             if isinstance(error, UnicodeError):
-                raise StoreError(str(self.path), "a name is no Unicode text", "use another one") from None
+                raise StoreError(str(self.path), "a name is not valid Unicode", "use another one") from None
             raise
         return result
 
     def _transact_durably(self, work: Work[_Result]) -> _Result:
-        """Like ``_transact``, but the write-ahead log is on the disk before it returns: the price is one fsync."""
+        """Run ``_transact`` and sync the write-ahead log to disk, which costs one fsync."""
         connection = self._connection
         if connection is not None:
             connection.execute("PRAGMA synchronous = FULL")
@@ -210,24 +203,24 @@ class Database:
         if connection is not None:
             connection.close()
 
-    # --- what went wrong --------------------------------------------------------------------------------------------
+    # --- failures ---------------------------------------------------------------------------------------------------
 
     def _failure(self, error: sqlite3.Error) -> StoreError:
-        said = str(error)
-        remedy = next((remedy for part, remedy in _REMEDIES if part in said), _ELSEWHERE)
-        return StoreError(str(self.path), said, remedy)
+        text = str(error)
+        remedy = next((remedy for part, remedy in _REMEDIES if part in text), _ELSEWHERE)
+        return StoreError(str(self.path), text, remedy)
 
     def _note_failure(self, done: Future[object]) -> None:
         error = None if done.cancelled() else done.exception()
         if error is not None:
-            self._complain(error if isinstance(error, StoreError) else StoreError(str(self.path), repr(error), _REPORT))
+            self._report(error if isinstance(error, StoreError) else StoreError(str(self.path), repr(error), _REPORT))
 
-    def _complain(self, error: StoreError) -> None:
+    def _report(self, error: StoreError) -> None:
         if self._problem is None:
             self._problem = error
-            sentence = f"[State: {error}. It goes on without remembering.]"
-            # Failures are noticed in the thread; whoever is told lives in the loop.
-            with suppress(RuntimeError):  # the loop may be gone before a disk that hangs
+            sentence = f"[State: {error}. The assistant continues without saving data.]"
+            # Failures occur in the thread; on_problem is called in the event loop.
+            with suppress(RuntimeError):  # the loop may end before a disk that hangs
                 self._loop.call_soon_threadsafe(self._on_problem, sentence)
 
 
@@ -237,7 +230,7 @@ _REMEDIES = (
     ("not a database", "move it away; a new one is made"),
     ("malformed", "move it away; a new one is made"),
     ("full", "make room on that disk"),
-    ("locked", "another rkllm-mcp holds it; end that one"),
+    ("locked", "another rkllm-mcp is using it; end that process"),
 )
 
 
@@ -249,15 +242,13 @@ def _nothing(connection: sqlite3.Connection) -> None:
 async def open_database(
     path: Path, *, on_problem: Callable[[str], None], required: bool = False
 ) -> AsyncGenerator[Database, None]:
-    """Open the database at ``path``; on leaving everything is written and the file closed.
+    """Open the database at ``path``, creating file and folder; write everything and close it at the end of the block.
 
-    Args:
-        path: the file; it and its folder are made.
-        on_problem: is told once when something is not kept.
-        required: a file that cannot be used is an error instead of a database in memory.
+    ``on_problem`` is called at most once, when data cannot be stored. With ``required`` an unusable file is an error
+    instead of being replaced by an in-memory database.
 
     Raises:
-        StoreError: it is required and cannot be used.
+        StoreError: the file is required and cannot be used.
     """
     database = Database(path, on_problem)
     try:

@@ -1,4 +1,4 @@
-"""What the owner has decided for good: which tools may run unasked, and which are switched off."""
+"""Permanent decisions of the user: approvals and refusals of tools, and tools that are switched off."""
 
 from __future__ import annotations
 
@@ -16,28 +16,24 @@ _SWITCH_ROW = "(server, tool, is_on, at) VALUES (?, ?, ?, ?)"
 
 
 class KeptGrants:
-    """The approvals and refusals that hold from now on; a ``Grants``.
-
-    Args:
-        database: where.
-    """
+    """Stored approvals and refusals; implements ``Grants``."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def find(self, server: str, tool: str) -> Grant | None:
-        """What was said about a tool; None when nothing was, or when it cannot be read: then it is asked again."""
+        """Return the stored decision for a tool; None, so that the user is asked, if missing or unreadable."""
         try:
             return await self._database.ask(partial(_find_grant, server, tool))
         except StoreError:
             return None
 
     def keep(self, server: str, tool: str, grant: Grant) -> None:
-        """Keep it in place of what was said before."""
+        """Store a decision, replacing the previous one."""
         self._database.tell(partial(_keep_grant, server, tool, grant))
 
     async def all(self) -> list[tuple[str, str, Grant]]:
-        """Server, tool and what was said about it, of every tool.
+        """Return server, tool and decision of every stored decision.
 
         Raises:
             StoreError: the file cannot be read.
@@ -45,7 +41,7 @@ class KeptGrants:
         return await self._database.ask(_all_grants)
 
     async def forget(self, server: str, tool: str) -> bool:
-        """Take back what was said about a tool; False when nothing was.
+        """Delete the decision for a tool; return False if none is stored.
 
         Raises:
             StoreError: the file cannot be written.
@@ -54,17 +50,13 @@ class KeptGrants:
 
 
 class KeptSwitches:
-    """The tools and servers that were switched on or off at run time.
-
-    Args:
-        database: where.
-    """
+    """Tools and servers that were switched on or off at run time."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def all(self) -> list[Switch] | None:
-        """All of them; None when they cannot be read, or when one of this process could not be written."""
+        """Return all switches; None if they cannot be read, or one of this process could not be written."""
         try:
             switches = await self._database.ask(_all_switches)
         except StoreError:
@@ -72,7 +64,7 @@ class KeptSwitches:
         return switches if self._database.is_whole else None
 
     def keep(self, changes: Sequence[Switch]) -> None:
-        """Keep these in place of what was there, without waiting."""
+        """Replace the stored switches, without waiting."""
         self._database.tell(partial(_keep_switches, tuple(changes)))
 
 

@@ -1,4 +1,4 @@
-"""The calls of tools that were made: kept for a while, shown newest first."""
+"""History of tool calls: stored for a limited time, listed newest first."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _SERVED = (
     "SELECT request, server, tool FROM calls WHERE request <> '' AND NOT is_error GROUP BY request, server, tool "
     "ORDER BY MAX(id) DESC LIMIT ?"
 )
-# A service runs for months: what is too old goes at its start and then once in so many calls.
+# A service runs for months: old records are deleted at start-up and then once per this many calls.
 _CALLS_BETWEEN_CLEANINGS = 200
 _DAY_S = 86400.0
-# A board without a battery begins in 1970 or anywhere. Between two calls, more than this is a clock that was set.
+# The clock of a board without a battery can start anywhere. A larger step between two calls is a clock correction.
 _CLOCK_WAS_SET_S = 365 * _DAY_S
-# A call's age is the time between the calls since, so that no clock makes a month of calls old at once.
+# Age is the sum of the time between later calls, so a clock correction does not age all of them at once.
 _DELETE_OLD = """
 DELETE FROM calls WHERE id IN (
     SELECT id FROM (
@@ -37,25 +37,14 @@ DELETE FROM calls WHERE id IN (
 
 @dataclass(frozen=True)
 class Retention:
-    """How much is kept.
+    """Limits of the call history."""
 
-    Args:
-        days: older calls go; 0 keeps none. A clock that is set by more than a year makes none older.
-        calls: of more, the oldest go.
-    """
-
-    days: float = 90.0
-    calls: int = 10_000
+    days: float = 90.0  # older calls are deleted; 0 stores none. A clock correction of more than a year ages no call
+    calls: int = 10_000  # the oldest beyond this number are deleted
 
 
 class CallHistory:
-    """The recorded calls; a ``Recorder`` and a ``PastCalls``.
-
-    Args:
-        database: where.
-        retention: how many of them.
-        clock: the time, seconds since 1970.
-    """
+    """Recorded calls; implements ``Recorder`` and ``PastCalls``. ``clock`` returns seconds since 1970."""
 
     def __init__(self, database: Database, retention: Retention, clock: Callable[[], float] = time.time) -> None:
         self._database = database
@@ -64,7 +53,7 @@ class CallHistory:
         self._until_cleaning = 0
 
     def record(self, call: CallRecord) -> None:
-        """Keep a record; returns at once and never raises."""
+        """Store a record; returns at once and never raises."""
         if self._retention.days <= 0 or self._retention.calls <= 0:
             return
         self._database.tell(partial(_insert, call))
@@ -73,19 +62,15 @@ class CallHistory:
         self._until_cleaning = (self._until_cleaning or _CALLS_BETWEEN_CLEANINGS) - 1
 
     def clean(self) -> None:
-        """Forget what is kept no longer."""
+        """Delete records beyond the limits."""
         self._database.tell(partial(_delete, self._clock(), self._retention))
 
     async def latest(
         self, limit: int, *, server: str | None = None, errors_only: bool = False, conversation: str | None = None
     ) -> list[CallRecord]:
-        """The latest calls, newest first.
+        """Return the latest calls, newest first.
 
-        Args:
-            limit: at most so many.
-            server: of this server alone.
-            errors_only: those that failed or were refused.
-            conversation: of this conversation alone, by its id.
+        The filters select calls of one server, failed or refused calls, and calls of one conversation by its id.
 
         Raises:
             StoreError: the file cannot be read.

@@ -1,4 +1,4 @@
-"""Everything that is remembered, behind one name for each kind of it; ``open_memory`` opens the file."""
+"""The stored data of one user, one attribute per kind; ``open_memory`` opens the file."""
 
 from __future__ import annotations
 
@@ -21,15 +21,9 @@ from rkllm_mcp.store.tally import DailyTally
 
 
 class KeyValue:
-    """Texts of one kind by their keys; ``Memory.texts`` makes one.
+    """Texts of one kind by key; created by ``Memory.texts``.
 
-    They are read from the file once, so that asking for one waits for nothing; what another process writes meanwhile is
-    seen at the next start.
-
-    Args:
-        kind: what they are about; keeps the keys of different users apart.
-        texts: what the file holds.
-        database: where.
+    They are read from the file once, so reading does not wait; changes of other processes are visible after a restart.
     """
 
     def __init__(self, kind: str, texts: dict[str, str], database: Database) -> None:
@@ -38,45 +32,36 @@ class KeyValue:
         self._database = database
 
     def read(self, key: str) -> str | None:
-        """What was written under ``key``; None when nothing was."""
+        """Return the text stored under ``key``, or None."""
         return self._texts.get(key)
 
     def write(self, key: str, text: str) -> None:
-        """Keep ``text`` under ``key`` in place of what was there; returns at once and never raises."""
+        """Store ``text`` under ``key``, replacing the previous one; returns at once and never raises."""
         self._texts[key] = text
         self._database.tell(partial(_write_text, self._kind, key, text))
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What is remembered between runs.
-
-    Args:
-        database: the file.
-        calls: the calls of tools that were made.
-        grants: which tools may run unasked, or never.
-        switches: which tools and servers were switched off.
-        conversations: what was asked and answered.
-        tally: the tokens of the day.
-    """
+    """Stored data of one user."""
 
     database: Database
-    calls: CallHistory
-    grants: KeptGrants
-    switches: KeptSwitches
+    calls: CallHistory  # history of tool calls
+    grants: KeptGrants  # approvals and refusals of tools
+    switches: KeptSwitches  # tools and servers that are switched off
     conversations: Conversations
-    tally: DailyTally
+    tally: DailyTally  # daily token usage
 
     async def settled(self) -> None:
-        """Wait until everything that was to be kept is.
+        """Wait until all queued data is written.
 
         Raises:
-            StoreError: something was not.
+            StoreError: some of it could not be written.
         """
         await self.database.settled()
 
     async def texts(self, kind: str) -> KeyValue:
-        """The texts of one kind; empty when they cannot be read."""
+        """Return the texts of one kind; empty if they cannot be read."""
         try:
             texts = await self.database.ask(partial(_read_texts, kind))
         except StoreError:
@@ -93,17 +78,13 @@ async def open_memory(
     on_problem: Callable[[str], None] | None = None,
     required: bool = False,
 ) -> AsyncGenerator[Memory, None]:
-    """Open what is remembered; on leaving everything is written.
+    """Open the stored data; everything is written at the end of the block.
 
-    Args:
-        path: the file; the user's own when None.
-        retention: how many calls are kept.
-        limits: how many conversations are kept.
-        on_problem: is told, once, when something is not kept.
-        required: a file that cannot be used is an error instead of a memory that ends with this run.
+    ``path`` defaults to the user's own file. ``on_problem`` is called at most once, when data cannot be stored. With
+    ``required`` an unusable file is an error instead of being replaced by an in-memory database.
 
     Raises:
-        StoreError: it is required and cannot be used.
+        StoreError: the file is required and cannot be used.
     """
     where = state_file(os.environ) if path is None else path
     async with open_database(where, on_problem=on_problem or _ignore, required=required) as database:

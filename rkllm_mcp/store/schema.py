@@ -1,8 +1,7 @@
-"""The tables, as the steps that lead from an empty file to the present ones.
+"""The database schema, as migrations from an empty file to the current version.
 
-``PRAGMA user_version`` counts the steps a file has taken. A step is never changed once it was released: what is to be
-different is another step at the end. Each is taken whole or not at all, by one process, however many open the file at
-once.
+``PRAGMA user_version`` counts the applied migrations. A released migration never changes; a change is a new migration
+at the end. Each is applied atomically, by one process, even if several open the file at once.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         ) WITHOUT ROWID""",
     ),
     (
-        # touched counts on with every change: what is the latest does not hang on a clock that may be set.
+        # touched is a change counter: the order does not depend on the clock.
         """CREATE TABLE conversations (
             tenant TEXT NOT NULL,
             id TEXT NOT NULL,
@@ -86,20 +85,19 @@ class NewerSchemaError(Exception):
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Bring a file's tables to the present state.
+    """Apply the missing migrations.
 
-    Args:
-        connection: in autocommit mode (``isolation_level=None``).
+    The connection must be in autocommit mode (``isolation_level=None``).
 
     Raises:
-        NewerSchemaError: the file has taken steps that are not known here.
-        sqlite3.Error: it cannot be read or written, or is no database.
+        NewerSchemaError: the file has migrations that this version does not know.
+        sqlite3.Error: the file cannot be read or written, or is not a database.
     """
     if steps_taken(connection) == len(MIGRATIONS):
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        # Another process may have taken the steps while this one waited for its turn.
+        # Another process may have applied them while this one waited for the lock.
         for step in range(steps_taken(connection), len(MIGRATIONS)):
             for statement in MIGRATIONS[step]:
                 connection.execute(statement)
@@ -111,11 +109,11 @@ def migrate(connection: sqlite3.Connection) -> None:
 
 
 def steps_taken(connection: sqlite3.Connection) -> int:
-    """How many steps a file has taken.
+    """Return the number of applied migrations.
 
     Raises:
-        NewerSchemaError: more than are known here.
-        sqlite3.Error: it cannot be read, or is no database.
+        NewerSchemaError: more than this version knows.
+        sqlite3.Error: the file cannot be read, or is not a database.
     """
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if version > len(MIGRATIONS):

@@ -1,4 +1,4 @@
-"""What was used up in a day: one number, to which every process that shares the file adds its own."""
+"""Daily token usage: one counter, shared by all processes that use the file."""
 
 from __future__ import annotations
 
@@ -12,21 +12,15 @@ _KEY = ("daily tokens", "spent")
 
 
 class DailyTally:
-    """The tokens of a day.
-
-    Args:
-        database: where.
-    """
+    """Token usage per day."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def add(self, day: str, tokens: int = 0) -> int:
-        """Count tokens; the sum of the day.
+        """Add tokens to the day's total and return it; with 0 only return it.
 
-        Args:
-            day: which one; another one than the last begins at nothing.
-            tokens: how many; none to be told the sum alone.
+        A different day than the last one starts at 0.
 
         Raises:
             StoreError: the file cannot be read or written.

@@ -102,7 +102,7 @@ def test_a_copy_is_made_when_it_is_wanted(stock: Stock, mine: Path) -> None:
     assert folder.file.stat().st_ino != mine.stat().st_ino
     assert folder.file.read_bytes() == mine.read_bytes()
     full = replace(stock, shelf=Shelf(stock.shelf.root, free_bytes=lambda _: 64 * 2**20))
-    with pytest.raises(ModelFileError, match="There is no room"):
+    with pytest.raises(ModelFileError, match="Not enough disk space"):
         add(full, Addition(mine, name="second", copy=True), Nobody(), quietly)
     add(full, Addition(mine, name="second"), Nobody(), quietly)
 
@@ -112,7 +112,7 @@ def test_a_second_file_of_the_same_model_gets_a_name_of_its_own(stock: Stock, mi
     assert add(stock, Addition(mine), Nobody(), quietly).folder.name == "qwen2.5-1.5b-2"
     with pytest.raises(UsageError) as caught:
         add(stock, Addition(mine, name="qwen2.5-1.5b"), Nobody(), quietly)
-    assert str(caught.value) == ("there is a model 'qwen2.5-1.5b' already; choose another --name, or remove it first")
+    assert str(caught.value) == ("the model 'qwen2.5-1.5b' exists already; choose another --name, or remove it first")
 
 
 def test_a_relative_is_spoken_to_as_its_family_and_named_after_its_file(stock: Stock, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_what_the_architecture_suggests_is_confirmed(stock: Stock, tmp_path: Pat
     with pytest.raises(UsageError) as caught:
         add(stock, Addition(path), Nobody(), quietly)
     assert str(caught.value) == (
-        "By its architecture, qwen3, the model is spoken to as qwen3. Right? Say it with --template, or --yes"
+        "By its architecture, qwen3, the model uses the chat template qwen3. Correct? Say it with --template, or --yes"
     )
     person = Answers(False, "chatml")
     assert add(stock, Addition(path, name="a"), person, quietly).card.template == "chatml"
@@ -143,11 +143,11 @@ def test_an_unknown_model_needs_a_template(stock: Stock, tmp_path: Path) -> None
     with pytest.raises(UsageError) as caught:
         add(stock, Addition(path), Nobody(), quietly)
     assert str(caught.value).startswith(
-        "How is the model in best.rkllm (architecture other) spoken to? Say it with --template: chatml, "
+        "Which chat template does the model in best.rkllm (architecture other) use? Say it with --template: chatml, "
     )
     folder = add(stock, Addition(path, template="qwen2.5"), Nobody(), quietly)
     assert (folder.name, folder.card.template) == ("best", "qwen2.5")
-    with pytest.raises(UsageError, match="there is no template 'qwen9'; there are "):
+    with pytest.raises(UsageError, match="unknown template 'qwen9'; the templates are "):
         add(stock, Addition(path, template="qwen9"), Nobody(), quietly)
 
 
@@ -164,7 +164,7 @@ def test_a_tokenizer_that_is_not_there_is_asked_for(stock: Stock, mine: Path, tm
     assert add(stock, Addition(mine), Answers(str(elsewhere)), quietly).tokenizer.read_bytes() == TOKENIZER
     # The next file of the same model finds the tokenizer of the first.
     assert add(stock, Addition(mine, name="again"), Nobody(), quietly).missing == ()
-    with pytest.raises(UsageError, match=r"there is no /none/t\.json; --tokenizer names a tokenizer\.json, or hf:"):
+    with pytest.raises(UsageError, match=r"/none/t\.json does not exist; --tokenizer names a tokenizer\.json, or hf:"):
         add(stock, Addition(mine, name="third", tokenizer="/none/t.json"), Nobody(), quietly)
 
 

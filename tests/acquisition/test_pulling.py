@@ -119,7 +119,7 @@ def test_a_folder_that_is_looked_at_first_is_left_to_its_owner(stock: Stock, tmp
     (tmp_path / "named" / "qwen2.5-1.5b").mkdir(parents=True)
     (tmp_path / "named" / "qwen2.5-1.5b" / "model.toml").write_text(CARD)
     named = replace(stock, directories=(tmp_path / "named", *stock.directories))
-    with pytest.raises(UsageError, match=r"is looked at before .*; put the files there by hand"):
+    with pytest.raises(UsageError, match=r"has precedence over .*; put the files there by hand"):
         pull(named, Pull("qwen2.5-1.5b"), quietly)
 
 
@@ -146,9 +146,9 @@ def replaced(fake: FakeHub) -> None:
 @pytest.mark.parametrize(
     ("trouble", "sentence"),
     [
-        (broken_off, "answered 503 for tokenizer.json. Try again later; what has arrived is kept."),
+        (broken_off, "answered 503 for tokenizer.json. Try again later; the download will resume."),
         (not_accepted, "original/Qwen2.5-1.5B-Instruct is gated. Accept its terms at "),
-        (replaced, "does not have the checksum it should have."),
+        (replaced, "has a wrong checksum."),
     ],
 )
 def test_a_failure_leaves_no_model(
@@ -164,7 +164,9 @@ def test_a_failure_leaves_no_model(
 
 def test_without_room_nothing_is_fetched(stock: Stock, fake: FakeHub) -> None:
     small = replace(stock, shelf=Shelf(stock.shelf.root, free_bytes=lambda _: 64 * 2**20 + 1000))
-    with pytest.raises(ModelFileError, match=r"There is no room: 0 MB are needed|There is no room: 2\d* MB are needed"):
+    with pytest.raises(
+        ModelFileError, match=r"Not enough disk space: 0 MB needed|Not enough disk space: 2\d* MB needed"
+    ):
         pull(small, Pull("qwen2.5-1.5b"), quietly)
     assert {method for method, _, _ in fake.requests} == {"HEAD"}
 
@@ -188,8 +190,8 @@ def test_a_tokenizer_of_another_model_is_refused_or_doubted(stock: Stock, fake: 
     pull(stock, Pull("qwen2.5-1.5b"), quietly)
     (sentence,) = said
     assert sentence == (
-        "The file says that token 999999 ends an answer, which this tokenizer does not have; "
-        "if answers do not end, it is not the model's own."
+        "According to the file, token 999999 ends an answer, which this tokenizer does not have; "
+        "if answers do not end, it is not the model's own tokenizer."
     )
     fake.files["original/Qwen2.5-1.5B-Instruct"]["tokenizer.json"] = b"<html>"
     stock.shelf.remove("qwen2.5-1.5b")
@@ -220,7 +222,7 @@ def test_a_repository_of_ones_own_is_spoken_to_as_its_family(stock: Stock, said:
         None,
         "other/Qwen3-9B-rkllm",
     )
-    assert said == ["mine is spoken to as qwen2.5-1.5b"]
+    assert said == ["mine uses the chat template of qwen2.5-1.5b"]
 
 
 def test_another_file_of_the_catalogues_repository_is_checked_for_what_it_is(stock: Stock) -> None:
@@ -232,7 +234,7 @@ def test_an_entry_without_a_source_says_where_to_look(stock: Stock) -> None:
     with pytest.raises(ModelDownloadError) as caught:
         pull(stock, Pull("qwen3-4b"), quietly)
     assert str(caught.value) == (
-        "The catalogue knows no .rkllm file for 'qwen3-4b'. Rockchip's rkllm_model_zoo (linked from "
+        "The catalogue has no .rkllm file for 'qwen3-4b'. Rockchip's rkllm_model_zoo (linked from "
         "github.com/airockchip/rknn-llm) and huggingface.co/models?search=rkllm have files; name one with --repository "
         "OWNER/NAME --file FILE, or convert the model with scripts/convert_model.py."
     )
@@ -278,9 +280,9 @@ def test_a_tokenizer_that_is_gated_is_taken_from_beside_the_file(stock: Stock, f
     ("wish", "error", "sentence"),
     [
         (Pull("qwen2.5-1.b"), ModelNotFoundError, "Did you mean 'qwen2.5-1.5b'?"),
-        (Pull("mine", "them/x", "x.rkllm"), UsageError, "nobody knows how 'mine' is spoken to"),
+        (Pull("mine", "them/x", "x.rkllm"), UsageError, "the chat template of 'mine' is unknown"),
         (Pull("demo"), UsageError, "is a script for the emulated runtime"),
-        (Pull("../x"), UsageError, "is no name for a model"),
+        (Pull("../x"), UsageError, "is not a valid model name"),
         (
             Pull("qwen3-4b", "no repository", "x.rkllm"),
             UsageError,

@@ -313,7 +313,7 @@ def test_a_driver_with_which_every_token_fails_is_no_mere_warning(tmp_path: Path
     assert found_on(tmp_path, ROCK_5B_OLD)["npu driver"] == Finding(
         "npu driver",
         "fail",
-        "rknpu 0.8.2, with which models load and every token fails",
+        "rknpu 0.8.2, with which models load but every token fails",
         f"0.9.8 or newer is needed. {UPDATE}",
         UPGRADE,
     )
@@ -381,7 +381,7 @@ SAID = "RK3588, toolkit 1.2.3, 3 NPU cores, context up to 4096, qwen2"
             Finding(
                 "model file",
                 "fail",
-                f"{SAID}; 8192 are asked for",
+                f"{SAID}; 8192 are configured",
                 "Set context_tokens under [model] to 4096 or less.",
             ),
         ),
@@ -393,9 +393,9 @@ def test_a_model_file_is_held_against_board_runtime_and_configuration(
     model = replace(REAL.model, file=replace(FILE, **changes), context_tokens=context_tokens)
     found = found_on(tmp_path, RK3588, replace(REAL, library=replace(REAL.library, version=runtime), model=model))
     if expected is None:
-        assert (found["model file"].status, found["model file"].found[:35]) == (
+        assert (found["model file"].status, found["model file"].found[:39]) == (
             "ok",
-            "platform not said, toolkit not said",
+            "platform not stated, toolkit not stated",
         )
     else:
         assert found["model file"] == expected
@@ -412,7 +412,7 @@ def test_a_file_that_is_no_model_is_told_and_not_fatal(tmp_path: Path) -> None:
     ("version", "official", "status", "beginning"),
     [
         ("1.2.3", "1.2.3", "ok", "the published 1.2.3, byte for byte (git blob 0084abc34ab4…)"),
-        ("1.3.2", None, "info", "git blob 0084abc34ab4… is none of the published libraries"),
+        ("1.3.2", None, "info", "git blob 0084abc34ab4… is not one of the published libraries"),
         ("1.3.0", "1.2.3", "warn", "git blob 0084abc34ab4… is the published 1.2.3, and its own text says 1.3.0"),
     ],
 )
@@ -445,7 +445,7 @@ def test_another_release_in_the_loaders_way_is_told(tmp_path: Path) -> None:
         "other libraries",
         "warn",
         "/usr/lib/librkllmrt.so (1.1.4)",
-        "Remove those you do not mean, or name the one you do as 'library' under [runtime].",
+        "Remove the others, or set 'library' in [runtime].",
         "ldconfig -p | grep rkllmrt",
     )
     same = replace(library, others=others[1:])
@@ -521,4 +521,4 @@ def test_a_check_that_breaks_becomes_a_finding(tmp_path: Path) -> None:
         raise RuntimeError("the kernel laughed")
 
     findings = examine(Machine(plant(tmp_path, RK3588), can_use=broken), REAL)
-    assert Finding("npu device", "unknown", "could not be looked at: RuntimeError: the kernel laughed") in findings
+    assert Finding("npu device", "unknown", "could not be checked: RuntimeError: the kernel laughed") in findings

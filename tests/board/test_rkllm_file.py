@@ -108,14 +108,14 @@ def test_a_strange_value_is_none(read: Callable[[bytes], RkllmFile], pairs: dict
         (b"", "is empty. Copy or download it again."),
         (bytes(5000), "begins with zeros, as a download that was broken off leaves it. Copy or download it again."),
         (MAGIC, "is cut off: it has 4 bytes. Copy or download it again."),
-        (container()[:300], "is cut off: it is shorter than its own header says. Copy or download it again."),
+        (container()[:300], "is cut off: it is shorter than its header requires. Copy or download it again."),
         (
             container(tensors=[Tensor("output.weight", 1 << 31)]),
-            "is cut off: it is shorter than its own header says. Copy or download it again.",
+            "is cut off: it is shorter than its header requires. Copy or download it again.",
         ),
         (b"RKLLM-EMULATOR 1\n", "is a script for the emulated runtime. Use it as it is: --model PATH."),
         (b"GGUF\3\0\0\0", "is a GGUF file, which llama.cpp runs. Convert it with scripts/convert_model.py on a PC."),
-        (b"RKNN\0\0", "is an .rknn file, for vision models. Name the .rkllm file beside it."),
+        (b"RKNN\0\0", "is an .rknn file, for vision models. Name the .rkllm file in the same folder."),
         (
             b"version https://git-lfs.github.com/spec/v1\n",
             "is a pointer of Git LFS in place of the file. Fetch the file: git lfs pull.",

@@ -148,7 +148,7 @@ def test_our_own_shape_stays_strict(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["sandboxed", "denyTools", "requireApproval", "readOnly", "permissions", "disable"])
 def test_a_restriction_that_would_not_hold_is_refused_unless_it_restricts_nothing(tmp_path: Path, key: str) -> None:
-    with pytest.raises(ConfigError, match=f"mcpServers.w.{key}: found a restriction"):
+    with pytest.raises(ConfigError, match=f"mcpServers.w.{key}: found an unknown restriction"):
         load(tmp_path, {"w": {"command": "x", key: True}})
     assert load(tmp_path, {"w": {"command": "x", key: False}}).remarks == (
         f"mcpServers.w: ignored, as they mean nothing here: '{key}'; remove them, or correct their names",
@@ -175,8 +175,8 @@ def test_a_restriction_that_would_not_hold_is_refused_unless_it_restricts_nothin
         (
             {"w": {"command": "x", "blockedTools": ["delete"]}},
             (
-                "mcpServers.w.blockedTools: found a restriction that is not known here and would not hold; "
-                "say it with sandbox, allowed_tools, excluded_tools, approve, always_ask or disabled, or remove it"
+                "mcpServers.w.blockedTools: found an unknown restriction that would have no effect; "
+                "use sandbox, allowed_tools, excluded_tools, approve, always_ask or disabled instead, or remove it"
             ),
         ),
     ],

@@ -70,7 +70,7 @@ def test_an_entry_that_is_neither_a_key_nor_a_hash_is_refused(entry: str, proble
         ('[service]\nhost = "0.0.0.0"\n', "off loopback a key is required"),
         ('[service]\nhost = "127.evil.example"\n', "off loopback a key is required"),
         ('[service]\ncors = ["*"]\n', "any page in any browser here could use the board"),
-        ('[service]\napi_keys = ["k"]\n[[tenants]]\nname = "t"\napi_key = "k"\n', "give everybody their own"),
+        ('[service]\napi_keys = ["k"]\n[[tenants]]\nname = "t"\napi_key = "k"\n', "give each tenant a separate key"),
     ],
 )
 def test_what_would_let_anybody_in_is_refused(text: str, sentence: str, tmp_path: Path) -> None:

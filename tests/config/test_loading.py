@@ -158,11 +158,14 @@ def test_the_first_file_of_the_search_order_is_the_configuration(tmp_path: Path)
         ('[provider]\nkind = "openai"\n', "provider.model: found nothing; kind = 'openai' needs the name of a model"),
         (
             '[[tenants]]\nname = "t"\napi_key = "k"\nservers = ["x"]\n',
-            "tenants[0].servers: found 'x'; there are no servers",
+            "tenants[0].servers: found 'x'; no servers are configured",
         ),
         (
             "[runtime]\n[model\n",
-            "found a TOML error: Expected ']' at the end of a table declaration (at line 2, column 7); mend that line",
+            (
+                "found a TOML error: Expected ']' at the end of a table declaration (at line 2, column 7); "
+                "correct that line"
+            ),
         ),
         (
             "[service]\n[service]\n",
@@ -326,7 +329,7 @@ def test_json_is_read_where_the_name_or_the_text_says_so(tmp_path: Path) -> None
     assert load(tmp_path, text, "config").agent.max_rounds == 2
     assert complaint(tmp_path, "{", "c.json") == (
         "c.json: found a JSON error: Expecting property name enclosed in double quotes (at line 1, column "
-        "2); mend that line"
+        "2); correct that line"
     )
     assert complaint(tmp_path, "[1]", "c.json") == (
         'c.json: found JSON that is not an object; begin with {"mcpServers": …}'

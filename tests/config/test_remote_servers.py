@@ -28,7 +28,7 @@ def spec_of(folder: Path, text: str) -> ServerSpec:
     ("keys", "message"),
     [
         ('url = "ws://h/mcp"\ntransport = "websocket"\nauth = "oauth"', "websocket has no OAuth; put a key into"),
-        ('url = "http://h/mcp"\nauth = "client_credentials"', "it needs client_id, client_secret and the issuer"),
+        ('url = "http://h/mcp"\nauth = "client_credentials"', "it needs client_id, client_secret and their issuer"),
         ('url = "http://h/mcp"\nauth = "basic"', "auth: found a string; allowed are 'none', 'oauth'"),
         ('url = "http://h/mcp"\nping_s = -1', "ping_s: found -1"),
         ('url = "http://h/mcp"\nidle_stop_s = 0', "idle_stop_s: found 0"),

@@ -90,7 +90,7 @@ def test_a_memory_that_cannot_be_used_costs_no_answer_but_cannot_be_asked(tmp_pa
     done = demo.run("tools", "call", "write_file", "path=a.txt", "content=x", "--yes")
     assert (done.returncode, done.stdout) == (0, "wrote a.txt\n")
     sentence = f"{state} cannot be used (file is not a database); move it away; a new one is made"
-    assert f"[State: {sentence}. It goes on without remembering.]" in done.stderr
+    assert f"[State: {sentence}. The assistant continues without saving data.]" in done.stderr
     for words in (("tools", "history"), ("tools", "disable", "files"), ("tools", "approvals")):
         asked = demo.run(*words)
         assert (asked.returncode, asked.stderr) == (1, f"Error: {sentence}\n")

@@ -56,7 +56,7 @@ def test_a_failure_leaves_only_the_parts_of_files(shelf: Shelf) -> None:
 
 def test_two_at_a_time_are_refused(shelf: Shelf) -> None:
     with shelf.workspace("m"):
-        sentence = r"Another rkllm-mcp is at work on 'm'\. Wait for it, or end it\."
+        sentence = r"Another rkllm-mcp process is using 'm'\. Wait for it, or end it\."
         with pytest.raises(ModelFileError, match=sentence), shelf.workspace("m"):
             pass
         with shelf.workspace("other"):
@@ -70,7 +70,7 @@ def test_a_disk_without_room_is_refused_beforehand(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError) as caught:
         shelf.check_room(1_600_000_000)
     assert str(caught.value) == (
-        f"There is no room: 1 600 MB are needed in {tmp_path}, 1 600 MB are free. "
+        f"Not enough disk space: 1 600 MB needed in {tmp_path}, 1 600 MB free. "
         "Remove a model, or set XDG_DATA_HOME to a larger disk."
     )
 
@@ -78,9 +78,9 @@ def test_a_disk_without_room_is_refused_beforehand(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", ".hidden", "a b", "a\n", "x" * 101])
 def test_a_name_cannot_lead_out_of_the_folder(shelf: Shelf, name: str) -> None:
     for use in (shelf.folder, shelf.remove):
-        with pytest.raises(UsageError, match="is no name for a model"):
+        with pytest.raises(UsageError, match="is not a valid model name"):
             use(name)
-    with pytest.raises(UsageError, match="is no name for a model"), shelf.workspace(name):
+    with pytest.raises(UsageError, match="is not a valid model name"), shelf.workspace(name):
         pass
     assert not shelf.has(name)
 

@@ -89,7 +89,7 @@ def test_what_arrived_in_part_is_continued_in_the_next_run(fake: FakeHub, hub: H
     fake.cuts, fake.statuses = [CUT], [None, 503]
     with pytest.raises(ModelDownloadError) as caught:
         fetch(hub, LARGE_FILE, tmp_path)
-    assert str(caught.value) == f"{fake.url} answered 503 for large.rkllm. Try again later; what has arrived is kept."
+    assert str(caught.value) == f"{fake.url} answered 503 for large.rkllm. Try again later; the download will resume."
     assert [path.stat().st_size for path in parts(tmp_path)] == [PIECE]
     assert not (tmp_path / "ready").exists()
     target, report = fetch(hub, LARGE_FILE, tmp_path)
@@ -121,7 +121,7 @@ def test_a_wrong_checksum_is_no_file(fake: FakeHub, hub: Hub, tmp_path: Path, by
         file = RemoteFile("owner/model", "model.rkllm", sha256=wrong)
     with pytest.raises(ModelDownloadError) as caught:
         fetch(hub, file, tmp_path)
-    assert str(caught.value).startswith("model.rkllm from owner/model does not have the checksum it should have. Fetch")
+    assert str(caught.value).startswith("model.rkllm from owner/model has a wrong checksum. Download")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -131,8 +131,8 @@ def test_a_wrong_checksum_is_no_file(fake: FakeHub, hub: Hub, tmp_path: Path, by
         (
             RemoteFile("owner/none", "model.rkllm"),
             (
-                "There is no repository owner/none, or it is private. Name another with --repository and --file; for a "
-                "private one set HF_TOKEN."
+                "The repository owner/none does not exist or is private. Name another with --repository and --file; "
+                "for a private one set HF_TOKEN."
             ),
         ),
         (
@@ -164,8 +164,8 @@ def test_a_hub_out_of_reach_is_one_sentence(tmp_path: Path) -> None:
         Hub(gone.url, tmp_path).find(FILE)
     assert str(caught.value).startswith(f"{gone.url} cannot be reached (")
     assert str(caught.value).endswith(
-        "Check the network and try again, what has arrived is kept; or set HF_ENDPOINT to a mirror; or: Copy the files "
-        "here and use 'rkllm-mcp models add PATH'."
+        "Check the network and try again (the download will resume); or set HF_ENDPOINT to a mirror; or: Copy the "
+        "files here and use 'rkllm-mcp models add PATH'."
     )
 
 
@@ -184,7 +184,7 @@ def cached(cache: Path) -> Path:
 
 def test_the_files_of_a_repository_are_listed(hub: Hub) -> None:
     assert hub.names("owner/model") == ["model.rkllm", "large.rkllm", "small.json"]
-    with pytest.raises(ModelDownloadError, match=r"There is no repository owner/none"):
+    with pytest.raises(ModelDownloadError, match=r"The repository owner/none does not exist"):
         hub.names("owner/none")
 
 
@@ -224,7 +224,7 @@ def test_a_full_disk_says_so_and_keeps_what_arrived(hub: Hub, tmp_path: Path) ->
         hub.fetch(found, tmp_path, tmp_path / "ready", Reported())
     assert os.strerror(errno.ENOSPC)
     assert str(caught.value) == (
-        "There is no room left for model.rkllm. Make room and try again; what has arrived is kept."
+        "Not enough disk space for model.rkllm. Free disk space and try again; the download will resume."
     )
 
 

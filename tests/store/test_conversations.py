@@ -256,7 +256,7 @@ async def test_text_that_is_no_unicode_is_kept_as_far_as_it_goes(tmp_path: Path)
         kept = await conversations.get("", "c1")
         assert kept is not None
         assert [turn.text for turn in kept.turns] == ["half ?", "all 😀"]
-        with pytest.raises(StoreError, match="no Unicode text"):
+        with pytest.raises(StoreError, match="a name is not valid Unicode"):
             await conversations.get("", "\ud83d")
 
 

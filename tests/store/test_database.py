@@ -137,7 +137,7 @@ async def test_a_file_that_cannot_be_used_costs_the_memory_and_not_the_assistant
         await anyio.lowlevel.checkpoint()
     (problem,) = problems
     assert problem.startswith(f"[State: {path} cannot be used (")
-    assert f"{UNUSABLE[harm]}. It goes on without remembering.]" in problem
+    assert f"{UNUSABLE[harm]}. The assistant continues without saving data.]" in problem
     assert (path.read_bytes() if path.is_file() else b"") == before
     with pytest.raises(StoreError, match="cannot be used"):
         async with open_database(path, on_problem=pytest.fail, required=True):
@@ -161,7 +161,7 @@ async def test_a_disk_that_fills_up_is_told_once_and_nothing_stops(tmp_path: Pat
             await database.settled()
         assert await database.ask(count) == 0
     assert [problem.partition(" (")[2] for problem in problems] == [
-        "database or disk is full); make room on that disk. It goes on without remembering.]"
+        "database or disk is full); make room on that disk. The assistant continues without saving data.]"
     ]
 
 
@@ -175,7 +175,7 @@ async def test_a_writer_that_another_process_holds_up_for_too_long_is_told(tmp_p
         await database.ask(be_impatient)
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StoreError, match="another rkllm-mcp holds it; end that one"):
+        with pytest.raises(StoreError, match="another rkllm-mcp is using it; end that process"):
             await database.ask(count)
         other.execute("ROLLBACK")
         other.close()

@@ -98,7 +98,7 @@ def test_a_real_models_header_is_read(doctor: Doctor, tmp_path: Path) -> None:
     finding = named(doctor("--json", "--model", str(folder), "--runtime", str(libraries()["1.2.3"]))[1])["model file"]
     assert finding["status"] == "fail"
     assert finding["found"].startswith(
-        "RK3588, toolkit 1.2.3, 3 NPU cores, context up to 4096, qwen2; 8192 are asked for"
+        "RK3588, toolkit 1.2.3, 3 NPU cores, context up to 4096, qwen2; 8192 are configured"
     )
     (folder / "model.rkllm").write_bytes(b"PK\x03\x04")
     finding = named(doctor("--json", "--model", str(folder), "--runtime", "emulator")[1])["model file"]

@@ -105,13 +105,13 @@ def test_what_did_not_come_from_the_user_is_not_removed(environment: dict[str, s
     done = run(environment, "remove", "demo", "--yes")
     assert (done.returncode, done.stderr) == (
         2,
-        f"Error: 'demo' is in {REPOSITORY}/models/demo, which rkllm-mcp did not fill; remove it there by hand\n",
+        f"Error: 'demo' is in {REPOSITORY}/models/demo, which rkllm-mcp does not manage; remove it by hand\n",
     )
     done = run(environment, "remove", "none", "--yes")
     assert done.returncode == 2
     assert done.stderr == (
-        f"Error: there is no model 'none' in {tmp_path}/.local/share/rkllm-mcp/models; "
-        "'rkllm-mcp models list' shows what there is\n"
+        f"Error: unknown model 'none' in {tmp_path}/.local/share/rkllm-mcp/models; "
+        "'rkllm-mcp models list' lists the models\n"
     )
 
 
@@ -145,7 +145,7 @@ def test_a_pull_that_broke_off_goes_on(environment: dict[str, str], fake: FakeHu
     fake.cuts, fake.statuses = [11 * 2**20], [None, 503]
     done = run(environment, *PULL)
     assert done.returncode == 3
-    assert "Try again later; what has arrived is kept." in done.stderr
+    assert "Try again later; the download will resume." in done.stderr
     assert listed(environment)["qwen2.5-1.5b"]["state"] == "not here"
     assert run(environment, *PULL).returncode == 0
     rest = f"bytes={10 * 2**20}-"
@@ -179,7 +179,7 @@ def test_a_file_that_somebody_has_is_added(environment: dict[str, str], tmp_path
 def test_a_person_at_a_terminal_is_asked_what_is_not_known(environment: dict[str, str], tmp_path: Path) -> None:
     path = write_rkllm(tmp_path / "x" / "best.rkllm", {**FACTS, "general.name": "best", "general.architecture": "new"})
     child = at_a_terminal(environment, "add", str(path))
-    child.expect_exact("How is the model in best.rkllm (architecture new) spoken to?")
+    child.expect_exact("Which chat template does the model in best.rkllm (architecture new) use?")
     child.expect_exact("> ")
     child.sendline("nonsense")
     child.expect_exact("> ")

@@ -88,10 +88,10 @@ async def test_tools_that_cannot_be_loaded_are_left_out_with_a_note_and_the_othe
     async with open_builtin(ServerSpec("b", "builtin", local_tools=tools), notes) as loaded:
         assert [(tool.name, tool.read_only) for tool in loaded.tools] == [("clock", True), ("good", True)]
         assert loaded.tools[1].input_schema == {"type": "object", **NUMBERS}
-    not_a_function = f"is no function; name one that {HOME} has"
+    not_a_function = f"is not a function; name a function of {HOME}"
     known = "clock, calculator, convert_units, device_status"
     reasons = {
-        "nameless": f"there is no tool 'nameless'; name an entry_point, or one of {known}",
+        "nameless": f"unknown tool 'nameless'; name an entry_point, or one of {known}",
         "shapeless": "its entry_point is 'nonsense'; write package.module:function",
         "missing": (
             "its entry_point needs the module 'no_such_package', which is not installed; "
@@ -100,7 +100,7 @@ async def test_tools_that_cannot_be_loaded_are_left_out_with_a_note_and_the_othe
         "not_there": f"its entry_point '{HOME}:no_such_function' {not_a_function}",
         "no_function": f"its entry_point '{HOME}:NOT_A_FUNCTION' {not_a_function}",
         "bad_schema": "its input_schema has the type 'array'; arguments are an object",
-        "worse_schema": "its input_schema is no JSON Schema: properties: 5 is not of type 'object'",
+        "worse_schema": "its input_schema is not a JSON Schema: properties: 5 is not of type 'object'",
     }
     assert notes.shown() == (
         "(tool 'clock' is listed twice; the first is used)",
@@ -118,7 +118,7 @@ async def test_a_module_that_fails_when_imported_is_a_reason(tmp_path: Path, mon
             await toolbox.connected()
     assert lines[0].startswith(
         "[MCP: Server 'b' is left out: its entry_point 'module_that_fails:f' cannot be imported: SystemExit: no; "
-        "mend the module]"
+        "correct the module]"
     )
 
 
@@ -182,5 +182,5 @@ async def test_our_tools_may_be_described_in_other_words() -> None:
 
 async def test_a_machine_that_tells_nothing_is_an_answer() -> None:
     assert await called(LocalTool("device_status")) == (
-        "error: This machine tells nothing about its NPU, temperature or memory."
+        "error: This machine does not report its NPU, temperature or memory."
     )

@@ -52,11 +52,11 @@ NOT_SUMS = [
     ("exp(1000)", "too large"),
     ("factorial(1000000)", "from 0 to 400"),
     ("sqrt(-1)", "It has no value"),
-    ("(-1) ** 0.5", "no real number"),
+    ("(-1) ** 0.5", "not a real number"),
     ("1 if 2 else 3", "cannot be calculated"),
     ("x + 1", "The name 'x' cannot be calculated"),
     ("__import__('os')", "cannot be calculated"),
-    ("eval(1)", "There is no function 'eval'"),
+    ("eval(1)", "Unknown function 'eval'"),
     ("(1).real", "cannot be calculated"),
     ("'a' * 3", "cannot be calculated"),
     ("True + 1", "cannot be calculated"),
@@ -150,5 +150,5 @@ def test_a_moment_is_told_for_machines_and_for_readers_of_japanese(arguments: di
     "arguments", [{"timezone": "Atlantis"}, {"time": "noonish"}, {"time": "25:00"}, {"timezone": "../x"}]
 )
 def test_a_time_or_a_place_that_is_none_is_said(arguments: dict[str, str]) -> None:
-    with pytest.raises(LocalToolError, match=r"is not known|is no time"):
+    with pytest.raises(LocalToolError, match=r"is not known|is not a time"):
         clock(**arguments)

@@ -1,7 +1,7 @@
-"""An expression as people and models write it becomes a number.
+"""Arithmetic expressions as people and models write them -> numbers.
 
-Read with ``ast`` and evaluated by a table of operators: there are no names but those of the table, no attributes, no
-calls of anything else, and every step is bounded before it is taken. Whole numbers stay exact.
+Expressions are parsed with ``ast`` and evaluated with a table of operators: no other names, no attributes, no other
+calls, and every step is bounded before it is computed. Integers stay exact.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 from rkllm_mcp.tools.builtin.function import LocalToolError
 
 _MAX_CHARS = 1000
-# About 1,200 digits; what is larger is no answer to anybody's question, and takes time to make.
+# About 1,200 digits; larger results are useless and slow to compute.
 _MAX_BITS = 4000
 _MAX_FACTORIAL = 400
 _MAX_DEPTH = 60
-# A float has 15 digits that mean something: 0.1 + 0.2 is 0.3.
+# A float has 15 significant digits: 0.1 + 0.2 is 0.3.
 _DIGITS = ".15g"
 
 _BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -68,14 +68,13 @@ _GROUPED = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
 
 
 def calculate(expression: str) -> str:
-    """The value of an expression.
+    """Return the value of an expression.
 
-    Args:
-        expression: ``+ - * / // % **`` and ``^``, parentheses, ``sqrt``, ``sin``, ``log`` and the like, ``pi``, ``e``;
-            also ``×``, ``÷``, ``15%`` and full-width digits.
+    Accepts ``+ - * / // % **`` and ``^``, parentheses, ``sqrt``, ``sin``, ``log`` and so on, ``pi``, ``e``, and also
+    ``×``, ``÷``, ``15%`` and full-width digits.
 
     Raises:
-        LocalToolError: it is no expression, is too large, or has no value.
+        LocalToolError: the expression is invalid, too large, or has no value.
     """
     if len(expression) > _MAX_CHARS:
         raise LocalToolError(f"The expression is longer than {_MAX_CHARS} characters; calculate it in parts.")
@@ -86,7 +85,7 @@ def calculate(expression: str) -> str:
     except SyntaxError:
         raise LocalToolError(f"'{text}' is not an expression; write one such as (3 + 4) * 2.") from None
     except ZeroDivisionError:
-        raise LocalToolError("There is a division by zero.") from None
+        raise LocalToolError("The expression contains a division by zero.") from None
     except OverflowError:
         raise LocalToolError("The result is too large.") from None
     except (RecursionError, MemoryError):
@@ -98,7 +97,7 @@ def calculate(expression: str) -> str:
 
 def _plain(expression: str) -> str:
     text = unicodedata.normalize("NFKC", expression).translate(_SIGNS).strip().rstrip("=").strip()
-    # In a call a comma stands between numbers; elsewhere three digits behind one are a group of a long number.
+    # In a call a comma separates arguments; elsewhere a comma before three digits groups them.
     if not re.search(r"[A-Za-z]\s*\(", text):
         text = _GROUPED.sub(lambda match: match.group().replace(",", ""), text)
     text = _PERCENT.sub(r"(\1/100)", _PERCENT_OF.sub(r"(\1/100)*", text))
@@ -127,7 +126,7 @@ def _combined(node: ast.BinOp, left: Any, right: Any) -> Any:
     if isinstance(node.op, ast.Pow):
         return _power(left, right)
     if type(node.op) not in _BINARY:
-        raise LocalToolError("There is an operator that cannot be calculated; use + - * / // % and **.")
+        raise LocalToolError("This operator is not supported; use + - * / // % and **.")
     return _bounded(_BINARY[type(node.op)](left, right))
 
 
@@ -139,7 +138,7 @@ def _power(base: Any, exponent: Any) -> Any:
             base = float(base)
     value = base**exponent
     if isinstance(value, complex):
-        raise LocalToolError("The root of a negative number is no real number.")
+        raise LocalToolError("The root of a negative number is not a real number.")
     return _bounded(value)
 
 
@@ -152,7 +151,7 @@ def _called(name: str, arguments: list[Any]) -> Any:
     if name == "pow" and len(arguments) == 2:
         return _power(*arguments)
     if name not in _FUNCTIONS:
-        raise LocalToolError(f"There is no function '{name}'; there are {', '.join(_FUNCTIONS)}.")
+        raise LocalToolError(f"Unknown function '{name}'; the functions are {', '.join(_FUNCTIONS)}.")
     return _bounded(_FUNCTIONS[name](*arguments))
 
 

@@ -1,4 +1,4 @@
-"""The tools that come with the host, by name: what a model is shown, and what they run."""
+"""The tools that come with the host, by name: tool definitions and functions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rkllm_mcp.tools.servers import DeviceReader
 
 @dataclass(frozen=True)
 class _Entry:
-    """A tool of ours: its text, its arguments, and what makes its function of a way to look at the machine."""
+    """Definition of a built-in tool; ``make`` creates its function from a device reader."""
 
     description: str
     properties: Mapping[str, Any]
@@ -32,7 +32,7 @@ def _device_of(read_device: DeviceReader | None) -> Function:
     def device_status() -> str:
         lines = [f"{name}: {state}" for name, state in read_device()] if read_device else []
         if not lines:
-            raise LocalToolError("This machine tells nothing about its NPU, temperature or memory.")
+            raise LocalToolError("This machine does not report its NPU, temperature or memory.")
         return "\n".join(lines)
 
     return device_status
@@ -74,11 +74,9 @@ NAMES = tuple(_ENTRIES)
 
 
 def own_tool(name: str, read_device: DeviceReader | None) -> LocalFunction | None:
-    """The tool of ours of that name; None when there is none.
+    """Return the built-in tool of a name; None if the name is unknown.
 
-    Args:
-        name: its name.
-        read_device: how the machine is; None where nobody can say.
+    ``read_device`` returns readings of the board, or is None if they are not available.
     """
     entry = _ENTRIES.get(name)
     if entry is None:

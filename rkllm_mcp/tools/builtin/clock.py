@@ -1,9 +1,9 @@
-"""What time it is, here or anywhere, and what a time there is here.
+"""Date and time in any time zone, and conversion between zones.
 
-Places are named as people name them: by an IANA name, a city in English or Japanese, or an offset. The answer says the
-same moment twice, for reading by machines and by Japanese readers, because a small model copies better than it counts.
+Zones are named by an IANA name, a city in English or Japanese, or an offset. The answer has the same moment in English
+and in Japanese format, because small models copy more reliably than they calculate.
 
-Source: the IANA time zone database of the system, or of the ``tzdata`` package where the system has none.
+Source: the IANA time zone database of the system, or of the ``tzdata`` package if the system has none.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rkllm_mcp.tools.builtin.function import LocalToolError
 Now = Callable[[], datetime]
 
 _WEEKDAYS = ("月", "火", "水", "木", "金", "土", "日")
-# The first year of an era is 元年. Nothing before the first is converted.
+# The first year of an era is 元年. Dates before the first era in the table are not converted.
 _ERAS = ((2019, 5, 1, "令和"), (1989, 1, 8, "平成"), (1926, 12, 25, "昭和"))
 _PLACES = {
     "日本": "Asia/Tokyo", "東京": "Asia/Tokyo", "大阪": "Asia/Tokyo", "京都": "Asia/Tokyo", "名古屋": "Asia/Tokyo",
@@ -55,9 +55,9 @@ def _system_now() -> datetime:
 
 
 def clock_of(now: Now = _system_now) -> Callable[..., str]:
-    """The tool; ``now`` tells the moment, with this machine's time zone."""
+    """Return the tool function; ``now`` returns the current time in this machine's time zone."""
 
-    # The argument is called as people call it; a module of that name is not needed here.
+    # The parameter names are part of the tool's interface; no module of these names is needed here.
     def clock(timezone: str = "", time: str = "", from_timezone: str = "") -> str:  # noqa: A002, RUF100
         here = now()
         moment = _moment(time, _zone(from_timezone, here), here) if time.strip() else here
@@ -89,7 +89,7 @@ def _loaded(key: str) -> tzinfo | None:
     try:
         return zoneinfo.ZoneInfo(key)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        # Without a database on the machine this one still holds: it has had no summer time since 1951.
+        # Works without a time zone database: Japan has had no daylight saving time since 1951.
         return timezone(timedelta(hours=9), "JST") if key == "Asia/Tokyo" else None
 
 
@@ -108,7 +108,7 @@ def _moment(text: str, zone: tzinfo, here: datetime) -> datetime:
         moment = datetime.fromisoformat(spelled.replace("Z", "+00:00").replace("/", "-"))
         return moment if moment.tzinfo else moment.replace(tzinfo=zone)
     except ValueError:
-        raise LocalToolError(f"'{text[:40]}' is no time; write 09:30 or 2026-11-21T09:30.") from None
+        raise LocalToolError(f"'{text[:40]}' is not a time; write 09:30 or 2026-11-21T09:30.") from None
 
 
 def _told(moment: datetime, place: str) -> str:
@@ -124,7 +124,7 @@ def _told(moment: datetime, place: str) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S} {_ENGLISH_WEEKDAYS[moment.weekday()]} ({where}) / {japanese}"
 
 
-# Not strftime's, which follow the process's locale.
+# strftime would use the locale of the process.
 _ENGLISH_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 

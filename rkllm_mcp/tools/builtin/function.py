@@ -1,7 +1,7 @@
-"""A tool that is a Python function: what it is called with, where it runs, and what its result says.
+"""A Python function as a tool: argument check, execution and result.
 
-A function that is not ``async`` runs in a thread of its own, which ends with it or with the process: one that never
-returns costs its caller a timeout, and keeps nobody from leaving. Any error it raises is a result.
+Functions that are not ``async`` run in a daemon thread: one that never returns costs its caller a timeout but does not
+block the exit of the process. Exceptions become error results.
 """
 
 from __future__ import annotations
@@ -27,24 +27,23 @@ _MAX_ERROR_CHARS = 400
 
 
 class LocalToolError(ValueError):
-    """What a tool says when it cannot do what it was asked; the message is for the model, as it is."""
+    """Error of a tool; the message is passed to the model unchanged."""
 
 
 class Threads:
-    """Threads that neither a cancelled caller nor the end of the process waits for.
+    """Daemon threads that neither cancellation nor process exit waits for.
 
-    Args:
-        most: how many may be at work; what hangs stays counted.
+    At most ``most`` run at once; a thread that hangs continues to count.
     """
 
     def __init__(self, most: int = 8) -> None:
         self._free = threading.BoundedSemaphore(most)
 
     async def run(self, work: Callable[[], Any]) -> Any:
-        """What ``work`` returns or raises.
+        """Return the result of ``work`` or raise its exception.
 
         Raises:
-            LocalToolError: all threads are at work.
+            LocalToolError: all threads are busy.
         """
         if not self._free.acquire(blocking=False):
             raise LocalToolError("It is still busy with former calls; answer without it.")
@@ -55,11 +54,11 @@ class Threads:
         def run() -> None:
             try:
                 outcome.append(work())
-            except BaseException as error:  # noqa: BLE001  (an exit in foreign code must not end a thread in silence)
+            except BaseException as error:  # noqa: BLE001  (SystemExit in foreign code must not end the thread without a result)
                 outcome.append(_Raised(error))
             finally:
                 self._free.release()
-            with suppress(RuntimeError):  # the loop has ended; nobody waits any more
+            with suppress(RuntimeError):  # the event loop has ended
                 loop.call_soon_threadsafe(done.set)
 
         threading.Thread(target=run, name="local tool", daemon=True).start()
@@ -74,37 +73,31 @@ class Threads:
 
 @dataclass(frozen=True)
 class LocalFunction:
-    """A tool and what it runs.
+    """A tool and its function."""
 
-    Args:
-        tool: what a model is shown.
-        function: takes the arguments by name; returns text, JSON values, or None.
-        threads: where it runs.
-    """
-
-    tool: ToolSpec
-    function: Function
+    tool: ToolSpec  # definition for the model
+    function: Function  # takes the arguments by name; returns text, JSON values, or None
     threads: Threads = field(default_factory=Threads)
 
     async def call(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Check the arguments and run it; the JSON of a ``tools/call`` result."""
+        """Check the arguments and run the function; return the JSON of a ``tools/call`` result."""
         try:
             given = _coerced(arguments, self.tool.input_schema)
             value = await _run(self.function, given, self.threads)
             return _result(value if isinstance(value, str) else _as_text(value))
         except (ArgumentError, LocalToolError) as error:
             return _result(str(error), is_error=True)
-        except Exception as error:  # noqa: BLE001  (foreign code: whatever it raises is its answer)
+        except Exception as error:  # noqa: BLE001  (foreign code: any exception becomes an error result)
             what = str(error).strip()[:_MAX_ERROR_CHARS]
             sentence = f"Tool '{self.tool.name}' failed: {type(error).__name__}{f': {what}' if what else ''}"
             return _result(sentence, is_error=True)
 
 
 def validated(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A configured schema, made one of an object.
+    """Return a configured schema with the defaults of an object schema.
 
     Raises:
-        ValueError: it is no JSON Schema, or not one of an object.
+        ValueError: the schema is not a JSON Schema, or not one of an object.
     """
     whole: dict[str, Any] = {"type": "object", "properties": {}, **schema}
     if whole["type"] != "object":
@@ -117,7 +110,7 @@ def validated(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _coerced(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments as the schema wants them, limits and patterns included."""
+    """Coerce and validate the arguments, limits and patterns included."""
     try:
         given: dict[str, Any] = coerce_arguments(arguments, schema).value
     except MismatchError as mismatch:
@@ -125,7 +118,7 @@ def _coerced(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[st
     try:
         violation = first_violation(given, schema)
     except UnresolvableError:
-        return given  # a schema that refers to what is not there forbids nothing
+        return given  # an unresolvable reference restricts nothing
     except (TooManyStepsError, RecursionError):
         raise ArgumentError("The arguments cannot be used: they take too much work to check.") from None
     if violation is not None:

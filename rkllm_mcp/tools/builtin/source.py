@@ -1,6 +1,6 @@
-"""Tools that run in this process, as a server: ours by name, and those whose Python function the configuration names.
+"""Tools that run in this process, as a server: built-in ones by name, and configured Python functions.
 
-``open_builtin`` is what ``LoadedSource`` opens. A tool that cannot be loaded is left out with a note; the others serve.
+``LoadedSource`` opens ``open_builtin``. A tool that cannot be loaded is omitted with a note.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from rkllm_mcp.tools.transports.lines import LastLines
 
 
 class EntryPointError(ValueError):
-    """A tool that cannot be loaded; the message says why and what to do."""
+    """A tool that cannot be loaded; the message contains the reason and the remedy."""
 
 
 class LocalTools:
-    """Functions, ready to be called by the name of their tool."""
+    """Functions by the name of their tool."""
 
     def __init__(self, functions: Mapping[str, LocalFunction]) -> None:
         self._functions = functions
         self.tools = tuple(function.tool for function in functions.values())
 
     async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
-        """Run one; whatever it raises is a result."""
-        del context  # nobody is asked and nothing is sent anywhere
+        """Run a tool; exceptions become error results."""
+        del context  # local functions need no approval channel and send no headers
         return await self._functions[tool].call(arguments)
 
 
@@ -42,20 +42,18 @@ class LocalTools:
 async def open_builtin(spec: ServerSpec, notes: LastLines) -> AsyncGenerator[LocalTools]:
     """Load the tools of a server.
 
-    Args:
-        spec: its ``local_tools`` and ``read_device`` count.
-        notes: gets a line about each tool that is left out.
+    ``notes`` receives a line for each omitted tool.
 
     Raises:
-        ServerUnavailableError: none of them can be loaded.
+        ServerUnavailableError: no tool can be loaded.
     """
     functions: dict[str, LocalFunction] = {}
     problems: list[str] = []
     threads = Threads()
-    # Every call is checked with it, and the first must not wait for the import.
+    # Every call is validated with it; import it now, so that the first call is not delayed.
     await threads.run(partial(importlib.import_module, "jsonschema"))
     for configured in spec.local_tools:
-        # Importing is foreign code: it may take long, and must not stop everything else meanwhile.
+        # Importing foreign code can take long and must not block the event loop.
         loaded = await threads.run(partial(_loaded_or_reason, configured, spec))
         if isinstance(loaded, str):
             problems.append(loaded)
@@ -79,9 +77,7 @@ def _loaded_or_reason(configured: LocalTool, spec: ServerSpec) -> LocalFunction 
 def _loaded(configured: LocalTool, spec: ServerSpec) -> LocalFunction:
     own = None if configured.entry_point else own_tool(configured.name, spec.read_device)
     if own is None and not configured.entry_point:
-        raise EntryPointError(
-            f"there is no tool {configured.name!r}; name an entry_point, or one of {', '.join(NAMES)}"
-        )
+        raise EntryPointError(f"unknown tool {configured.name!r}; name an entry_point, or one of {', '.join(NAMES)}")
     base = own or LocalFunction(ToolSpec(configured.name), entry_point(configured.entry_point))
     tool = base.tool
     changed = replace(
@@ -95,10 +91,10 @@ def _loaded(configured: LocalTool, spec: ServerSpec) -> LocalFunction:
 
 
 def entry_point(name: str) -> Function:
-    """The function that ``package.module:function`` names; imports its module.
+    """Import and return the function that ``package.module:function`` names.
 
     Raises:
-        EntryPointError: there is none, or its module cannot be imported.
+        EntryPointError: the module cannot be imported or has no such function.
     """
     module_name, colon, path = name.partition(":")
     if not colon or not module_name or not path:
@@ -109,11 +105,11 @@ def entry_point(name: str) -> Function:
         raise EntryPointError(
             f"its entry_point needs the module {error.name!r}, which is not installed; install it, or correct {name!r}"
         ) from None
-    except BaseException as error:  # noqa: BLE001  (foreign code: whatever it does when imported is its own fault)
+    except BaseException as error:  # noqa: BLE001  (foreign code can raise anything when imported)
         reason = f"{type(error).__name__}: {str(error)[:200]}"
-        raise EntryPointError(f"its entry_point {name!r} cannot be imported: {reason}; mend the module") from None
+        raise EntryPointError(f"its entry_point {name!r} cannot be imported: {reason}; correct the module") from None
     for part in path.split("."):
         found = getattr(found, part, None)
     if not callable(found):
-        raise EntryPointError(f"its entry_point {name!r} is no function; name one that {module_name} has")
+        raise EntryPointError(f"its entry_point {name!r} is not a function; name a function of {module_name}")
     return found

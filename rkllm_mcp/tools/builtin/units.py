@@ -1,9 +1,9 @@
-"""A quantity in one unit becomes the same quantity in another; units by their signs, English or Japanese names.
+"""Unit conversion; units by symbol, English or Japanese name.
 
-Each kind of quantity is a table of factors to its base unit; temperatures have a zero of their own.
+Each quantity has a table of factors to its base unit; temperature scales also have a zero point.
 
-Source: SI brochure, 9th edition; the traditional Japanese units by the Measurement Act of 1921 (尺 is 10/33 m, 貫 is
-3.75 kg, 升 is 2401/1331 L); 畳 is the 1.62 m² of the Fair Competition Code for real estate.
+Source: SI brochure, 9th edition; the traditional Japanese units by the Measurement Act of 1921
+(尺 is 10/33 m, 貫 is 3.75 kg, 升 is 2401/1331 L); 畳 is the 1.62 m² of the Fair Competition Code for real estate.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _SHAKU_M = 10 / 33
 _SHO_M3 = 2401 / 1331 / 1000
 _DIGITS = ".10g"
 
-# Kind -> (spellings separated by blanks, factor to the base unit). Spellings are tried as they are, then in small
-# letters, so that MB and Mb, MW and mW stay apart.
+# Quantity -> (names separated by blanks, factor to the base unit). Names are matched exactly first, then in lower case,
+# so that MB and Mb, MW and mW stay distinct.
 _UNITS: Mapping[str, tuple[tuple[str, float], ...]] = {
     "length": (
         ("m meter meters metre metres メートル", 1.0),
@@ -143,7 +143,7 @@ _UNITS: Mapping[str, tuple[tuple[str, float], ...]] = {
         ("deg ° degree degrees 度", math.pi / 180),
     ),
 }
-# Spellings, size of a degree in kelvin, and the zero in kelvin.
+# Names, size of a degree in kelvin, and zero point in kelvin.
 _TEMPERATURES: tuple[tuple[str, float, float], ...] = (
     ("K kelvin ケルビン 絶対温度", 1.0, 0.0),
     ("°C C ℃ celsius degc 摂氏 摂氏度 セルシウス", 1.0, 273.15),
@@ -152,15 +152,10 @@ _TEMPERATURES: tuple[tuple[str, float, float], ...] = (
 
 
 def convert_units(value: float, from_unit: str, to_unit: str) -> str:
-    """The quantity in another unit, as a line: ``5 km = 5000 m``.
-
-    Args:
-        value: how much.
-        from_unit: of what.
-        to_unit: in what it is wanted.
+    """Convert a quantity and return a line such as ``5 km = 5000 m``.
 
     Raises:
-        LocalToolError: a unit is not known, or the two measure different things.
+        LocalToolError: a unit is unknown, or the units measure different quantities.
     """
     if not math.isfinite(value):
         raise LocalToolError("The value must be a finite number.")
@@ -174,7 +169,7 @@ def convert_units(value: float, from_unit: str, to_unit: str) -> str:
 
 
 def _found(unit: str) -> dict[str, tuple[float, float]]:
-    """What a unit may be: kind -> (size in the base unit, its zero)."""
+    """Return the meanings of a unit: quantity -> (size in the base unit, zero point)."""
     spelled = unit.strip()
     plain = unicodedata.normalize("NFKC", spelled)
     for wanted in dict.fromkeys((spelled, plain, plain.lower(), plain.replace(" ", "").lower())):

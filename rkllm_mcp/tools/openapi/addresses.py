@@ -1,6 +1,6 @@
-"""Where an API is: the ``servers`` of a specification, their variables filled, and relative ones made whole.
+"""Base address of an API: the ``servers`` of a specification with variables filled and relative addresses resolved.
 
-Followed: OpenAPI 3.1.1, Server Object.
+Reference: OpenAPI 3.1.1, Server Object.
 """
 
 from __future__ import annotations
@@ -16,23 +16,22 @@ _VARIABLE = re.compile(r"\{([^{}]*)\}")
 
 
 def address_of(levels: Iterable[Any], spec_url: str) -> str:
-    """The address of an operation, without a slash at its end; empty where the specification names none.
+    """Return the address of an operation without a trailing slash; empty if the specification names none.
 
-    Args:
-        levels: the ``servers`` of the operation, of its path, of the document: the first that has any decides.
-        spec_url: where the specification came from, for relative addresses; empty where that is no URL.
+    ``levels`` holds the ``servers`` of the operation, of its path and of the document; the first non-empty one is used.
+    Relative addresses are resolved against ``spec_url``, which is empty if the specification did not come from a URL.
     """
     for servers in levels:
         for server in as_list(servers):
             address = _whole(_filled(as_node(server)), spec_url)
             if address:
                 return address.rstrip("/")
-    # Without servers an API is where its specification is.
+    # The default without servers: the origin of the specification.
     return _whole("/", spec_url).rstrip("/")
 
 
 def origin_of(url: str) -> str:
-    """Scheme, host and port, spelled in one way; empty where the address has none."""
+    """Return scheme, host and port in normalised form; empty for an address without them."""
     try:
         parts = urlsplit(url)
         port = parts.port or {"http": 80, "https": 443}.get(parts.scheme, 0)

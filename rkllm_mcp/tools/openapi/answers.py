@@ -1,9 +1,9 @@
-"""What an API answered becomes what a model reads: its text, or why there is none, with what can be done about it.
+"""HTTP response -> tool result: the text, or the error with advice for the model.
 
-A refusal is a result like any other. What an API echoes of the tokens it was sent is ``[REDACTED]``, also where the
-text was cut in the middle of one.
+Error statuses become results, not exceptions. Tokens that an API echoes are replaced by ``[REDACTED]``, also where
+truncation cuts one.
 
-Followed: RFC 9110, status codes; mission "MCP統合設計", 認証エラー.
+Reference: RFC 9110, status codes; mission "MCP統合設計", 認証エラー.
 """
 
 from __future__ import annotations
@@ -18,44 +18,37 @@ from rkllm_mcp.tools.tokens import redacted
 if TYPE_CHECKING:
     from rkllm_mcp.tools.openapi.exchange import Answer
 
-# What a model reads of an error: the words, not the page around them.
+# Length of an error text for the model, after removing HTML.
 _MAX_ERROR_CHARS = 600
 _MAX_HTML_CHARS = 20_000
 _MARKUP = re.compile(r"<(script|style|head)\b[^>]*>.*?</\1\s*>|<!--.*?-->|<[^<>]*>", re.DOTALL | re.IGNORECASE)
 _ADVICE = {
     401: "the token is missing, wrong or expired",
     403: "the token is known, but may not do this",
-    404: "there is nothing of that name or id",
-    405: "this cannot be done there",
-    409: "it is in conflict with how things are now",
-    413: "it is too much at once",
+    404: "no such name or id",
+    405: "this operation is not supported there",
+    409: "the request conflicts with the current state",
+    413: "the request is too large",
     429: "too many requests; wait before the next",
 }
 
 
 def result_of(operation: Operation, answer: Answer, secrets: Sequence[str], limit_chars: int) -> dict[str, Any]:
-    """The JSON of a ``tools/call`` result.
-
-    Args:
-        operation: what was called.
-        answer: what came back.
-        secrets: what must not be shown.
-        limit_chars: the longest text.
-    """
+    """Return the JSON of a ``tools/call`` result, with ``secrets`` redacted and at most ``limit_chars`` of text."""
     is_error = answer.status >= 400 or answer.status < 200
     text = _error(operation, answer, secrets) if is_error else _content(answer, secrets, limit_chars)
     return text_result(text, is_error=is_error)
 
 
 def text_result(text: str, *, is_error: bool = False) -> dict[str, Any]:
-    """The JSON of a ``tools/call`` result that is one text."""
+    """Return the JSON of a ``tools/call`` result with one text."""
     return {"content": [{"type": "text", "text": text}], "isError": is_error}
 
 
 def _content(answer: Answer, secrets: Sequence[str], limit_chars: int) -> str:
     status = f"{answer.status} {answer.reason}".strip()
     if not answer.is_text:
-        kind = answer.media_type or "data of no known type"
+        kind = answer.media_type or "data of unknown type"
         return f"[{kind}, {_size(answer)}, not shown]"
     text = _text(answer, secrets)
     if not text.strip():
@@ -73,13 +66,13 @@ def _error(operation: Operation, answer: Answer, secrets: Sequence[str]) -> str:
         advice = f"{advice}; it takes the token {wanted}"
     if wait := answer.headers.get("retry-after", "")[:40]:
         advice = f"{advice} (after {wait}{' s' if wait.isdecimal() else ''})"
-    said = _text(answer, secrets) if answer.is_text else ""
+    text = _text(answer, secrets) if answer.is_text else ""
     if "html" in answer.media_type:
-        said = re.sub(r"\s+", " ", _MARKUP.sub(" ", said[:_MAX_HTML_CHARS])).strip()
-    if len(said) > _MAX_ERROR_CHARS:
-        said = f"{said[:_MAX_ERROR_CHARS]}…"
+        text = re.sub(r"\s+", " ", _MARKUP.sub(" ", text[:_MAX_HTML_CHARS])).strip()
+    if len(text) > _MAX_ERROR_CHARS:
+        text = f"{text[:_MAX_ERROR_CHARS]}…"
     sentence = f"The API answered {redacted(status, secrets)}" + (f": {advice}" if advice else "") + "."
-    return f"{sentence} It says: {said}" if said.strip() else sentence
+    return f"{sentence} It says: {text}" if text.strip() else sentence
 
 
 def _tokens_of(operation: Operation) -> str:
@@ -94,7 +87,7 @@ def _text(answer: Answer, secrets: Sequence[str]) -> str:
         text = answer.content.decode("utf-8", "replace")
     text = redacted(text, secrets)
     if answer.is_cut and secrets:
-        # The beginning of a token may stand where the text was cut.
+        # Truncation may have cut a token; remove a tail that could contain part of one.
         text = text[: -max(map(len, secrets)) * 2] if len(text) > max(map(len, secrets)) * 2 else ""
     return text
 

@@ -1,7 +1,7 @@
-"""Parameters and body of an operation become one set of arguments, and back is known where each of them goes.
+"""Parameters and body of an operation -> one set of arguments, with the destination of each.
 
-Followed: OpenAPI 3.0.4 and 3.1.1, Parameter, Request Body, Media Type and Encoding Object; mission "MCP統合設計",
-    パラメータの統合. Which of two equal names keeps it (path, query, header, cookie, body) is our choice.
+Reference: OpenAPI 3.0.4 and 3.1.1, Parameter, Request Body, Media Type and Encoding Object; mission "MCP統合設計",
+パラメータの統合. The precedence for equal names (path, query, header, cookie, body) is our choice.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _STYLES = {
     "header": {"simple"},
     "cookie": {"form"},
 }
-# OpenAPI says of the first three that they are ignored; the rest is the connection's, not a model's.
+# OpenAPI requires the first three to be ignored; the others belong to the connection.
 _NOT_PARAMETERS = frozenset(
     {"accept", "content-type", "authorization", "host", "content-length", "connection", "transfer-encoding", "cookie"}
 )
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
-# The first of these that an operation takes is what it is sent.
+# In order of preference.
 _MEDIA_TYPES = (
     re.compile(r"application/json"),
     re.compile(r"[^/]+/[^;]*\+json"),
@@ -42,22 +42,15 @@ _MEDIA_TYPES = (
 
 @dataclass
 class Arguments:
-    """The arguments of an operation.
+    """Arguments of an operation."""
 
-    Args:
-        properties: their schemas by key.
-        required: the keys that must be given, in order.
-        parameters: those outside the body.
-        body: the rest; None without any.
-    """
-
-    properties: dict[str, Any] = field(default_factory=dict[str, Any])
-    required: list[str] = field(default_factory=list[str])
-    parameters: tuple[Parameter, ...] = ()
-    body: Body | None = None
+    properties: dict[str, Any] = field(default_factory=dict[str, Any])  # schema by key
+    required: list[str] = field(default_factory=list[str])  # required keys, in order
+    parameters: tuple[Parameter, ...] = ()  # arguments outside the body
+    body: Body | None = None  # None without a body
 
     def add(self, name: str, place: str, schema: dict[str, Any], *, required: bool) -> str:
-        """Take an argument in; returns its key."""
+        """Add an argument and return its key."""
         key = argument_key(name, place, self.properties)
         self.properties[key] = schema
         if required:
@@ -68,16 +61,9 @@ class Arguments:
 def arguments_of(
     method: str, path: str, item: Node, node: Node, schemas: Schemas, references: References, supplied: frozenset[str]
 ) -> Arguments:
-    """The arguments of one operation.
+    """Return the arguments of one operation.
 
-    Args:
-        method: in small letters.
-        path: with its placeholders.
-        item: the path's object.
-        node: the operation's object.
-        schemas: makes schemas small.
-        references: the document's.
-        supplied: names in lower case that the configuration fills.
+    ``supplied`` holds the lower-case names that the configuration fills; they are not arguments.
     """
     arguments = Arguments()
     parameters: list[Parameter] = []
@@ -101,7 +87,7 @@ def arguments_of(
 def _definitions(
     path: str, item: Node, node: Node, references: References, supplied: frozenset[str]
 ) -> Iterator[dict[str, Any]]:
-    """The parameters in the order of their places; an operation's own replace its path's."""
+    """Yield parameters in the order of their locations; an operation's own replace those of its path."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for value in (*as_list(item.get("parameters")), *as_list(node.get("parameters"))):
         definition = references.resolved(value)
@@ -118,7 +104,7 @@ def _definitions(
 
 
 def _schema_of(definition: Node) -> tuple[Any, str]:
-    """A parameter's schema, and its style where it carries a document."""
+    """Return a parameter's schema, and its style if its value is a document."""
     for media_type, content in as_node(definition.get("content")).items():
         return as_node(content).get("schema"), "json" if "json" in str(media_type) else ""
     return definition.get("schema"), ""
@@ -146,27 +132,29 @@ def _body(arguments: Arguments, method: str, body: Node, schemas: Schemas, refer
     schema = content.get("schema")
     is_form = "form" in media_type or media_type.startswith("multipart/")
     fields = schemas.fields(schema) if is_form or "json" in media_type else None
-    # Many authors never say that a body is required; where its own fields are, it is.
-    said = body.get("required")
-    must = said is True or (said is None and method in {"post", "put", "patch"} and bool(fields and fields.required))
+    # Many specifications omit ``required`` of the body; a required field implies it.
+    declared = body.get("required")
+    must = declared is True or (
+        declared is None and method in {"post", "put", "patch"} and bool(fields and fields.required)
+    )
     if fields is None:
         description = as_text(body.get("description")) or ("" if "json" in media_type else f"{media_type} content")
-        # XML and the like have schemas too, but a model can only write them as text.
+        # XML and similar types have schemas too, but a model can only write them as text.
         is_text = schema is None or not (is_form or "json" in media_type)
         small = schemas.argument({"type": "string"} if is_text else schema, description)
-        key = arguments.add("body", "body", small, required=said is True)
-        return Body(media_type, whole=key, required=said is True)
+        key = arguments.add("body", "body", small, required=declared is True)
+        return Body(media_type, whole=key, required=declared is True)
     names = _fields(arguments, fields, as_node(content.get("encoding")), schemas, references, required=must)
     return Body(media_type, tuple(names), required=must, open=fields.open)
 
 
 def _chosen(content: Node) -> tuple[str, Node]:
-    """The media type to send, and its object."""
+    """Return the media type to send, and its object."""
     offered = {str(name).lower().partition(";")[0].strip(): as_node(value) for name, value in content.items()}
     for pattern in _MEDIA_TYPES:
         for name, value in offered.items():
             if pattern.match(name):
-                # A range is no type; whoever takes anything takes JSON.
+                # A range is not a content type; an API that accepts any type accepts JSON.
                 return ("application/json" if "*" in name and pattern is not _MEDIA_TYPES[-1] else name), value
     return next(iter(offered.items()), ("application/json", as_node(None)))
 

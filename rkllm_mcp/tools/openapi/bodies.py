@@ -1,7 +1,7 @@
-"""Arguments become the body of a request: JSON, a form, a multipart form, or the text or bytes as they are.
+"""Arguments -> request body: JSON, form, multipart form, or text and bytes unchanged.
 
-Followed: OpenAPI 3.0.4 and 3.1.1, Media Type and Encoding Object; RFC 7578 for multipart. A file is given as its text,
-    or as a ``data:`` URL where it is not text: a model can write both. Files of this machine are never read.
+Reference: OpenAPI 3.0.4 and 3.1.1, Media Type and Encoding Object; RFC 7578 for multipart. A model gives a file as its
+text, or as a ``data:`` URL for binary data. Files of this machine are never read.
 """
 
 from __future__ import annotations
@@ -20,12 +20,9 @@ _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?((?:;[\w.+-]+=[\w.+-]+)*)(;bas
 
 
 def body_of(body: Body, arguments: Mapping[str, Any], boundary: str) -> tuple[str, bytes] | None:
-    """The content type and the bytes to send; None where there is nothing to send.
+    """Return the content type and the bytes to send; None for an empty body.
 
-    Args:
-        body: what the operation takes.
-        arguments: those of the body, by key; an open body takes names that are not its fields as well.
-        boundary: what separates the parts of a multipart body, a text that occurs in none of them.
+    An open body takes arguments that are not among its fields as well. ``boundary`` must not occur in any part.
     """
     if body.whole:
         return _whole(body, arguments[body.whole], boundary) if body.whole in arguments else None
@@ -54,7 +51,7 @@ def _whole(body: Body, value: Any, boundary: str) -> tuple[str, bytes]:
 
 
 def _form(media_type: str, given: Sequence[tuple[BodyField, Any]], boundary: str) -> tuple[str, bytes] | None:
-    """The content type and the bytes of a form; None where the media type is none."""
+    """Return the content type and the bytes of a form; None if the media type is not a form."""
     if media_type == "application/x-www-form-urlencoded":
         return media_type, "&".join(pair for field, value in given for pair in _form_pairs(field, value)).encode()
     if media_type.startswith("multipart/"):
@@ -70,7 +67,7 @@ def _form_pairs(field: BodyField, value: Any) -> list[str]:
     if value is None:
         return []
     if not field.style and (isinstance(value, Mapping) or "json" in field.content_type):
-        # Without a style an object is one value, by its default content type.
+        # Without a style an object is one value with its default content type.
         value = json_text(value)
     style = field.style or "form"
     return in_query(Parameter(field.key, field.name, "query", style, field.explode), value)
@@ -98,7 +95,7 @@ def _parts(field: BodyField, value: Any) -> Iterator[bytes]:
 
 
 def _content(value: Any) -> tuple[str, bytes]:
-    """The media type that a value says it has, and its bytes."""
+    """Return the media type that a ``data:`` value names, and its bytes."""
     if isinstance(value, (Mapping, list, tuple)):
         return "application/json", _json(value)
     text = scalar_text(value)
@@ -114,5 +111,5 @@ def _content(value: Any) -> tuple[str, bytes]:
 
 
 def _quoted(name: str) -> str:
-    # As browsers do: these three would end the name or the line.
+    # Escape as browsers do: these characters would end the name or the line.
     return name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")

@@ -1,10 +1,10 @@
-"""A specification becomes operations: lenient, so that one that cannot be read costs itself and no other.
+"""Specification -> operations, leniently: an operation that cannot be read does not affect the others.
 
-Every operation is converted by itself, at the highest detail whose arguments stay within the budget of one tool; names
-and what is required are never cut. What was left out or could not be read is a note.
+Each operation is converted at the highest detail whose arguments fit the budget of one tool; names and required
+arguments are never dropped. Omitted and unreadable parts are reported as notes.
 
-Followed: OpenAPI 3.0.4 and 3.1.1. What real specifications get wrong and still mean is taken as meant: placeholders
-    without a parameter, types that are none, keys that are numbers, ids that are used twice.
+Reference: OpenAPI 3.0.4 and 3.1.1. Frequent mistakes of real specifications are accepted: placeholders without a
+parameter, unknown types, numeric keys, duplicate ids.
 """
 
 from __future__ import annotations
@@ -27,27 +27,22 @@ from rkllm_mcp.tools.openapi.wording import described
 
 METHODS = ("get", "post", "put", "patch", "delete", "head", "options", "trace", "query")
 DESCRIPTION_CHARS = 240
-# Characters of one tool's arguments as JSON; about 500 tokens, and a model of 4,000 holds a handful of tools.
+# JSON characters of one tool's arguments; about 500 tokens, so a model with 4,000 tokens can hold a few tools.
 SCHEMA_CHARS = 2000
 _DETAILS = (Detail(3, 140, 70), Detail(2, 90, 40), Detail(1, 60, 0), Detail(1, 0, 0), Detail(0, 0, 0, nodes=5000))
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """What became of a specification.
+    """Result of a conversion."""
 
-    Args:
-        operations: in its order.
-        notes: one line about everything that was left out, and why.
-    """
-
-    operations: tuple[Operation, ...]
-    notes: tuple[str, ...]
+    operations: tuple[Operation, ...]  # in the order of the specification
+    notes: tuple[str, ...]  # one line per omitted part, with the reason
 
 
 @dataclass
-class _Reading:
-    """A specification being read."""
+class _ConversionState:
+    """State of one conversion."""
 
     root: Node
     base_url: str
@@ -61,24 +56,21 @@ class _Reading:
 def convert(
     document: Node, *, base_url: str = "", spec_url: str = "", supplied: frozenset[str] = frozenset()
 ) -> Conversion:
-    """The operations of a specification.
+    """Return the operations of a specification, given as plain values.
 
-    Args:
-        document: the specification as plain values.
-        base_url: the address of the API, where it is not the specification's to say; it holds for every operation.
-        spec_url: where the specification came from; empty where that is no URL.
-        supplied: names in lower case of headers, query parameters and cookies that the configuration fills, which a
-            model is therefore not asked for.
+    ``base_url`` replaces the address of the specification for every operation; ``spec_url`` is empty if the
+    specification did not come from a URL. ``supplied`` holds the lower-case names of headers, query parameters and
+    cookies that the configuration fills; they are not arguments of the tools.
     """
     if is_swagger(document):
         document = upgraded(document)
     references = References(document)
     schemes = schemes_of(as_node(as_node(document.get("components")).get("securitySchemes")), references)
-    reading = _Reading(document, base_url.rstrip("/"), spec_url, supplied, references, schemes)
+    state = _ConversionState(document, base_url.rstrip("/"), spec_url, supplied, references, schemes)
     operations: list[Operation] = []
     notes: list[str] = []
     for method, path, item, node in _methods(document, references):
-        operation = _operation_or_reason(reading, method, path, item, node)
+        operation = _operation_or_reason(state, method, path, item, node)
         if isinstance(operation, Operation):
             operations.append(operation)
         else:
@@ -94,25 +86,25 @@ def _methods(document: Node, references: References) -> Iterator[tuple[str, str,
                 yield method, str(path), item, as_node(item[method])
 
 
-def _operation_or_reason(reading: _Reading, method: str, path: str, item: Node, node: Node) -> Operation | str:
+def _operation_or_reason(state: _ConversionState, method: str, path: str, item: Node, node: Node) -> Operation | str:
     try:
-        operation = _operation(reading, method, path, item, node)
+        operation = _operation(state, method, path, item, node)
         measure_schema(operation.input_schema)
         return operation
     except SchemaCostError as error:
         return f"the schema of its arguments takes too much work: {error}"
-    except Exception as error:  # noqa: BLE001  (whatever one operation is like, the others are converted)
+    except Exception as error:  # noqa: BLE001  (a broken operation must not prevent the conversion of the others)
         return f"it cannot be read, {type(error).__name__}: {str(error)[:200]}"
 
 
-def _operation(reading: _Reading, method: str, path: str, item: Node, node: Node) -> Operation:
-    # In YAML an id may be a number.
+def _operation(state: _ConversionState, method: str, path: str, item: Node, node: Node) -> Operation:
+    # A YAML id can be a number.
     operation_id = str(node.get("operationId") or "")
-    name = operation_name(operation_id, method, path, reading.names)
-    arguments, schema = _within_budget(reading, method, path, item, node)
-    reading.names.add(name)
-    security = node.get("security", reading.root.get("security"))
-    levels = (node.get("servers"), item.get("servers"), reading.root.get("servers"))
+    name = operation_name(operation_id, method, path, state.names)
+    arguments, schema = _within_budget(state, method, path, item, node)
+    state.names.add(name)
+    security = node.get("security", state.root.get("security"))
+    levels = (node.get("servers"), item.get("servers"), state.root.get("servers"))
     summary = as_text(node.get("summary")) or as_text(item.get("summary"))
     description = as_text(node.get("description")) or as_text(item.get("description"))
     return Operation(
@@ -120,25 +112,25 @@ def _operation(reading: _Reading, method: str, path: str, item: Node, node: Node
         id=operation_id,
         method=method.upper(),
         path=path,
-        address=reading.base_url or address_of(levels, reading.spec_url),
+        address=state.base_url or address_of(levels, state.spec_url),
         description=described(summary, description, DESCRIPTION_CHARS) or f"{method.upper()} {path}",
         input_schema=schema,
         tags=tuple(str(tag) for tag in as_list(node.get("tags"))),
         parameters=arguments.parameters,
         body=arguments.body,
-        security=alternatives(security, reading.schemes),
+        security=alternatives(security, state.schemes),
     )
 
 
 def _within_budget(
-    reading: _Reading, method: str, path: str, item: Node, node: Node
+    state: _ConversionState, method: str, path: str, item: Node, node: Node
 ) -> tuple[Arguments, dict[str, Any]]:
-    """The arguments at the highest detail that the budget allows; at the lowest whatever they take."""
+    """Return the arguments at the highest detail within the budget, else at the lowest detail."""
     arguments = Arguments()
     schema: dict[str, Any] = {}
     for detail in _DETAILS:
-        schemas = Schemas(reading.references, detail)
-        arguments = arguments_of(method, path, item, node, schemas, reading.references, reading.supplied)
+        schemas = Schemas(state.references, detail)
+        arguments = arguments_of(method, path, item, node, schemas, state.references, state.supplied)
         schema = {"type": "object", "properties": arguments.properties}
         if arguments.required:
             schema["required"] = list(arguments.required)

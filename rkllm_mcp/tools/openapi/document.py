@@ -1,10 +1,10 @@
-"""The text of a specification, JSON or YAML, becomes plain dicts, lists and scalars.
+"""Text of a specification, JSON or YAML -> plain dicts, lists and scalars.
 
-YAML is built from the parser's events: four times as fast as its own constructor, and it reads what authors mean, which
-is YAML 1.2: ``200:`` is a text as a key, ``no`` and ``2026-11-21`` are texts as values. Aliases stay shared, so that a
-document cannot outgrow its own text; one that leads back to itself is cut.
+YAML values are built from the parser's events, which is four times as fast as PyYAML's constructor and follows YAML
+1.2: ``200:`` is a string key, ``no`` and ``2026-11-21`` are string values. Aliases share one object, so a document
+cannot expand beyond its text; a recursive alias is cut.
 
-Followed: YAML 1.2.2, core schema; RFC 8259. Knows nothing of OpenAPI.
+Reference: YAML 1.2.2, core schema; RFC 8259. Independent of OpenAPI.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, cast
 
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,30})|0x[0-9a-fA-F]{1,16}|0o[0-7]{1,20}")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]{1,30}(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]{1,3})?")
-# What a plain scalar must begin with to be anything but text.
+# First characters of plain scalars that can be something other than text.
 _MAYBE_VALUE = frozenset("+-.0123456789~nNtTfF")
 _WORDS = {
     "": None,
@@ -28,19 +28,19 @@ _TEXT_TAGS = frozenset({"!", "tag:yaml.org,2002:str"})
 
 
 class DocumentError(ValueError):
-    """A text that is no specification; the message says why, without a full stop."""
+    """A text that is not a specification; the message is the reason, without a full stop."""
 
 
 def parse_document(data: bytes | str) -> dict[str, Any]:
-    """The specification in a text.
+    """Return the specification in a text.
 
     Raises:
-        DocumentError: it is neither JSON nor YAML, or not an object.
+        DocumentError: the text is neither JSON nor YAML, or not an object.
     """
     text = _decoded(data) if isinstance(data, bytes) else data
     value = _from_json(text) if text.lstrip()[:1] == "{" else _from_yaml(text)
     if not isinstance(value, dict):
-        raise DocumentError("it is not an OpenAPI document: it is no object with a key 'paths'")
+        raise DocumentError("it is not an OpenAPI document: it is not an object with a key 'paths'")
     return cast("dict[str, Any]", value)
 
 
@@ -59,7 +59,7 @@ def _from_json(text: str) -> Any:
         raise DocumentError("it is nested too deeply") from None
     except ValueError as error:
         try:
-            # YAML's flow style begins with a brace too.
+            # YAML's flow style starts with a brace too.
             return _from_yaml(text)
         except DocumentError:
             raise DocumentError(f"it is not valid JSON: {error}") from None
@@ -68,7 +68,7 @@ def _from_json(text: str) -> Any:
 def _from_yaml(text: str) -> Any:
     import yaml
 
-    # The parser in C is in every wheel, but not in every build from source.
+    # The C parser is in every wheel, but not in every source build.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         return _Builder().build(cast("Any", yaml).parse(text, Loader=loader))
@@ -84,17 +84,17 @@ _NO_KEY = object()
 
 
 class _Builder:
-    """Events of a YAML parser to values, with a stack in place of recursion."""
+    """Builds values from YAML parser events, with a stack instead of recursion."""
 
     def __init__(self) -> None:
         self._root: Any = None
-        # Each level: the container, the key that waits for its value, the anchor it is known by.
+        # Per level: the container, the key whose value follows, the anchor name.
         self._stack: list[tuple[Any, str]] = []
         self._keys: list[Any] = []
         self._anchors: dict[str, Any] = {}
 
     def build(self, events: Iterable[Any]) -> Any:
-        """The first document's value."""
+        """Return the value of the first document."""
         for event in events:
             kind = type(event).__name__
             if kind == "ScalarEvent":
@@ -128,7 +128,7 @@ class _Builder:
         if isinstance(container, dict) and "<<" in container:
             _merge(cast("dict[str, Any]", container))
         if anchor:
-            # Known only now: inside itself an alias finds nothing, so no value contains itself.
+            # Registered at the end, so that a value cannot contain itself through an alias.
             self._anchors[anchor] = container
 
     def _put(self, value: Any, as_key: str) -> None:
@@ -161,6 +161,6 @@ def _plain(text: str) -> Any:
     if _INTEGER.fullmatch(text):
         return int(text, 0)
     if _FLOAT.fullmatch(text):
-        # A number with a leading zero is a code or a telephone number, not a number.
+        # A number with a leading zero is a code or a telephone number; keep it as text.
         return text if text.lstrip("+-")[:1] == "0" and text.lstrip("+-")[1:2].isdigit() else float(text)
     return text

@@ -1,10 +1,10 @@
-"""One HTTP request goes out, and what comes back is read up to a limit.
+"""HTTP client of an API: one request, one response up to a size limit.
 
-Redirects are followed within the origin of the request only: anywhere else the tokens would go to somebody they were
-not given for. Cookies of an API are not kept, because the next call may be another person's. An address in a log shows
-no token. Imports the HTTP client, so it is imported itself where a source is opened.
+Redirects are followed within the origin of the request only, because tokens belong to that origin. Cookies are not
+stored, because the next call may be for another user. URLs in logs contain no token. This module imports the HTTP
+client, so it is itself imported only when a server is opened.
 
-Followed: RFC 9110 (redirects, content types); httpx2 2.14.
+Reference: RFC 9110 (redirects, content types); httpx2 2.14.
 """
 
 from __future__ import annotations
@@ -27,48 +27,37 @@ _TEXT_TYPES = ("text/", "application/json", "application/xml", "application/x-ww
 
 
 class ExchangeError(Exception):
-    """No answer came; the message says why, for the model."""
+    """No response; the message is for the model."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back.
+    """An HTTP response."""
 
-    Args:
-        status: the HTTP status.
-        reason: the words beside it.
-        media_type: of the content, in small letters; empty when the API does not say.
-        content: the content as far as it was read; nothing where it is not text.
-        is_cut: there was more.
-        size_bytes: of the whole content, where the API said so or all of it was read.
-        charset: of a text.
-        headers: by name in small letters.
-    """
-
-    status: int
-    reason: str
-    media_type: str = ""
-    content: bytes = b""
-    is_cut: bool = False
-    size_bytes: int | None = None
-    charset: str = "utf-8"
-    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    status: int  # HTTP status
+    reason: str  # reason phrase
+    media_type: str = ""  # lower case; empty if the API does not name it
+    content: bytes = b""  # the part that was read; empty if not text
+    is_cut: bool = False  # the content is longer
+    size_bytes: int | None = None  # of the whole content, if announced or read completely
+    charset: str = "utf-8"  # of a text
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)  # lower-case names
 
     @property
     def is_text(self) -> bool:
-        """Whether the content is something to read; without a type it is looked at."""
+        """Return True if the content is text, judged by its bytes if it has no media type."""
         if not self.media_type:
             return b"\0" not in self.content[:1024]
         return is_text_type(self.media_type)
 
 
 def is_text_type(media_type: str) -> bool:
-    """Whether content of this type is text."""
+    """Return True if content of this media type is text."""
     return media_type.startswith(_TEXT_TYPES) or media_type.endswith(("+json", "+xml", "json", "javascript", "yaml"))
 
 
-class _DiscreetURL(httpx2.URL):
-    """An address that shows no token wherever it is written, the client's own log included."""
+class _RedactedURL(httpx2.URL):
+    """A URL whose text form hides tokens, also in the HTTP client's own log."""
 
     def __init__(self, url: str, secrets: Sequence[str]) -> None:
         super().__init__(url)
@@ -79,7 +68,7 @@ class _DiscreetURL(httpx2.URL):
 
 
 class Exchange:
-    """A way to an API; ``open_exchange`` makes one."""
+    """HTTP client for one API; ``open_exchange`` creates one."""
 
     def __init__(self, client: httpx2.AsyncClient) -> None:
         self._client = client
@@ -87,16 +76,12 @@ class Exchange:
     async def send(
         self, request: Request, limit_bytes: int, secrets: Sequence[str] = (), *, any_type: bool = False
     ) -> Answer:
-        """Send a request and read the answer.
+        """Send a request and read at most ``limit_bytes`` of the response.
 
-        Args:
-            request: what is sent.
-            limit_bytes: the most that is read.
-            secrets: what no log may show.
-            any_type: read what does not call itself text as well.
+        ``secrets`` are hidden in logs. Content that is not text is read only with ``any_type``.
 
         Raises:
-            ExchangeError: no answer came, or one that leads elsewhere.
+            ExchangeError: no response, or a redirect to another origin.
         """
         for _ in range(_MAX_REDIRECTS + 1):
             try:
@@ -107,12 +92,12 @@ class Exchange:
             if target is None:
                 return answer
             request = _redirected(request, answer.status, target)
-        raise ExchangeError("The API redirects in circles; tell its owner.")
+        raise ExchangeError("The API redirects in a loop; report this to its operator.")
 
     async def _send_once(self, request: Request, limit_bytes: int, secrets: Sequence[str], *, any_type: bool) -> Answer:
         headers = [(name.encode(), value.encode()) for name, value in request.headers.items()]
         sent = self._client.build_request(request.method, request.url, headers=headers, content=request.content)
-        sent.url = _DiscreetURL(request.url, secrets)
+        sent.url = _RedactedURL(request.url, secrets)
         response = await self._client.send(sent, stream=True)
         try:
             return await _read(response, limit_bytes, any_type=any_type)
@@ -123,12 +108,9 @@ class Exchange:
 
 @asynccontextmanager
 async def open_exchange(connect_timeout_s: float, timeout_s: float, user_agent: str) -> AsyncGenerator[Exchange]:
-    """A client for one API; on leaving, its connections are closed.
+    """Open a client for one API and close its connections at the end of the block.
 
-    Args:
-        connect_timeout_s: the longest a connection may take.
-        timeout_s: the longest silence.
-        user_agent: who we say we are; some APIs answer nobody without a name.
+    ``timeout_s`` limits the time without data. Some APIs reject requests without a user agent.
     """
     timeout = httpx2.Timeout(timeout_s, connect=min(connect_timeout_s, timeout_s))
     forgetful = http.cookiejar.CookieJar(http.cookiejar.DefaultCookiePolicy(allowed_domains=[]))
@@ -144,7 +126,7 @@ async def _read(response: httpx2.Response, limit_bytes: int, *, any_type: bool) 
     chunks: list[bytes] = []
     read_bytes, is_cut = 0, False
     if media_type and not any_type and not is_text_type(media_type):
-        is_cut = True  # what nobody reads need not come
+        is_cut = True  # the rest is not needed
     else:
         async for chunk in response.aiter_bytes():
             chunks.append(chunk[: limit_bytes - read_bytes])
@@ -168,7 +150,7 @@ def _redirected(request: Request, status: int, target: str) -> Request:
     url = urljoin(request.url, target)
     if origin_of(url) != origin_of(request.url):
         raise ExchangeError(
-            f"The API redirects to {origin_of(url) or 'an address that is none'}, which is not followed; "
+            f"The API redirects to {origin_of(url) or 'an invalid address'}, which is not followed; "
             "set openapi_base_url to the right address."
         )
     is_post = request.method == "POST" and status in {301, 302}

@@ -1,9 +1,9 @@
-"""Names of tools and of their arguments: safe for every model service, and none of them twice.
+"""Names of tools and of their arguments: valid for every model service, and unique.
 
-An operation is named by its ``operationId``, and without one by method and path: ``get_users_list``. The same
-specification always gives the same names.
+An operation is named by its ``operationId``, or by method and path: ``get_users_list``. The same specification always
+gives the same names.
 
-Followed: mission "MCP統合設計", ツール名の生成.
+Reference: mission "MCP統合設計", ツール名の生成.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from collections.abc import Collection
 from rkllm_mcp.tools.names import safe_name
 
 _NOT_IN_PATH_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
-# Models and their services take these in the names of arguments; letters of any script are words to a model.
+# Characters that model services accept in argument names; letters of any script are allowed.
 _NOT_IN_KEYS = re.compile(r"[^\w.-]+")
 _MAX_KEY_CHARS = 64
 
 
 def operation_name(operation_id: str, method: str, path: str, taken: Collection[str]) -> str:
-    """A name for an operation that is not in ``taken``."""
+    """Return a name for an operation that is not in ``taken``."""
     by_path = safe_name(path_name(method, path))
     wanted = [safe_name(operation_id), by_path] if operation_id.strip() else [by_path]
     return next((name for name in wanted if name not in taken), None) or _numbered(by_path, taken)
 
 
 def path_name(method: str, path: str) -> str:
-    """``get_users_list`` for GET /users/list; the names of placeholders count as words."""
+    """Return ``get_users_list`` for GET /users/list; names of placeholders count as words."""
     return f"{method.lower()}_{_NOT_IN_PATH_NAMES.sub('_', path).strip('_') or 'root'}"
 
 
 def argument_key(name: str, place: str, taken: Collection[str]) -> str:
-    """A name for an argument that is not in ``taken``: its own, else with where it goes."""
+    """Return a name for an argument that is not in ``taken``, with its location appended if necessary."""
     key = _NOT_IN_KEYS.sub("_", name).strip("_")[:_MAX_KEY_CHARS] or place
     if key not in taken:
         return key

@@ -1,6 +1,6 @@
-"""The values of one operation: what a model is shown, and how its arguments become a request.
+"""Values of one operation: the tool definition, and the mapping of its arguments to a request.
 
-Values only; ``conversion`` makes them of a specification, ``requests`` reads them.
+Values only; ``conversion`` creates them, ``requests`` uses them.
 """
 
 from __future__ import annotations
@@ -14,79 +14,48 @@ Place: TypeAlias = Literal["path", "query", "header", "cookie"]
 
 @dataclass(frozen=True)
 class Parameter:
-    """An argument outside the body.
+    """An argument outside the body."""
 
-    Args:
-        key: its name among the tool's arguments.
-        name: the API's name of it.
-        place: where it goes.
-        style: how lists and objects are written: ``form``, ``simple``, ``label``, ``matrix``, ``spaceDelimited``,
-            ``pipeDelimited``, ``deepObject``, or ``json`` for parameters that carry a document.
-        explode: lists and objects are written as one value each.
-        allow_reserved: characters such as ``/`` and ``:`` are left as they are.
-    """
-
-    key: str
-    name: str
-    place: Place
+    key: str  # name among the tool's arguments
+    name: str  # name in the API
+    place: Place  # path, query, header or cookie
+    # format of lists and objects: ``form``, ``simple``, ``label``, ``matrix``, ``spaceDelimited``, ``pipeDelimited``,
+    # ``deepObject``; ``json`` for parameters whose value is a document
     style: str
-    explode: bool
-    allow_reserved: bool = False
+    explode: bool  # lists and objects are written as one value each
+    allow_reserved: bool = False  # characters such as ``/`` and ``:`` are not encoded
 
 
 @dataclass(frozen=True)
 class BodyField:
-    """An argument that is one field of the body.
+    """An argument that is one field of the body."""
 
-    Args:
-        key: its name among the tool's arguments.
-        name: the API's name of it.
-        style: as of a parameter, for forms; empty where the specification leaves it open.
-        explode: as of a parameter.
-        content_type: the media type of a multipart part; empty where the value decides.
-        is_file: the part is a file.
-    """
-
-    key: str
-    name: str
-    style: str = ""
-    explode: bool = True
-    content_type: str = ""
-    is_file: bool = False
+    key: str  # name among the tool's arguments
+    name: str  # name in the API
+    style: str = ""  # as for a parameter, in forms; empty if the specification names none
+    explode: bool = True  # as for a parameter
+    content_type: str = ""  # media type of a multipart part; empty if derived from the value
+    is_file: bool = False  # the part is a file
 
 
 @dataclass(frozen=True)
 class Body:
-    """The body of a request.
-
-    Args:
-        media_type: what it is sent as.
-        fields: its fields, where it is an object with known ones.
-        whole: the argument that is all of it, where it is not; empty otherwise.
-        required: a request without it makes no sense.
-        open: arguments that nothing else takes are fields of it.
-    """
+    """Body of a request."""
 
     media_type: str
-    fields: tuple[BodyField, ...] = ()
-    whole: str = ""
-    required: bool = False
-    open: bool = False
+    fields: tuple[BodyField, ...] = ()  # fields of an object schema
+    whole: str = ""  # key of the argument that is the whole body; empty if it has fields
+    required: bool = False  # a request needs it
+    open: bool = False  # further arguments become fields
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """One way to say who is asking.
+    """A security scheme."""
 
-    Args:
-        name: the specification's name of it, and the name of the token for it.
-        kind: ``bearer``, ``basic``, or where a key goes.
-        key: the header, query parameter or cookie that carries it.
-    """
-
-    name: str
-    kind: Literal["bearer", "basic", "header", "query", "cookie"]
-    key: str = "Authorization"
+    name: str  # name in the specification, and of its token
+    kind: Literal["bearer", "basic", "header", "query", "cookie"]  # ``bearer``, ``basic``, or the location of a key
+    key: str = "Authorization"  # header, query parameter or cookie
 
 
 def _no_schema() -> Mapping[str, Any]:
@@ -95,30 +64,16 @@ def _no_schema() -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Operation:
-    """One method of one path.
+    """One method of one path."""
 
-    Args:
-        name: the tool's name: safe, and no other operation's.
-        id: the specification's ``operationId``; empty without one.
-        method: in capitals.
-        path: with its placeholders.
-        address: what stands before the path; without a slash at its end.
-        description: for the model, one line.
-        input_schema: the tool's arguments.
-        tags: the specification's groups that it is in.
-        parameters: the arguments outside the body.
-        body: the body; None when it has none.
-        security: alternatives, each of schemes that go together; an empty one needs nothing.
-    """
-
-    name: str
-    id: str
-    method: str
-    path: str
-    address: str
-    description: str = ""
-    input_schema: Mapping[str, Any] = field(default_factory=_no_schema)
-    tags: tuple[str, ...] = ()
-    parameters: tuple[Parameter, ...] = ()
-    body: Body | None = None
-    security: tuple[tuple[Scheme, ...], ...] = ()
+    name: str  # tool name, unique
+    id: str  # ``operationId``; may be empty
+    method: str  # upper case
+    path: str  # with placeholders
+    address: str  # base address without a trailing slash
+    description: str = ""  # for the model, one line
+    input_schema: Mapping[str, Any] = field(default_factory=_no_schema)  # the tool's arguments
+    tags: tuple[str, ...] = ()  # tags of the specification
+    parameters: tuple[Parameter, ...] = ()  # arguments outside the body
+    body: Body | None = None  # None without a body
+    security: tuple[tuple[Scheme, ...], ...] = ()  # alternatives, each a set of schemes; an empty one needs no token

@@ -1,9 +1,9 @@
-"""``$ref`` within one document: looked up, never fetched.
+"""Resolution of ``$ref`` within one document.
 
-A reference to another file or address is refused: fetching what a document names would let it choose what this machine
-reads and asks. Whatever cannot be resolved reads as nothing, and a note says what it was.
+References to other files or addresses are rejected: following them would let a document choose which files and
+addresses this machine accesses. An unresolvable reference becomes an empty object and a note.
 
-Followed: RFC 6901 (JSON pointer), OpenAPI 3.1.1, 4.6; siblings of ``$ref`` count, as in 3.1.
+Reference: RFC 6901 (JSON pointer), OpenAPI 3.1.1, 4.6; siblings of ``$ref`` apply, as in 3.1.
 """
 
 from __future__ import annotations
@@ -14,36 +14,32 @@ from urllib.parse import unquote
 
 Node: TypeAlias = Mapping[str, Any]
 
-# A chain of references longer than this leads nowhere; real ones have two or three.
+# Longer chains of references are treated as unresolvable; real ones have two or three.
 _MAX_HOPS = 16
 _MAX_SHOWN = 120
 _NOTHING: Node = {}
 
 
 class References:
-    """The references of one document.
-
-    Args:
-        root: the document.
-    """
+    """References of one document."""
 
     def __init__(self, root: Node) -> None:
         self._root = root
         self._found: dict[str, Any] = {}
-        # In the order met; a dict for its set of keys.
+        # An ordered set of notes.
         self.notes: dict[str, None] = {}
 
     def resolved(self, node: Any) -> Node:
-        """The object that ``node`` is or refers to; an empty one where there is none."""
+        """Return the object that ``node`` is or refers to; else an empty object."""
         return self.followed(node)[0]
 
     def followed(self, node: Any) -> tuple[Node, tuple[str, ...]]:
-        """The object that ``node`` is or refers to, and the references on the way."""
+        """Return the object that ``node`` is or refers to, and the references in between."""
         current = as_node(node)
         trail: list[str] = []
         while isinstance(reference := current.get("$ref"), str) and len(trail) < _MAX_HOPS:
             if reference in trail:
-                self._note(f"$ref {reference[:_MAX_SHOWN]!r} leads back to itself")
+                self._note(f"$ref {reference[:_MAX_SHOWN]!r} refers to itself")
                 return _NOTHING, tuple(trail)
             trail.append(reference)
             siblings = {key: value for key, value in current.items() if key != "$ref"}
@@ -58,7 +54,7 @@ class References:
 
     def _looked_up(self, reference: str) -> Any:
         if not reference.startswith("#"):
-            self._note(f"$ref {reference[:_MAX_SHOWN]!r} leads out of the document and is not followed")
+            self._note(f"$ref {reference[:_MAX_SHOWN]!r} refers to another document and is not followed")
             return None
         target: Any = self._root
         for step in reference[1:].split("/")[1:]:
@@ -71,7 +67,7 @@ class References:
             if target is None:
                 break
         if not isinstance(target, (Mapping, bool)) or not reference.startswith("#/"):
-            self._note(f"$ref {reference[:_MAX_SHOWN]!r} leads nowhere")
+            self._note(f"$ref {reference[:_MAX_SHOWN]!r} has no target")
             return None
         return cast("Any", target)
 
@@ -80,15 +76,15 @@ class References:
 
 
 def as_node(value: Any) -> Node:
-    """``value`` where it is an object, an empty object otherwise."""
+    """Return ``value`` if it is an object, else an empty object."""
     return cast("Node", value) if isinstance(value, Mapping) else _NOTHING
 
 
 def as_list(value: Any) -> Sequence[Any]:
-    """``value`` where it is a list, an empty one otherwise."""
+    """Return ``value`` if it is a list, else an empty list."""
     return cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else ()
 
 
 def as_text(value: Any) -> str:
-    """``value`` where it is a text, an empty one otherwise."""
+    """Return ``value`` if it is a string, else an empty string."""
     return value if isinstance(value, str) else ""

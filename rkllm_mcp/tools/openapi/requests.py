@@ -1,7 +1,7 @@
-"""An operation, its arguments and who is asking become one HTTP request, as plain values.
+"""Operation, arguments and credentials -> one HTTP request, as plain values. No IO.
 
-What a model writes stays where it belongs: a value of the path is one segment of it, a header has no line break, and
-nothing replaces what the configuration says. Nothing here sends anything.
+Arguments cannot escape their location: a path value is one segment, a header value has no line break, and arguments
+never replace values of the configuration.
 """
 
 from __future__ import annotations
@@ -27,34 +27,24 @@ _NAMED_ARGUMENTS = 12
 
 @dataclass(frozen=True)
 class Request:
-    """One HTTP request.
+    """One HTTP request."""
 
-    Args:
-        method: in capitals.
-        url: whole and percent-encoded.
-        headers: by name.
-        content: the body; None without one.
-    """
-
-    method: str
-    url: str
+    method: str  # upper case
+    url: str  # absolute and percent-encoded
     headers: Mapping[str, str] = field(repr=False)
-    content: bytes | None = field(default=None, repr=False)
+    content: bytes | None = field(default=None, repr=False)  # None without a body
 
 
 def request_for(
     operation: Operation, arguments: Mapping[str, Any], credentials: Credentials, *, boundary: str = ""
 ) -> Request:
-    """The request that a call is.
+    """Return the request for a call.
 
-    Args:
-        operation: what is called.
-        arguments: by their keys, or by the API's own names.
-        credentials: who is asking; they win over arguments of the same name.
-        boundary: of a multipart body; a random one without.
+    ``arguments`` are named by their keys or by the API's own names. ``credentials`` replace arguments of the same name.
+    A multipart body without ``boundary`` gets a random one.
 
     Raises:
-        ArgumentError: an argument is missing, does not exist, or cannot be sent.
+        ArgumentError: an argument is missing, unknown, or cannot be sent.
     """
     given = _given(operation, arguments)
     query = [pair for one in _placed(operation, given, "query") for pair in in_query(*one)]
@@ -73,7 +63,7 @@ def request_for(
     body = body_of(operation.body, in_body, boundary or secrets.token_hex(16)) if operation.body else None
     headers = _overridden(headers, credentials.headers)
     if body is not None:
-        # Only what made the body knows where its parts end.
+        # The Content-Type must match the boundary of the body.
         headers = _overridden(headers, {"Content-Type": body[0]})
     url = operation.address + _path(operation, given)
     if query:
@@ -82,7 +72,7 @@ def request_for(
 
 
 def _given(operation: Operation, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments by key, checked."""
+    """Return the checked arguments by key."""
     properties: Mapping[str, Any] = operation.input_schema["properties"]
     body = operation.body
     own_names = {parameter.name: parameter.key for parameter in operation.parameters}
@@ -90,8 +80,8 @@ def _given(operation: Operation, arguments: Mapping[str, Any]) -> dict[str, Any]
     given = {name if name in properties else own_names.get(name, name): value for name, value in arguments.items()}
     unknown = [name for name in given if name not in properties]
     if unknown and not (body and body.open):
-        names = ", ".join(list(properties)[:_NAMED_ARGUMENTS]) or "there are none"
-        raise ArgumentError(f"There is no argument '{unknown[0]}'; the arguments are: {names}.")
+        names = ", ".join(list(properties)[:_NAMED_ARGUMENTS]) or "none"
+        raise ArgumentError(f"Unknown argument '{unknown[0]}'; the arguments are: {names}.")
     try:
         return coerce_arguments(given, operation.input_schema).value
     except MismatchError as mismatch:
@@ -113,7 +103,7 @@ def _path(operation: Operation, given: Mapping[str, Any]) -> str:
         parameter = by_name[match.group(1)]
         text = "" if is_absent(given.get(parameter.key)) else in_path(parameter, given[parameter.key])
         if not text:
-            # /users/ is another operation than /users/{id}.
+            # An empty value would address /users/ instead of /users/{id}.
             raise ArgumentError(f"The argument '{parameter.key}' must not be empty.")
         return text
 
@@ -125,7 +115,7 @@ def _path(operation: Operation, given: Mapping[str, Any]) -> str:
 
 
 def _overridden(headers: Mapping[str, str], by: Mapping[str, str]) -> dict[str, str]:
-    # Names of headers are the same in any case.
+    # Header names are case-insensitive.
     taken = {name.lower() for name in by}
     return {**{name: value for name, value in headers.items() if name.lower() not in taken}, **by}
 

@@ -1,11 +1,11 @@
-"""A schema of a specification becomes the little of it that a model needs to fill in arguments.
+"""Schema of a specification -> the reduced schema that a model needs to fill in arguments.
 
-Kept are types, choices, limits, names and what is required; references are resolved where they stand, because a model
-follows none. What an author says three times, examples, titles and formats of answers go. Each schema is bounded by a
-``Detail``: how deep, how many words, how many nodes; what lies deeper is ``{"type": "object"}`` and still accepted. A
-schema that makes no sense reads as one that allows anything; nothing here raises.
+Types, enums, limits, names and required fields are preserved; references are resolved in place. Repeated descriptions,
+examples, titles and response formats are dropped. A ``Detail`` limits depth, text and number of nodes; deeper schemas
+become ``{"type": "object"}``, which still accepts values. An invalid schema becomes one that allows anything; nothing
+in this module raises.
 
-Followed: OpenAPI 3.0.4 and 3.1.1, Schema Object; JSON Schema 2020-12. What is left out is our choice.
+Reference: OpenAPI 3.0.4 and 3.1.1, Schema Object; JSON Schema 2020-12. The reductions are our choice.
 """
 
 from __future__ import annotations
@@ -18,57 +18,39 @@ from rkllm_mcp.tools.openapi.references import Node, References, as_list, as_nod
 from rkllm_mcp.tools.openapi.wording import shortened
 
 _TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
-# Formats that change what a model writes; the others name a width or are told by the description.
+# Formats that affect the value that a model writes; others name a width or repeat the description.
 _FORMATS = frozenset({"date", "date-time", "time", "duration", "email", "uri", "binary", "byte"})
 _LIMITS = ("minimum", "maximum", "minItems", "maxItems")
-# More choices than these are told as examples: a model does not read a list of all time zones.
+# Longer enums become examples, such as a list of all time zones.
 _MAX_CHOICES = 24
 _MAX_CHOICE_CHARS = 300
 _MAX_DEFAULT_CHARS = 40
-# allOf within allOf, or a union within a union; and branches of one union.
+# Nesting of allOf and of unions; and the branches of one union.
 _MAX_NESTING = 8
 _MAX_BRANCHES = 12
 
 
 @dataclass(frozen=True)
 class Detail:
-    """How much of a schema is kept.
+    """Limits for reducing a schema."""
 
-    Args:
-        depth: levels of objects and lists below an argument.
-        words: characters of an argument's description.
-        inner_words: characters of a description further inside.
-        nodes: schemas looked at for one tool; beyond, everything is taken as it is named.
-    """
-
-    depth: int
-    words: int
-    inner_words: int
-    nodes: int = 200
+    depth: int  # levels of objects and lists below an argument
+    words: int  # characters of an argument's description
+    inner_words: int  # characters of a nested description
+    nodes: int = 200  # schemas examined per tool; further ones allow anything
 
 
 @dataclass
 class Fields:
-    """An object's properties as they stand in the specification, all branches of it joined.
+    """Properties of an object, with all branches joined."""
 
-    Args:
-        properties: schema by name.
-        required: names that must be given.
-        open: other names are allowed, and the specification says so.
-    """
-
-    properties: dict[str, Any] = field(default_factory=dict[str, Any])
-    required: set[str] = field(default_factory=set[str])
-    open: bool = False
+    properties: dict[str, Any] = field(default_factory=dict[str, Any])  # schema by name
+    required: set[str] = field(default_factory=set[str])  # names of required properties
+    open: bool = False  # additional properties are explicitly allowed
 
 
 class Schemas:
-    """Schemas of one document at one detail.
-
-    Args:
-        references: the document's.
-        detail: how much is kept.
-    """
+    """Schemas of one document at one detail."""
 
     def __init__(self, references: References, detail: Detail) -> None:
         self._references = references
@@ -77,20 +59,15 @@ class Schemas:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether there was more to look at than the detail allows, so that something is missing."""
+        """True if the node limit was reached, so that parts are missing."""
         return self._nodes_left < 0
 
     def argument(self, schema: Any, description: str = "") -> dict[str, Any]:
-        """An argument's schema, as a model reads it.
-
-        Args:
-            schema: as the specification has it, references and all.
-            description: what the specification says beside the schema.
-        """
+        """Return the reduced schema of an argument, with the description of the surrounding parameter or field."""
         return self._small(schema, self._detail.depth, (), shortened(description, self._detail.words))
 
     def fields(self, schema: Any) -> Fields | None:
-        """The properties of an object's schema, to become arguments of their own; None where it is no object."""
+        """Return the properties of an object schema as separate arguments; None if it is not an object."""
         joined = self._joined(schema, (), 0)[0]
         fields = self._own_fields(joined)
         for branches in self._unions(joined):
@@ -98,7 +75,7 @@ class Schemas:
             if not found:
                 continue
             if len(found) < len([branch for branch in branches if not self._is_null(branch)]):
-                # One of the choices is no object, so the body is not always a list of fields.
+                # One alternative is not an object, so the body is not always a set of fields.
                 return None
             for inner in found:
                 fields.properties = {**inner.properties, **fields.properties}
@@ -107,7 +84,7 @@ class Schemas:
         return fields if fields.properties else None
 
     def fields_of_branch(self, branch: Any) -> Fields | None:
-        """The properties of one branch of a union; None where it is no object."""
+        """Return the properties of one branch of a union; None if it is not an object."""
         if self._nodes_left <= 0:
             return None
         fields = self._own_fields(self._joined(branch, (), 0)[0])
@@ -130,7 +107,7 @@ class Schemas:
         return small
 
     def _plain(self, schema: Node, depth: int, trail: tuple[str, ...]) -> dict[str, Any]:
-        """A schema without unions."""
+        """Reduce a schema without its unions."""
         small: dict[str, Any] = {}
         types = _types(schema)
         if types:
@@ -176,7 +153,7 @@ class Schemas:
             small["required"] = required
 
     def _union(self, branches: Sequence[Any], depth: int, trail: tuple[str, ...]) -> dict[str, Any]:
-        """What the branches add to the schema around them."""
+        """Return the schema keys contributed by the branches of a union."""
         smalls: list[dict[str, Any]] = []
         if len(branches) <= _MAX_BRANCHES:
             for branch in branches:
@@ -188,11 +165,11 @@ class Schemas:
     # --- joining -----------------------------------------------------------------------------------------------------
 
     def _joined(self, schema: Any, trail: tuple[str, ...], nesting: int) -> tuple[Node, tuple[str, ...]]:
-        """The schema behind its references with its ``allOf`` merged in, and the references that led there."""
+        """Resolve references, merge ``allOf``, and return the schema with the references that were followed."""
         self._nodes_left -= 1
         node, followed = self._references.followed(schema)
         if self._nodes_left < 0 or any(reference in trail for reference in followed):
-            # A schema inside itself: the model gets its outermost round.
+            # A recursive schema: the model gets the outermost level.
             return {key: node[key] for key in ("type", "description") if key in node}, trail
         trail = (*trail, *followed)
         branches = as_list(node.get("allOf"))
@@ -213,7 +190,7 @@ class Schemas:
     def _own_fields(self, schema: Node) -> Fields:
         required = {name for name in as_list(schema.get("required")) if isinstance(name, str)}
         properties = as_node(schema.get("properties"))
-        # What only the server may write is nothing to be asked for.
+        # Read-only properties are not arguments.
         kept = {str(name): inner for name, inner in properties.items() if not self._is_read_only(inner)}
         extra = schema.get("additionalProperties")
         return Fields(kept, required & kept.keys(), extra is True or (isinstance(extra, Mapping)))
@@ -229,7 +206,7 @@ class Schemas:
 
 
 def _merge_into(merged: dict[str, Any], schema: Node) -> None:
-    """Add a branch of an ``allOf``: properties and required names add up, of the rest the first word holds."""
+    """Merge a branch of ``allOf``: join properties and required names, keep the first value of other keys."""
     for key, value in schema.items():
         if key == "properties":
             merged[key] = {**as_node(merged.get(key)), **as_node(value)}
@@ -240,7 +217,7 @@ def _merge_into(merged: dict[str, Any], schema: Node) -> None:
 
 
 def _types(schema: Node) -> tuple[str, ...]:
-    """The types a schema names or means, ``null`` last."""
+    """Return the types of a schema, declared or implied, ``null`` last."""
     named = schema.get("type")
     wanted = [named] if isinstance(named, str) else list(as_list(named))
     if not wanted and ("properties" in schema or isinstance(schema.get("additionalProperties"), Mapping)):
@@ -253,7 +230,7 @@ def _types(schema: Node) -> tuple[str, ...]:
 
 
 def _as_one(smalls: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The branches of a union in the shortest spelling that means the same, or nearly."""
+    """Return the branches of a union as the shortest equivalent schema."""
     null = any(small.get("type") == "null" for small in smalls)
     rest = [small for small in smalls if small.get("type") != "null"]
     choices = [choice for small in rest for choice in as_list(small.get("enum"))]

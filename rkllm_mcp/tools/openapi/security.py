@@ -1,10 +1,10 @@
-"""Security schemes of a specification, and how a request's tokens satisfy them.
+"""Security schemes of a specification, and the credentials of a request.
 
-A header that the configuration writes comes first: what it names is settled. For the rest the first alternative counts
-that every token is there for, by the name of the scheme, else by the name of the server. Without one the request goes
-as it is, and the API says what it wants.
+Headers from the configuration have precedence. Otherwise the first alternative is used for which every scheme has a
+token, named after the scheme or the server. Without one the request is sent without credentials and the API reports the
+missing ones.
 
-Followed: OpenAPI 3.1.1, Security Scheme and Security Requirement Object; RFC 6750, RFC 7617.
+Reference: OpenAPI 3.1.1, Security Scheme and Security Requirement Object; RFC 6750, RFC 7617.
 """
 
 from __future__ import annotations
@@ -24,13 +24,7 @@ def _nothing() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Credentials:
-    """What goes with a request to say who is asking.
-
-    Args:
-        headers: by name.
-        query: parameters by name.
-        cookies: by name.
-    """
+    """Credentials of one request."""
 
     headers: Mapping[str, str] = field(default_factory=_nothing, repr=False)
     query: Mapping[str, str] = field(default_factory=_nothing, repr=False)
@@ -38,7 +32,7 @@ class Credentials:
 
 
 def schemes_of(definitions: Node, references: References) -> dict[str, Scheme]:
-    """The schemes of a document by name; kinds that a token cannot satisfy are left out."""
+    """Return the schemes of a document by name, without kinds that a token cannot satisfy."""
     found: dict[str, Scheme] = {}
     for name, definition in definitions.items():
         scheme = _scheme(str(name), references.resolved(definition))
@@ -59,7 +53,7 @@ def _scheme(name: str, definition: Node) -> Scheme | None:
 
 
 def alternatives(requirements: Any, schemes: Mapping[str, Scheme]) -> tuple[tuple[Scheme, ...], ...]:
-    """The security of an operation: alternatives of schemes; one with a scheme that is not known cannot be met."""
+    """Return the alternatives of an operation's security; one with an unknown scheme cannot be met."""
     found = [list(as_node(requirement)) for requirement in as_list(requirements)]
     return tuple(tuple(schemes[name] for name in names) for names in found if all(name in schemes for name in names))
 
@@ -67,14 +61,10 @@ def alternatives(requirements: Any, schemes: Mapping[str, Scheme]) -> tuple[tupl
 def credentials_for(
     operation: Operation, written: Mapping[str, str], tokens: Mapping[str, str], server: str
 ) -> Credentials:
-    """What goes with a request.
+    """Return the credentials of a request.
 
-    Args:
-        operation: whose security counts.
-        written: the configuration's headers, placeholders filled. One that has the name of a key in the query or in a
-            cookie goes there.
-        tokens: the request's tokens by name.
-        server: the configuration's name of the server.
+    ``written`` holds the configuration's headers with placeholders filled; a name that is an API key of the query or a
+    cookie is sent there. ``tokens`` are the request's tokens by name.
     """
     schemes = [scheme for alternative in operation.security for scheme in alternative]
     elsewhere = {scheme.key.lower(): scheme for scheme in schemes if scheme.kind in {"query", "cookie"}}
@@ -87,16 +77,16 @@ def credentials_for(
         else:
             places[scheme.kind][scheme.key] = value
     settled = {name.lower() for name in (*headers, *query, *cookies)}
-    for scheme, token in _met(operation.security, settled, tokens, server):
+    for scheme, token in _satisfied(operation.security, settled, tokens, server):
         place = places.get(scheme.kind, headers)
-        place[scheme.key] = _spelled(scheme, token)
+        place[scheme.key] = _formatted_token(scheme, token)
     return Credentials(headers, query, cookies)
 
 
-def _met(
+def _satisfied(
     security: Sequence[Sequence[Scheme]], settled: set[str], tokens: Mapping[str, str], server: str
 ) -> list[tuple[Scheme, str]]:
-    """The schemes of the first alternative that can be met and are not settled, with their tokens."""
+    """Return the schemes of the first satisfiable alternative that are not settled yet, with their tokens."""
     for alternative in security:
         open_schemes = [scheme for scheme in alternative if scheme.key.lower() not in settled]
         if len(open_schemes) < len(alternative) and not open_schemes:
@@ -111,8 +101,8 @@ def _token(scheme: Scheme, tokens: Mapping[str, str], server: str) -> str:
     return (tokens.get(scheme.name) or tokens.get(server) or "").strip()
 
 
-def _spelled(scheme: Scheme, token: str) -> str:
-    """A token as its scheme is written; one that already is stays as it is."""
+def _formatted_token(scheme: Scheme, token: str) -> str:
+    """Return a token in the format of its scheme, unless it already is."""
     if scheme.kind == "basic" and not token.lower().startswith("basic "):
         return f"Basic {base64.b64encode(token.encode()).decode()}" if ":" in token else f"Basic {token}"
     if scheme.kind == "bearer" and " " not in token:

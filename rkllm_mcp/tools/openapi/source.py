@@ -1,8 +1,7 @@
-"""A REST API as a server: its specification is loaded, its operations become tools, and calls become requests.
+"""REST API as a tool server: loads its specification, converts operations to tools and calls to requests.
 
-``open_openapi`` is what ``LoadedSource`` opens. The specification comes from a file, from an address, or from the
-configuration itself; parsing runs in a thread, because a large one takes half a second of a core. Tokens are filled in
-per call and kept nowhere.
+``LoadedSource`` opens ``open_openapi``. The specification comes from a file, a URL or the configuration itself; it is
+parsed in a thread, because a large one takes half a second of CPU. Tokens are filled in per call and not stored.
 """
 
 from __future__ import annotations
@@ -40,21 +39,15 @@ if TYPE_CHECKING:
 
 # The largest published specification has 13 MB.
 _MAX_SPEC_BYTES = 64 * 1024 * 1024
-# Far more than any model reads; the toolbox cuts to what the model at hand is given.
+# More than any model reads; the toolbox truncates for the current model.
 _MAX_RESPONSE_BYTES = 2 * 1024 * 1024
-# A note per operation would push everything else out of the notes.
+# More notes would displace the other notes of the server.
 _MAX_NOTES = 20
 _READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "QUERY"})
 
 
 class RestApi:
-    """The operations of an API, ready to be called.
-
-    Args:
-        spec: the server's settings.
-        operations: what it offers.
-        exchange: the way to it.
-    """
+    """Operations of an API, ready to be called."""
 
     def __init__(self, spec: ServerSpec, operations: Sequence[Operation], exchange: Exchange) -> None:
         self._spec = spec
@@ -63,7 +56,7 @@ class RestApi:
         self.tools = tuple(map(_tool, operations))
 
     async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
-        """Make the request that a call is; whatever the API answers is a result."""
+        """Send the request of a call; every response of the API becomes a result."""
         from rkllm_mcp.tools.openapi.exchange import ExchangeError
 
         operation = self._operations.get(tool)
@@ -72,7 +65,7 @@ class RestApi:
         template = self._spec.headers_template
         secrets = secrets_of(template, context.tokens)
         try:
-            # As everywhere, a template with one placeholder may get its token under the server's name.
+            # As for other servers, a template with one placeholder accepts the token under the server's name.
             tokens = {**context.tokens, **tokens_for(self._spec.name, template, context.tokens)}
             written = fill(template, tokens)
             credentials = credentials_for(operation, written, context.tokens, self._spec.name)
@@ -87,12 +80,10 @@ class RestApi:
 async def open_openapi(spec: ServerSpec, notes: LastLines) -> AsyncGenerator[RestApi]:
     """Load a specification.
 
-    Args:
-        spec: its ``openapi_spec``, ``openapi_base_url``, ``include`` and ``exclude`` count.
-        notes: gets a line about everything of the specification that is left out.
+    ``notes`` receives a line for each omitted part.
 
     Raises:
-        ServerUnavailableError: it cannot be had or read, or names no address of the API.
+        ServerUnavailableError: the specification cannot be loaded or read, or names no address of the API.
     """
     await anyio.to_thread.run_sync(importlib.import_module, "rkllm_mcp.tools.openapi.exchange", abandon_on_cancel=True)
     from rkllm_mcp.tools.openapi.exchange import open_exchange
@@ -112,10 +103,10 @@ def _converted(document: Mapping[str, Any] | bytes, spec: ServerSpec, spec_url: 
     try:
         values = parse_document(document) if isinstance(document, bytes) else document
     except DocumentError as error:
-        raise ServerUnavailableError(f"its openapi_spec cannot be read: {error}; mend it") from None
+        raise ServerUnavailableError(f"its openapi_spec cannot be read: {error}; correct it") from None
     version = str(values.get("openapi") or values.get("swagger") or "")
     if not isinstance(values.get("paths"), Mapping) and not version:
-        raise ServerUnavailableError("its openapi_spec is no OpenAPI document: it has no 'paths'; name another")
+        raise ServerUnavailableError("its openapi_spec is not an OpenAPI document: it has no 'paths'; name another")
     supplied = frozenset(name.lower() for name in spec.headers_template)
     return convert(values, base_url=spec.openapi_base_url, spec_url=spec_url, supplied=supplied)
 
@@ -150,7 +141,7 @@ def _tool(operation: Operation) -> ToolSpec:
 
 
 async def _document(spec: ServerSpec, exchange: Exchange) -> tuple[Mapping[str, Any] | bytes, str]:
-    """The specification, parsed or not, and the address it came from."""
+    """Return the specification, parsed or as bytes, and its URL."""
     place = spec.openapi_spec
     if isinstance(place, Mapping):
         return place, ""
@@ -166,7 +157,7 @@ async def _document(spec: ServerSpec, exchange: Exchange) -> tuple[Mapping[str, 
 
 
 def specification_file(place: str) -> Path | None:
-    """The file that an ``openapi_spec`` names; None where it is an address, or the specification itself."""
+    """Return the file that an ``openapi_spec`` names; None for a URL or an inline specification."""
     if place.lstrip().startswith("{") or "\n" in place or place.startswith(("http://", "https://")):
         return None
     return Path(unquote(urlsplit(place).path) if place.startswith("file://") else place)
@@ -176,7 +167,7 @@ async def _fetched(url: str, spec: ServerSpec, exchange: Exchange) -> bytes:
     from rkllm_mcp.tools.openapi.exchange import ExchangeError
 
     headers = {"Accept": "application/json, application/yaml;q=0.9, */*;q=0.5"}
-    # The API's own keys go where the owner said that the API is, and nowhere else.
+    # The API's own keys are sent only to the configured address of the API.
     if spec.openapi_base_url and origin_of(url) == origin_of(spec.openapi_base_url):
         headers |= {name: text for name, text in spec.headers_template.items() if not placeholders(text)}
     secrets = secrets_of(spec.headers_template, {})

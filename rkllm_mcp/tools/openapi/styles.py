@@ -1,10 +1,10 @@
-"""Values of arguments as a path, a query, a header or a cookie writes them: every style, exploded or not.
+"""Argument values in the format of a path, query, header or cookie: every style, exploded or not.
 
-What is written is percent-encoded already, so that nothing after this has to know where a value ends. ``None`` is an
-argument that was not given; so are an empty list and an empty object, for which the styles have no spelling.
+The results are percent-encoded, so that later code does not need to know where a value ends. ``None``, an empty list
+and an empty object count as absent, because the styles cannot express them.
 
-Followed: OpenAPI 3.0.4 and 3.1.1, Style Values and Style Examples; RFC 6570. Where the tables say nothing (objects in
-    objects) deepObject goes on with brackets and every other style writes JSON; our choice.
+Reference: OpenAPI 3.0.4 and 3.1.1, Style Values and Style Examples; RFC 6570. For nested objects, which the tables do
+not cover, deepObject continues with brackets and other styles write JSON; our choice.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from urllib.parse import quote
 from rkllm_mcp.tools.openapi.operation import Parameter
 from rkllm_mcp.tools.openapi.references import as_node
 
-# Left as they are where a parameter allows reserved characters; "&", "=", "+" and "#" would end the value.
+# Not encoded if a parameter allows reserved characters; "&", "=", "+" and "#" would end the value.
 _RESERVED = ":/?[]@!$'()*,;"
 _DELIMITERS = {"form": ",", "spaceDelimited": "%20", "pipeDelimited": "%7C"}
-# Objects within objects; more is no filter that an API has.
+# Nesting of objects; no known API filter is deeper.
 _MAX_DEPTH = 8
 
 
 def scalar_text(value: Any) -> str:
-    """A value that is written as one text; what holds others is written as JSON."""
+    """Return a scalar as text, and a container as JSON."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
@@ -34,17 +34,17 @@ def scalar_text(value: Any) -> str:
 
 
 def json_text(value: Any) -> str:
-    """A value as compact JSON, other scripts as they are."""
+    """Return a value as compact JSON, without escaping other scripts."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def is_absent(value: Any) -> bool:
-    """Whether a value counts as not given, outside a body."""
+    """Return True if a value counts as absent outside a body."""
     return value is None or (isinstance(value, (list, tuple, Mapping)) and not value)
 
 
 def in_path(parameter: Parameter, value: Any) -> str:
-    """What stands in the path in place of ``{name}``."""
+    """Return the text that replaces ``{name}`` in the path."""
     if parameter.style == "json":
         return _encoded(json_text(value))
     explode, name = parameter.explode, _encoded(parameter.name)
@@ -57,7 +57,7 @@ def in_path(parameter: Parameter, value: Any) -> str:
 
 
 def in_query(parameter: Parameter, value: Any) -> list[str]:
-    """The ``name=value`` pairs of the query."""
+    """Return the ``name=value`` pairs of the query."""
     safe = _RESERVED if parameter.allow_reserved else ""
     name = _encoded(parameter.name)
     if parameter.style == "json":
@@ -71,7 +71,7 @@ def in_query(parameter: Parameter, value: Any) -> list[str]:
 
 
 def in_header(parameter: Parameter, value: Any) -> str:
-    """The header's value, as it is: headers are not percent-encoded."""
+    """Return the header's value; headers are not percent-encoded."""
     if parameter.style == "json":
         return json_text(value)
     if isinstance(value, Mapping):
@@ -81,7 +81,7 @@ def in_header(parameter: Parameter, value: Any) -> str:
 
 
 def in_cookie(parameter: Parameter, value: Any) -> list[str]:
-    """The ``name=value`` pairs of the cookie."""
+    """Return the ``name=value`` pairs of the cookie."""
     name = _encoded(parameter.name)
     if parameter.style == "json":
         return [f"{name}={_encoded(json_text(value))}"]
@@ -105,7 +105,7 @@ def _members(value: Mapping[str, Any], joint: str, safe: str = "") -> list[str]:
 
 
 def _deep(value: Any, depth: int) -> list[tuple[str, Any]]:
-    """The leaves of an object with their paths in brackets."""
+    """Return the leaves of an object with their paths in brackets."""
     if isinstance(value, Mapping) and depth < _MAX_DEPTH:
         members = cast("Mapping[str, Any]", value).items()
         return [(f"[{key}]{path}", leaf) for key, inner in members for path, leaf in _deep(inner, depth + 1)]

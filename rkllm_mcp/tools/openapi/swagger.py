@@ -1,9 +1,9 @@
-"""A Swagger 2.0 specification is read as the OpenAPI 3 that it means; some large APIs publish nothing newer.
+"""Swagger 2.0 -> OpenAPI 3; some large APIs publish only the old version.
 
-Only what differs is rewritten: where the API is, parameters of the body and of forms, how lists are written, and the
-names of security. Definitions stay where they are, so references to them still lead there.
+Only the differences are rewritten: addresses, body and form parameters, list formats, and names of security.
+Definitions stay in place, so references to them remain valid.
 
-Followed: Swagger 2.0 specification, OpenAPI 3.0.0, "Differences from 2.0" as its fields show them.
+Reference: Swagger 2.0 specification; OpenAPI 3.0.0.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _BESIDE_THE_SCHEMA = frozenset({"name", "in", "description", "required", "collec
 
 
 def is_swagger(document: Node) -> bool:
-    """Whether a specification is of version 2."""
+    """Return True for a specification of version 2."""
     return str(document.get("swagger", "")).startswith("2")
 
 
 def upgraded(document: Node) -> dict[str, Any]:
-    """The same API as OpenAPI 3."""
+    """Return the same API as OpenAPI 3."""
     references = References(document)
     paths = {
         str(path): _path(as_node(references.resolved(item)), document, references)

@@ -1,4 +1,4 @@
-"""What an author wrote for a web page becomes a line for a small model: no markup, no line breaks, a bounded length."""
+"""Descriptions written for web pages -> one line for a small model: no markup, no line breaks, bounded length."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _LINK = re.compile(r"!?\[([^\[\]]{0,300})\]\([^()\s]{0,500}\)")
 _MARKS = re.compile(r"[*`]{1,3}|^#{1,6} +|^ *> +", re.MULTILINE)
 _SPACE = re.compile(r"\s+")
 _SENTENCE_ENDS = ("。", ". ", "! ", "? ", "！", "？")
-# Markup is removed from a piece of this many times the length: the rest cannot matter any more.
+# Only this multiple of the limit is searched for markup.
 _MARGIN = 4
 
 
 def shortened(text: str, limit: int) -> str:
-    """The beginning of ``text`` in at most ``limit`` characters: whole sentences where one ends in the second half."""
+    """Shorten ``text`` to ``limit`` characters, at the end of a sentence if one ends in the second half."""
     if limit <= 0 or not text:
         return ""
     line = _SPACE.sub(" ", _MARKS.sub("", _LINK.sub(r"\1", _TAG.sub(" ", text[: limit * _MARGIN + 500])))).strip()
@@ -28,7 +28,7 @@ def shortened(text: str, limit: int) -> str:
 
 
 def described(summary: str, description: str, limit: int) -> str:
-    """One text of an operation's summary and description; neither says what the other has said."""
+    """Return summary and description of an operation as one text without repetition."""
     first, rest = shortened(summary, limit), shortened(description, limit)
     if not first or rest.lower().startswith(first.rstrip(".。…").lower()):
         return rest or first

@@ -1,6 +1,9 @@
-"""Which tools fit a request: search over what tools are called and said to be, in English and Japanese.
+"""Search for the tools that fit a request, by names and descriptions, in English and Japanese.
 
-``words`` cuts text into terms, ``glossary`` knows which words mean the same, ``ranking`` weighs the terms of a request
-against those of every tool, and ``search`` adds what served before and, where there is a model for it, what is near in
-meaning. No model is needed, nothing is downloaded, and a hundred tools are ranked in a few milliseconds.
+    words      text -> terms
+    glossary   synonyms of both languages
+    ranking    BM25F score of the terms
+    search     adds past calls and, if an embedding model is configured, semantic similarity
+
+Works without a model or download; ranking a hundred tools takes a few milliseconds.
 """

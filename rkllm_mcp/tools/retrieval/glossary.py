@@ -1,7 +1,7 @@
-"""Which words mean the same, in English and Japanese: ``glossary.txt`` as something that can be asked.
+"""Synonyms in English and Japanese, read from ``glossary.txt``.
 
-A meaning is named by its first English word. English words and phrases are found by their stems; Japanese ones
-wherever their characters stand, the longest first, because nothing marks the end of a Japanese word.
+A meaning is named by its first English word. English words and phrases are matched by stems; Japanese entries as
+substrings, longest first, because nothing marks the end of a Japanese word.
 """
 
 from __future__ import annotations
@@ -17,12 +17,7 @@ _LONGEST_PHRASE = 3
 
 
 class Glossary:
-    """Meanings by the words for them.
-
-    Args:
-        phrases: stems of an English phrase -> meanings.
-        japanese: a Japanese entry -> meanings.
-    """
+    """Meanings by word."""
 
     def __init__(self, phrases: Mapping[tuple[str, ...], Sequence[str]], japanese: Mapping[str, Sequence[str]]) -> None:
         self._phrases = phrases
@@ -31,20 +26,20 @@ class Glossary:
         self._entry = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 
     def meanings_of_words(self, stems: Sequence[str]) -> Iterator[str]:
-        """The meanings of English words, given by their stems in order; a phrase counts besides its words."""
+        """Yield the meanings of English words, given as stems in order; a phrase counts in addition to its words."""
         for start in range(len(stems)):
             for length in range(1, min(_LONGEST_PHRASE, len(stems) - start) + 1):
                 yield from self._phrases.get(tuple(stems[start : start + length]), ())
 
     def meanings_in(self, text: str) -> Iterator[str]:
-        """The meanings of Japanese entries in ``text``, which is lowered and normalised."""
+        """Yield the meanings of Japanese entries in ``text``, which is normalised and in lower case."""
         if self._entry is not None:
             for match in self._entry.finditer(text):
                 yield from self._japanese[match.group()]
 
 
 def own_glossary() -> Glossary:
-    """The project's glossary, read from its file."""
+    """Return the project's glossary, read from its file."""
     phrases: dict[tuple[str, ...], list[str]] = {}
     japanese: dict[str, list[str]] = {}
     text = _FILE.read_text("utf-8")

@@ -1,10 +1,9 @@
-"""Tools weighed against a request: BM25 over several fields (BM25F), in plain Python.
+"""Ranking of documents for a request: BM25 over several fields (BM25F), in plain Python.
 
-A term counts more in a tool's name than in its description, more when few tools have it, and less in a long text. The
-score is divided by the highest that the request could reach, counting those of its terms that any tool has: 0 is
-nothing in common and 1 everything, whatever the request's length. Followed: Robertson and Zaragoza, "The Probabilistic
-Relevance Framework: BM25 and Beyond" (2009), 3.6; the weights are ours, set on the tuning half of the measured requests
-(bench/tool_retrieval.py).
+A term counts more in a tool's name than in its description, more if few tools have it, and less in a long text. The
+score is divided by the maximum for those terms of the request that occur in any tool, so 0 means no and 1 full overlap
+at any length. Reference: Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond" (2009), 3.6;
+the weights are ours, set on the tuning half of the measured requests (bench/tool_retrieval.py).
 """
 
 from __future__ import annotations
@@ -14,29 +13,25 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-# How soon more of the same term stops to matter, and how much a long text is held against it.
+# Saturation of repeated terms, and penalty for long texts.
 _K1 = 1.2
 _LENGTH = 0.5
-# A request that says less than two rare words is not certain to mean anything, however well a tool fits it.
+# A request with less evidence than two rare words has no certain meaning, even if a tool matches it.
 _LEAST_EVIDENCE = 4.0
-# A meaning is a guess; the word itself is not.
+# A synonym is less certain than the word itself.
 _MEANING_WEIGHT = 0.7
 
 
 @dataclass(frozen=True)
 class Field:
-    """One part of a document: its terms, and how much each of them counts."""
+    """One part of a document: its terms and their weight."""
 
     terms: Sequence[str]
     weight: float = 1.0
 
 
 class Ranking:
-    """Documents that can be weighed against requests.
-
-    Args:
-        documents: the fields of each.
-    """
+    """Index of documents, each given as its fields."""
 
     def __init__(self, documents: Sequence[Sequence[Field]]) -> None:
         self._counts = [_weighted_counts(fields) for fields in documents]
@@ -46,7 +41,7 @@ class Ranking:
         self._document_counts = Counter(term for counts in self._counts for term in counts)
 
     def scores(self, request: Sequence[str]) -> list[float]:
-        """How well each document fits the request's terms, 0 to 1."""
+        """Return a score from 0 to 1 for each document."""
         weights = {term: self.rarity(term) for term in set(request)}
         known = sum(weight for term, weight in weights.items() if term in self._document_counts)
         highest = max(known, _LEAST_EVIDENCE) * (_K1 + 1)
@@ -57,7 +52,7 @@ class Ranking:
         return [found / highest for found in sums]
 
     def rarity(self, term: str) -> float:
-        """How much a term tells: more, the fewer documents have it."""
+        """Return the inverse document frequency of a term."""
         total, having = len(self._counts), self._document_counts[term]
         rarity = math.log(1 + (total - having + 0.5) / (having + 0.5))
         return rarity * _MEANING_WEIGHT if term.startswith("@") else rarity

@@ -1,12 +1,11 @@
-"""The search for tools: their words against a request's, what served similar requests before, what is near in meaning.
+"""Search for tools by text, by past calls and by semantic similarity.
 
     request ─▶ terms ─▶ ranking of the tools' texts ──┐
-            └▶ similar requests that a tool served ───┼─▶ score of each tool
-            └▶ embedding, where the runtime has one ──┘
+            └▶ similar requests and their tools ──────┼─▶ score of each tool
+            └▶ embedding, if a model is configured ───┘
 
-Rules: without a model and without a past the words alone decide; an embedder that fails costs its share and nothing
-else. It knows no servers and no store: what served before is the port ``records.PastCalls``, meaning the port
-``Embedder``.
+Without a model and without past calls the text alone decides; an embedder that fails only removes its part of the
+score. The module depends on two ports, ``records.PastCalls`` and ``Embedder``, not on servers or the store.
 """
 
 from __future__ import annotations
@@ -22,42 +21,37 @@ from rkllm_mcp.tools.retrieval.glossary import Glossary, own_glossary
 from rkllm_mcp.tools.retrieval.ranking import Field, Ranking
 from rkllm_mcp.tools.retrieval.words import terms_of
 
-# How much a term counts by where it stands; names are what models and people go by.
+# Weights by field; names describe a tool best.
 _NAME_WEIGHT = 3.0
 _SERVER_WEIGHT = 1.0
 _DESCRIPTION_WEIGHT = 1.0
 _PARAMETER_WEIGHT = 0.2
-# Descriptions begin with what the tool does; what follows are rules of its use.
+# Descriptions start with the purpose of the tool; rules of use follow.
 _DESCRIPTION_CHARS = 400
-# What the other two voices can add to a score between 0 and 1: our choice for the past; for meaning what was measured
-# with documents (reference: knowledge 3), because no model was at hand to measure it with tools.
+# Maximum contribution of the two other scores to a score between 0 and 1: our choice for past calls; for similarity the
+# value measured with documents (reference: knowledge 3), because no model was available to measure it with tools.
 _PAST_WEIGHT = 0.35
 _MEANING_WEIGHT = 0.2
-# What is wanted is said at the beginning or at the end of a text that is longer than both together, characters.
+# Of a longer text the start and the end are used; they contain the request. Characters.
 _REQUEST_CHARS = 2000
-# Earlier calls that are looked at.
+# Number of past calls to consider.
 _PAST_CALLS = 500
 
 
 class Embedder(Protocol):
-    """A model that turns texts into vectors whose nearness is nearness in meaning."""
+    """A model that maps texts to vectors; similar meanings have similar vectors."""
 
     async def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:
-        """A vector of length 1 for each text.
+        """Return a vector of length 1 for each text.
 
         Raises:
-            RkllmMcpError: it cannot.
+            RkllmMcpError: the model failed.
         """
         ...
 
 
 class ToolSearch:
-    """Finds tools by what somebody wants.
-
-    Args:
-        past: what served earlier requests, where that is kept.
-        embedder: where the runtime has a model for it.
-    """
+    """Finds tools for a request; ``past`` and ``embedder`` are optional."""
 
     def __init__(self, past: PastCalls | None = None, embedder: Embedder | None = None) -> None:
         self._past = past
@@ -68,17 +62,15 @@ class ToolSearch:
 
     @cached_property
     def _glossary(self) -> Glossary:
-        # Read when it is first needed: many conversations never have too many tools.
+        # Loaded on first use: many conversations never have too many tools.
         return own_glossary()
 
     async def search(self, request: str, tools: Sequence[ToolSpec]) -> list[tuple[ToolSpec, float]]:
-        """Every tool that has anything to do with ``request``, the best first, with its score.
+        """Return the tools that match ``request`` with their scores, best first.
 
-        Args:
-            request: what somebody wants, in their words.
-            tools: where to look; of equal ones the earlier comes first.
+        Tools with equal scores stay in the given order.
         """
-        request = _telling(request)
+        request = _relevant_part(request)
         self._index(tuple(tools))
         terms = terms_of(request, self._glossary, is_request=True)
         scores = self._ranking.scores(terms)
@@ -94,7 +86,7 @@ class ToolSearch:
 
     def _fields(self, tool: ToolSpec) -> list[Field]:
         name = terms_of(tool.wire_name or tool.name, self._glossary)
-        # What a name says counts as often as it says it once: read_file and read_text_file are about files alike.
+        # Repeated words of a name count once: read_file and read_text_file match "file" equally.
         return [
             Field(tuple(dict.fromkeys(name)), _NAME_WEIGHT),
             Field(terms_of(tool.server, self._glossary), _SERVER_WEIGHT),
@@ -103,22 +95,22 @@ class ToolSearch:
         ]
 
     async def _past_scores(self, terms: Sequence[str], tools: Sequence[ToolSpec]) -> list[float]:
-        """For each tool, how like this request the most similar one is that it served."""
+        """Return, for each tool, the similarity of the most similar past request that used it."""
         best: dict[str, float] = {}
         if self._past is not None:
             wanted = frozenset(terms)
             for request, tool in await self._past.served(_PAST_CALLS):
-                likeness = self._likeness(wanted, frozenset(terms_of(request, self._glossary, is_request=True)))
+                likeness = self._similarity(wanted, frozenset(terms_of(request, self._glossary, is_request=True)))
                 best[tool] = max(best.get(tool, 0.0), likeness)
         return [_PAST_WEIGHT * best.get(tool.qualified_name, 0.0) for tool in tools]
 
-    def _likeness(self, one: frozenset[str], other: frozenset[str]) -> float:
-        """The share of what two requests say that both of them say, 0 to 1."""
+    def _similarity(self, one: frozenset[str], other: frozenset[str]) -> float:
+        """Return the share of common terms of two requests, weighted by rarity, 0 to 1."""
         everything = sum(map(self._ranking.rarity, one | other))
         return sum(map(self._ranking.rarity, one & other)) / everything if everything else 0.0
 
     async def _meaning_scores(self, request: str, tools: Sequence[ToolSpec]) -> list[float]:
-        """For each tool, how near its text is to the request in meaning."""
+        """Return the semantic similarity of each tool's text to the request."""
         nothing = [0.0] * len(tools)
         if self._embedder is None:
             return nothing
@@ -132,15 +124,15 @@ class ToolSearch:
         return [_MEANING_WEIGHT * max(0.0, _dot(wanted, self._vectors[text])) for text in texts]
 
 
-def _telling(request: str) -> str:
-    """The part of a request that is read: a text of megabytes would keep everybody else waiting."""
+def _relevant_part(request: str) -> str:
+    """Return the part of a request that is used: processing megabytes would delay other users."""
     if len(request) <= 2 * _REQUEST_CHARS:
         return request
     return f"{request[:_REQUEST_CHARS]}\n{request[-_REQUEST_CHARS:]}"
 
 
 def _parameter_texts(tool: ToolSpec) -> Iterable[str]:
-    """The names and descriptions of a tool's parameters."""
+    """Yield the names and descriptions of a tool's parameters."""
     properties: Mapping[str, Any] = tool.input_schema.get("properties") or {}
     for name, schema in properties.items():
         yield name

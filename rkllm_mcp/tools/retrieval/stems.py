@@ -1,7 +1,7 @@
-"""English words without their endings, and text in the spelling that they are looked for in.
+"""English stemming and text normalisation.
 
-A stem is no word: ``stem("files")`` and ``stem("file")`` are the same, which is all that is asked of it. Our own short
-list of rules; what they get wrong they get wrong in requests and tools alike.
+``stem("files")`` and ``stem("file")`` are equal; a stem need not be a word. The rules are our own short list; their
+errors are harmless, because requests and tools use the same rules.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-# Where a name changes its case: readText, HTTPServer.
+# A change of case inside a name: readText, HTTPServer.
 _CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _LATIN = re.compile(r"[a-z0-9\u00c0-\u024f]+")
 _ENDINGS = ("ing", "ed")
@@ -17,17 +17,17 @@ _SHORTEST_STEM = 3
 
 
 def folded(text: str) -> str:
-    """``text`` in lower case and one width, names cut where their case changes."""
+    """Return ``text`` in lower case and NFKC form, with names split at changes of case."""
     return _CASE.sub(" ", unicodedata.normalize("NFKC", text)).lower()
 
 
 def latin_words(text: str) -> list[str]:
-    """The Latin words and numbers of folded ``text``."""
+    """Return the Latin words and numbers of folded ``text``."""
     return _LATIN.findall(text)
 
 
 def stem(word: str) -> str:
-    """An English word without its ending, well enough that ``listing``, ``lists`` and ``list`` are one."""
+    """Return an English word without its ending, so that ``listing``, ``lists`` and ``list`` are equal."""
     if not word.isascii() or not word.isalpha() or len(word) <= _SHORTEST_STEM:
         return word
     if word.endswith(("ies", "ied")):

@@ -1,14 +1,13 @@
-"""Text becomes the terms that requests and tools are compared by.
+"""Text -> terms, by which requests and tools are compared.
 
-* Latin words are cut where names are (``readTextFile``, ``read_text_file``), lowered, freed of their endings, and left
-  out where they say nothing.
-* Chinese and Japanese characters become pairs of neighbours, because no spaces say where a word ends, and each run of
-  katakana or kanji becomes a term as well. In a request, pairs of hiragana alone are grammar and left out.
-* Every meaning that the glossary finds is a term of its own (``@delete``), the same in both languages.
-* What is told by its shape counts as what it is, not by its letters: ``notes.txt`` is a file, ``https://…`` a page.
+* Latin words are split like names (``readTextFile``, ``read_text_file``), lowered and stemmed; stop words are dropped.
+* Chinese and Japanese characters become bigrams, because no spaces separate words; each run of katakana or kanji is a
+  term as well. In a request, bigrams of hiragana only are grammar and are dropped.
+* Each meaning from the glossary is a term (``@delete``), the same in both languages.
+* Recognisable formats become words for their type: ``notes.txt`` is a file, ``https://…`` a page.
 
-Requests and tools go through the same functions. Followed: the analyzer measured in reference knowledge, 1, without
-its dictionary; the glossary is ours.
+Requests and tools use the same functions. Reference: the analyzer measured in reference knowledge, 1, without its
+dictionary; the glossary is ours.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from rkllm_mcp.tools.retrieval.stems import folded, latin_words, stem
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff々〆]+")
 _HIRAGANA = re.compile(r"[\u3040-\u309fー]+\Z")
 _RUN = re.compile(r"[\u30a0-\u30ff]{3,}|[\u3400-\u9fff々]{3,}")
-# Shapes and what they mean, in the words of the glossary; the first that fits counts.
+# Formats and their meanings, in words of the glossary; the first match counts.
 _SHAPES = tuple(
     (re.compile(pattern, re.IGNORECASE | re.ASCII), words)
     for pattern, words in (
@@ -44,14 +43,11 @@ _STOP = frozenset(_STOP_WORDS.split())
 
 
 def terms_of(text: str, glossary: Glossary, *, is_request: bool = False) -> list[str]:
-    """The terms of ``text``, each as often as it occurs.
+    """Return the terms of ``text``, each as often as it occurs.
 
-    Args:
-        text: a request, a name, a description.
-        glossary: the meanings to look for.
-        is_request: leave out pairs of hiragana where anything else is there.
+    For a request, bigrams of hiragana are dropped unless it has no other terms.
     """
-    plain = folded(_told_by_shape(text) if is_request else text)
+    plain = folded(_with_formats_named(text) if is_request else text)
     latin = latin_words(plain)
     terms = [stem(word) for word in latin if word not in _STOP]
     pairs: list[str] = []
@@ -64,8 +60,8 @@ def terms_of(text: str, glossary: Glossary, *, is_request: bool = False) -> list
     return [*terms, *(f"@{meaning}" for meaning in meanings)]
 
 
-def _told_by_shape(request: str) -> str:
-    """``request`` with addresses, names of files and numbers of telephones replaced by what they are."""
+def _with_formats_named(request: str) -> str:
+    """Replace URLs, file names and telephone numbers in ``request`` by words for their type."""
     for shape, words in _SHAPES:
         request = shape.sub(f" {words} ", request)
     return request

@@ -40,7 +40,7 @@ ANSWERS = [
     ),
     (
         "/status/404",
-        'error: The API answered 404 Not Found: there is nothing of that name or id. It says: {"message":"status 404"}',
+        'error: The API answered 404 Not Found: no such name or id. It says: {"message":"status 404"}',
     ),
     # Which Python 3.13 calls by another name.
     ("/status/422", f'error: The API answered 422 {HTTPStatus(422).phrase}. It says: {{"message":"status 422"}}'),
@@ -59,10 +59,10 @@ ANSWERS = [
         ),
     ),
     ("/content/image", "[image/png, 2.0 kB, not shown]"),
-    ("/content/bytes", "[data of no known type, 10 bytes, not shown]"),
+    ("/content/bytes", "[data of unknown type, 10 bytes, not shown]"),
     ("/content/japanese", "気温は二十度"),
     ("/content/strange", "plain"),
-    ("/redirect/circle", "error: The API redirects in circles; tell its owner."),
+    ("/redirect/circle", "error: The API redirects in a loop; report this to its operator."),
 ]
 
 

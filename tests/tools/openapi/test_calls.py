@@ -190,7 +190,7 @@ async def test_what_cannot_be_sent_is_said_before_anything_is_sent() -> None:
             "error: The argument 'id' must not be empty.",
             "error: A part of the path must not be '.' or '..'.",
             "error: The argument 'limit' must be integer, not \"many\".",
-            "error: There is no argument 'nonsense'; the arguments are: id, limit, X-Note.",
+            "error: Unknown argument 'nonsense'; the arguments are: id, limit, X-Note.",
             "error: The argument 'X-Note' must be one line.",
         ]
         assert api.asked == []

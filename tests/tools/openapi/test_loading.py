@@ -89,7 +89,7 @@ PROBLEMS: list[tuple[Any, str]] = [
     ("{broken", "its openapi_spec cannot be read: it is not valid JSON"),
     ("a: [\nb", "its openapi_spec cannot be read: it is not valid YAML"),
     ("- a\n- b\n", "its openapi_spec cannot be read: it is not an OpenAPI document"),
-    ({"a": 1}, "its openapi_spec is no OpenAPI document: it has no 'paths'"),
+    ({"a": 1}, "its openapi_spec is not an OpenAPI document: it has no 'paths'"),
     (
         "http://127.0.0.1:1/api",
         "its openapi_spec could not be fetched. The API at http://127.0.0.1:1 cannot be reached",
@@ -201,6 +201,6 @@ async def test_notes_say_what_was_left_out() -> None:
     async with opened(document, "http://127.0.0.1:1") as source:
         assert [tool.name for tool in source.tools] == ["get_x", "post_x"]
         assert source.notes.shown() == (
-            "($ref 'other.yaml#/p' leads out of the document and is not followed)",
-            "($ref '#/nowhere' leads nowhere)",
+            "($ref 'other.yaml#/p' refers to another document and is not followed)",
+            "($ref '#/nowhere' has no target)",
         )

@@ -8,10 +8,19 @@ from typing import Any
 
 import pytest
 
-from mcp_servers.weather.codes import WEATHER_CODES, describe
-from mcp_servers.weather.forecast import AreaCodes, AreaForecast, Day, OfficeForecast, rain_slots_left
-from mcp_servers.weather.phrases import phrase
-from mcp_servers.weather.tables import Tables, read_stations, read_week_areas, read_week_stations
+from mcp_servers.weather.forecast import (
+    AreaCodes,
+    AreaForecast,
+    CodeTables,
+    Day,
+    OfficeForecast,
+    rain_slots_left,
+    read_stations,
+    read_week_areas,
+    read_week_stations,
+    readable_text,
+)
+from mcp_servers.weather.wording import describe_code
 from tests.support.fake_jma import cases_folder
 from tests.support.jma_forecasts import EDITIONS, invented_forecast, small_table
 
@@ -25,7 +34,7 @@ def published(hour: int) -> datetime:
 
 
 def read(document: object, codes: AreaCodes = TOKYO) -> AreaForecast:
-    forecast = OfficeForecast.read(document).of_area(codes)
+    forecast = OfficeForecast.read(document).for_area(codes)
     assert forecast
     return forecast
 
@@ -117,7 +126,7 @@ def test_arrays_shorter_than_their_times_are_read_as_far_as_they_go() -> None:
 
 def test_a_file_without_the_area_says_nothing_about_it() -> None:
     nowhere = replace(TOKYO, area="999999")
-    assert OfficeForecast.read(invented_forecast("130000", published(17))).of_area(nowhere) is None
+    assert OfficeForecast.read(invented_forecast("130000", published(17))).for_area(nowhere) is None
 
 
 def test_an_office_with_one_week_area_needs_no_table_to_find_it() -> None:
@@ -136,41 +145,20 @@ def test_something_that_is_no_forecast_is_refused(document: object) -> None:
 
 
 def test_a_station_named_like_the_municipality_comes_first() -> None:
-    tables = Tables(stations=read_stations(small_table("forecast_area")))
+    tables = CodeTables(stations=read_stations(small_table("forecast_area")))
     names = {"36127": "福島", "36476": "郡山"}
     assert tables.codes_of("070010", near="郡山", station_names=names).stations == ("36476", "36127")
     assert tables.codes_of("070010", near="福島", station_names=names).stations == ("36127", "36476")
 
 
 def test_spaced_full_width_text_becomes_readable() -> None:
-    assert phrase("くもり　所により　明け方　まで　雷　を伴い　非常に　激しく　降る") == (
+    assert readable_text("くもり　所により　明け方　まで　雷　を伴い　非常に　激しく　降る") == (
         "くもり、所により明け方まで雷を伴い非常に激しく降る"
     )
-    assert phrase("晴れ　夜遅く　くもり") == "晴れ、夜遅くくもり"
-    assert phrase("２．５メートル　ただし　新島　では　３メートル") == "2.5メートル、ただし新島では3メートル"
-    assert phrase("くもり　はじめ　雨") == "くもり、はじめ雨"
-    assert phrase("") == ""
-
-
-def test_an_unknown_code_is_read_by_its_first_digit() -> None:
-    assert [describe(code) for code in ("199", "299", "399", "499")] == [
-        ("晴れ", "sunny"),
-        ("くもり", "cloudy"),
-        ("雨", "rain"),
-        ("雪", "snow"),
-    ]
-    assert describe("999") is None
-    assert describe("") is None
-
-
-def test_the_code_table_has_the_agencys_codes_and_means_the_same() -> None:
-    agencys = json.loads((cases_folder() / "weather_codes.json").read_text("utf-8"))
-    told = {
-        code: ja.replace("晴れ", "晴").replace("くもり", "曇").replace("、", "")
-        for code, (ja, _) in WEATHER_CODES.items()
-    }
-    assert told == {code: entry["ja"] for code, entry in agencys.items()}
-    assert all(english and english.isascii() for _, english in WEATHER_CODES.values())
+    assert readable_text("晴れ　夜遅く　くもり") == "晴れ、夜遅くくもり"
+    assert readable_text("２．５メートル　ただし　新島　では　３メートル") == "2.5メートル、ただし新島では3メートル"
+    assert readable_text("くもり　はじめ　雨") == "くもり、はじめ雨"
+    assert readable_text("") == ""
 
 
 # The saved files are found when the tests are collected; where there are none, the one parameter skips by name.
@@ -181,11 +169,11 @@ def saved_files() -> list[Path]:
         return []
 
 
-def tables_in(folder: Path) -> Tables:
+def tables_in(folder: Path) -> CodeTables:
     def table(name: str) -> Any:
         return json.loads((folder / f"{name}.json").read_text("utf-8"))
 
-    return Tables(
+    return CodeTables(
         read_stations(table("forecast_area")),
         read_week_stations(table("week_area")),
         read_week_areas(table("week_area05")),
@@ -201,7 +189,7 @@ def test_every_saved_forecast_tells_a_week_of_every_area(name: str) -> None:
     reported = datetime.fromisoformat(document[0]["reportDatetime"])
     for row in document[0]["timeSeries"][0]["areas"]:
         codes = tables.codes_of(row["area"]["code"], near="", station_names=office.station_names())
-        forecast = office.of_area(codes)
+        forecast = office.for_area(codes)
         assert forecast
         assert forecast.report_time == reported
         assert [day.date for day in forecast.days][:7] == [reported.date() + timedelta(days=at) for at in range(7)]
@@ -212,7 +200,7 @@ def test_every_saved_forecast_tells_a_week_of_every_area(name: str) -> None:
         assert tomorrow.high_c is not None
         assert tomorrow.low_c <= tomorrow.high_c
         for day in later:
-            assert describe(day.code)
+            assert describe_code(day.code)
             assert day.low_c is not None
             assert day.high_c is not None
             assert day.low_c <= day.high_c

@@ -57,8 +57,8 @@ async def asked(client: Client, vendor: str, **arguments: Any) -> tuple[bool, st
 
 def test_only_the_vendors_whose_key_is_set_are_offered() -> None:
     settings = settings_from({"GEMINI_API_KEY": KEY, "OPENAI_API_KEY": "", "ANTHROPIC_BASE_URL": "http://x"})
-    assert [vendor.interface.tool for vendor in settings.vendors] == ["ask_gemini"]
-    assert settings.vendors[0].is_own
+    assert [vendor.api.tool for vendor in settings.vendors] == ["ask_gemini"]
+    assert settings.vendors[0].is_default_url
     assert KEY not in repr(settings)
     assert create_server(settings_from({})).instructions == NO_KEY
 
@@ -123,9 +123,9 @@ async def test_each_vendor_is_asked_and_read_as_it_documents(vendor: str) -> Non
 
 async def test_the_vendors_own_address_gets_the_new_name_of_the_limit() -> None:
     (vendor,) = settings_from({"OPENAI_API_KEY": KEY}).vendors
-    from mcp_servers.cloud.interfaces import Question
+    from mcp_servers.cloud.vendors import ChatRequest
 
-    body = vendor.interface.request(Question("?", "m", 7), KEY, vendor.is_own).body
+    body = vendor.api.request(ChatRequest("?", "m", 7), KEY, vendor.is_default_url).body
     assert body["max_completion_tokens"] == 7
 
 
@@ -157,18 +157,18 @@ async def test_what_a_vendor_does_not_answer_is_said(vendor: str) -> None:
     async with cloud(ChatService(answered(WITHHELD[vendor]))) as client:
         is_error, text = await asked(client, vendor)
     assert is_error
-    assert "does not answer this question" in text
+    assert "declined to answer this question" in text
 
 
 STATUSES = (
     (400, "answered with HTTP 400 (so it says). Change the question."),
-    (401, "refuses the key (so it says). Check {}_API_KEY."),
-    (403, "refuses the key"),
-    (404, "It may have no model '"),
+    (401, "rejects the API key (so it says). Check {}_API_KEY."),
+    (403, "rejects the API key"),
+    (404, "It may not have the model '"),
     (429, "is busy or its limit is reached (so it says). Try again in 30 s."),
     (500, "answered with HTTP 500 (so it says). Try again later."),
     (529, "is busy or its limit is reached"),
-    (307, "It sends requests on to another address: check {}_BASE_URL."),
+    (307, "It redirects requests to another address: check {}_BASE_URL."),
 )
 
 
@@ -190,7 +190,7 @@ BROKEN = (
     (Reply(200, [b"<html>"], JSON), "cannot be read"),
     (Reply(200, [b"[]"], JSON), "cannot be read"),
     (answered({"choices": [], "candidates": [], "content": "x"}), "cannot be read"),
-    (answered({"choices": [{"message": {}}], "candidates": [{}], "content": []}), "it holds no words"),
+    (answered({"choices": [{"message": {}}], "candidates": [{}], "content": []}), "it contains no text"),
     (Reply(200, [b"x" * 65_536] * 33, JSON), "larger than"),
     (Reply(200, [b'{"choi'], JSON, ending="break"), "cannot be reached"),
     (Reply(500, [b'[{"error": {"message": "first of a list"}}]'], JSON), "(first of a list)"),
@@ -250,10 +250,10 @@ async def test_a_vendor_that_is_silent_or_gone_is_not_waited_for() -> None:
             {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "example.com"},
             "OPENAI_BASE_URL is 'example.com': give an address",
         ),
-        ({"GEMINI_API_KEY": "k", "GEMINI_MODEL": "a, ../b"}, "GEMINI_MODEL holds '../b'"),
+        ({"GEMINI_API_KEY": "k", "GEMINI_MODEL": "a, ../b"}, "GEMINI_MODEL contains '../b'"),
         ({"CLOUD_TIMEOUT_S": "soon"}, "CLOUD_TIMEOUT_S is 'soon': give a number of at least 0.1"),
         ({"CLOUD_MAX_TOKENS": "nan"}, "CLOUD_MAX_TOKENS is 'nan'"),
-        ({"OPENAI_API_KEY": "käse"}, "OPENAI_API_KEY is no key"),
+        ({"OPENAI_API_KEY": "käse"}, "OPENAI_API_KEY is not an API key"),
     ],
 )
 def test_a_variable_that_cannot_be_used_is_named_and_no_key_is(environment: dict[str, str], sentence: str) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mcp_servers.weather.gazetteer import Gazetteer
+from mcp_servers.weather.gazetteer import Gazetteer, fold, is_kana, romaji_key
 from mcp_servers.weather.prefectures import PREFECTURES
 from tests.support.fake_jma import cases_folder
 from tests.support.jma_forecasts import small_table
@@ -234,3 +234,53 @@ def test_the_twenty_three_wards_are_in_tokyo(japan: Gazetteer) -> None:
 def test_two_cities_of_the_same_name_are_ambiguous(japan: Gazetteer) -> None:
     assert names(japan, "伊達市") == ["北海道伊達市", "福島県伊達市"]
     assert names(japan, "福島県伊達市") == ["福島県伊達市"]
+
+
+SAME_SOUND = {
+    "tokyo": [
+        "Tokyo",
+        "TOKYO",
+        "Tōkyō",
+        "tôkyô",
+        "Toukyou",
+        "Tohkyoh",
+        "とうきょう",
+        "トーキョー",
+        "トウキョウ",
+        "ﾄｳｷｮｳ",
+    ],
+    "osaka": ["Osaka", "Ōsaka", "Ohsaka", "Oosaka", "おおさか", "オーサカ"],
+    "shinjuku": ["Shinjuku", "Sinjuku", "Sinzyuku", "Shinjyuku", "Shin-juku", "しんじゅく", "ｼﾝｼﾞｭｸ"],
+    "sapporo": ["Sapporo", "さっぽろ", "サッポロ"],
+    "nanba": ["Namba", "Nanba", "なんば"],
+    "hacchobori": ["Hatchōbori", "Hatchobori", "はっちょうぼり"],
+    "fuji": ["Fuji", "Huzi", "ふじ"],
+    "tsu": ["Tsu", "Tu", "つ"],
+    "niigata": ["Niigata", "にいがた"],
+    "shinonsen": ["Shin-onsen", "Shin'onsen", "しんおんせん"],
+    "chuo": ["Chūō", "Chuo", "Tyuuou", "ちゅうおう"],
+}
+
+
+@pytest.mark.parametrize(("key", "spellings"), SAME_SOUND.items(), ids=SAME_SOUND)
+def test_every_romanisation_and_the_kana_of_a_name_sound_the_same(key: str, spellings: list[str]) -> None:
+    assert {spelling: romaji_key(spelling) for spelling in spellings} == dict.fromkeys(spellings, key)
+
+
+def test_a_name_in_kanji_has_no_sound() -> None:
+    assert romaji_key("東京") == ""
+    assert romaji_key("") == ""
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("鎌ヶ谷市", "鎌ケ谷市"), ("龍ケ崎", "竜ヶ崎"), ("ニセコ町", "にせこ町"), ("　東京 ", "東京"), ("２３区", "23区")],
+)
+def test_width_spaces_kana_script_and_variant_characters_do_not_matter(one: str, other: str) -> None:
+    assert fold(one) == fold(other)
+
+
+def test_kana_is_told_from_kanji() -> None:
+    assert is_kana(fold("シンジュク"))
+    assert not is_kana(fold("新ジュク"))
+    assert not is_kana("")

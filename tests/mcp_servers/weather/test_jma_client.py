@@ -10,10 +10,9 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from mcp_servers.weather.agency import Agency, open_agency
 from mcp_servers.weather.errors import AgencyUnreachableError, AgencyUnreadableError
+from mcp_servers.weather.jma_client import DocumentStore, JmaClient, StoredDocument, open_jma_client
 from mcp_servers.weather.settings import AGENCY_URL, Settings, clock_from, settings_from
-from mcp_servers.weather.store import DocumentStore, StoredDocument
 from tests.support.fake_jma import FakeAgency
 
 pytestmark = pytest.mark.anyio
@@ -65,39 +64,39 @@ def names_in(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
-async def ask(agency: Agency) -> tuple[object, bool]:
+async def ask(jma: JmaClient) -> tuple[object, bool]:
     with anyio.fail_after(60):
-        fetched = await agency.document(DOCUMENT, as_it_is, max_age_s=TEN_MINUTES_S)
+        fetched = await jma.document(DOCUMENT, as_it_is, max_age_s=TEN_MINUTES_S)
     return fetched.value, fetched.stale
 
 
 async def test_a_fresh_document_is_not_asked_for_again(fake: FakeAgency, clock: SetClock) -> None:
     fake.serve(DOCUMENT, {"a": 1})
-    async with open_agency(settings(fake), clock) as agency:
-        assert await ask(agency) == ({"a": 1}, False)
+    async with open_jma_client(settings(fake), clock) as jma:
+        assert await ask(jma) == ({"a": 1}, False)
         clock.pass_minutes(9)
-        assert await ask(agency) == ({"a": 1}, False)
+        assert await ask(jma) == ({"a": 1}, False)
     assert fake.count() == 1
 
 
 async def test_questions_at_the_same_time_are_one_request(fake: FakeAgency, clock: SetClock) -> None:
-    async with open_agency(settings(fake), clock) as agency, anyio.create_task_group() as tasks:
+    async with open_jma_client(settings(fake), clock) as jma, anyio.create_task_group() as tasks:
         for _ in range(5):
-            tasks.start_soon(ask, agency)
+            tasks.start_soon(ask, jma)
     assert fake.count() == 1
 
 
 async def test_an_old_document_is_asked_for_on_condition_that_it_changed(fake: FakeAgency, clock: SetClock) -> None:
     fake.serve(DOCUMENT, {"a": 1})
-    async with open_agency(settings(fake), clock) as agency:
-        await ask(agency)
+    async with open_jma_client(settings(fake), clock) as jma:
+        await ask(jma)
         clock.pass_minutes(11)
-        assert await ask(agency) == ({"a": 1}, False)
+        assert await ask(jma) == ({"a": 1}, False)
         clock.pass_minutes(9)
-        assert await ask(agency) == ({"a": 1}, False)
+        assert await ask(jma) == ({"a": 1}, False)
         fake.serve(DOCUMENT, {"a": 2})
         clock.pass_minutes(11)
-        assert await ask(agency) == ({"a": 2}, False)
+        assert await ask(jma) == ({"a": 2}, False)
     assert fake.count() == 3
     first, second, _ = fake.asked
     assert "If-None-Match" not in first.headers
@@ -106,24 +105,24 @@ async def test_an_old_document_is_asked_for_on_condition_that_it_changed(fake: F
 
 
 async def test_requests_say_who_we_are(fake: FakeAgency, clock: SetClock) -> None:
-    async with open_agency(settings(fake), clock) as agency:
-        await ask(agency)
+    async with open_jma_client(settings(fake), clock) as jma:
+        await ask(jma)
     assert fake.asked[0].headers["User-Agent"] == settings(fake).user_agent
     assert fake.asked[0].headers["User-Agent"].startswith("rkllm-mcp-weather/")
 
 
 async def test_a_clock_set_back_makes_a_document_old(fake: FakeAgency, clock: SetClock) -> None:
-    async with open_agency(settings(fake), clock) as agency:
-        await ask(agency)
+    async with open_jma_client(settings(fake), clock) as jma:
+        await ask(jma)
         clock.pass_minutes(-60)
-        await ask(agency)
+        await ask(jma)
     assert fake.count() == 2
 
 
 async def test_documents_outlive_the_process(fake: FakeAgency, clock: SetClock, tmp_path: Path) -> None:
     for _ in range(2):
-        async with open_agency(settings(fake, tmp_path), clock) as agency:
-            value, _ = await ask(agency)
+        async with open_jma_client(settings(fake, tmp_path), clock) as jma:
+            value, _ = await ask(jma)
             assert value
     assert fake.count() == 1
     assert [name.startswith("week_area05.json.") for name in names_in(tmp_path)] == [True]
@@ -134,29 +133,29 @@ async def test_a_failing_server_is_tried_three_times_and_then_the_old_document_s
     fake: FakeAgency, clock: SetClock, status: int
 ) -> None:
     fake.serve(DOCUMENT, {"a": 1})
-    async with open_agency(settings(fake), clock) as agency:
-        await ask(agency)
+    async with open_jma_client(settings(fake), clock) as jma:
+        await ask(jma)
         fake.fail(status)
         clock.pass_minutes(11)
-        assert await ask(agency) == ({"a": 1}, True)
+        assert await ask(jma) == ({"a": 1}, True)
         assert fake.count() == 4
         fake.recover()
-        assert await ask(agency) == ({"a": 1}, False)
+        assert await ask(jma) == ({"a": 1}, False)
 
 
 async def test_a_passing_failure_is_not_noticed(fake: FakeAgency, clock: SetClock) -> None:
     fake.fail_next(2)
-    async with open_agency(settings(fake), clock) as agency:
-        _, stale = await ask(agency)
+    async with open_jma_client(settings(fake), clock) as jma:
+        _, stale = await ask(jma)
     assert not stale
     assert fake.count() == 3
 
 
 async def test_a_closed_agency_is_said_at_once_when_nothing_is_kept(fake: FakeAgency, clock: SetClock) -> None:
     fake.close()
-    async with open_agency(settings(fake), clock) as agency:
+    async with open_jma_client(settings(fake), clock) as jma:
         with pytest.raises(AgencyUnreachableError) as caught:
-            await ask(agency)
+            await ask(jma)
     assert caught.value.host == fake.base_url.removeprefix("http://")
     assert "接続できない" in str(caught.value)
     assert "cannot be reached" in str(caught.value)
@@ -166,19 +165,19 @@ async def test_a_closed_agency_is_stood_in_for_by_what_was_kept(
     fake: FakeAgency, clock: SetClock, tmp_path: Path
 ) -> None:
     fake.serve(DOCUMENT, {"a": 1})
-    async with open_agency(settings(fake, tmp_path), clock) as agency:
-        await ask(agency)
+    async with open_jma_client(settings(fake, tmp_path), clock) as jma:
+        await ask(jma)
     fake.close()
     clock.pass_minutes(24 * 60)
-    async with open_agency(settings(fake, tmp_path), clock) as agency:
-        assert await ask(agency) == ({"a": 1}, True)
+    async with open_jma_client(settings(fake, tmp_path), clock) as jma:
+        assert await ask(jma) == ({"a": 1}, True)
 
 
 async def test_an_agency_that_does_not_answer_is_given_up(fake: FakeAgency, clock: SetClock) -> None:
     fake.hang()
-    async with open_agency(replace(settings(fake), read_timeout_s=0.05), clock) as agency:
+    async with open_jma_client(replace(settings(fake), read_timeout_s=0.05), clock) as jma:
         with pytest.raises(AgencyUnreachableError, match="ReadTimeout"):
-            await ask(agency)
+            await ask(jma)
     fake.wait_for(3)
     assert fake.count() == 3
 
@@ -186,16 +185,16 @@ async def test_an_agency_that_does_not_answer_is_given_up(fake: FakeAgency, cloc
 async def test_all_tries_together_are_bounded(fake: FakeAgency, clock: SetClock) -> None:
     fake.hang()
     slow = Settings(base_url=fake.base_url, read_timeout_s=30, total_timeout_s=0.05)
-    async with open_agency(slow, clock) as agency:
+    async with open_jma_client(slow, clock) as jma:
         with pytest.raises(AgencyUnreachableError, match=r"no answer in 0\.05 s"):
-            await ask(agency)
+            await ask(jma)
 
 
 async def test_a_missing_document_is_not_a_missing_network(fake: FakeAgency, clock: SetClock) -> None:
     fake.serve(DOCUMENT, {}, status=404)
-    async with open_agency(settings(fake), clock) as agency:
+    async with open_jma_client(settings(fake), clock) as jma:
         with pytest.raises(AgencyUnreadableError, match="HTTP 404"):
-            await ask(agency)
+            await ask(jma)
     assert fake.count() == 1
 
 
@@ -204,27 +203,27 @@ async def test_an_answer_that_is_no_json_is_an_error_and_not_kept(
     fake: FakeAgency, clock: SetClock, tmp_path: Path, body: bytes
 ) -> None:
     fake.serve(DOCUMENT, body)
-    async with open_agency(settings(fake, tmp_path), clock) as agency:
+    async with open_jma_client(settings(fake, tmp_path), clock) as jma:
         with pytest.raises(AgencyUnreadableError, match=r"week_area05\.json"):
-            await ask(agency)
+            await ask(jma)
     assert names_in(tmp_path) == []
 
 
 async def test_an_unreadable_answer_does_not_replace_a_good_one(fake: FakeAgency, clock: SetClock) -> None:
     fake.serve(DOCUMENT, [1])
-    async with open_agency(settings(fake), clock) as agency:
-        await agency.document(DOCUMENT, a_list, max_age_s=1)
+    async with open_jma_client(settings(fake), clock) as jma:
+        await jma.document(DOCUMENT, a_list, max_age_s=1)
         clock.pass_minutes(1)
         fake.serve(DOCUMENT, {"now": "different"})
-        fetched = await agency.document(DOCUMENT, a_list, max_age_s=1)
+        fetched = await jma.document(DOCUMENT, a_list, max_age_s=1)
     assert (fetched.value, fetched.stale) == ([1], True)
 
 
 async def test_the_reason_of_an_unreadable_answer_is_one_line(fake: FakeAgency, clock: SetClock) -> None:
     fake.serve(DOCUMENT, {})
-    async with open_agency(settings(fake), clock) as agency:
+    async with open_jma_client(settings(fake), clock) as jma:
         with pytest.raises(AgencyUnreadableError) as caught:
-            await agency.document(DOCUMENT, a_list, max_age_s=1)
+            await jma.document(DOCUMENT, a_list, max_age_s=1)
     assert caught.value.reason == "not a list"
 
 
@@ -234,8 +233,8 @@ async def test_a_cache_folder_that_cannot_be_made_only_costs_requests(
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
     for _ in range(2):
-        async with open_agency(settings(fake, blocked / "weather"), clock) as agency:
-            await ask(agency)
+        async with open_jma_client(settings(fake, blocked / "weather"), clock) as jma:
+            await ask(jma)
     assert fake.count() == 2
 
 
@@ -244,8 +243,8 @@ async def test_a_damaged_file_in_the_cache_is_passed_over(
     fake: FakeAgency, clock: SetClock, tmp_path: Path, damage: bytes
 ) -> None:
     for _ in range(2):
-        async with open_agency(settings(fake, tmp_path), clock) as agency:
-            await ask(agency)
+        async with open_jma_client(settings(fake, tmp_path), clock) as jma:
+            await ask(jma)
         (kept,) = names_in(tmp_path)
         (tmp_path / kept).write_bytes(damage)
     assert fake.count() == 2
@@ -255,11 +254,11 @@ async def test_a_kept_document_that_can_no_longer_be_read_is_asked_for(
     fake: FakeAgency, clock: SetClock, tmp_path: Path
 ) -> None:
     fake.serve(DOCUMENT, {"old": "form"})
-    async with open_agency(settings(fake, tmp_path), clock) as agency:
-        await ask(agency)
+    async with open_jma_client(settings(fake, tmp_path), clock) as jma:
+        await ask(jma)
     fake.serve(DOCUMENT, ["new form"])
-    async with open_agency(settings(fake, tmp_path), clock) as agency:
-        fetched = await agency.document(DOCUMENT, a_list, max_age_s=TEN_MINUTES_S)
+    async with open_jma_client(settings(fake, tmp_path), clock) as jma:
+        fetched = await jma.document(DOCUMENT, a_list, max_age_s=TEN_MINUTES_S)
     assert fetched.value == ["new form"]
 
 

@@ -50,4 +50,4 @@ def test_the_command_line_explains_itself(capsys: pytest.CaptureFixture[str]) ->
     with pytest.raises(SystemExit) as ended:
         main(["--help"])
     assert ended.value.code == 0
-    assert "What is asked leaves this machine." in " ".join(capsys.readouterr().out.split())
+    assert "Questions leave this machine." in " ".join(capsys.readouterr().out.split())

@@ -1,0 +1,190 @@
+"""Client of the vendors' HTTP APIs: one request per question, with limits.
+
+Rules: a request is never repeated, because an answer costs money; every wait is bounded, and cancellation closes the
+connection; redirects are not followed, and keys are neither logged nor quoted in messages.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from typing import cast
+
+import anyio
+import httpx2
+
+from mcp_servers.cloud.errors import (
+    AuthenticationError,
+    CloudError,
+    ConnectionFailedError,
+    ContentFilteredError,
+    InvalidQuestionError,
+    InvalidReplyError,
+    RateLimitError,
+    VendorError,
+)
+from mcp_servers.cloud.settings import Settings, Vendor, version
+from mcp_servers.cloud.vendors import ChatReply, ChatRequest, HttpRequest
+
+# Closing a TLS connection exchanges messages with the server; limit that wait.
+_CLOSE_S = 1.0
+# The start of a long error message from a vendor is enough for a small model.
+_MAX_DETAIL_CHARS = 200
+_OK, _REDIRECTS, _BAD_REQUEST, _NOT_FOUND, _SERVER_ERROR = 200, range(300, 400), 400, 404, 500
+_KEY_STATUSES = frozenset({401, 403})
+_BUSY_STATUSES = frozenset({429, 503, 529})
+
+
+class CloudClient:
+    """Client that sends questions to the configured vendors."""
+
+    def __init__(self, settings: Settings, client: httpx2.AsyncClient) -> None:
+        self._settings = settings
+        self._client = client
+
+    async def ask(self, vendor: Vendor, text: str, system: str, model: str, max_tokens: int) -> str:
+        """Return the answer of a vendor, with a note when it was truncated.
+
+        ``system`` and ``model`` may be empty and ``max_tokens`` 0 for the defaults of the settings.
+
+        Raises:
+            CloudError: no answer was received; the message gives the reason.
+        """
+        settings = self._settings
+        question = self._validate(vendor, text, system, model, max_tokens or settings.default_tokens)
+        answer = await self._complete(vendor, question)
+        if answer.refusal:
+            raise ContentFilteredError(vendor.api.name, _one_line(answer.refusal, vendor))
+        words = answer.text.strip()
+        if not words and not answer.is_cut:
+            raise InvalidReplyError(vendor.host, "it contains no text")
+        shown = words[: settings.max_answer_chars]
+        if answer.is_cut:
+            more = f"[Cut at {question.max_tokens} tokens; ask for a shorter answer or with more max_tokens.]"
+        elif len(shown) < len(words):
+            more = f"[Cut: {len(shown)} of {len(words)} characters; ask for a shorter answer.]"
+        else:
+            more = ""
+        return "\n".join(filter(None, (shown, more)))
+
+    def _validate(self, vendor: Vendor, text: str, system: str, model: str, max_tokens: int) -> ChatRequest:
+        settings = self._settings
+        chars, limit = len(text) + len(system), settings.max_question_chars
+        model = model or vendor.models[0]
+        if not text.strip():
+            raise InvalidQuestionError("The question is empty. Ask something.", "質問が空です。質問を入れてください。")
+        if chars > limit:
+            english = f"The question has {chars} characters, at most {limit} are sent. Shorten it."
+            raise InvalidQuestionError(english, f"質問が長すぎます({chars}文字、上限{limit}文字)。短くしてください。")
+        if model not in vendor.models:
+            names = ", ".join(vendor.models)
+            raise InvalidQuestionError(
+                f"This model is not allowed. Use one of: {names}.", f"このモデルは使えません。使えるモデル: {names}"
+            )
+        if not 1 <= max_tokens <= settings.max_tokens_limit:
+            limit = settings.max_tokens_limit
+            raise InvalidQuestionError(
+                f"max_tokens must be from 1 to {limit}.", f"max_tokensは1から{limit}までで指定してください。"
+            )
+        return ChatRequest(text, model, max_tokens, system)
+
+    async def _complete(self, vendor: Vendor, question: ChatRequest) -> ChatReply:
+        request = vendor.api.request(question, vendor.key, vendor.is_default_url)
+        try:
+            with anyio.fail_after(self._settings.timeout_s):
+                status, headers, body = await self._post(vendor, request)
+        except TimeoutError:
+            raise ConnectionFailedError(vendor.host, f"no answer in {self._settings.timeout_s:g} s") from None
+        except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError) as error:
+            raise ConnectionFailedError(vendor.host, _one_line(str(error) or type(error).__name__, vendor)) from None
+        if status != _OK:
+            raise _status_error(vendor, question, status, headers, body)
+        try:
+            return vendor.api.read(json.loads(body))
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise InvalidReplyError(vendor.host, _one_line(str(error), vendor)) from None
+
+    async def _post(self, vendor: Vendor, request: HttpRequest) -> tuple[int, Mapping[str, str], bytes]:
+        """Return status, headers and body; the body is limited to ``max_reply_bytes``.
+
+        Raises:
+            InvalidReplyError: the body is larger than ``max_reply_bytes``.
+        """
+        url = vendor.base_url + request.path
+        async with self._client.stream("POST", url, headers=request.headers, json=request.body) as response:
+            body = bytearray()
+            async for chunk in response.aiter_bytes():
+                body += chunk
+                if len(body) > self._settings.max_reply_bytes:
+                    raise InvalidReplyError(vendor.host, f"it is larger than {self._settings.max_reply_bytes} bytes")
+            return response.status_code, response.headers, bytes(body)
+
+
+@asynccontextmanager
+async def open_client(settings: Settings) -> AsyncGenerator[CloudClient, None]:
+    """Open a client for the duration of the block."""
+    client = httpx2.AsyncClient(
+        headers={"User-Agent": f"rkllm-mcp-cloud/{version()}", "Accept": "application/json"},
+        # The whole request has its own time limit in _complete.
+        timeout=httpx2.Timeout(None, connect=settings.connect_timeout_s),
+        # A redirect would send the question and the key to a host that the configuration does not name.
+        follow_redirects=False,
+    )
+    try:
+        yield CloudClient(settings, client)
+    finally:
+        with anyio.move_on_after(_CLOSE_S, shield=True):
+            await client.aclose()
+
+
+def _status_error(
+    vendor: Vendor, question: ChatRequest, status: int, headers: Mapping[str, str], body: bytes
+) -> CloudError:
+    """Return the error for an HTTP status other than 200."""
+    name, variable = vendor.api.name, vendor.api.variable
+    detail = _error_detail(vendor, body)
+    # Gemini reports a wrong key with status 400.
+    if status in _KEY_STATUSES or (status == _BAD_REQUEST and "API key not valid" in detail):
+        return AuthenticationError(name, f"{variable}_API_KEY", detail)
+    if status in _BUSY_STATUSES:
+        return RateLimitError(name, detail, _seconds(headers.get("retry-after", "")))
+    if status == _NOT_FOUND:
+        remedy = f"It may not have the model '{question.model}': check {variable}_MODEL and {variable}_BASE_URL."
+        japanese = (
+            f"モデル「{question.model}」がないようです。{variable}_MODELと{variable}_BASE_URLを確認してください。"
+        )
+        return VendorError(name, status, detail, remedy, japanese)
+    if status in _REDIRECTS:
+        remedy = f"It redirects requests to another address: check {variable}_BASE_URL."
+        return VendorError(name, status, detail, remedy, f"{variable}_BASE_URLを確認してください。")
+    if status >= _SERVER_ERROR:
+        return VendorError(name, status, detail, "Try again later.", "しばらくしてからもう一度試してください。")
+    return VendorError(name, status, detail, "Change the question.", "質問を変えて試してください。")
+
+
+def _error_detail(vendor: Vendor, body: bytes) -> str:
+    """Return the vendor's own error message on one line; empty if the body contains none."""
+    try:
+        document: object = json.loads(body)
+    except (ValueError, RecursionError):
+        return ""
+    if isinstance(document, list):
+        # Gemini's streaming error format: a list.
+        document = next(iter(cast("list[object]", document)), None)
+    for key in ("error", "message"):
+        document = cast("dict[str, object]", document).get(key) if isinstance(document, dict) else document
+    return _one_line(document, vendor) if isinstance(document, str) else ""
+
+
+def _one_line(text: str, vendor: Vendor) -> str:
+    line = " ".join(text.split()).replace(vendor.key, "[key]")
+    return line if len(line) <= _MAX_DETAIL_CHARS else f"{line[: _MAX_DETAIL_CHARS - 1]}…"
+
+
+def _seconds(value: str) -> float | None:
+    try:
+        seconds = float(value)
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds < float("inf") else None

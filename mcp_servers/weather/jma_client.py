@@ -1,0 +1,250 @@
+"""Client of the agency's site: path -> parsed document, cached in memory and on disk.
+
+One request per document at a time, none while the cached document is fresh, conditional requests afterwards, and few
+retries in a bounded time. When the agency does not answer or its answer cannot be parsed, the last good document is
+returned, marked as stale.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import anyio
+import httpx2
+
+from mcp_servers.weather.errors import AgencyUnreachableError, AgencyUnreadableError
+from mcp_servers.weather.settings import Clock, Settings
+
+T = TypeVar("T")
+
+# Closing a TLS connection exchanges messages with the server; limit that wait.
+_CLOSE_S = 1.0
+
+_OK, _NOT_MODIFIED, _SERVER_ERROR = 200, 304, 500
+
+
+@dataclass(frozen=True)
+class FetchedDocument(Generic[T]):
+    """A parsed document."""
+
+    value: T  # result of ``read``
+    stale: bool  # True if the agency could not confirm that it is the newest
+
+
+@dataclass(frozen=True)
+class _CachedDocument:
+    stored: StoredDocument
+    value: Any
+
+
+class JmaClient:
+    """Client of the agency's site."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._store = DocumentStore(settings.cache_folder)
+        self._cached: dict[str, _CachedDocument] = {}
+        self._locks: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
+        self._client: httpx2.AsyncClient | None = None
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        if self._client:
+            await self._client.aclose()
+
+    async def document(self, path: str, read: Callable[[object], T], *, max_age_s: float) -> FetchedDocument[T]:
+        """Return the document at a path, which starts with a slash.
+
+        ``read`` converts the decoded JSON and raises ValueError, LookupError or TypeError for an invalid document. A
+        document younger than ``max_age_s`` seconds is returned without a request.
+
+        Raises:
+            AgencyUnreachableError: the agency does not answer and no older document is stored.
+            AgencyUnreadableError: the answer is invalid and no older document is stored.
+        """
+        async with self._locks[path]:
+            cached = self._cached.get(path) or self._load(path, read)
+            now = self._clock().timestamp()
+            if cached and 0 <= now - cached.stored.checked_at < max_age_s:
+                return FetchedDocument(cached.value, stale=False)
+            try:
+                cached = await self._renew(path, read, cached, now)
+            except (AgencyUnreachableError, AgencyUnreadableError):
+                if cached is None:
+                    raise
+                return FetchedDocument(cached.value, stale=True)
+            return FetchedDocument(cached.value, stale=False)
+
+    def _load(self, path: str, read: Callable[[object], T]) -> _CachedDocument | None:
+        stored = self._store.load(self._settings.base_url + path)
+        if stored is None:
+            return None
+        try:
+            cached = _CachedDocument(stored, _read_json(path, stored.body, read))
+        except AgencyUnreadableError:
+            return None
+        self._cached[path] = cached
+        return cached
+
+    async def _renew(
+        self, path: str, read: Callable[[object], T], cached: _CachedDocument | None, now: float
+    ) -> _CachedDocument:
+        response = await self._get(path, cached)
+        if response.status_code == _NOT_MODIFIED and cached:
+            renewed = replace(cached, stored=replace(cached.stored, checked_at=now))
+        else:
+            renewed = _CachedDocument(
+                StoredDocument(
+                    url=self._settings.base_url + path,
+                    checked_at=now,
+                    etag=response.headers.get("etag", ""),
+                    last_modified=response.headers.get("last-modified", ""),
+                    body=response.content,
+                ),
+                _read_json(path, response.content, read),
+            )
+        self._cached[path] = renewed
+        self._store.save(renewed.stored)
+        return renewed
+
+    async def _get(self, path: str, cached: _CachedDocument | None) -> httpx2.Response:
+        """Return the response for one document, 200 or 304, within the total time."""
+        with anyio.move_on_after(self._settings.total_timeout_s):
+            for last in (*(False,) * (self._settings.tries - 1), True):
+                response = await self._try(path, cached, last=last)
+                if response:
+                    return response
+                await anyio.sleep(self._settings.pause_s)
+        raise AgencyUnreachableError(self._settings.host, f"no answer in {self._settings.total_timeout_s:g} s")
+
+    async def _try(self, path: str, cached: _CachedDocument | None, *, last: bool) -> httpx2.Response | None:
+        """Send one request; return None if a retry may succeed."""
+        try:
+            response = await self._connected().get(path, headers=_conditions(cached))
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError, OSError) as error:
+            # Without route, name or listener a retry after half a second would fail too, while the user waits.
+            raise AgencyUnreachableError(self._settings.host, _reason(error)) from error
+        except httpx2.HTTPError as error:
+            if last:
+                raise AgencyUnreachableError(self._settings.host, _reason(error)) from error
+            return None
+        if response.status_code in {_OK, _NOT_MODIFIED}:
+            return response
+        if response.status_code >= _SERVER_ERROR and not last:
+            return None
+        if response.status_code >= _SERVER_ERROR:
+            raise AgencyUnreachableError(self._settings.host, f"HTTP {response.status_code}")
+        raise AgencyUnreadableError(path.rpartition("/")[2], f"HTTP {response.status_code}")
+
+    def _connected(self) -> httpx2.AsyncClient:
+        # Created at the first request: loading the trust store takes time and can fail on a minimal system.
+        if self._client is None:
+            self._client = httpx2.AsyncClient(
+                base_url=self._settings.base_url,
+                headers={"User-Agent": self._settings.user_agent, "Accept": "application/json"},
+                timeout=httpx2.Timeout(self._settings.read_timeout_s, connect=self._settings.connect_timeout_s),
+            )
+        return self._client
+
+
+@asynccontextmanager
+async def open_jma_client(settings: Settings, clock: Clock) -> AsyncGenerator[JmaClient, None]:
+    """Open a client for the duration of the block."""
+    jma = JmaClient(settings, clock)
+    try:
+        yield jma
+    finally:
+        with anyio.move_on_after(_CLOSE_S, shield=True):
+            await jma.aclose()
+
+
+def _conditions(cached: _CachedDocument | None) -> dict[str, str]:
+    if cached is None:
+        return {}
+    conditions = {"If-None-Match": cached.stored.etag, "If-Modified-Since": cached.stored.last_modified}
+    return {name: value for name, value in conditions.items() if value}
+
+
+def _read_json(path: str, body: bytes, read: Callable[[object], T]) -> T:
+    try:
+        return read(json.loads(body))
+    except (ValueError, LookupError, TypeError) as error:
+        first_line = str(error).partition("\n")[0]
+        raise AgencyUnreadableError(path.rpartition("/")[2], first_line) from error
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+@dataclass(frozen=True)
+class StoredDocument:
+    """A document in the cache folder."""
+
+    url: str
+    checked_at: float  # last confirmation by the agency, seconds since 1970
+    etag: str  # as received; may be empty
+    last_modified: str  # as received; may be empty
+    body: bytes
+
+
+class DocumentStore:
+    """The files of one cache folder; stores nothing if the folder is None.
+
+    One file per address: a line of JSON metadata, then the document as received. Files are replaced atomically. An
+    unwritable folder or unreadable file is not an error; it only costs a request.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+
+    def load(self, url: str) -> StoredDocument | None:
+        """Return the stored document of an address, or None."""
+        if self._folder is None:
+            return None
+        try:
+            head, _, body = self._path(self._folder, url).read_bytes().partition(b"\n")
+            about = json.loads(head)
+            stored = StoredDocument(
+                url=str(about["url"]),
+                checked_at=float(about["checked_at"]),
+                etag=str(about["etag"]),
+                last_modified=str(about["last_modified"]),
+                body=body,
+            )
+        except (OSError, ValueError, LookupError, TypeError):
+            return None
+        return stored if stored.url == url else None
+
+    def save(self, document: StoredDocument) -> None:
+        """Store a document; ignore a folder that cannot be written."""
+        if self._folder is None:
+            return
+        head = asdict(document)
+        body = head.pop("body")
+        temporary = ""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=self._folder, prefix=".new-")
+            with os.fdopen(handle, "wb") as file:
+                file.write(json.dumps(head).encode() + b"\n" + body)
+            Path(temporary).replace(self._path(self._folder, document.url))
+        except OSError:
+            with contextlib.suppress(OSError):
+                Path(temporary).unlink(missing_ok=True) if temporary else None
+
+    @staticmethod
+    def _path(folder: Path, url: str) -> Path:
+        digest = hashlib.sha256(url.encode()).hexdigest()[:16]
+        return folder / f"{url.rpartition('/')[2]}.{digest}"
