@@ -20,7 +20,7 @@ import anyio
 
 from mcp_servers.knowledge.importing.chunking import chunks_of
 from mcp_servers.knowledge.importing.documents import Blob
-from mcp_servers.knowledge.importing.isolation import Parser, open_parser
+from mcp_servers.knowledge.importing.parser_process import Parser, open_parser
 from tests.support.imported import column, docx, paragraph, pdf
 
 LINE = "吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつ"

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from mcp_servers.knowledge.ocr.lexicon import Lexicon, own_words
-from mcp_servers.knowledge.ocr.rules import normalised, open_places
+from mcp_servers.knowledge.ocr.normalize import normalised, open_places
 from scripts.katakana_lexicon import dictionary_words
 
 REPOSITORY = Path(__file__).resolve().parents[1]

@@ -9,9 +9,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mcp_servers.knowledge.options import read_flags, settings_from
-from mcp_servers.knowledge.problems import KnowledgeProblem
-from mcp_servers.knowledge.settings import Settings, SettingsError
+from mcp_servers.knowledge.errors import KnowledgeProblem
+from mcp_servers.knowledge.settings import Settings, SettingsError, read_flags, settings_from
 
 if TYPE_CHECKING:
     import anyio.abc
@@ -80,17 +79,15 @@ async def _run(settings: Settings) -> int:
 
 
 async def _serve(settings: Settings) -> None:
-    from mcp_servers.knowledge.opening import open_service
+    from mcp_servers.knowledge.service import open_service
 
     async with open_service(settings) as service:
         if settings.http is None:
-            from mcp_servers.knowledge.server import create_server
-            from mcp_servers.knowledge.stdio import serve_stdio
+            from mcp_servers.knowledge.server import create_server, serve_stdio
 
             await serve_stdio(create_server(service))
             return
-        from mcp_servers.knowledge.http import create_app
-        from mcp_servers.knowledge.listening import listen
+        from mcp_servers.knowledge.http import create_app, listen
 
         http = settings.http
 

@@ -21,9 +21,9 @@ from typing import Any, cast
 
 import jwt
 
-from mcp_servers.knowledge.problems import InvalidTokenError
+from mcp_servers.knowledge.errors import InvalidTokenError
 from mcp_servers.knowledge.settings import SettingsError, TokenSettings
-from mcp_servers.knowledge.values import Access
+from mcp_servers.knowledge.types import Access
 
 # Two clocks differ by a few seconds.
 _LEEWAY_S = 30

@@ -21,22 +21,29 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+import socket
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
 from typing import Any, cast
+from urllib.parse import urlsplit
 
+import anyio
+import uvicorn
 from mcp.server.transport_security import DEFAULT_MAX_REQUEST_BODY_SIZE, TransportSecuritySettings
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mcp_servers.knowledge.arguments import Arguments
-from mcp_servers.knowledge.door import Door, access_of_request
-from mcp_servers.knowledge.problems import BadArgumentError, KnowledgeProblem
+from mcp_servers.knowledge.access import TokenReader
+from mcp_servers.knowledge.errors import BadArgumentError, InvalidTokenError, KnowledgeProblem
 from mcp_servers.knowledge.server import create_server
 from mcp_servers.knowledge.service import Service
-from mcp_servers.knowledge.settings import HttpSettings
-from mcp_servers.knowledge.tools import BY_NAME, Caller
+from mcp_servers.knowledge.settings import HttpSettings, SettingsError, is_loopback
+from mcp_servers.knowledge.tools import BY_NAME, Arguments, Caller
+from mcp_servers.knowledge.types import EVERYONE, Access
 
 logger = logging.getLogger(__name__)
 
@@ -148,3 +155,143 @@ def problem_response(problem: KnowledgeProblem) -> Response:
 
 def _error(status: int, message: str, answer: Mapping[str, Any] | None = None) -> Response:
     return JSONResponse({**(answer or {}), "error": {"status": status, "message": message}}, status)
+
+
+_STATE = "knowledge_access"
+# Says nothing but that the program runs.
+_OPEN = frozenset({"/healthz"})
+
+
+class ForeignRequestError(KnowledgeProblem):
+    """A request that a web page may have made in somebody's browser."""
+
+    status = 403
+    _WORDS = "This service is for programs of this machine"
+    _ADVICE = "Ask it as 127.0.0.1 or localhost, and from no page of another host"
+
+
+class Door:
+    """An application behind its door.
+
+    Args:
+        app: the application.
+        http: who is let in.
+
+    Raises:
+        SettingsError: the keys of tokens cannot be used.
+    """
+
+    def __init__(self, app: ASGIApp, http: HttpSettings) -> None:
+        self._app = app
+        self._tokens = TokenReader(http.tokens) if http.tokens.is_configured else None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in, or say why not."""
+        if scope["type"] == "http" and scope["path"] not in _OPEN:
+            try:
+                access = self._access(Headers(scope=scope))
+            except KnowledgeProblem as problem:
+                await _refusal(problem)(scope, receive, send)
+                return
+            scope.setdefault("state", {})[_STATE] = access
+        await self._app(scope, receive, send)
+
+    def _access(self, headers: Headers) -> Access:
+        if self._tokens:
+            return self._tokens.access_of(headers.get("authorization", ""))
+        if not _is_here(f"//{headers.get('host', '')}") or not _is_here(headers.get("origin") or "//127.0.0.1"):
+            raise ForeignRequestError
+        return EVERYONE
+
+
+def access_of_request(request: Any) -> Access:
+    """Who makes a request; nobody is anybody without having passed the door.
+
+    Raises:
+        InvalidTokenError: it did not.
+    """
+    access: object = request.scope.get("state", {}).get(_STATE) if isinstance(request, Request) else None
+    if not isinstance(access, Access):
+        raise InvalidTokenError("nobody knows who asks")
+    return access
+
+
+def _is_here(address: str) -> bool:
+    try:
+        return is_loopback(urlsplit(address).hostname or "")
+    except ValueError:
+        return False
+
+
+def _refusal(problem: KnowledgeProblem) -> JSONResponse:
+    challenge = {"www-authenticate": "Bearer"} if isinstance(problem, InvalidTokenError) else None
+    return JSONResponse({"error": {"status": problem.status, "message": str(problem)}}, problem.status, challenge)
+
+
+# What is under way may end by itself for so long once the server is told to stop, seconds.
+_STOP_S = 5
+_MOST_CONNECTIONS = 256
+
+
+class _Listener(uvicorn.Server):
+    """Leaves the signals to the program, which cancels it."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Capture none."""
+        yield
+
+
+async def listen(app: ASGIApp, http: HttpSettings, told: Callable[[int], None]) -> None:
+    """Serve until cancelled.
+
+    Args:
+        app: the application.
+        http: where.
+        told: the port, once it is open.
+
+    Raises:
+        SettingsError: the port cannot be had.
+    """
+    settings = uvicorn.Config(
+        app,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=_MOST_CONNECTIONS,
+        timeout_graceful_shutdown=_STOP_S,
+    )
+    listener = _Listener(settings)
+    with _open_socket(http) as opened:
+        told(opened.getsockname()[1])
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_until_cancelled, listener)
+            try:
+                # Cancelled it would leave its connections open; it is told to stop instead.
+                with anyio.CancelScope(shield=True):
+                    await listener.serve([opened])
+            finally:
+                tasks.cancel_scope.cancel()
+    # Whoever cancelled this is to be heard.
+    await anyio.lowlevel.checkpoint()
+
+
+def _open_socket(http: HttpSettings) -> socket.socket:
+    try:
+        (family, _, _, _, address), *_ = socket.getaddrinfo(http.host.strip("[]"), http.port, type=socket.SOCK_STREAM)
+        opened = socket.create_server(address, family=family)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise SettingsError(f"Cannot listen on {http.host}:{http.port} ({reason}): give another one.") from None
+    opened.setblocking(False)
+    return opened
+
+
+async def _until_cancelled(listener: _Listener) -> None:
+    try:
+        await anyio.sleep_forever()
+    finally:
+        listener.should_exit = True

@@ -16,21 +16,18 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from mcp_servers.knowledge.analysis import ANALYZER_VERSION, embedded_text
-from mcp_servers.knowledge.embedding.filling import Filling
+from mcp_servers.knowledge.embedding import Embedder, Reranker, Vectors
+from mcp_servers.knowledge.embedding.background import Filling
 from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
-from mcp_servers.knowledge.embedding.ports import Embedder, Reranker, Vectors
-from mcp_servers.knowledge.intake import checked_access, checked_document, checked_request, checked_text
-from mcp_servers.knowledge.problems import AccessDeniedError
-from mcp_servers.knowledge.search.engines import Engines
-from mcp_servers.knowledge.search.pipeline import Pipeline
+from mcp_servers.knowledge.errors import AccessDeniedError
+from mcp_servers.knowledge.search.pipeline import Engines, Pipeline
 from mcp_servers.knowledge.search.trace import Trace
 from mcp_servers.knowledge.storage import bases as stored_bases
 from mcp_servers.knowledge.storage import documents as stored_documents
 from mcp_servers.knowledge.storage.bases import StoredBase
 from mcp_servers.knowledge.storage.database import Database
 from mcp_servers.knowledge.storage.documents import Prepared
-from mcp_servers.knowledge.storage.texts import forget_texts, index_chunk, rebuild_texts
+from mcp_servers.knowledge.storage.text_index import forget_texts, index_chunk, rebuild_texts
 from mcp_servers.knowledge.storage.vectors import (
     create_embedding,
     embedding_by_key,
@@ -38,7 +35,8 @@ from mcp_servers.knowledge.storage.vectors import (
     set_becoming,
     set_searched,
 )
-from mcp_servers.knowledge.values import (
+from mcp_servers.knowledge.text_analysis import ANALYZER_VERSION, embedded_text
+from mcp_servers.knowledge.types import (
     EVERYONE,
     Access,
     Added,
@@ -50,6 +48,7 @@ from mcp_servers.knowledge.values import (
     SearchResult,
     Summary,
 )
+from mcp_servers.knowledge.validation import checked_access, checked_document, checked_request, checked_text
 
 _MOST_NAME, _MOST_DESCRIPTION = 200, 4000
 _CLOSE_S = 3.0

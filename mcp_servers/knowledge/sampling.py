@@ -25,7 +25,7 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from mcp_servers.knowledge.problems import ModelServiceUnavailableError
+from mcp_servers.knowledge.errors import ModelServiceUnavailableError
 
 QUESTION = "judge"
 _TIMEOUT_S = 60.0

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import sys
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
+import anyio
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
 from mcp_types import (
     CallToolRequestParams,
     CallToolResult,
@@ -22,14 +26,13 @@ from mcp_types import (
     TextContent,
 )
 
-from mcp_servers.knowledge.answers import Answer
-from mcp_servers.knowledge.arguments import Arguments
-from mcp_servers.knowledge.problems import KnowledgeProblem
+from mcp_servers.knowledge.errors import KnowledgeProblem
+from mcp_servers.knowledge.results import Answer
 from mcp_servers.knowledge.sampling import QUESTION, AskFirst, host_judge
 from mcp_servers.knowledge.service import Service
 from mcp_servers.knowledge.settings import TextForm, version
-from mcp_servers.knowledge.tools import BY_NAME, TOOLS, Caller, shown
-from mcp_servers.knowledge.values import EVERYONE, Access
+from mcp_servers.knowledge.tools import BY_NAME, TOOLS, Arguments, Caller, shown
+from mcp_servers.knowledge.types import EVERYONE, Access
 
 logger = logging.getLogger(__name__)
 
@@ -126,3 +129,53 @@ def _result(answer: Answer, form: TextForm) -> CallToolResult:
 def _failed(sentence: str, status: int) -> CallToolResult:
     content = [TextContent(type="text", text=sentence)]
     return CallToolResult(content=[*content], is_error=True, _meta={STATUS: status})
+
+
+_READ_BYTES = 65536
+
+
+class Lines:
+    """The lines of an open file, to be iterated over.
+
+    Args:
+        descriptor: the open file.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._parts: list[bytes] = []
+        self._lines: list[bytes] = []
+
+    def __aiter__(self) -> Lines:
+        """Itself."""
+        return self
+
+    async def __anext__(self) -> str:
+        """The next line, without its end."""
+        while not self._lines:
+            data = await self._bytes()
+            if not data and not self._parts:
+                raise StopAsyncIteration
+            head, *rest = data.split(b"\n")
+            self._parts.append(head)
+            if rest or not data:
+                whole = b"".join(self._parts)
+                self._parts = [rest[-1]] if rest and rest[-1] else []
+                # Taken from the end.
+                self._lines = [*reversed(rest[:-1]), whole]
+        return self._lines.pop().decode("utf-8", "replace")
+
+    async def _bytes(self) -> bytes:
+        try:
+            await anyio.wait_readable(self._descriptor)
+        except OSError:
+            # A regular file cannot be waited for, and need not be.
+            await anyio.lowlevel.checkpoint()
+        return os.read(self._descriptor, _READ_BYTES)
+
+
+async def serve_stdio(server: Server[Any]) -> None:
+    """Serve one client until it leaves."""
+    lines = cast("Any", Lines(sys.stdin.fileno()))
+    async with stdio_server(stdin=lines) as (reading, writing):
+        await server.run(reading, writing, server.create_initialization_options())

@@ -6,11 +6,27 @@ asked for is left out, and said, or refused where the owner is ``strict``.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from mcp_servers.knowledge import adding, answers
-from mcp_servers.knowledge.adding import Source
-from mcp_servers.knowledge.answers import (
+import anyio
+
+from mcp_servers.knowledge import ingest, results
+from mcp_servers.knowledge.embedding.choice import embedder_from, reranker_from
+from mcp_servers.knowledge.embedding.remote import ServiceAddress
+from mcp_servers.knowledge.errors import BadArgumentError, BaseNotFoundError, KnowledgeProblem, StageUnavailableError
+from mcp_servers.knowledge.importing.documents import Progress
+from mcp_servers.knowledge.importing.fetch import FetchLimits
+from mcp_servers.knowledge.importing.folders import FolderReport
+from mcp_servers.knowledge.importing.reader import Reader, ReaderSettings, open_reader
+from mcp_servers.knowledge.importing.watch import WatchRules, watch_folder
+from mcp_servers.knowledge.ingest import Filing, Placing, Source
+from mcp_servers.knowledge.library import Library, LibrarySettings, open_library
+from mcp_servers.knowledge.ocr.judge import ChatService, Judge
+from mcp_servers.knowledge.ocr.normalize import normalize
+from mcp_servers.knowledge.results import (
     AddedAnswer,
     BasesAnswer,
     CreatedAnswer,
@@ -20,15 +36,9 @@ from mcp_servers.knowledge.answers import (
     SearchAnswer,
     SummaryAnswer,
 )
-from mcp_servers.knowledge.filing import Filing, Placing
-from mcp_servers.knowledge.importing.documents import Progress
-from mcp_servers.knowledge.importing.reader import Reader
-from mcp_servers.knowledge.intake import known_id
-from mcp_servers.knowledge.library import Library
-from mcp_servers.knowledge.ocr import Judge, normalize
-from mcp_servers.knowledge.problems import BadArgumentError, BaseNotFoundError, StageUnavailableError
-from mcp_servers.knowledge.settings import Settings
-from mcp_servers.knowledge.values import Access, SearchRequest
+from mcp_servers.knowledge.settings import ModelSettings, Settings, Watch
+from mcp_servers.knowledge.types import Access, KnowledgeBase, SearchRequest
+from mcp_servers.knowledge.validation import known_id
 
 # Every knowledge base there is, where one is to be named.
 ALL = "*"
@@ -68,7 +78,7 @@ class Service:
         result = await self.library.search(asked, access, explain=explain)
         if result.left_out and self.settings.models.strict:
             raise StageUnavailableError(result.left_out[0])
-        return answers.search_answer(result, base_id)
+        return results.search_answer(result, base_id)
 
     async def summary(self, base: str, access: Access) -> SummaryAnswer:
         """A knowledge base in words and numbers.
@@ -76,7 +86,7 @@ class Service:
         Raises:
             KnowledgeProblem: as ``Library.summary``.
         """
-        return answers.summary_answer(await self.library.summary(await self._named(base, access), access))
+        return results.summary_answer(await self.library.summary(await self._named(base, access), access))
 
     async def normalize(self, text: str, judge: Judge | None) -> NormalizedAnswer:
         """Misread long vowel marks put right.
@@ -92,7 +102,7 @@ class Service:
         normalized = await normalize(text, judge or self._judge)
         if self.settings.models.strict and normalized.status.startswith("LLM service unavailable"):
             raise StageUnavailableError(normalized.status)
-        return answers.normalized_answer(normalized)
+        return results.normalized_answer(normalized)
 
     async def bases(self, base: str, access: Access) -> BasesAnswer:
         """The knowledge bases there are; with one named, that one and its documents.
@@ -101,10 +111,10 @@ class Service:
             KnowledgeProblem: as ``Library.documents``.
         """
         if not base:
-            return answers.bases_answer(await self.library.overview(None, access), ())
+            return results.bases_answer(await self.library.overview(None, access), ())
         base_id = await self._named(base, access)
         found = await self.library.overview(base_id, access)
-        return answers.bases_answer(found, await self.library.documents(base_id, access))
+        return results.bases_answer(found, await self.library.documents(base_id, access))
 
     async def create(self, name: str, description: str, access: Access) -> CreatedAnswer:
         """A new knowledge base.
@@ -129,10 +139,10 @@ class Service:
         await self.library.base(base_id, access)
         filing = Filing(self.library, base_id, placing, access)
         if source.path:
-            path = adding.allowed_path(source.path, self.settings.import_from, access)
-            return await adding.add_path(path, filing, self._reader, on_progress)
-        document = source.url or adding.text_blob(source.text)
-        return await adding.add_document(document, filing, self._reader, on_progress)
+            path = ingest.allowed_path(source.path, self.settings.import_from, access)
+            return await ingest.add_path(path, filing, self._reader, on_progress)
+        document = source.url or ingest.text_blob(source.text)
+        return await ingest.add_document(document, filing, self._reader, on_progress)
 
     async def remove(self, document_id: str, access: Access) -> RemovedAnswer:
         """A document out.
@@ -190,3 +200,76 @@ class Service:
         if not named:
             raise BaseNotFoundError(wanted)
         return named[0].id
+
+
+logger = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def open_service(settings: Settings, watching: WatchRules | None = None) -> AsyncGenerator[Service, None]:
+    """The tools for as long as the block lasts.
+
+    Args:
+        settings: what the owner wants.
+        watching: how folders are watched.
+
+    Raises:
+        KnowledgeProblem: the folder cannot be used, or a model or a knowledge base is none.
+    """
+    models = settings.models
+    judge = _judge(models)
+    reading = ReaderSettings(fetching=FetchLimits(allowed_networks=settings.allow_networks))
+    failure: Exception | None = None
+    async with (
+        open_library(settings.folder, _library_settings(models)) as library,
+        open_reader(reading) as reader,
+        anyio.create_task_group() as watchers,
+    ):
+        # A task group would wrap what is raised inside it in a group.
+        try:
+            for watch in settings.watch:
+                base = await _watched_base(library, watch.base)
+                watchers.start_soon(_keep, watch, Filing(library, base.id), reader, watching or WatchRules())
+            yield Service(library, reader, settings, judge)
+        except Exception as error:  # noqa: BLE001  # raised again below
+            failure = error
+        watchers.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+
+
+async def _keep(watch: Watch, filing: Filing, reader: Reader, rules: WatchRules) -> None:
+    async def tell(told: FolderReport | KnowledgeProblem) -> None:
+        is_bad = isinstance(told, KnowledgeProblem) or told.count("failed") > 0
+        logger.log(logging.WARNING if is_bad else logging.INFO, "%s: %s", watch.folder, told)
+        filing.filed.clear()
+
+    await watch_folder(watch.folder, filing, reader, rules, tell)
+
+
+async def _watched_base(library: Library, wanted: str) -> KnowledgeBase:
+    """The base of an id or a name, made when there is none of that name."""
+    if known_id(wanted):
+        return await library.base(wanted)
+    named = [base for base in await library.bases() if base.name.casefold() == wanted.casefold()]
+    if len(named) > 1:
+        raise BadArgumentError("watch", f"names {wanted!r:.80}, as several knowledge bases are called", "Give an id")
+    return named[0] if named else await library.create(wanted)
+
+
+def _library_settings(models: ModelSettings) -> LibrarySettings:
+    embedder = embedder_from(models.embedder, key=models.embedder_key)
+    # A key goes to the service it belongs to and to no other.
+    is_same_service = models.previous_embedder.partition("#")[0] == models.embedder.partition("#")[0]
+    previous = embedder_from(models.previous_embedder, key=models.embedder_key if is_same_service else "")
+    reranker = reranker_from(models.reranker, key=models.reranker_key)
+    return LibrarySettings(embedder, reranker, (previous,) if previous else ())
+
+
+def _judge(models: ModelSettings) -> Judge | None:
+    if models.llm in {"", "none"}:
+        return None
+    url, _, model = models.llm.partition("#")
+    if not url.startswith(("http://", "https://")) or not model:
+        raise BadArgumentError("llm", "names no model", "Give http://HOST/v1#MODEL")
+    return ChatService(ServiceAddress(url.rstrip("/"), model, models.llm_key))

@@ -1,29 +1,28 @@
-"""The tools as a table: what each is called, what it takes, what it answers, what it may change, and what it does.
+"""A call's JSON arguments -> values of the types a tool works with, or a sentence about what is wrong.
 
-The input schemas are the promised ones, word for word, and say little beyond: a small model reads every token of them.
-Some arguments are for programs and stand in no schema: ``explain``, ``collection`` and ``fields`` of
-``search_documents``.
+What a model plainly meant is taken: ``"0.7"`` for a number, ``5.0`` for a whole one, null for what was left out.
+Anything else is refused in one sentence; nothing that JSON can hold is an accident here.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from mcp_types import Tool, ToolAnnotations
 
-from mcp_servers.knowledge import answers, descriptions
-from mcp_servers.knowledge.adding import Source
-from mcp_servers.knowledge.answers import Answer
-from mcp_servers.knowledge.arguments import Arguments
-from mcp_servers.knowledge.filing import Placing
+from mcp_servers.knowledge import results
+from mcp_servers.knowledge.errors import BadArgumentError
 from mcp_servers.knowledge.importing.documents import Progress
 from mcp_servers.knowledge.importing.folders import nobody_listens
-from mcp_servers.knowledge.ocr import Judge
+from mcp_servers.knowledge.ingest import Placing, Source
+from mcp_servers.knowledge.ocr.judge import Judge
+from mcp_servers.knowledge.results import Answer
 from mcp_servers.knowledge.service import Service
 from mcp_servers.knowledge.settings import Settings
-from mcp_servers.knowledge.values import (
+from mcp_servers.knowledge.types import (
     DEFAULT_COLLECTION,
     DEFAULT_RESULTS,
     DEFAULT_THRESHOLD,
@@ -31,6 +30,109 @@ from mcp_servers.knowledge.values import (
     Access,
     SearchRequest,
 )
+
+# Nobody means a number beyond this, and Python refuses to write some that are.
+_LARGEST = 10**15
+
+
+class Arguments:
+    """The arguments of one call.
+
+    Args:
+        given: as they came.
+    """
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self._given = given
+
+    def has(self, name: str) -> bool:
+        """Whether something was given."""
+        return self._given.get(name) is not None
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """A text, as Unicode can hold it.
+
+        Args:
+            name: the argument.
+            default: for one that was not given; without it, it has to be.
+
+        Raises:
+            BadArgumentError: it is missing, or no text.
+        """
+        value = self._given.get(name)
+        if value is None:
+            if default is None:
+                raise BadArgumentError(name, "is missing", f"Give a {name}")
+            return default
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _LARGEST:
+            return str(value)
+        if not isinstance(value, str):
+            raise BadArgumentError(name, f"is {_kind(value)}", "Give a text")
+        return _unicode(value)
+
+    def number(self, name: str, default: float) -> float:
+        """A number; infinite and undefined ones are passed on, for their own sentence.
+
+        Raises:
+            BadArgumentError: it is none.
+        """
+        value = self._given.get(name)
+        if value is None:
+            return default
+        number = _number(value)
+        if number is None:
+            raise BadArgumentError(name, f"is {_kind(value)}", "Give a number")
+        return number
+
+    def whole(self, name: str, default: int) -> int:
+        """A whole number, none beyond 10^15.
+
+        Raises:
+            BadArgumentError: it is none.
+        """
+        value = self.number(name, default)
+        if math.isnan(value) or (math.isfinite(value) and value != int(value)):
+            raise BadArgumentError(name, "is no whole number", "Give a whole number")
+        return int(min(max(value, -_LARGEST), _LARGEST))
+
+    def switch(self, name: str) -> bool:
+        """Whether something is wanted."""
+        return self._given.get(name) in (True, "true", 1)
+
+    def table(self, name: str) -> dict[str, str]:
+        """Texts by name.
+
+        Raises:
+            BadArgumentError: it is no object, or one of its values is nested.
+        """
+        value = self._given.get(name)
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping):
+            raise BadArgumentError(name, f"is {_kind(value)}", "Give an object of texts")
+        inner = Arguments(cast("Mapping[str, Any]", value))
+        return {_unicode(str(key)): inner.text(str(key), "") for key in cast("Mapping[str, Any]", value)}
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if cast("int", value) > 0 else -math.inf
+    except ValueError:
+        return None
+
+
+def _unicode(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _kind(value: Any) -> str:
+    kinds = ((bool, "true or false"), (str, "a text"), (int, "a large number"), (float, "a number"), (list, "a list"))
+    return next((words for kind, words in kinds if isinstance(value, kind)), "an object")
+
 
 _ID = "knowledge_base_id"
 
@@ -142,7 +244,11 @@ TOOLS: tuple[KnowledgeTool, ...] = (
     KnowledgeTool(
         "search_documents",
         "ナレッジベース検索",
-        descriptions.SEARCH_DOCUMENTS,
+        (
+            "Search documents (company rules, policies, handbooks, manuals) for the passages that answer a question about a"
+            " subject: how, when, how much. 「金額は？」「日数は？」「方法は？」などの質問の答えが"
+            "ドキュメント（社内文書、契約書、マニュアル）のどこに書いてあるかを検索する。"
+        ),
         {
             "query": _text("検索クエリ（日本語・英語対応）"),
             _ID: _BASE,
@@ -162,54 +268,70 @@ TOOLS: tuple[KnowledgeTool, ...] = (
             },
         },
         ("query", _ID),
-        answers.SearchAnswer,
+        results.SearchAnswer,
         _LOOKS,
         _search,
     ),
     KnowledgeTool(
         "get_knowledge_base_summary",
         "ナレッジベースの概要",
-        descriptions.GET_KNOWLEDGE_BASE_SUMMARY,
+        (
+            "Overview and statistics of a whole knowledge base (KB): what this knowledge base is about, how big it is, the"
+            " number of its documents, collections and chunks. "
+            "このナレッジベース（KB）について: 概要、中身、ドキュメント数、文書の総数、何件あるかなどの統計。"
+        ),
         {_ID: _BASE},
         (_ID,),
-        answers.SummaryAnswer,
+        results.SummaryAnswer,
         _LOOKS,
         _summary,
     ),
     KnowledgeTool(
         "normalize_ocr_text",
         "OCRテキストの正規化",
-        descriptions.NORMALIZE_OCR_TEXT,
+        (
+            "Correct scanned OCR text: hyphens misrecognised for the Japanese long vowel mark become ー again. "
+            "OCRテキストを正規化し、カタカナの長音符（ー）がハイフンに誤認識された箇所を直す（例: マネ-ジャ- → マネージャー）。"
+        ),
         {"text": _text("正規化対象のOCRテキスト")},
         ("text",),
-        answers.NormalizedAnswer,
+        results.NormalizedAnswer,
         _LOOKS,
         _normalize,
     ),
     KnowledgeTool(
         "list_knowledge_bases",
         "ナレッジベース一覧",
-        descriptions.LIST_KNOWLEDGE_BASES,
+        (
+            "List the names and ids of all that exist for the caller, to choose one from; other tools take such an id as"
+            " knowledge_base_id. どれを使うか選ぶために、名前とIDの一覧を返す。"
+        ),
         {_ID: _BASE | {"description": "With one: this one and its documents"}},
         (),
-        answers.BasesAnswer,
+        results.BasesAnswer,
         _LOOKS,
         _list,
     ),
     KnowledgeTool(
         "create_knowledge_base",
         "ナレッジベース作成",
-        descriptions.CREATE_KNOWLEDGE_BASE,
+        (
+            "Create a new, empty one under a name of its own and return its id; add_document then fills it with texts, files or"
+            " web pages. 空のものを新しく作成する。"
+        ),
         {"name": _text("Its name"), "description": _text("What it is about, in a sentence")},
         ("name",),
-        answers.CreatedAnswer,
+        results.CreatedAnswer,
         _ADDS,
         _create,
     ),
     KnowledgeTool(
         "add_document",
         "ドキュメント追加",
-        descriptions.ADD_DOCUMENT,
+        (
+            "Add text, a file or a web page to a knowledge base; it is cut into chunks and takes part in searches at once."
+            " テキスト、ファイル、URLを取り込んで追加する。"
+        ),
         {
             _ID: _BASE,
             "text": _text("The text itself; give one of text, path, url"),
@@ -222,27 +344,33 @@ TOOLS: tuple[KnowledgeTool, ...] = (
             "fields": {"type": "object", "description": "Free metadata", "additionalProperties": {"type": "string"}},
         },
         (_ID,),
-        answers.AddedAnswer,
+        results.AddedAnswer,
         _FETCHES,
         _add,
     ),
     KnowledgeTool(
         "remove_document",
         "ドキュメント削除",
-        descriptions.REMOVE_DOCUMENT,
+        (
+            "Delete the one whose id is given, for good, with all of its chunks; adding the same again later is possible."
+            " idで指定した一件を完全に削除する。"
+        ),
         {"document_id": _text("As search_documents or list_knowledge_bases say it") | {"format": "uuid"}},
         ("document_id",),
-        answers.RemovedAnswer,
+        results.RemovedAnswer,
         _REMOVES,
         _remove,
     ),
     KnowledgeTool(
         "reindex",
         "再インデックス",
-        descriptions.REINDEX,
+        (
+            "Build the index of a knowledge base again in the background, for another embedder; searching goes on meanwhile."
+            " 新しい埋め込みモデル用に、検索インデックスを裏で作り直す。"
+        ),
         {_ID: _BASE},
         (_ID,),
-        answers.ReindexAnswer,
+        results.ReindexAnswer,
         _REBUILDS,
         _reindex,
     ),
@@ -267,6 +395,6 @@ def shown(tool: KnowledgeTool, settings: Settings) -> Tool:
         title=tool.title,
         description=tool.description,
         input_schema=schema,
-        output_schema=answers.schema_of(tool.answer),
+        output_schema=results.schema_of(tool.answer),
         annotations=tool.annotations.model_copy(update={"title": tool.title}),
     )

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 from xml.sax.saxutils import escape
 
+from mcp_servers.knowledge.errors import KnowledgeProblem
 from mcp_servers.knowledge.importing.documents import ReadDocument
-from mcp_servers.knowledge.problems import KnowledgeProblem
-from mcp_servers.knowledge.values import NewChunk, Passage
+from mcp_servers.knowledge.types import NewChunk, Passage
 
 _WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 _RELATIONS = "http://schemas.openxmlformats.org"

@@ -12,10 +12,9 @@ import anyio
 from mcp import Client
 from mcp_types import CallToolResult, TextContent
 
-from mcp_servers.knowledge.importing.watching import WatchRules
-from mcp_servers.knowledge.opening import open_service
+from mcp_servers.knowledge.importing.watch import WatchRules
 from mcp_servers.knowledge.server import AccessOf, create_server, everyone
-from mcp_servers.knowledge.service import Service
+from mcp_servers.knowledge.service import Service, open_service
 from mcp_servers.knowledge.settings import Settings
 
 RULES = "# 就業規則\n\n## 手当\n\nリモートワーク手当は月額5,000円を支給する。\n\n## 副業\n\n副業は届出により許可する。"

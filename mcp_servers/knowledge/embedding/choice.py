@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from mcp_servers.knowledge.embedding.cpu import CpuEmbedder, CpuReranker
+from mcp_servers.knowledge.embedding import Embedder, Reranker
 from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
-from mcp_servers.knowledge.embedding.ports import Embedder, Reranker
-from mcp_servers.knowledge.embedding.service import ServiceAddress, ServiceEmbedder, ServiceReranker
-from mcp_servers.knowledge.problems import BadArgumentError
+from mcp_servers.knowledge.embedding.onnx import CpuEmbedder, CpuReranker
+from mcp_servers.knowledge.embedding.remote import ServiceAddress, ServiceEmbedder, ServiceReranker
+from mcp_servers.knowledge.errors import BadArgumentError
 
 _FORMS = "give none, hashing, cpu:FOLDER, or an address like http://127.0.0.1:8080/v1#Qwen3-Embedding-0.6B"
 

@@ -18,8 +18,8 @@ from functools import lru_cache
 import anyio.to_thread
 import numpy as np
 
-from mcp_servers.knowledge.analysis import Analysis, analyse, analyse_query
-from mcp_servers.knowledge.embedding.ports import Vectors
+from mcp_servers.knowledge.embedding import Vectors
+from mcp_servers.knowledge.text_analysis import Analysis, analyse, analyse_query
 
 DIMENSIONS = 1024
 # Our choice; nothing is ranked by these vectors, they only find candidates.

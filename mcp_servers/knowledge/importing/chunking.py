@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-from mcp_servers.knowledge.importing.tables import is_table
-from mcp_servers.knowledge.values import NewChunk, Passage
+from mcp_servers.knowledge.importing.documents import is_table
+from mcp_servers.knowledge.types import NewChunk, Passage
 
 # A Japanese full stop with its closing brackets, or a Latin one before a space and no small letter; a line's end.
 _SENTENCE_END = re.compile(r"[。！？｡][」』）)】〉》”’]*\s*|[.!?．][”\"’)]*\s+(?![a-z])|\n")

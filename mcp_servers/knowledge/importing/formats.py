@@ -14,11 +14,7 @@ from pathlib import PurePosixPath
 
 from mcp_servers.knowledge.importing.documents import Blob
 from mcp_servers.knowledge.importing.encodings import is_binary
-from mcp_servers.knowledge.importing.problems import (
-    DamagedDocumentError,
-    EncryptedDocumentError,
-    UnsupportedFormatError,
-)
+from mcp_servers.knowledge.importing.errors import DamagedDocumentError, EncryptedDocumentError, UnsupportedFormatError
 
 DOCX_TYPE = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 

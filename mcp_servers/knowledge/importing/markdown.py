@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from mcp_servers.knowledge.importing.drafts import Draft
-from mcp_servers.knowledge.importing.joining import is_list_item, join
-from mcp_servers.knowledge.importing.tables import table_text
-from mcp_servers.knowledge.values import Passage
+from mcp_servers.knowledge.importing.documents import Draft, table_text
+from mcp_servers.knowledge.importing.plain_text import is_list_item, join
+from mcp_servers.knowledge.types import Passage
 
 _HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$")
 _UNDERLINE = re.compile(r" {0,3}(=+|-{2,})[ \t]*$")

@@ -1,22 +1,318 @@
-"""A PDF -> its pages as lines with their places, by PDFium; ``pdf_layout`` makes text of them.
+"""Lines with their places on pages -> passages in reading order.
 
-PDFium is C++ and PDFs come from anywhere: this module is meant to be called in a process of its own.
+A PDF knows where characters are, not what belongs together. Rules, in the order they are applied: lines that repeat
+at the edge of many pages are dropped; lines keep the file's order unless it runs back up the page; columns are read
+one after the other, vertical Japanese from right to left; bookmarks, or else larger type, are headings; a line that
+fills its column goes on in the next; a sentence belongs to the page on which it begins.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Container, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import median
+from typing import Any, Literal, cast
 
-from mcp_servers.knowledge.importing.documents import Blob, ReadingLimits
-from mcp_servers.knowledge.importing.joining import is_cjk
-from mcp_servers.knowledge.importing.pdf_layout import Bookmark, Box, Line, Page, arranged, line_between
-from mcp_servers.knowledge.importing.problems import DamagedDocumentError, EncryptedDocumentError, NoTextError
-from mcp_servers.knowledge.problems import MissingExtraError
-from mcp_servers.knowledge.values import Passage
+from mcp_servers.knowledge.errors import MissingExtraError
+from mcp_servers.knowledge.importing.documents import CELL, Blob, Draft, ReadingLimits
+from mcp_servers.knowledge.importing.errors import DamagedDocumentError, EncryptedDocumentError, NoTextError
+from mcp_servers.knowledge.importing.plain_text import ends_sentence, is_cjk, is_list_item, join, join_lines
+from mcp_servers.knowledge.types import Passage
+
+Direction = Literal["right", "left", "up", "down"]
+# Left, bottom, right, top.
+Box = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a page, places in points from the lower left corner.
+
+    Args:
+        text: as extracted.
+        left: where it begins.
+        bottom: its lower edge.
+        right: where it ends.
+        top: its upper edge.
+        size: of its type.
+        direction: where its text goes; down also in vertical Japanese.
+    """
+
+    text: str
+    left: float
+    bottom: float
+    right: float
+    top: float
+    size: float
+    direction: Direction = "right"
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page: its number from 1, and its lines in the file's order."""
+
+    number: int
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
+class Bookmark:
+    """An entry of the file's own table of contents: level from 1, title, page from 1."""
+
+    level: int
+    title: str
+    page: int
+
+
+# A line repeats when at least so many pages, and this part of them, have it at their edge.
+_REPEATS, _REPEATING_PART = 3, 0.3
+_EDGE_PART = 0.08
+_DIGITS = re.compile(r"\d+|[ivxl]+(?=\W*$)")
+# Larger than the body's type by this much, and short: a heading.
+_HEADING_RATIO = 1.2
+_HEADING_CHARACTERS = 80
+_HEADING_LEVELS = 3
+# How much of a sentence may move to the page on which it begins.
+_CARRIED_CHARACTERS = 300
+_FIRST_SENTENCE = re.compile(r".*?(?:[。．！？]|[!?.](?![\w.]))[」』）)”’]*", re.DOTALL)
+# Shorter pieces side by side are cells of a table, longer ones lines of columns.
+_CELL_CHARACTERS = 15
+
+
+def arranged(pages: Sequence[Page], bookmarks: Sequence[Bookmark] = ()) -> list[Passage]:
+    """The passages of a document, page by page."""
+    pages = [replace(page, lines=tuple(_in_reading_order(page.lines))) for page in _without_running_lines(pages)]
+    headings = _bookmarked(pages, bookmarks) if len(bookmarks) > 1 else _by_size(pages)
+    draft = Draft()
+    for page in pages:
+        paragraph: list[Line] = []
+        for level, text in headings.get((page.number, -1), ()):
+            draft.heading(level, text, page.number)
+        for number, line in enumerate(page.lines):
+            found = headings.get((page.number, number), ())
+            if paragraph and (found or not _goes_on(paragraph, line, page.lines, number)):
+                draft.add(join_lines(each.text for each in paragraph), page.number)
+                paragraph = []
+            for level, text in found:
+                draft.heading(level, text, page.number)
+            if not found:
+                paragraph.append(line)
+        draft.add(join_lines(each.text for each in paragraph), page.number)
+    return _with_whole_sentences(draft.finish())
+
+
+def line_between(text: str, first: Box, last: Box) -> Line:
+    """A line from the places of its first and last character."""
+    across, up = last[0] + last[2] - first[0] - first[2], last[1] + last[3] - first[1] - first[3]
+    direction: Direction = (
+        "right" if across >= abs(up) else "left" if -across >= abs(up) else "up" if up > 0 else "down"
+    )
+    low, high = (1, 3) if direction in {"right", "left"} else (0, 2)
+    # Fonts of one size differ in the height of their boxes; the smaller end of the line is nearer to the truth.
+    size = min(first[high] - first[low], last[high] - last[low])
+    left, bottom = min(first[0], last[0]), min(first[1], last[1])
+    return Line(text, left, bottom, max(first[2], last[2]), max(first[3], last[3]), size, direction)
+
+
+def _without_running_lines(pages: Sequence[Page]) -> list[Page]:
+    """The pages without headers, footers and page numbers."""
+    lines = [line for page in pages for line in page.lines]
+    if len(pages) < _REPEATS or not lines:
+        return list(pages)
+    bottom, top = min(line.bottom for line in lines), max(line.top for line in lines)
+    margin = (top - bottom) * _EDGE_PART
+
+    def is_running(line: Line, known: Container[str]) -> bool:
+        is_at_edge = line.top > top - margin or line.bottom < bottom + margin
+        return is_at_edge and _edge_key(line) in known
+
+    keys = [{_edge_key(line) for line in page.lines if is_running(line, {_edge_key(line)})} for page in pages]
+    seen = Counter(key for found in keys for key in found)
+    running = {key for key, count in seen.items() if count >= max(_REPEATS, len(pages) * _REPEATING_PART)}
+    return [replace(page, lines=tuple(line for line in page.lines if not is_running(line, running))) for page in pages]
+
+
+def _edge_key(line: Line) -> str:
+    return _DIGITS.sub("#", "".join(line.text.split()).lower())
+
+
+def _in_reading_order(lines: Sequence[Line]) -> list[Line]:
+    if not lines:
+        return []
+    weights: Counter[Direction] = Counter()
+    for line in lines:
+        weights[line.direction] += len(line.text)
+    direction = weights.most_common(1)[0][0]
+    lines = [_turned(line, direction) for line in lines]
+    backwards = sum(1 for a, b in pairwise(lines) if b.bottom >= a.top - 1 and _share_column(a, b))
+    is_columns = _is_side_by_side(lines) and _gutter(lines) is not None
+    is_jumbled = backwards > max(2, len(lines) * 0.15)
+    ordered = _sorted(lines) if direction == "down" or is_columns or is_jumbled else lines
+    return _with_rows(ordered)
+
+
+def _turned(line: Line, direction: Direction) -> Line:
+    """The line on a page that is turned until its text goes to the right."""
+    left, bottom, right, top = line.left, line.bottom, line.right, line.top
+    if direction == "down":
+        # What was on the right is on top now: vertical Japanese becomes horizontal.
+        left, bottom, right, top = -top, left, -bottom, right
+    elif direction == "up":
+        left, bottom, right, top = bottom, -right, top, -left
+    elif direction == "left":
+        left, bottom, right, top = -right, -top, -left, -bottom
+    return replace(line, left=left, bottom=bottom, right=right, top=top)
+
+
+def _is_beside(a: Line, b: Line) -> bool:
+    return abs(a.bottom - b.bottom) < a.size * 0.3 and b.left > a.right
+
+
+def _is_side_by_side(lines: Sequence[Line]) -> bool:
+    """Whether long lines stand beside each other: columns that were drawn line by line."""
+    beside = [b for a, b in pairwise(lines) if _is_beside(a, b)]
+    return len(beside) > 2 and median(len(line.text) for line in beside) >= _CELL_CHARACTERS
+
+
+def _with_rows(lines: Sequence[Line]) -> list[Line]:
+    """The lines with the cells of a row made one line."""
+    result: list[Line] = []
+    for line in lines:
+        if result and _is_beside(result[-1], line) and len(line.text) < _CELL_CHARACTERS * 3:
+            result[-1] = replace(result[-1], text=f"{result[-1].text}{CELL}{line.text}", right=line.right)
+        else:
+            result.append(line)
+    return result
+
+
+def _share_column(a: Line, b: Line) -> bool:
+    return a.left < b.right and b.left < a.right
+
+
+def _sorted(lines: Sequence[Line]) -> list[Line]:
+    """Lines from top to bottom; between lines as wide as the page, one column after the other."""
+    ordered = sorted(lines, key=lambda line: (-round(line.top), line.left))
+    gutter = _gutter(ordered)
+    if gutter is None:
+        return ordered
+    result: list[Line] = []
+    columns: tuple[list[Line], list[Line]] = ([], [])
+    for line in ordered:
+        if line.left < gutter < line.right:
+            result += columns[0] + columns[1] + [line]
+            columns = ([], [])
+        else:
+            columns[line.left >= gutter].append(line)
+    return result + columns[0] + columns[1]
+
+
+def _gutter(lines: Sequence[Line]) -> float | None:
+    """Where the page is parted into two columns; None when it is not."""
+    left, right = min(line.left for line in lines), max(line.right for line in lines)
+    narrow = [line for line in lines if line.right - line.left < (right - left) * 0.6]
+    if len(narrow) < max(6, len(lines) * 0.6):
+        return None
+    for candidate in sorted({line.left for line in narrow}):
+        place = candidate - 1
+        before = sum(1 for line in narrow if line.right <= place)
+        after = sum(1 for line in narrow if line.left >= place)
+        if before + after == len(narrow) and min(before, after) >= 3:
+            return place
+    return None
+
+
+def _bookmarked(pages: Sequence[Page], bookmarks: Sequence[Bookmark]) -> dict[tuple[int, int], list[tuple[int, str]]]:
+    """Headings by page and line; line -1 where the page does not show the bookmark's words."""
+    lines = {page.number: ["".join(line.text.split()).lower() for line in page.lines] for page in pages}
+    headings: dict[tuple[int, int], list[tuple[int, str]]] = {}
+    for bookmark in bookmarks:
+        wanted = "".join(bookmark.title.split()).lower()
+        shown = lines.get(bookmark.page, [])
+        found = next((n for n, text in enumerate(shown) if text == wanted), None)
+        if found is None:
+            # A number in front of the title is in one of the two only.
+            found = next(
+                (n for n, text in enumerate(shown) if len(text) < len(wanted) + 8 and text.endswith(wanted)), -1
+            )
+        headings.setdefault((bookmark.page, found), []).append((bookmark.level, bookmark.title))
+    return headings
+
+
+def _by_size(pages: Sequence[Page]) -> dict[tuple[int, int], list[tuple[int, str]]]:
+    """Short lines in larger type than most of the text."""
+    sizes: Counter[float] = Counter()
+    for page in pages:
+        for line in page.lines:
+            sizes[_rounded(line.size)] += len(line.text)
+    if not sizes:
+        return {}
+    body = sizes.most_common(1)[0][0]
+    larger = sorted((size for size in sizes if size >= body * _HEADING_RATIO), reverse=True)[:_HEADING_LEVELS]
+    return {
+        (page.number, number): [(larger.index(_rounded(line.size)) + 1, line.text)]
+        for page in pages
+        for number, line in enumerate(page.lines)
+        if _rounded(line.size) in larger and len(line.text) <= _HEADING_CHARACTERS and not line.text.endswith("。")
+    }
+
+
+def _rounded(size: float) -> float:
+    return round(size * 2) / 2
+
+
+def _goes_on(paragraph: Sequence[Line], line: Line, lines: Sequence[Line], number: int) -> bool:
+    """Whether a line continues the paragraph before it."""
+    before = paragraph[-1]
+    if is_list_item(line.text) or abs(line.size - before.size) > before.size * 0.25:
+        return False
+    if CELL in before.text or CELL in line.text:
+        return False
+    em = before.size
+    neighbours = [each for each in lines[max(0, number - 6) : number + 6] if _share_column(each, before)]
+    edge = max(each.right for each in neighbours)
+    # Japanese lines are full to the last character, Latin ones to the last word that fits.
+    slack = em * 2 if is_cjk(before.text[-1]) else max(em * 4, (edge - before.left) * 0.2)
+    if before.right < edge - slack:
+        return False
+    if not _share_column(before, line) or line.bottom > before.top:
+        return not ends_sentence(before.text)
+    step = before.top - line.top
+    usual = median([a.top - b.top for a, b in pairwise(paragraph)] or [step])
+    is_indented = line.left > before.left + em * 0.7 and line.left > min(each.left for each in neighbours) + em * 0.7
+    return step <= em * 2.3 and step <= usual * 1.35 and not is_indented
+
+
+def _with_whole_sentences(passages: Sequence[Passage]) -> list[Passage]:
+    """The end of a sentence moves to the page on which the sentence begins."""
+    result: list[Passage] = []
+    for passage in passages:
+        before = result[-1] if result else None
+        if before and _runs_over(before, passage):
+            found = _FIRST_SENTENCE.match(passage.text[:_CARRIED_CHARACTERS])
+            end = found.end() if found else 0
+            if end:
+                result[-1] = replace(before, text=join(before.text, passage.text[:end]))
+                passage = replace(passage, text=passage.text[end:].lstrip())
+        if passage.text:
+            result.append(passage)
+    return result
+
+
+def _runs_over(before: Passage, passage: Passage) -> bool:
+    is_next_page = before.page is not None and passage.page == before.page + 1
+    begins = passage.text[:1]
+    return (
+        is_next_page
+        and before.headings == passage.headings
+        and not ends_sentence(before.text)
+        and not is_list_item(passage.text)
+        and (is_cjk(begins) or begins.islower())
+    )
+
 
 # fpdfview.h: FPDF_ERR_PASSWORD, FPDF_ERR_SECURITY.
 _LOCKED = frozenset({4, 5})

@@ -15,9 +15,9 @@ from pathlib import Path
 import anyio.to_thread
 
 from mcp_servers.knowledge.importing.documents import Blob, ReadDocument, ReadingLimits
-from mcp_servers.knowledge.importing.fetching import FetchLimits, fetch
-from mcp_servers.knowledge.importing.isolation import Parser, open_parser
-from mcp_servers.knowledge.importing.problems import TooLargeError, UnreadableFileError
+from mcp_servers.knowledge.importing.errors import TooLargeError, UnreadableFileError
+from mcp_servers.knowledge.importing.fetch import FetchLimits, fetch
+from mcp_servers.knowledge.importing.parser_process import Parser, open_parser
 
 
 @dataclass(frozen=True)

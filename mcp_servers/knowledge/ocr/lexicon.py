@@ -1,22 +1,147 @@
-"""Which katakana words exist, and which letters follow each other in such words.
+"""The characters that the rules speak of: dashes of every kind, katakana of both widths, and runs of the two.
 
-The second comes from the first: counts of one, two and three letters in a row, mixed by how much each can tell (Witten
-and Bell, "The Zero-Frequency Problem", 1991). So a word that is not in the list still looks like one or does not.
-Costs are negative natural logarithms of probabilities: what is likely is cheap.
+A run is a stretch of katakana with single dashes in it or behind it. Two dashes in a row are a dash that somebody drew
+(――, --) and end a run; so does everything else. A run is read in full-width composed letters whatever its text is
+written in; ``Run.places`` leads back to the characters of the text.
 """
 
 from __future__ import annotations
 
 import math
+import re
+import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
+
+LONG, HALF_LONG = "ー", "ｰ"
+# The kanji for one; in a column of katakana it looks like the long vowel mark, and the other way round.
+ONE = "一"
+# Hyphen-minus, Armenian and Mongolian hyphen, U+2010 to U+2015, hyphen bullet, minus signs (raised, lowered,
+# mathematical, heavy), the modifier letter, lines of technical drawings and boxes, a stroke of a kanji, a vowel of
+# hangul, the small and the full-width forms.
+_DASHES = (
+    "-\u058a\u1806\u02d7\u2010-\u2015\u2043\u207b\u208b\u2212\u23af"
+    "\u2500\u2501\u2574\u2576\u2796\u31d0\u3161\ufe58\ufe63\uff0d"
+)
+# Without ヵ and ヶ, which count things: 一ヶ月.
+_LETTERS = "ァ-ヴヷ-ヺーヽヾ\u31f0-\u31ffｦ-ﾝｰ"
+# Behind hiragana as well, where they belong to no run.
+_VOICING = "\u3099-\u309cﾞﾟ"
+_KATAKANA = f"[{_LETTERS}][{_LETTERS}{_VOICING}]*"
+# A dash that is not drawn with several, and 一 where it does not count: not 一カ月.
+_OPEN = rf"(?:[{_DASHES}](?![{_DASHES}{_VOICING}])|{ONE}(?![カケ][月国所年条村店社件]|[{_DASHES}{ONE}{_VOICING}]))"
+_RUN = re.compile(
+    rf"(?<![{_LETTERS}])(?<![{_LETTERS}][{_VOICING}]){_KATAKANA}{_OPEN}(?:{_KATAKANA}{_OPEN})*(?:{_KATAKANA})?"
+)
+# Longer runs are no language and are read in parts, because the time for one grows faster than its length.
+_MAX_RUN = 100
+_IS_DASH = re.compile(f"[{_DASHES}]")
+_SPACING_VOICE = str.maketrans("\u309b\u309c\uff9e\uff9f", "\u3099\u309a\u3099\u309a")
+_VOICE = "\u3099\u309a"
+
+# What hiragana words behind a noun begin with: particles, する, です, とか; others are words of their own.
+_FOLLOWERS = frozenset("のをにがはでともやへかまよだなしすさせずばこぐくほっじちらねけみた")
+
+# Kanji that, standing alone, belong to the word before them: nobody writes a hyphen in front of these. One that counts
+# money or people is not among them (ドル-円).
+_SUFFIXES = frozenset(
+    "社者氏家化的性系型式風製用法論学語族州市県島川山湖海駅港線号機車船店館院所場室部課局庁党派軍会杯賞祭費料代"
+    "額率数量度値比差別側内外上下前後時期帯層圏域版剤酸菌症病炎類属科目色味状形品板管器計炉弁体様君達等"
+)
+
+After = Literal["katakana", "suffix", "word", "letter", "digit", "other"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Katakana with open places: marks that may be meant as ー.
+
+    Args:
+        letters: full-width katakana, ー at the open places.
+        marks: what stands at each open place, by its index in ``letters``.
+        after: what follows the run; a word is one in kanji or hiragana, a suffix a single kanji that cannot be one.
+        places: where each letter begins in the text.
+    """
+
+    letters: str
+    marks: dict[int, str]
+    after: After
+    places: tuple[int, ...]
+
+
+def runs(text: str) -> Iterator[Run]:
+    """The runs of ``text`` with an open place in them, in their order."""
+    for match in _RUN.finditer(text):
+        letters, places = _composed(match.group(), match.start())
+        for start in range(0, len(letters), _MAX_RUN):
+            end = min(start + _MAX_RUN, len(letters))
+            after = _kind(text[match.end() : match.end() + 2]) if end == len(letters) else "katakana"
+            yield _run(letters[start:end], after, tuple(places[start:end]))
+
+
+def _run(letters: Sequence[str], after: After, places: tuple[int, ...]) -> Run:
+    marks = {at: letter for at, letter in enumerate(letters) if is_mark(letter)}
+    return Run("".join(LONG if at in marks else letter for at, letter in enumerate(letters)), marks, after, places)
+
+
+def is_mark(letter: str) -> bool:
+    """Whether a character is a dash or the kanji for one."""
+    return letter == ONE or is_dash(letter)
+
+
+def is_dash(letter: str) -> bool:
+    """Whether a character is a dash."""
+    return _IS_DASH.match(letter) is not None
+
+
+def long_mark(before: str) -> str:
+    """The long vowel mark in the width of the character that it follows."""
+    return HALF_LONG if "ｦ" <= before <= "ﾟ" else LONG
+
+
+def _composed(text: str, start: int) -> tuple[list[str], list[int]]:
+    """The letters of a run in full width, each with its mark of voicing, and where they begin."""
+    letters: list[str] = []
+    places: list[int] = []
+    for offset, character in enumerate(text):
+        plain = character.translate(_SPACING_VOICE)
+        voiced = unicodedata.normalize("NFC", letters[-1] + plain) if plain in _VOICE and letters else ""
+        if len(voiced) == 1:
+            letters[-1] = voiced
+            continue
+        letters.append(plain if is_mark(plain) else unicodedata.normalize("NFKC", plain))
+        places.append(start + offset)
+    return letters, places
+
+
+def _kind(text: str) -> After:
+    """What stands behind a run, by its first two characters."""
+    if not text:
+        return "other"
+    character = text[0]
+    if _is_kanji(character):
+        return "suffix" if character in _SUFFIXES and not _is_kanji(text[1:]) else "word"
+    is_hiragana = "ぁ" <= character <= "ゖ"
+    if is_hiragana and character not in _FOLLOWERS:
+        return "word"
+    category = unicodedata.category(character)
+    if category.startswith("N"):
+        return "digit"
+    return "letter" if category.startswith("L") and not is_hiragana else "other"
+
+
+def _is_kanji(character: str) -> bool:
+    return "\u3400" <= character <= "\u9fff" or character in tuple("々〆ヵヶ")
+
 
 _FILES = tuple(Path(__file__).with_name(name) for name in ("katakana.txt", "recent.txt"))
-_SHORTEST = 2
+_MIN_WORD = 2
 # About as many katakana as there are; what was never seen is one of them.
-_LETTERS = 90
+_ALPHABET_SIZE = 90
 # What stands before the first letter of a word and behind its last.
 BEFORE_WORD, WORD_END = "^^", "$"
 
@@ -50,7 +175,7 @@ class Lexicon:
 
     def words_at(self, letters: str, start: int) -> Iterator[int]:
         """Where the words end that begin at ``start``."""
-        for end in range(start + _SHORTEST, min(len(letters), start + self._longest) + 1):
+        for end in range(start + _MIN_WORD, min(len(letters), start + self._longest) + 1):
             if letters[start:end] in self._words:
                 yield end
 
@@ -63,7 +188,7 @@ class Lexicon:
         return cost
 
     def _probability(self, before: str, letter: str) -> float:
-        shorter = self._probability(before[1:], letter) if before else 1 / _LETTERS
+        shorter = self._probability(before[1:], letter) if before else 1 / _ALPHABET_SIZE
         seen, kinds = self._seen[before], self._kinds[before]
         return (self._follows[len(before)][before + letter] + kinds * shorter) / (seen + kinds) if seen else shorter
 

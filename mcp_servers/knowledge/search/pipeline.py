@@ -1,8 +1,8 @@
-"""The stages in order: a question and who asks -> passages, best first, with every score.
+"""Stage 1: which knowledge bases a question is put to, when it names none.
 
-Each base is searched by itself, with its own rarities and its own embedder; their passages meet on the calibrated
-scale. A stage whose model is missing or does not answer is left out: words find most of what there is, and the answer
-says that a stage was left out.
+A base's summary vector is the mean of its vectors: where its documents lie. Bases that the words could not tell apart
+are told apart by it, before any of them is opened. Up to ``OPENED`` bases are all searched; leaving one out could only
+lose something there.
 """
 
 from __future__ import annotations
@@ -14,23 +14,92 @@ from dataclasses import dataclass, replace
 import anyio
 import anyio.to_thread
 
-from mcp_servers.knowledge.analysis import Analysis, analyse_query
-from mcp_servers.knowledge.embedding.ports import Vectors
-from mcp_servers.knowledge.problems import EngineUnreachableError, KnowledgeProblem
-from mcp_servers.knowledge.search.calibration import calibration_for, nearness
-from mcp_servers.knowledge.search.candidates import FOUND_BY_EACH, Candidate, fuse, rarest
-from mcp_servers.knowledge.search.engines import Engines, QueryVectors
-from mcp_servers.knowledge.search.lexical import covered_shares, weights_of
-from mcp_servers.knowledge.search.memory import NOTHING_NEAR, Nearest, VectorMemory
-from mcp_servers.knowledge.search.routing import OPENED, nearest_bases
+from mcp_servers.knowledge.embedding import Embedder, Reranker, Vectors
+from mcp_servers.knowledge.errors import EngineUnreachableError, KnowledgeProblem
+from mcp_servers.knowledge.search.ranking import (
+    FOUND_BY_EACH,
+    Candidate,
+    calibration_for,
+    covered_shares,
+    fuse,
+    nearness,
+    rarest,
+    weights_of,
+)
 from mcp_servers.knowledge.search.trace import Trace
-from mcp_servers.knowledge.storage.bases import StoredBase, base_by_key
+from mcp_servers.knowledge.search.vector_index import NOTHING_NEAR, Nearest, VectorMemory
+from mcp_servers.knowledge.storage.bases import Filter, StoredBase, base_by_key, document_filter
 from mcp_servers.knowledge.storage.database import Database
 from mcp_servers.knowledge.storage.documents import Located, document_rows, locate
-from mcp_servers.knowledge.storage.filters import Filter, document_filter
-from mcp_servers.knowledge.storage.texts import document_frequencies, profiles, ranked_chunks
+from mcp_servers.knowledge.storage.text_index import document_frequencies, profiles, ranked_chunks
 from mcp_servers.knowledge.storage.vectors import embedding_by_key, total_of
-from mcp_servers.knowledge.values import Access, Hit, Scores, SearchRequest
+from mcp_servers.knowledge.text_analysis import Analysis, analyse_query
+from mcp_servers.knowledge.types import Access, Hit, Scores, SearchRequest
+
+OPENED = 8
+
+
+def nearest_bases(
+    bases: Sequence[StoredBase], summaries: Mapping[int, Vectors], queries: Mapping[str, Vectors], most: int = OPENED
+) -> list[StoredBase]:
+    """The bases to search: those nearest to the question, and every one that has no summary vector to judge by.
+
+    Args:
+        bases: all that may be seen.
+        summaries: by the base's row; absent where there are no vectors.
+        queries: the question as each embedder sees it.
+        most: how many of those with a summary are searched.
+    """
+    nearness: dict[int, float] = {}
+    for base in bases:
+        summary, query = summaries.get(base.key), queries.get(base.base.embedder)
+        if summary is not None and query is not None and summary.shape == query.shape:
+            nearness[base.key] = float(summary @ query)
+    opened = set(sorted(nearness, key=lambda key: -nearness[key])[:most])
+    return [base for base in bases if base.key in opened or base.key not in nearness]
+
+
+@dataclass(frozen=True)
+class Engines:
+    """The models at hand.
+
+    Args:
+        embedders: by name; a base is searched with the one its vectors are of.
+        reranker: None for no cross-encoder.
+    """
+
+    embedders: Mapping[str, Embedder]
+    reranker: Reranker | None = None
+
+
+class QueryVectors:
+    """A question as a vector, made once for each embedder, when it is needed.
+
+    Args:
+        query: the question.
+        embedders: by name.
+    """
+
+    def __init__(self, query: str, embedders: Mapping[str, Embedder]) -> None:
+        self._query = query
+        self._embedders = embedders
+        self._made: dict[str, Vectors | str] = {}
+
+    async def of(self, name: str) -> Vectors | str:
+        """The question as this embedder sees it, or a sentence that says why there is no such vector."""
+        if name not in self._made:
+            self._made[name] = await self._make(name)
+        return self._made[name]
+
+    async def _make(self, name: str) -> Vectors | str:
+        embedder = self._embedders.get(name)
+        if embedder is None:
+            return f"the search by vectors was left out: its vectors are of {name}, which is not configured"
+        try:
+            return await embedder.embed_query(self._query)
+        except EngineUnreachableError as error:
+            return f"the search by vectors was left out: {error.words}"
+
 
 RERANKED = 100
 CROSS_ENCODED = 10

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from mcp_servers.knowledge.values import ExplainedStage, StageName
+from mcp_servers.knowledge.types import ExplainedStage, StageName
 
 
 @dataclass

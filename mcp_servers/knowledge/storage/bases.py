@@ -1,4 +1,8 @@
-"""Knowledge bases: made, found by who may see them, counted, removed."""
+"""Who may see what -> a condition inside a query.
+
+Conditions are over ``document`` (and ``base`` for bases). They are part of the statements that read, so what a person
+may not see is never ranked, counted or fetched. Everything a caller gives is a parameter, never SQL.
+"""
 
 # ruff: noqa: S608 - the SQL is put together from constants, whole numbers and question marks; values are parameters
 
@@ -6,15 +10,60 @@ from __future__ import annotations
 
 import sqlite3
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from mcp_servers.knowledge.analysis import ANALYZER_VERSION
-from mcp_servers.knowledge.intake import known_id
-from mcp_servers.knowledge.problems import AccessDeniedError, BaseNotFoundError
-from mcp_servers.knowledge.storage.filters import base_filter, document_filter
-from mcp_servers.knowledge.storage.schema import create_text_index, drop_text_index
-from mcp_servers.knowledge.values import Access, KnowledgeBase
+from mcp_servers.knowledge.errors import AccessDeniedError, BaseNotFoundError
+from mcp_servers.knowledge.storage.database import create_text_index, drop_text_index
+from mcp_servers.knowledge.text_analysis import ANALYZER_VERSION
+from mcp_servers.knowledge.types import Access, KnowledgeBase
+from mcp_servers.knowledge.validation import known_id
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A condition over ``document`` with its parameters.
+
+    Args:
+        sql: a boolean expression; empty when every document passes.
+        parameters: for its question marks, in order.
+    """
+
+    sql: str = ""
+    parameters: tuple[object, ...] = ()
+
+    @property
+    def passes_everything(self) -> bool:
+        """Whether nothing is filtered, so that the join can be saved."""
+        return not self.sql
+
+    def and_sql(self) -> str:
+        """The condition to append to another one."""
+        return f" AND {self.sql}" if self.sql else ""
+
+
+def document_filter(access: Access, collection: str | None = None, fields: Mapping[str, str] | None = None) -> Filter:
+    """Which documents a person may see, and of these the ones that were asked for."""
+    conditions: list[tuple[str, tuple[object, ...]]] = []
+    if not access.is_everyone:
+        conditions += [
+            ("document.tenant IN ('', ?)", (access.tenant,)),
+            ("document.department IN ('', ?)", (access.department,)),
+            ("document.clearance <= ?", (access.clearance,)),
+        ]
+    if collection is not None:
+        conditions.append(("document.collection IN (SELECT id FROM collection WHERE name = ?)", (collection,)))
+    conditions += [
+        ("EXISTS (SELECT 1 FROM field WHERE field.document = document.id AND name = ? AND value = ?)", pair)
+        for pair in (fields or {}).items()
+    ]
+    return Filter(" AND ".join(sql for sql, _ in conditions), tuple(p for _, pair in conditions for p in pair))
+
+
+def base_filter(access: Access) -> Filter:
+    """Which knowledge bases a person may see; the condition is over ``base``."""
+    return Filter() if access.is_everyone else Filter("base.tenant IN ('', ?)", (access.tenant,))
 
 
 @dataclass(frozen=True)

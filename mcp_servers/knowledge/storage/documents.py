@@ -11,13 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mcp_servers.knowledge.intake import known_id
-from mcp_servers.knowledge.problems import AccessDeniedError, DocumentNotFoundError
-from mcp_servers.knowledge.storage.bases import StoredBase, now
-from mcp_servers.knowledge.storage.filters import Filter, base_filter, document_filter
-from mcp_servers.knowledge.storage.texts import IndexedChunk, add_texts, remove_texts
+from mcp_servers.knowledge.errors import AccessDeniedError, DocumentNotFoundError
+from mcp_servers.knowledge.storage.bases import Filter, StoredBase, base_filter, document_filter, now
+from mcp_servers.knowledge.storage.text_index import IndexedChunk, add_texts, remove_texts
 from mcp_servers.knowledge.storage.vectors import Vectors, remove_vectors, store_vectors
-from mcp_servers.knowledge.values import Access, Added, Document, NewDocument
+from mcp_servers.knowledge.types import Access, Added, Document, NewDocument
+from mcp_servers.knowledge.validation import known_id
 
 _SELECT = """
     SELECT document.id, document.base, document.uuid, base.uuid, collection.uuid, collection.name, title, uri,

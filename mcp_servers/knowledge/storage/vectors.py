@@ -15,9 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mcp_servers.knowledge.problems import EngineUnreachableError
-
-Vectors = NDArray[np.float32]
+from mcp_servers.knowledge.embedding import Vectors
+from mcp_servers.knowledge.errors import EngineUnreachableError
 
 
 @dataclass(frozen=True)

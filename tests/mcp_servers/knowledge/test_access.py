@@ -15,9 +15,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import HMACAlgorithm, RSAAlgorithm
 
 from mcp_servers.knowledge.access import TokenReader
-from mcp_servers.knowledge.problems import InvalidTokenError
+from mcp_servers.knowledge.errors import InvalidTokenError
 from mcp_servers.knowledge.settings import SettingsError, TokenSettings
-from mcp_servers.knowledge.values import Access
+from mcp_servers.knowledge.types import Access
 
 SECRET = "a secret of more than thirty-two bytes"
 OTHER = "another secret of more than thirty-two"

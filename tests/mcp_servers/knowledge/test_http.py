@@ -16,9 +16,8 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from mcp_servers.knowledge.http import create_app
-from mcp_servers.knowledge.listening import listen
-from mcp_servers.knowledge.opening import open_service
+from mcp_servers.knowledge.http import create_app, listen
+from mcp_servers.knowledge.service import open_service
 from mcp_servers.knowledge.settings import HttpSettings, Settings, SettingsError, TokenSettings
 from tests.support.knowledge_server import RULES, Mode, said
 

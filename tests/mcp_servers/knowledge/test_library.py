@@ -10,8 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from mcp_servers.knowledge.library import Library, open_library
-from mcp_servers.knowledge.problems import (
+from mcp_servers.knowledge.errors import (
     AccessDeniedError,
     BadArgumentError,
     BaseNotFoundError,
@@ -21,7 +20,8 @@ from mcp_servers.knowledge.problems import (
     TextTooLongError,
     ThresholdError,
 )
-from mcp_servers.knowledge.values import Access, KnowledgeBase, NewChunk, NewDocument, SearchRequest
+from mcp_servers.knowledge.library import Library, open_library
+from mcp_servers.knowledge.types import Access, KnowledgeBase, NewChunk, NewDocument, SearchRequest
 from tests.support.knowledge import document
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,7 @@ import pytest
 from mcp_types import CreateMessageResult, ErrorData, TextContent
 
 from mcp_servers.knowledge.settings import ModelSettings, Settings
-from mcp_servers.knowledge.values import EVERYONE, Access
+from mcp_servers.knowledge.types import EVERYONE, Access
 from tests.support.knowledge_server import RULES, Mode, open_tools
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcp_servers.knowledge.importing.chunking import ChunkLimits, chunks_of
-from mcp_servers.knowledge.values import NewChunk, Passage
+from mcp_servers.knowledge.types import NewChunk, Passage
 
 SENTENCE = "この装置は電源を入れてから三秒で動き出す。"
 ENGLISH = "The board starts three seconds after power is applied, said Dr. Ito. It draws 3.5 watts! "

@@ -9,12 +9,20 @@ from pathlib import Path
 import anyio
 import pytest
 
+from mcp_servers.knowledge.errors import BadArgumentError, StorageFullError
 from mcp_servers.knowledge.importing.documents import ReadingLimits
-from mcp_servers.knowledge.importing.folders import FolderReport, FolderRules, SeenFiles, import_folder
-from mcp_servers.knowledge.importing.problems import TooLargeError, UnreadableFileError
+from mcp_servers.knowledge.importing.errors import TooLargeError, UnreadableFileError
+from mcp_servers.knowledge.importing.folders import (
+    FolderReport,
+    FolderRules,
+    FoundFile,
+    LeftOut,
+    SeenFiles,
+    WalkRules,
+    import_folder,
+    walk,
+)
 from mcp_servers.knowledge.importing.reader import Reader, ReaderSettings, open_reader
-from mcp_servers.knowledge.importing.walking import FoundFile, LeftOut, WalkRules, walk
-from mcp_servers.knowledge.problems import BadArgumentError, StorageFullError
 from tests.support.imported import RememberingImporter, column, pdf
 
 pytestmark = pytest.mark.anyio

@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 
 from mcp_servers.knowledge.importing.documents import Blob, ReadDocument, ReadingLimits
-from mcp_servers.knowledge.importing.parsing import read_blob
-from mcp_servers.knowledge.importing.problems import (
+from mcp_servers.knowledge.importing.errors import (
     DamagedDocumentError,
     EncryptedDocumentError,
     ImportProblem,
     NoTextError,
 )
-from mcp_servers.knowledge.values import Passage
+from mcp_servers.knowledge.importing.parse import read_blob
+from mcp_servers.knowledge.types import Passage
 from tests.support.imported import column, pdf
 
 JAPANESE = [

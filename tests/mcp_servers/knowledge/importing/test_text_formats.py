@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_servers.knowledge.importing.joining import join_lines
 from mcp_servers.knowledge.importing.markdown import read_markdown
-from mcp_servers.knowledge.importing.plain import read_plain
-from mcp_servers.knowledge.importing.source import read_source
-from mcp_servers.knowledge.importing.tables import read_csv
+from mcp_servers.knowledge.importing.parse import read_csv
+from mcp_servers.knowledge.importing.plain_text import join_lines, read_plain
+from mcp_servers.knowledge.importing.source_code import read_source
 from tests.support.imported import shown
 
 

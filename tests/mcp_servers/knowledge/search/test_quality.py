@@ -9,8 +9,8 @@ import pytest
 
 from bench.knowledge_calibration import Asked, rows, split
 from bench.knowledge_collections import Collection, ask, load, mean_ndcg, read_collection
+from mcp_servers.knowledge.embedding import Embedder
 from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
-from mcp_servers.knowledge.embedding.ports import Embedder
 from mcp_servers.knowledge.library import LibrarySettings, open_library
 from tests.support.shared import shared_path
 

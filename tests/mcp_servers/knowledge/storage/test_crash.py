@@ -10,11 +10,11 @@ from pathlib import Path
 
 import anyio
 
-from mcp_servers.knowledge.analysis import analyse_query
 from mcp_servers.knowledge.library import open_library
+from mcp_servers.knowledge.storage.bases import Filter
 from mcp_servers.knowledge.storage.database import FILE_NAME, Database
-from mcp_servers.knowledge.storage.filters import Filter
-from mcp_servers.knowledge.storage.texts import ranked_chunks
+from mcp_servers.knowledge.storage.text_index import ranked_chunks
+from mcp_servers.knowledge.text_analysis import analyse_query
 from tests.support.shared import REPOSITORY
 
 ROUNDS = 6

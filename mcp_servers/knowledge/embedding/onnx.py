@@ -1,0 +1,360 @@
+"""A folder with a text model in ONNX -> what is to be run, and how its texts are to be written.
+
+    FOLDER/model.onnx, or onnx/model.onnx, or the one .onnx file that is there
+    FOLDER/tokenizer.json
+    FOLDER/tokenizer_config.json, sentence_bert_config.json        how many tokens it takes
+    FOLDER/1_Pooling/config.json                                   how the vectors of tokens become one; else their mean
+    FOLDER/config_sentence_transformers.json                       what is written before a question and a passage
+
+Nothing is ever downloaded: what is in the folder is the model, so a board without a network has it as well.
+
+Followed: the layout that Sentence Transformers and Optimum write and that models are published in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import anyio.to_thread
+import numpy as np
+from numpy.typing import NDArray
+
+from mcp_servers.knowledge.embedding import Vectors, squashed, unit_rows
+from mcp_servers.knowledge.errors import BadArgumentError, EngineUnreachableError, MissingExtraError, ModelUnusableError
+
+Pooling = Literal["mean", "first", "last"]
+
+_POOLINGS: Mapping[str, Pooling] = {
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_cls_token": "first",
+    "pooling_mode_lasttoken": "last",
+}
+# A chunk is hardly longer, and the time for a text grows faster than its length.
+_MOST_TOKENS = 1024
+# What BERT and its relatives take, where a folder does not say.
+_USUAL_TOKENS = 512
+# Enough of the weights to tell two trainings of one model apart, without reading half a gigabyte at every start.
+_SAMPLE_BYTES = 1 << 20
+_DIGITS = 8
+# The E5 models are trained with these two and their folders do not say so.
+_E5_PROMPTS = ("query: ", "passage: ")
+_REMEDY = "Give cpu:FOLDER with tokenizer.json and one .onnx file in it, or name that file"
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A model on disk.
+
+    Args:
+        name: the folder's, and a mark of what is in it: another model in the same place has another name.
+        network: the ONNX file.
+        tokenizer: ``tokenizer.json``.
+        most_tokens: longer texts are cut.
+        pooling: how a model's vectors of tokens become one.
+        query_prompt: written before a question.
+        document_prompt: written before a passage.
+    """
+
+    name: str
+    network: Path
+    tokenizer: Path
+    most_tokens: int
+    pooling: Pooling = "mean"
+    query_prompt: str = ""
+    document_prompt: str = ""
+
+
+def read_model_folder(setting: str, given: str) -> ModelFolder:
+    """The model of a folder, or of one ``.onnx`` file in it.
+
+    Args:
+        setting: what it was given for, for the sentence of an error.
+        given: a path; ``~`` is the owner's home.
+
+    Raises:
+        BadArgumentError: there is no model that can be run.
+    """
+    try:
+        path = Path(given).expanduser().absolute()
+        network = _network(setting, path)
+        folder = next((place for place in (network.parent, network.parent.parent) if _tokenizer(place).is_file()), None)
+        if folder is None:
+            raise BadArgumentError(setting, f"is a folder without tokenizer.json ({network.parent})", _REMEDY)
+        query_prompt, document_prompt = _prompts(folder)
+        found = ModelFolder(
+            name=folder.name,
+            network=network,
+            tokenizer=_tokenizer(folder),
+            most_tokens=_most_tokens(folder),
+            pooling=_pooling(folder),
+            query_prompt=query_prompt,
+            document_prompt=document_prompt,
+        )
+        return replace(found, name=f"{folder.name}@{_mark(found)}")
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise BadArgumentError(setting, f"cannot be read ({given!r:.200}: {reason})", _REMEDY) from error
+
+
+def _network(setting: str, path: Path) -> Path:
+    if path.is_file():
+        return path
+    if not path.is_dir():
+        raise BadArgumentError(setting, f"is no folder ({path})", _REMEDY)
+    for usual in (path / "model.onnx", path / "onnx" / "model.onnx"):
+        if usual.is_file():
+            return usual
+    found = sorted([*path.glob("*.onnx"), *path.glob("onnx/*.onnx")])
+    if not found:
+        raise BadArgumentError(setting, f"is a folder without an .onnx file ({path})", _REMEDY)
+    if len(found) > 1:
+        names = ", ".join(str(each.relative_to(path)) for each in found)
+        raise BadArgumentError(setting, f"is a folder with several models ({path}: {names})", "Name one of the files")
+    return found[0]
+
+
+def _tokenizer(folder: Path) -> Path:
+    return folder / "tokenizer.json"
+
+
+def _most_tokens(folder: Path) -> int:
+    said = (
+        _table(folder / "tokenizer_config.json").get("model_max_length"),
+        _table(folder / "sentence_bert_config.json").get("max_seq_length"),
+    )
+    # A length that nobody knows is written as 10^30.
+    limits = [limit for limit in said if isinstance(limit, int) and 0 < limit < 1 << 31]
+    return min([*limits, _MOST_TOKENS]) if limits else _USUAL_TOKENS
+
+
+def _pooling(folder: Path) -> Pooling:
+    table = _table(folder / "1_Pooling" / "config.json")
+    said: list[Pooling] = [pooling for key, pooling in _POOLINGS.items() if table.get(key) is True]
+    return said[0] if said else "mean"
+
+
+def _prompts(folder: Path) -> tuple[str, str]:
+    """What is written before a question and before a passage."""
+    prompts = _table(folder / "config_sentence_transformers.json").get("prompts")
+    if isinstance(prompts, dict) and prompts:
+        table = cast("dict[str, Any]", prompts)
+        return str(table.get("query") or ""), str(table.get("document") or table.get("passage") or "")
+    return _E5_PROMPTS if "e5" in folder.name.lower().replace("_", "-").split("-") else ("", "")
+
+
+def _mark(model: ModelFolder) -> str:
+    """What the model's vectors depend on, as a few digits."""
+    digest = hashlib.sha256(f"{model.pooling}\0{model.document_prompt}\0{model.most_tokens}\0".encode())
+    digest.update(model.tokenizer.read_bytes())
+    # Large weights lie in a file of their own beside the network.
+    for file in (model.network, *sorted(model.network.parent.glob(f"{model.network.name}_data*"))):
+        with file.open("rb") as opened:
+            size = file.stat().st_size
+            digest.update(f"{size}\0".encode())
+            digest.update(opened.read(_SAMPLE_BYTES))
+            opened.seek(max(size - _SAMPLE_BYTES, 0))
+            digest.update(opened.read(_SAMPLE_BYTES))
+    return digest.hexdigest()[:_DIGITS]
+
+
+def _table(file: Path) -> dict[str, Any]:
+    """A JSON object; an empty one where there is no such file."""
+    if not file.is_file():
+        return {}
+    value: object = json.loads(file.read_text("utf-8"))
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+# Between two batches the program may end; a board needs about a second for one.
+_BATCH = 8
+_LIBRARY = "onnxruntime"
+# Its warnings are about the graph, and nobody here can do anything about them.
+_ERRORS_ONLY = 3
+# What Optimum calls a vector of the whole text, where the network makes one itself.
+_WHOLE = "sentence_embedding"
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
+_MATRIX, _CUBE = 2, 3
+_YES_AND_NO = 2
+
+Texts = Sequence[str] | Sequence[tuple[str, str]]
+
+
+class CpuEmbedder:
+    """Embeddings by a model of this machine.
+
+    Args:
+        folder: where the model lies.
+
+    Raises:
+        BadArgumentError: no model lies there.
+        MissingExtraError: ONNX Runtime is not installed.
+    """
+
+    is_quick = False
+
+    def __init__(self, folder: str) -> None:
+        self._folder = read_model_folder("embedder", folder)
+        self._network = _Network(self._folder)
+        self.name = self._folder.name
+
+    async def embed_documents(self, texts: Sequence[str]) -> Vectors:
+        """One unit row for each text, in order."""
+        prompt = self._folder.document_prompt
+        batches = [texts[start : start + _BATCH] for start in range(0, len(texts), _BATCH)]
+        rows = [await self._vectors([f"{prompt}{text}" for text in batch]) for batch in batches]
+        return np.concatenate(rows)
+
+    async def embed_query(self, text: str) -> Vectors:
+        """One unit vector."""
+        return (await self._vectors([f"{self._folder.query_prompt}{text}"]))[0]
+
+    async def aclose(self) -> None:
+        """Gives the model's memory back."""
+        self._network.unload()
+
+    async def _vectors(self, texts: list[str]) -> Vectors:
+        made = await anyio.to_thread.run_sync(self._network.run, texts)
+        return unit_rows(_pooled(made, self._folder.pooling), self.name)
+
+
+class CpuReranker:
+    """Relevance by a cross-encoder of this machine.
+
+    Args:
+        folder: where the model lies.
+
+    Raises:
+        BadArgumentError: no model lies there.
+        MissingExtraError: ONNX Runtime is not installed.
+    """
+
+    def __init__(self, folder: str) -> None:
+        found = read_model_folder("reranker", folder)
+        self._network = _Network(found)
+        self.name = found.name
+
+    async def relevance(self, query: str, passages: Sequence[str]) -> list[float]:
+        """The probability of each passage, 0..1."""
+        pairs = [(query, passage) for passage in passages]
+        batches = [pairs[start : start + _BATCH] for start in range(0, len(pairs), _BATCH)]
+        made = [await anyio.to_thread.run_sync(self._network.run, batch) for batch in batches]
+        return [share for batch in made for share in _shares(batch, self.name)]
+
+    async def aclose(self) -> None:
+        """Gives the model's memory back."""
+        self._network.unload()
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What a network made of some texts.
+
+    Args:
+        outputs: by name, in the network's order.
+        mask: which places of each text hold a token.
+    """
+
+    outputs: Mapping[str, NDArray[Any]]
+    mask: NDArray[np.int64]
+
+
+class _Network:
+    """A model's tokenizer and network, loaded by who needs them first."""
+
+    def __init__(self, folder: ModelFolder) -> None:
+        if importlib.util.find_spec(_LIBRARY) is None:
+            raise MissingExtraError("A model on the CPU", _LIBRARY)
+        self._folder = folder
+        self._loading = threading.Lock()
+        self._parts: tuple[Any, Any] | None = None
+
+    def unload(self) -> None:
+        self._parts = None
+
+    def run(self, texts: Texts) -> _Made:
+        """What the network makes of texts, or of pairs of them.
+
+        Raises:
+            EngineUnreachableError: it cannot be loaded or run.
+        """
+        try:
+            tokenizer, session = self._loaded()
+            given = _feeds(tokenizer.encode_batch(list(texts)))
+            outputs = session.run(None, {node.name: given[node.name] for node in session.get_inputs()})
+            made = dict(zip([node.name for node in session.get_outputs()], outputs, strict=True))
+        except EngineUnreachableError:
+            raise
+        except Exception as error:
+            # Whatever a library of models raises, the search goes on without it.
+            reason = str(error).strip().partition("\n")[0] or type(error).__name__
+            raise ModelUnusableError(self._folder.name, reason) from error
+        return _Made(made, given["attention_mask"])
+
+    def _loaded(self) -> tuple[Any, Any]:
+        with self._loading:
+            if self._parts is None:
+                self._parts = self._load()
+            return self._parts
+
+    def _load(self) -> tuple[Any, Any]:
+        library: Any = importlib.import_module(_LIBRARY)
+        tokenizer: Any = importlib.import_module("tokenizers").Tokenizer.from_file(str(self._folder.tokenizer))
+        tokenizer.no_padding()
+        tokenizer.enable_truncation(self._folder.most_tokens)
+        options = library.SessionOptions()
+        options.log_severity_level = _ERRORS_ONLY
+        # Threads without work would turn in circles, at the cost of the model that answers.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        providers = ["CPUExecutionProvider"]
+        session = library.InferenceSession(str(self._folder.network), options, providers=providers)
+        strange = [node.name for node in session.get_inputs() if node.name not in _INPUTS]
+        if strange:
+            raise ModelUnusableError(self._folder.name, f"it wants {strange[0]!r}, which no text has")
+        return tokenizer, session
+
+
+def _feeds(encoded: Sequence[Any]) -> dict[str, NDArray[np.int64]]:
+    """Texts in tokens -> what a network may ask for, padded to the longest."""
+    # A text that has no token at all is read as one token, for it must have a vector.
+    width = max(1, *(len(each.ids) for each in encoded))
+    ids, types, mask = (np.zeros((len(encoded), width), np.int64) for _ in range(3))
+    for row, each in enumerate(encoded):
+        length = len(each.ids)
+        ids[row, :length], types[row, :length] = each.ids, each.type_ids
+        mask[row, : max(length, 1)] = 1
+    positions = np.maximum(mask.cumsum(axis=1) - 1, 0)
+    return dict(zip(_INPUTS, (ids, mask, types, positions), strict=True))
+
+
+def _pooled(made: _Made, pooling: Pooling) -> Vectors:
+    """One row for each text; what comes in another shape is left for ``unit_rows`` to refuse."""
+    output = made.outputs.get(_WHOLE)
+    tokens = np.asarray(next(iter(made.outputs.values())) if output is None else output, np.float32)
+    if tokens.ndim != _CUBE:
+        return tokens
+    if pooling == "first":
+        return tokens[:, 0]
+    if pooling == "last":
+        return tokens[np.arange(len(tokens)), made.mask.sum(axis=1) - 1]
+    weights = made.mask[:, :, np.newaxis].astype(np.float32)
+    return cast("Vectors", (tokens * weights).sum(axis=1) / weights.sum(axis=1))
+
+
+def _shares(made: _Made, name: str) -> list[float]:
+    """A network's logits as probabilities: one for each pair, or one for no and one for yes."""
+    logits: NDArray[np.float64] = np.asarray(next(iter(made.outputs.values())), np.float64)
+    columns = logits[:, np.newaxis] if logits.ndim == 1 else logits
+    if columns.ndim != _MATRIX or columns.shape[1] not in {1, _YES_AND_NO}:
+        raise ModelUnusableError(name, "it gives no relevance, so it is no cross-encoder")
+    if not np.isfinite(columns).all():
+        raise ModelUnusableError(name, "it gave a relevance that is no number")
+    raw = columns[:, -1] - (columns[:, 0] if columns.shape[1] == _YES_AND_NO else 0.0)
+    return [squashed(score) for score in raw.tolist()]

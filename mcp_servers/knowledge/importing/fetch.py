@@ -1,0 +1,250 @@
+"""Which hosts a document may be fetched from.
+
+A program that fetches what others name must not become their way into the network it stands in. So a name is looked
+up, every address it has is judged, and the connection goes to exactly the address that was judged: a second look-up
+could answer something else.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from email.message import Message
+from pathlib import PurePosixPath
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+
+import anyio
+import httpx2
+
+from mcp_servers.knowledge.importing.documents import Blob
+from mcp_servers.knowledge.importing.errors import (
+    AddressRefusedError,
+    AddressUnreachableError,
+    TooLargeError,
+    UnsupportedFormatError,
+)
+
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+# The last four bytes of these are an IPv4 address that a translator will talk to.
+_TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")
+
+
+def shown(url: str) -> str:
+    """An address as it may be shown: without a login and without a query, which may hold keys."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "the address"
+    return f"{parts.scheme}://{host}{port}{parts.path}"[:300]
+
+
+async def addresses_of(url: str, host: str, port: int, allowed: Sequence[str]) -> list[str]:
+    """The numeric addresses of a host, judged.
+
+    Args:
+        url: for the sentence.
+        host: a name or an address, in whatever notation the system understands.
+        port: to connect to.
+        allowed: networks that may be asked although they are not public, e.g. ``192.168.0.0/16``.
+
+    Raises:
+        AddressRefusedError: one of them is not public, or not even an address of one host.
+        AddressUnreachableError: the name is unknown.
+    """
+    try:
+        found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise AddressUnreachableError(shown(url), f"the host {host} is not known") from error
+    numeric = list(dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found))
+    networks = [ipaddress.ip_network(network) for network in allowed]
+    for address in numeric:
+        if not is_allowed(address, networks):
+            raise AddressRefusedError(shown(url), f"{host} is in a private network")
+    return numeric
+
+
+def is_allowed(address: str, networks: Sequence[_Network] = ()) -> bool:
+    """Whether an address is public, or in one of the networks."""
+    judged = _meant(ipaddress.ip_address(address))
+    if any(judged in network for network in networks):
+        return True
+    is_special = judged.is_multicast or judged.is_reserved or judged.is_unspecified
+    is_site = isinstance(judged, ipaddress.IPv6Address) and judged.is_site_local
+    return judged.is_global and not is_special and not is_site
+
+
+def _meant(address: _Address) -> _Address:
+    """The IPv4 address inside an IPv6 one that leads there; else the address itself."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if address.ipv4_mapped or address.sixtofour:
+        return address.ipv4_mapped or address.sixtofour or address
+    if address.teredo:
+        return address.teredo[1]
+    if address in _TRANSLATED:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address
+
+
+_OK = 200
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_PORTS = {"http": 80, "https": 443}
+# Documents all, whatever is behind the slash; anything else is judged by its bytes.
+_NO_DOCUMENTS = frozenset({"image", "audio", "video", "font", "model"})
+_TRIED_ADDRESSES = 3
+_CLOSE_S = 1.0
+
+
+@dataclass(frozen=True)
+class FetchLimits:
+    """How a document is fetched.
+
+    Args:
+        allowed_networks: networks that may be asked although they are private, e.g. ``("192.168.0.0/16",)``.
+        redirects: followed at most.
+        connect_timeout_s: for connection and TLS.
+        read_timeout_s: between two pieces of an answer.
+        total_timeout_s: for everything.
+        user_agent: what the request says it comes from.
+    """
+
+    allowed_networks: tuple[str, ...] = ()
+    redirects: int = 5
+    connect_timeout_s: float = 5.0
+    read_timeout_s: float = 15.0
+    total_timeout_s: float = 60.0
+    user_agent: str = "rkllm-mcp-knowledge"
+
+
+async def fetch(url: str, limits: FetchLimits, most_bytes: int) -> Blob:
+    """Fetch a document.
+
+    Args:
+        url: http or https.
+        limits: how.
+        most_bytes: larger ones are given up.
+
+    Raises:
+        AddressRefusedError: no address that may be asked, or a redirect to one.
+        AddressUnreachableError: no answer, or none with a document.
+        TooLargeError: more bytes than allowed.
+        UnsupportedFormatError: a picture, a recording.
+    """
+    timeout = httpx2.Timeout(limits.read_timeout_s, connect=limits.connect_timeout_s)
+    try:
+        with anyio.fail_after(limits.total_timeout_s):
+            async with _client(timeout) as client:
+                return await _follow(client, urldefrag(url).url, limits, most_bytes)
+    except TimeoutError as error:
+        reason = f"it takes longer than {limits.total_timeout_s:g} s"
+        raise AddressUnreachableError(shown(url), reason) from error
+
+
+@asynccontextmanager
+async def _client(timeout: httpx2.Timeout) -> AsyncGenerator[httpx2.AsyncClient, None]:
+    client = httpx2.AsyncClient(timeout=timeout, trust_env=False, follow_redirects=False)
+    try:
+        yield client
+    finally:
+        with anyio.move_on_after(_CLOSE_S, shield=True):
+            await client.aclose()
+
+
+async def _follow(client: httpx2.AsyncClient, url: str, limits: FetchLimits, most_bytes: int) -> Blob:
+    for _ in range(limits.redirects + 1):
+        answer = await _ask(client, url, limits, most_bytes)
+        if isinstance(answer, Blob):
+            return answer
+        url = urldefrag(urljoin(url, answer)).url
+    raise AddressUnreachableError(shown(url), f"it redirects more than {limits.redirects} times")
+
+
+async def _ask(client: httpx2.AsyncClient, url: str, limits: FetchLimits, most_bytes: int) -> Blob | str:
+    """The document, or where it is instead."""
+    target = _checked(url)
+    port = target.port or _PORTS[target.scheme]
+    addresses = await addresses_of(url, target.host, port, limits.allowed_networks)
+    failure: Exception | None = None
+    for address in addresses[:_TRIED_ADDRESSES]:
+        request = client.build_request(
+            "GET",
+            target.copy_with(host=address),
+            headers={
+                "Host": target.netloc.decode("ascii"),
+                "User-Agent": limits.user_agent,
+                "Accept": "*/*",
+                # Unpacked bytes are counted, but a server that packs nothing is easier on a small machine.
+                "Accept-Encoding": "identity",
+            },
+            # The certificate is checked against the name, not against the address that is connected to.
+            extensions={"sni_hostname": target.raw_host.decode("ascii"), "timeout": client.timeout.as_dict()},
+        )
+        try:
+            return await _document(client, request, url, most_bytes)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            failure = error
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+            raise AddressUnreachableError(shown(url), str(error) or type(error).__name__) from error
+    raise AddressUnreachableError(shown(url), "the host does not answer") from failure
+
+
+def _checked(url: str) -> httpx2.URL:
+    try:
+        target = httpx2.URL(url)
+    except (httpx2.InvalidURL, ValueError) as error:
+        raise AddressRefusedError(shown(url), "it is no address") from error
+    if target.scheme not in _PORTS or not target.host:
+        raise AddressRefusedError(shown(url), "it is no http address")
+    if target.userinfo:
+        raise AddressRefusedError(shown(url), "it holds a login")
+    return target
+
+
+async def _document(client: httpx2.AsyncClient, request: httpx2.Request, url: str, most_bytes: int) -> Blob | str:
+    response = await client.send(request, stream=True)
+    try:
+        location = response.headers.get("location", "")
+        if response.status_code in _REDIRECTS and location:
+            return location
+        if response.status_code != _OK:
+            raise AddressUnreachableError(shown(url), f"HTTP {response.status_code}")
+        media_type, charset = _content_type(response.headers.get("content-type", ""))
+        if media_type.partition("/")[0] in _NO_DOCUMENTS:
+            raise UnsupportedFormatError(shown(url), f"it is {media_type}")
+        content = await _content(response, url, most_bytes)
+    finally:
+        with anyio.move_on_after(_CLOSE_S, shield=True):
+            await response.aclose()
+    return Blob(content, _name(url), media_type, charset, url)
+
+
+async def _content(response: httpx2.Response, url: str, most_bytes: int) -> bytes:
+    too_large = TooLargeError(shown(url), f"it has more than {most_bytes // 1_000_000:,} MB")
+    declared = response.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > most_bytes:
+        raise too_large
+    content = bytearray()
+    async for piece in response.aiter_bytes():
+        content += piece
+        if len(content) > most_bytes:
+            raise too_large
+    return bytes(content)
+
+
+def _content_type(header: str) -> tuple[str, str]:
+    message = Message()
+    message["Content-Type"] = header or "application/octet-stream"
+    charset = message.get_content_charset("")
+    return message.get_content_type(), charset
+
+
+def _name(url: str) -> str:
+    """What the document is called: the last part of its address, or its host."""
+    parts = urlsplit(url)
+    return unquote(PurePosixPath(parts.path).name) or parts.hostname or url

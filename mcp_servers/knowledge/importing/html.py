@@ -1,0 +1,167 @@
+"""HTML -> title and passages below their headings; tables stay whole as rows, ``pre`` as it is.
+
+What is no text for readers (scripts, navigation, forms' buttons, hidden parts, ruby) is dropped first; then ``main``
+or the only ``article`` is read if the page has one that holds a fair part of its text, else the whole body. The tree
+is walked with a stack of our own: pages nested ten thousand deep exist.
+"""
+
+from __future__ import annotations
+
+import re
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from mcp_servers.knowledge.importing.documents import Draft, table_text
+from mcp_servers.knowledge.importing.plain_text import CJK
+from mcp_servers.knowledge.types import Passage
+
+_DROPPED = [
+    *("script", "style", "noscript", "template", "svg", "iframe", "object", "canvas", "video", "audio", "nav"),
+    *("footer", "button", "select", "option", "textarea", "input", "rt", "rp", "dialog"),
+]
+_HIDDEN = (
+    '[hidden], [aria-hidden="true"], [role="navigation"], [role="search"], [role="contentinfo"],'
+    ' [style*="display:none"], [style*="display: none"]'
+)
+_HEADINGS = {f"h{level}": level for level in range(1, 7)}
+_BLOCKS = frozenset(
+    (
+        *("address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "dialog", "div"),
+        *("dl", "dt", "fieldset", "figcaption", "figure", "footer", "form", "header", "hgroup", "hr", "li", "main"),
+        *("menu", "ol", "p", "section", "summary", "table", "tbody", "td", "tfoot", "th", "thead", "tr", "ul"),
+    )
+)
+# Of the body's text; less, and "main" is not where the text is.
+_FAIR_PART = 0.25
+# What stands for <br> until white space has been put in order: no text has it.
+_BREAK = "\v"
+_CHARSET = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]{2,40})""", re.IGNORECASE)
+_CHARSET_BYTES = 4096
+_BREAK_IN_JAPANESE = re.compile(rf"(?<=[{CJK}])[ \t]*\n\s*(?=[{CJK}])")
+
+
+def declared_charset(content: bytes) -> str:
+    """The encoding that the page claims for itself; empty when it claims none."""
+    found = _CHARSET.search(content[:_CHARSET_BYTES])
+    return found.group(1).decode("ascii", "ignore") if found else ""
+
+
+def read_html(text: str) -> tuple[str, list[Passage]]:
+    """The title (empty when the page has none) and what stands below its headings."""
+    tree = LexborHTMLParser(text)
+    title = _title(tree)
+    tree.strip_tags(_DROPPED, recursive=True)
+    for node in tree.css(_HIDDEN):
+        if node.tag not in {"html", "body"}:
+            node.decompose()
+    body = tree.body
+    if body is None:
+        return title, []
+    reading = _Reading()
+    reading.read(_main(tree, body))
+    return title or reading.draft.title, reading.draft.finish()
+
+
+def _title(tree: LexborHTMLParser) -> str:
+    named = tree.css_first("head > title")
+    shared = tree.css_first('meta[property="og:title"]')
+    title = named.text() if named else (shared.attributes.get("content") or "") if shared else ""
+    return " ".join(title.split())
+
+
+def _main(tree: LexborHTMLParser, body: LexborNode) -> LexborNode:
+    for selector in ("main, [role=main]", "article"):
+        found = tree.css(selector)
+        if len(found) == 1 and len(found[0].text()) >= len(body.text()) * _FAIR_PART:
+            return found[0]
+    return body
+
+
+class _Reading:
+    """One page, element by element."""
+
+    def __init__(self) -> None:
+        self.draft = Draft()
+        self._text: list[str] = []
+        self._prefix = ""
+
+    def read(self, root: LexborNode) -> None:
+        """Everything below an element."""
+        waiting: list[tuple[LexborNode, bool]] = [(root, False)]
+        while waiting:
+            node, is_read = waiting.pop()
+            if is_read:
+                self._leave(node)
+            elif self._enter(node):
+                waiting.append((node, True))
+                child = node.last_child
+                while child is not None:
+                    waiting.append((child, False))
+                    child = child.prev
+        self._flush()
+
+    def _enter(self, node: LexborNode) -> bool:
+        """An element begins, or a text; whether to look inside."""
+        tag = node.tag or ""
+        if node.is_text_node:
+            self._text.append(node.text_content or "")
+        elif tag == "br":
+            self._text.append(_BREAK)
+        elif tag == "pre":
+            self._flush()
+            self.draft.add(node.text(), is_whole=True)
+            return False
+        elif tag == "table" and (rows := _rows(node)):
+            self._flush()
+            for caption in node.css("caption"):
+                self.draft.add(_tidy(_inline(caption)))
+            self.draft.add(table_text(rows), is_whole=True)
+            return False
+        elif tag in _BLOCKS or tag in _HEADINGS:
+            self._flush()
+            if tag == "li":
+                self._prefix = "- "
+        return True
+
+    def _leave(self, node: LexborNode) -> None:
+        tag = node.tag or ""
+        if tag in _HEADINGS:
+            self.draft.heading(_HEADINGS[tag], self._taken())
+        elif tag in _BLOCKS:
+            self._flush()
+            self._prefix = "" if tag == "li" else self._prefix
+
+    def _taken(self) -> str:
+        text, self._text = _tidy("".join(self._text)), []
+        return text
+
+    def _flush(self) -> None:
+        text = self._taken()
+        if text:
+            self.draft.add(self._prefix + text)
+            self._prefix = ""
+
+
+def _rows(table: LexborNode) -> list[list[str]]:
+    """The cells of a table that holds data; empty when it only arranges a page."""
+    if any(inner.mem_id != table.mem_id for inner in table.css("table, h1, h2, h3, h4, h5, h6, pre, section, article")):
+        return []
+    rows = [[_tidy(_inline(cell)) for cell in row.css("th, td")] for row in table.css("tr")]
+    return rows if any(len(row) > 1 for row in rows) else []
+
+
+def _inline(node: LexborNode) -> str:
+    """The text of an element, its inner blocks parted by spaces."""
+    parts: list[str] = []
+    for inner in node.traverse(include_text=True):
+        if inner.is_text_node:
+            parts.append(inner.text_content or "")
+        elif inner.tag == "br" or inner.tag in _BLOCKS:
+            parts.append(" ")
+    return "".join(parts)
+
+
+def _tidy(text: str) -> str:
+    """Text with the white space that a browser would show."""
+    text = _BREAK_IN_JAPANESE.sub("", text)
+    return "\n".join(line for line in (" ".join(part.split()) for part in text.split(_BREAK)) if line)

@@ -1,0 +1,185 @@
+"""A document's bytes -> its title and passages, by the format it turns out to be.
+
+Pure: no file, no network, no clock. May take long, or die in a library, on bytes made for that; ``isolation`` runs it
+where neither hurts.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+
+from mcp_servers.knowledge.errors import MissingExtraError
+from mcp_servers.knowledge.importing.documents import Blob, ReadDocument, ReadingLimits, table_text
+from mcp_servers.knowledge.importing.encodings import decode
+from mcp_servers.knowledge.importing.errors import NoTextError, TooLargeError
+from mcp_servers.knowledge.importing.formats import TSV, Format, format_of
+from mcp_servers.knowledge.importing.markdown import read_markdown
+from mcp_servers.knowledge.importing.plain_text import read_plain
+from mcp_servers.knowledge.importing.source_code import read_source
+from mcp_servers.knowledge.types import Passage
+
+_TITLE_CHARACTERS = 300
+_DELIMITERS = ",;\t|"
+_ROWS_LOOKED_AT = 20
+# One cell may be a whole article; the library's own limit is 131,072.
+_LONGEST_CELL = 10_000_000
+# Control characters, what is no character at all, and halves of characters: no reader has a use for them.
+_NO_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufeff\ufffe\uffff\ud800-\udfff]")
+# Deeper JSON, or numbers with more digits, are kept as they are written.
+_JSON_PROBLEMS = (ValueError, RecursionError)
+
+
+@dataclass(frozen=True)
+class _Parsed:
+    """What a format's reader made of a document; an empty title leaves it to the document's name."""
+
+    title: str
+    passages: list[Passage]
+    warnings: tuple[str, ...] = ()
+
+
+def read_blob(blob: Blob, limits: ReadingLimits) -> ReadDocument:
+    """Read a document.
+
+    Raises:
+        ImportProblem: it cannot be read; the sentence says why.
+        MissingExtraError: the library for its format is not installed.
+    """
+    if len(blob.content) > limits.document_bytes:
+        raise TooLargeError(blob.name, f"it has more than {limits.document_bytes // 1_000_000:,} MB")
+    if not blob.content.strip():
+        raise NoTextError(blob.name, "it is empty")
+    found = format_of(blob)
+    parsed = _READERS[found.reader](blob, found, limits)
+    passages = tuple(passage for passage in map(_clean, parsed.passages) if passage.text.strip())
+    if not passages:
+        raise NoTextError(blob.name)
+    title = _NO_TEXT.sub("", parsed.title).strip()[:_TITLE_CHARACTERS]
+    return ReadDocument(
+        title=title or title_of(blob.name),
+        passages=passages,
+        content_hash=hashlib.sha256(blob.content).hexdigest(),
+        media_type=found.media_type,
+        warnings=parsed.warnings,
+        uri=blob.uri,
+    )
+
+
+def title_of(name: str) -> str:
+    """What a document without a title is called."""
+    path = PurePosixPath(name)
+    return (path.stem or path.name or name)[:_TITLE_CHARACTERS]
+
+
+def _clean(passage: Passage) -> Passage:
+    text = _NO_TEXT.sub("", passage.text)
+    headings = tuple(_NO_TEXT.sub("", heading)[:_TITLE_CHARACTERS] for heading in passage.headings)
+    return replace(passage, text=text, headings=headings)
+
+
+def _text(blob: Blob, limits: ReadingLimits, declared: str = "") -> tuple[str, tuple[str, ...]]:
+    decoded = decode(blob.content, declared or blob.charset)
+    text, warnings = decoded.text, list[str]()
+    if decoded.damaged:
+        warnings.append(f"{decoded.damaged} places could not be read as {decoded.encoding} and are shown as �.")
+    if len(text) > limits.characters:
+        warnings.append(f"Only the first {limits.characters:,} of {len(text):,} characters were read.")
+        text = text[: limits.characters]
+    return text, tuple(warnings)
+
+
+def _plain(blob: Blob, _: Format, limits: ReadingLimits) -> _Parsed:
+    text, warnings = _text(blob, limits)
+    return _Parsed("", read_plain(text), warnings)
+
+
+def _markdown(blob: Blob, _: Format, limits: ReadingLimits) -> _Parsed:
+    text, warnings = _text(blob, limits)
+    return _Parsed(*read_markdown(text), warnings)
+
+
+def _source(blob: Blob, found: Format, limits: ReadingLimits) -> _Parsed:
+    text, warnings = _text(blob, limits)
+    # Files of one stem (a.c, a.h) are told apart by the ending.
+    return _Parsed(PurePosixPath(blob.name).name, read_source(text, found.language), warnings)
+
+
+def _table(blob: Blob, found: Format, limits: ReadingLimits) -> _Parsed:
+    text, warnings = _text(blob, limits)
+    return _Parsed("", read_csv(text, tabs=found is TSV), warnings)
+
+
+def _json(blob: Blob, _: Format, limits: ReadingLimits) -> _Parsed:
+    """JSON, written anew with one value a line: escaped Japanese can be found, and a line of a megabyte be cut."""
+    text, warnings = _text(blob, limits)
+    try:
+        text = json.dumps(json.loads(text), ensure_ascii=False, indent=1)
+    except _JSON_PROBLEMS:
+        return _Parsed("", read_plain(text), warnings)
+    return _Parsed("", [Passage(text, is_whole=True)], warnings)
+
+
+def _hypertext(blob: Blob, _: Format, limits: ReadingLimits) -> _Parsed:
+    try:
+        from mcp_servers.knowledge.importing.html import declared_charset, read_html
+    except ImportError as error:
+        raise MissingExtraError("Reading HTML", "selectolax") from error
+    # What the page's own sender says counts more than what is written in it.
+    text, warnings = _text(blob, limits, blob.charset or declared_charset(blob.content))
+    return _Parsed(*read_html(text), warnings)
+
+
+def _word(blob: Blob, _: Format, limits: ReadingLimits) -> _Parsed:
+    try:
+        from mcp_servers.knowledge.importing.docx import read_docx
+    except ImportError as error:
+        raise MissingExtraError("Reading Word documents", "mammoth selectolax") from error
+    return _Parsed(*read_docx(blob, limits))
+
+
+def _pdf(blob: Blob, _: Format, limits: ReadingLimits) -> _Parsed:
+    from mcp_servers.knowledge.importing.pdf import read_pdf
+
+    read = read_pdf(blob, limits)
+    return _Parsed(read.title, read.passages, read.warnings)
+
+
+def read_csv(text: str, *, tabs: bool = False) -> list[Passage]:
+    """A CSV or TSV file as one table; lines that break its rules are kept as they are."""
+    delimiter = "\t" if tabs else _delimiter(text)
+    csv.field_size_limit(_LONGEST_CELL)
+    try:
+        table = table_text(csv.reader(io.StringIO(text), delimiter=delimiter, strict=False))
+    except csv.Error:
+        table = table_text(line.split(delimiter) for line in text.splitlines())
+    return [Passage(table, is_whole=True)] if table else []
+
+
+def _delimiter(text: str) -> str:
+    """The character that parts the first lines into the most columns, equally many in each."""
+    lines = [line for line in text[:100_000].splitlines() if line.strip()][:_ROWS_LOOKED_AT]
+
+    def columns(delimiter: str) -> tuple[bool, int]:
+        counts = [len(row) for row in csv.reader(lines, delimiter=delimiter, strict=False)]
+        return len(set(counts)) == 1 and counts[0] > 1, max(counts, default=0)
+
+    return max(_DELIMITERS, key=columns)
+
+
+_READERS: dict[str, Callable[[Blob, Format, ReadingLimits], _Parsed]] = {
+    "plain": _plain,
+    "markdown": _markdown,
+    "source": _source,
+    "tables": _table,
+    "json": _json,
+    "hypertext": _hypertext,
+    "word": _word,
+    "pdf": _pdf,
+}

@@ -1,0 +1,173 @@
+"""What the two sides of the parser's pipe say to each other: JSON behind its length, then a document's bytes.
+
+JSON and nothing cleverer, because the side that reads foreign documents is not trusted: what it answers is data, and
+is checked like data.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import select
+import signal
+import struct
+import sys
+from dataclasses import asdict, fields
+from typing import Any, cast
+
+from mcp_servers.knowledge.errors import KnowledgeProblem, MissingExtraError
+from mcp_servers.knowledge.importing import errors
+from mcp_servers.knowledge.importing.documents import Blob, ReadDocument, ReadingLimits
+from mcp_servers.knowledge.importing.errors import DamagedDocumentError, TooSlowError
+from mcp_servers.knowledge.importing.parse import read_blob
+from mcp_servers.knowledge.types import Passage
+
+# Length of the JSON, length of the bytes behind it.
+HEAD = struct.Struct("!QQ")
+# How the parser's process ends when there was no memory left even to say so.
+EXIT_MEMORY = 71
+NO_MEMORY = "it needs more memory than one document may"
+
+_PROBLEMS: dict[str, type[KnowledgeProblem]] = {
+    kind.__name__: kind
+    for kind in (
+        errors.UnsupportedFormatError,
+        errors.DamagedDocumentError,
+        errors.EncryptedDocumentError,
+        errors.NoTextError,
+        errors.TooLargeError,
+        errors.TooSlowError,
+        MissingExtraError,
+    )
+}
+
+
+def pack_request(blob: Blob, limits: ReadingLimits) -> bytes:
+    """A document to be read."""
+    about = {name: value for name, value in vars(blob).items() if name != "content"}
+    return _pack({"blob": about, "limits": asdict(limits)}, blob.content)
+
+
+def unpack_request(head: bytes, content: bytes) -> tuple[Blob, ReadingLimits]:
+    """The document to be read, and how much it may cost."""
+    request = json.loads(head)
+    return Blob(content=content, **request["blob"]), ReadingLimits(**request["limits"])
+
+
+def pack_document(document: ReadDocument) -> bytes:
+    """A document that was read."""
+    passages = [[passage.text, passage.headings, passage.page, passage.is_whole] for passage in document.passages]
+    return _pack({**vars(document), "passages": passages})
+
+
+def pack_problem(problem: KnowledgeProblem) -> bytes:
+    """Why a document was not read."""
+    values = {each.name: getattr(problem, each.name) for each in fields(cast("Any", problem))}
+    return _pack({"problem": type(problem).__name__, "fields": values})
+
+
+def unpack_answer(head: bytes) -> ReadDocument:
+    """The document that was read.
+
+    Raises:
+        KnowledgeProblem: it was not; as the other side raised it.
+        ValueError, LookupError, TypeError: what came is no answer.
+    """
+    answer = json.loads(head)
+    if "problem" in answer:
+        raise _PROBLEMS[answer["problem"]](**{name: str(value) for name, value in answer["fields"].items()})
+    return ReadDocument(
+        title=str(answer["title"]),
+        passages=tuple(_passage(*passage) for passage in answer["passages"]),
+        content_hash=str(answer["content_hash"]),
+        media_type=str(answer["media_type"]),
+        warnings=tuple(map(str, answer["warnings"])),
+        uri=str(answer["uri"]),
+    )
+
+
+def _passage(text: object, headings: list[object], page: object, is_whole: object) -> Passage:
+    return Passage(str(text), tuple(map(str, headings)), page if isinstance(page, int) else None, bool(is_whole))
+
+
+def _pack(value: dict[str, Any], content: bytes = b"") -> bytes:
+    # A file name may hold bytes that are no text; json.loads takes them back the same way.
+    text = json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return HEAD.pack(len(text), len(content)) + text + content
+
+
+IDLE_S = 60.0
+_MOST_DOCUMENTS = 500
+
+
+def main() -> int:
+    """Serve the process that started this one; its argument is the limit of the address space in bytes."""
+    requests, answers = os.dup(0), os.dup(1)
+    # What a library prints must not end up among the answers.
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(nowhere, standard)
+    _limit(int(sys.argv[-1]))
+    try:
+        serve(requests, answers)
+    except MemoryError:
+        return EXIT_MEMORY
+    return 0
+
+
+def serve(requests: int, answers: int, *, idle_s: float = IDLE_S) -> None:
+    """Answer until nothing more comes.
+
+    Args:
+        requests: a file descriptor to read from.
+        answers: a file descriptor to write to.
+        idle_s: how long to wait for the next document.
+    """
+    for _ in range(_MOST_DOCUMENTS):
+        if not select.select([requests], [], [], idle_s)[0]:
+            return
+        head = _read(requests, HEAD.size)
+        if not head:
+            return
+        about_bytes, content_bytes = HEAD.unpack(head)
+        about = _read(requests, about_bytes)
+        _write(answers, _answer(about, _read(requests, content_bytes)))
+
+
+def _answer(about: bytes, content: bytes) -> bytes:
+    blob, limits = unpack_request(about, content)
+    signal.setitimer(signal.ITIMER_REAL, limits.seconds)
+    try:
+        return pack_document(read_blob(blob, limits))
+    except KnowledgeProblem as problem:
+        return pack_problem(problem)
+    except MemoryError:
+        return pack_problem(TooSlowError(blob.name, NO_MEMORY))
+    except Exception as error:  # noqa: BLE001  # whatever a parser does with bytes made to confuse it
+        return pack_problem(DamagedDocumentError(blob.name, f"{type(error).__name__}: {error}"[:200]))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _limit(memory_bytes: int) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    # A crash is expected now and then; its image on the disk helps nobody.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _read(descriptor: int, size: int) -> bytes:
+    """Exactly so many bytes; fewer only when the other side is gone."""
+    received = bytearray()
+    while len(received) < size:
+        piece = os.read(descriptor, min(size - len(received), 1 << 20))
+        if not piece:
+            return b""
+        received += piece
+    return bytes(received)
+
+
+def _write(descriptor: int, answer: bytes) -> None:
+    waiting = memoryview(answer)
+    while waiting:
+        waiting = waiting[os.write(descriptor, waiting) :]
