@@ -138,7 +138,7 @@ async def _index(library: Library, texts: Sequence[str], titles: Sequence[str]) 
     for number, first in enumerate(range(0, len(texts), _CHUNKS_IN_A_DOCUMENT)):
         chunks = tuple(map(NewChunk, texts[first : first + _CHUNKS_IN_A_DOCUMENT]))
         await library.add(base.id, NewDocument(titles[number % len(titles)], chunks, str(number), uri=str(number)))
-    await library.settled()
+    await library.wait_idle()
     return base, time.perf_counter() - start
 
 

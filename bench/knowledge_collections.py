@@ -84,7 +84,7 @@ async def load(library: Library, name: str, passages: Sequence[Passage]) -> Know
     for passage in passages:
         chunk = NewChunk(passage.text)
         await library.add(base.id, NewDocument(passage.title, (chunk,), passage.id, uri=passage.id))
-    await library.settled()
+    await library.wait_idle()
     return base
 
 

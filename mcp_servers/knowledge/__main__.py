@@ -9,13 +9,13 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mcp_servers.knowledge.errors import KnowledgeProblem
-from mcp_servers.knowledge.settings import Settings, SettingsError, read_flags, settings_from
+from mcp_servers.knowledge.errors import KnowledgeError
+from mcp_servers.knowledge.settings import Settings, SettingsError, load_settings, parse_flags
 
 if TYPE_CHECKING:
     import anyio.abc
 
-_UNUSABLE, _INTERRUPTED = 2, 130
+_USAGE_ERROR, _INTERRUPTED = 2, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,10 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         unusable, 130 when interrupted.
     """
     try:
-        settings = settings_from(read_flags(arguments), os.environ)
+        settings = load_settings(parse_flags(arguments), os.environ)
     except SettingsError as error:
         print(error, file=sys.stderr)
-        return _UNUSABLE
+        return _USAGE_ERROR
     # Libraries log requests with their headers and addresses: only what is ours is told in detail.
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     logging.getLogger("mcp_servers").setLevel(settings.log_level.upper())
@@ -41,12 +41,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     try:
         return anyio.run(_run, settings)
-    except (KnowledgeProblem, SettingsError) as error:
+    except (KnowledgeError, SettingsError) as error:
         print(error, file=sys.stderr)
-        return _UNUSABLE
+        return _USAGE_ERROR
     except ModuleNotFoundError as error:
         print(f"{error.name} is not installed: pip install 'rkllm-mcp[knowledge]'", file=sys.stderr)
-        return _UNUSABLE
+        return _USAGE_ERROR
 
 
 async def _run(settings: Settings) -> int:
@@ -74,7 +74,7 @@ async def _run(settings: Settings) -> int:
             failure = error
         tasks.cancel_scope.cancel()
     if failure is not None:
-        raise _alone(failure)
+        raise _unwrap(failure)
     return code
 
 
@@ -87,20 +87,20 @@ async def _serve(settings: Settings) -> None:
 
             await serve_stdio(create_server(service))
             return
-        from mcp_servers.knowledge.http import create_app, listen
+        from mcp_servers.knowledge.http import create_app, serve_http
 
         http = settings.http
 
-        def tell(port: int) -> None:
+        def report(port: int) -> None:
             print(f"Serving MCP at http://{http.host}:{port}/mcp", file=sys.stderr, flush=True)
 
-        await listen(create_app(service, http), http, tell)
+        await serve_http(create_app(service, http), http, report)
 
 
-def _alone(error: Exception) -> Exception:
+def _unwrap(error: Exception) -> Exception:
     """The one error in a group of one, however deep."""
     inner: tuple[Exception, ...] = getattr(error, "exceptions", ())
-    return _alone(inner[0]) if len(inner) == 1 else error
+    return _unwrap(inner[0]) if len(inner) == 1 else error
 
 
 if __name__ == "__main__":

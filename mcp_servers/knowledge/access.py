@@ -28,12 +28,12 @@ from mcp_servers.knowledge.types import Access
 # Two clocks differ by a few seconds.
 _LEEWAY_S = 30
 # RFC 7518, 3.3.
-_FEWEST_BITS = 2048
+_MIN_RSA_BITS = 2048
 # Of the private part of a key: whoever reads them can sign.
-_PRIVATE = frozenset({"d", "p", "q", "dp", "dq", "qi"})
+_PRIVATE_PARTS = frozenset({"d", "p", "q", "dp", "dq", "qi"})
 
 
-class TokenReader:
+class TokenVerifier:
     """Reads tokens.
 
     Args:
@@ -45,7 +45,7 @@ class TokenReader:
 
     def __init__(self, settings: TokenSettings) -> None:
         self._settings = settings
-        self._keys = KeyFile(settings.jwks) if settings.jwks else None
+        self._keys = JwksFile(settings.jwks) if settings.jwks else None
 
     def access_of(self, header: str) -> Access:
         """Who asks.
@@ -59,7 +59,7 @@ class TokenReader:
         scheme, _, token = header.strip().partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise InvalidTokenError("there is no bearer token")
-        return _access(self._claims(token.strip()))
+        return _access_from(self._claims(token.strip()))
 
     def _claims(self, token: str) -> Mapping[str, Any]:
         try:
@@ -99,7 +99,7 @@ class TokenReader:
         raise InvalidTokenError("it is not signed in a way that is accepted here")
 
 
-class KeyFile:
+class JwksFile:
     """The public keys of a JWKS file; a file that was replaced is noticed at the next token.
 
     Args:
@@ -111,8 +111,8 @@ class KeyFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._stamp = self._look()
-        self._keys = read_keys(path)
+        self._stamp = self._file_stamp()
+        self._keys = read_jwks(path)
 
     def key(self, kid: object) -> jwt.PyJWK:
         """The key of an id; the only key there is for a token that names none.
@@ -129,17 +129,17 @@ class KeyFile:
         raise InvalidTokenError("it is signed with a key that is not known here")
 
     def _refresh(self) -> None:
-        stamp = self._look()
+        stamp = self._file_stamp()
         if stamp == self._stamp:
             return
         try:
-            self._keys = read_keys(self._path)
+            self._keys = read_jwks(self._path)
         except SettingsError:
             # Half written, or gone: the keys that were good a moment ago still are.
             return
         self._stamp = stamp
 
-    def _look(self) -> tuple[int, int]:
+    def _file_stamp(self) -> tuple[int, int]:
         try:
             found = self._path.stat()
         except OSError:
@@ -147,7 +147,7 @@ class KeyFile:
         return (found.st_mtime_ns, found.st_size)
 
 
-def read_keys(path: Path) -> list[jwt.PyJWK]:
+def read_jwks(path: Path) -> list[jwt.PyJWK]:
     """The keys of a JWKS file that sign with RS256.
 
     Raises:
@@ -179,19 +179,19 @@ def _signs_rs256(entry: Mapping[str, Any]) -> bool:
 
 
 def _public_key(entry: dict[str, Any], path: Path) -> jwt.PyJWK:
-    if _PRIVATE & entry.keys():
+    if _PRIVATE_PARTS & entry.keys():
         raise SettingsError(f"jwks {path} holds a private key: keep that where tokens are signed, give the public one.")
     try:
         key = jwt.PyJWK(entry, algorithm="RS256")
         bits: int = key.key.key_size
     except (jwt.PyJWTError, ValueError, TypeError, KeyError, AttributeError):
         raise SettingsError(f"jwks {path} holds a key that cannot be read: export it anew.") from None
-    if bits < _FEWEST_BITS:
-        raise SettingsError(f"jwks {path} holds a key of {bits} bits: RS256 wants at least {_FEWEST_BITS}.")
+    if bits < _MIN_RSA_BITS:
+        raise SettingsError(f"jwks {path} holds a key of {bits} bits: RS256 wants at least {_MIN_RSA_BITS}.")
     return key
 
 
-def _access(claims: Mapping[str, Any]) -> Access:
+def _access_from(claims: Mapping[str, Any]) -> Access:
     tenant, department = claims.get("tenant"), claims.get("department", "")
     clearance: object = claims.get("clearance", 0)
     if not isinstance(tenant, str) or not tenant.strip():

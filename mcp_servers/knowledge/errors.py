@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 
-class KnowledgeProblem(Exception):  # noqa: N818 - it becomes a tool error, or an HTTP status
+class KnowledgeError(Exception):  # noqa: N818 - it becomes a tool error, or an HTTP status
     """Anything a tool of this program answers instead of a result."""
 
     status: ClassVar[int] = 500
@@ -62,7 +62,7 @@ class KnowledgeProblem(Exception):  # noqa: N818 - it becomes a tool error, or a
 
 
 @dataclass(eq=False)
-class InvalidTokenError(KnowledgeProblem):
+class InvalidTokenError(KnowledgeError):
     """The token is not one of ours, or has expired.
 
     Args:
@@ -76,7 +76,7 @@ class InvalidTokenError(KnowledgeProblem):
 
 
 @dataclass(eq=False)
-class AccessDeniedError(KnowledgeProblem):
+class AccessDeniedError(KnowledgeError):
     """The knowledge base, or the place in it, is somebody else's.
 
     Args:
@@ -92,7 +92,7 @@ class AccessDeniedError(KnowledgeProblem):
 
 
 @dataclass(eq=False)
-class BaseNotFoundError(KnowledgeProblem):
+class BaseNotFoundError(KnowledgeError):
     """There is no knowledge base of this id.
 
     Args:
@@ -106,7 +106,7 @@ class BaseNotFoundError(KnowledgeProblem):
 
 
 @dataclass(eq=False)
-class DocumentNotFoundError(KnowledgeProblem):
+class DocumentNotFoundError(KnowledgeError):
     """There is no document of this id that the asking person may see.
 
     Args:
@@ -120,7 +120,7 @@ class DocumentNotFoundError(KnowledgeProblem):
 
 
 @dataclass(eq=False)
-class NothingFoundError(KnowledgeProblem):
+class NothingFoundError(KnowledgeError):
     """No chunk reaches the threshold.
 
     Args:
@@ -130,16 +130,16 @@ class NothingFoundError(KnowledgeProblem):
     threshold: float
     status: ClassVar[int] = 404
     _WORDS: ClassVar[str] = "No results found"
-    _ADVICE: ClassVar[str] = "Use other words{e.or_lower}"
+    _ADVICE: ClassVar[str] = "Use other words{e.lower_threshold}"
 
     @property
-    def or_lower(self) -> str:
+    def lower_threshold(self) -> str:
         """The other thing to try, where there is a lower threshold."""
         return f", or a threshold below {self.threshold:g}" if self.threshold > 0 else ""
 
 
 @dataclass(eq=False)
-class NoCollectionsError(KnowledgeProblem):
+class NoCollectionsError(KnowledgeError):
     """The knowledge base has no collections yet.
 
     Args:
@@ -153,7 +153,7 @@ class NoCollectionsError(KnowledgeProblem):
 
 
 @dataclass(eq=False)
-class NoDocumentsError(KnowledgeProblem):
+class NoDocumentsError(KnowledgeError):
     """The knowledge base has no documents yet.
 
     Args:
@@ -167,7 +167,7 @@ class NoDocumentsError(KnowledgeProblem):
 
 
 @dataclass(eq=False)
-class TextTooLongError(KnowledgeProblem):
+class TextTooLongError(KnowledgeError):
     """More text than one call takes.
 
     Args:
@@ -176,14 +176,14 @@ class TextTooLongError(KnowledgeProblem):
     """
 
     length: int
-    most: int = 10_000
+    maximum: int = 10_000
     status: ClassVar[int] = 413
-    _WORDS: ClassVar[str] = "Text too long (max {e.most} chars)"
+    _WORDS: ClassVar[str] = "Text too long (max {e.maximum} chars)"
     _ADVICE: ClassVar[str] = "It has {e.length}: send it in parts"
 
 
 @dataclass(eq=False)
-class BadArgumentError(KnowledgeProblem):
+class BadArgumentError(KnowledgeError):
     """An argument that cannot be used.
 
     Args:
@@ -201,7 +201,7 @@ class BadArgumentError(KnowledgeProblem):
 
 
 @dataclass(eq=False)
-class ThresholdError(KnowledgeProblem):
+class ThresholdError(KnowledgeError):
     """The threshold is no share.
 
     Args:
@@ -217,7 +217,7 @@ class ThresholdError(KnowledgeProblem):
 
 
 @dataclass(eq=False)
-class MaxResultsError(KnowledgeProblem):
+class MaxResultsError(KnowledgeError):
     """More results than there ever are, or none.
 
     Args:
@@ -226,18 +226,22 @@ class MaxResultsError(KnowledgeProblem):
     """
 
     max_results: int
-    most: int = 50
+    maximum: int = 50
     status: ClassVar[int] = 422
-    _ADVICE: ClassVar[str] = "Give a number from 1 to {e.most}, not {e.max_results}"
+    _ADVICE: ClassVar[str] = "Give a number from 1 to {e.maximum}, not {e.max_results}"
 
     @property
     def words(self) -> str:
         """The promised words; they exist for too many only."""
-        return f"max_results exceeds limit ({self.most})" if self.max_results > self.most else "max_results is below 1"
+        return (
+            f"max_results exceeds limit ({self.maximum})"
+            if self.max_results > self.maximum
+            else "max_results is below 1"
+        )
 
 
 @dataclass(eq=False)
-class EngineUnreachableError(KnowledgeProblem):
+class EngineUnreachableError(KnowledgeError):
     """A model service does not answer, or answers something else than asked.
 
     Args:
@@ -261,7 +265,7 @@ class ModelUnusableError(EngineUnreachableError):
 
 
 @dataclass(eq=False)
-class ModelServiceUnavailableError(KnowledgeProblem):
+class ModelServiceUnavailableError(KnowledgeError):
     """The language model that unsure cases are asked of does not answer.
 
     Args:
@@ -275,7 +279,7 @@ class ModelServiceUnavailableError(KnowledgeProblem):
 
 
 @dataclass(eq=False)
-class StageUnavailableError(KnowledgeProblem):
+class StageUnavailableError(KnowledgeError):
     """A stage could not run for lack of its model, and the owner wants no answer without it.
 
     Args:
@@ -295,7 +299,7 @@ class StageUnavailableError(KnowledgeProblem):
 
 
 @dataclass(eq=False)
-class MissingExtraError(KnowledgeProblem):
+class MissingExtraError(KnowledgeError):
     """A library that a setting or a file format needs is not installed.
 
     Args:
@@ -311,7 +315,7 @@ class MissingExtraError(KnowledgeProblem):
 
 
 @dataclass(eq=False)
-class StorageError(KnowledgeProblem):
+class StorageError(KnowledgeError):
     """The knowledge file cannot be used.
 
     Args:

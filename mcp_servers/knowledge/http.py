@@ -37,13 +37,13 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mcp_servers.knowledge.access import TokenReader
-from mcp_servers.knowledge.errors import BadArgumentError, InvalidTokenError, KnowledgeProblem
+from mcp_servers.knowledge.access import TokenVerifier
+from mcp_servers.knowledge.errors import BadArgumentError, InvalidTokenError, KnowledgeError
 from mcp_servers.knowledge.server import create_server
-from mcp_servers.knowledge.service import Service
+from mcp_servers.knowledge.service import KnowledgeService
 from mcp_servers.knowledge.settings import HttpSettings, SettingsError, is_loopback
-from mcp_servers.knowledge.tools import BY_NAME, Arguments, Caller
-from mcp_servers.knowledge.types import EVERYONE, Access
+from mcp_servers.knowledge.tools import BY_NAME, CallContext, ToolArguments
+from mcp_servers.knowledge.types import UNRESTRICTED, Access
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ _OK, _CREATED, _INTERNAL = 200, 201, 500
 _CREATES = frozenset({"create_knowledge_base", "add_document"})
 
 
-def create_app(service: Service, http: HttpSettings) -> Door:
+def create_app(service: KnowledgeService, http: HttpSettings) -> AccessMiddleware:
     """The application, with its door.
 
     Args:
@@ -76,32 +76,35 @@ def create_app(service: Service, http: HttpSettings) -> Door:
     Raises:
         SettingsError: the keys of tokens cannot be used.
     """
-    server = create_server(service, lambda context: access_of_request(context.request))
+    server = create_server(service, lambda context: request_access(context.request))
     # The door has looked at Host and Origin already, for every path.
-    unguarded = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-    inner = server.streamable_http_app(transport_security=unguarded)
-    routes = [Route(path, _endpoint(service, tool, named), methods=[method]) for method, path, tool, named in _ROUTES]
+    transport_security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+    inner = server.streamable_http_app(transport_security=transport_security)
+    routes = [
+        Route(path, _endpoint(service, tool, id_argument), methods=[method])
+        for method, path, tool, id_argument in _ROUTES
+    ]
     app = Starlette(
-        routes=[*inner.routes, *routes, Route("/healthz", _healthy)],
+        routes=[*inner.routes, *routes, Route("/healthz", _health)],
         lifespan=lambda _: server.session_manager.run(),
     )
-    return Door(app, http)
+    return AccessMiddleware(app, http)
 
 
-async def _healthy(_: Request) -> Response:
+async def _health(_: Request) -> Response:
     return PlainTextResponse("ok")
 
 
-def _endpoint(service: Service, name: str, named: str) -> Endpoint:
+def _endpoint(service: KnowledgeService, name: str, id_argument: str) -> Endpoint:
     tool = BY_NAME[name]
 
     async def call(request: Request) -> Response:
         try:
-            given = await _body(request)
-            if named:
-                given[named] = request.path_params["id"]
-            answer = await tool.run(service, Arguments(given), Caller(access_of_request(request)))
-        except KnowledgeProblem as problem:
+            arguments = await _body(request)
+            if id_argument:
+                arguments[id_argument] = request.path_params["id"]
+            answer = await tool.run(service, ToolArguments(arguments), CallContext(request_access(request)))
+        except KnowledgeError as problem:
             return problem_response(problem)
         except ClientDisconnect:
             return Response(status_code=_INTERNAL)
@@ -111,9 +114,9 @@ def _endpoint(service: Service, name: str, named: str) -> Endpoint:
             return _error(_INTERNAL, "Something went wrong inside the knowledge server. Its log says what.")
         problem = answer.problem()
         if problem:
-            return _error(problem.status, str(problem), answer.facts())
+            return _error(problem.status, str(problem), answer.structured())
         is_new = name in _CREATES and request.method == "POST"
-        return JSONResponse(answer.facts(), _CREATED if is_new else _OK)
+        return JSONResponse(answer.structured(), _CREATED if is_new else _OK)
 
     return call
 
@@ -140,7 +143,7 @@ async def _body(request: Request) -> dict[str, Any]:
     return dict(cast("Mapping[str, Any]", value))
 
 
-class BodyTooLargeError(KnowledgeProblem):
+class BodyTooLargeError(KnowledgeError):
     """More than is read of a request."""
 
     status = 413
@@ -148,7 +151,7 @@ class BodyTooLargeError(KnowledgeProblem):
     _ADVICE = "Send the document in parts, or add it as a file on the server's machine"
 
 
-def problem_response(problem: KnowledgeProblem) -> Response:
+def problem_response(problem: KnowledgeError) -> Response:
     """A problem as HTTP says it."""
     return _error(problem.status, str(problem))
 
@@ -157,12 +160,12 @@ def _error(status: int, message: str, answer: Mapping[str, Any] | None = None) -
     return JSONResponse({**(answer or {}), "error": {"status": status, "message": message}}, status)
 
 
-_STATE = "knowledge_access"
+_STATE_KEY = "knowledge_access"
 # Says nothing but that the program runs.
-_OPEN = frozenset({"/healthz"})
+_PUBLIC_PATHS = frozenset({"/healthz"})
 
 
-class ForeignRequestError(KnowledgeProblem):
+class NonLocalRequestError(KnowledgeError):
     """A request that a web page may have made in somebody's browser."""
 
     status = 403
@@ -170,7 +173,7 @@ class ForeignRequestError(KnowledgeProblem):
     _ADVICE = "Ask it as 127.0.0.1 or localhost, and from no page of another host"
 
 
-class Door:
+class AccessMiddleware:
     """An application behind its door.
 
     Args:
@@ -183,57 +186,57 @@ class Door:
 
     def __init__(self, app: ASGIApp, http: HttpSettings) -> None:
         self._app = app
-        self._tokens = TokenReader(http.tokens) if http.tokens.is_configured else None
+        self._tokens = TokenVerifier(http.tokens) if http.tokens.is_configured else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request in, or say why not."""
-        if scope["type"] == "http" and scope["path"] not in _OPEN:
+        if scope["type"] == "http" and scope["path"] not in _PUBLIC_PATHS:
             try:
                 access = self._access(Headers(scope=scope))
-            except KnowledgeProblem as problem:
-                await _refusal(problem)(scope, receive, send)
+            except KnowledgeError as problem:
+                await _error_response(problem)(scope, receive, send)
                 return
-            scope.setdefault("state", {})[_STATE] = access
+            scope.setdefault("state", {})[_STATE_KEY] = access
         await self._app(scope, receive, send)
 
     def _access(self, headers: Headers) -> Access:
         if self._tokens:
             return self._tokens.access_of(headers.get("authorization", ""))
-        if not _is_here(f"//{headers.get('host', '')}") or not _is_here(headers.get("origin") or "//127.0.0.1"):
-            raise ForeignRequestError
-        return EVERYONE
+        if not _is_local(f"//{headers.get('host', '')}") or not _is_local(headers.get("origin") or "//127.0.0.1"):
+            raise NonLocalRequestError
+        return UNRESTRICTED
 
 
-def access_of_request(request: Any) -> Access:
+def request_access(request: Any) -> Access:
     """Who makes a request; nobody is anybody without having passed the door.
 
     Raises:
         InvalidTokenError: it did not.
     """
-    access: object = request.scope.get("state", {}).get(_STATE) if isinstance(request, Request) else None
+    access: object = request.scope.get("state", {}).get(_STATE_KEY) if isinstance(request, Request) else None
     if not isinstance(access, Access):
         raise InvalidTokenError("nobody knows who asks")
     return access
 
 
-def _is_here(address: str) -> bool:
+def _is_local(address: str) -> bool:
     try:
         return is_loopback(urlsplit(address).hostname or "")
     except ValueError:
         return False
 
 
-def _refusal(problem: KnowledgeProblem) -> JSONResponse:
+def _error_response(problem: KnowledgeError) -> JSONResponse:
     challenge = {"www-authenticate": "Bearer"} if isinstance(problem, InvalidTokenError) else None
     return JSONResponse({"error": {"status": problem.status, "message": str(problem)}}, problem.status, challenge)
 
 
 # What is under way may end by itself for so long once the server is told to stop, seconds.
 _STOP_S = 5
-_MOST_CONNECTIONS = 256
+_MAX_CONNECTIONS = 256
 
 
-class _Listener(uvicorn.Server):
+class _HttpServer(uvicorn.Server):
     """Leaves the signals to the program, which cancels it."""
 
     @contextmanager
@@ -242,7 +245,7 @@ class _Listener(uvicorn.Server):
         yield
 
 
-async def listen(app: ASGIApp, http: HttpSettings, told: Callable[[int], None]) -> None:
+async def serve_http(app: ASGIApp, http: HttpSettings, on_listening: Callable[[int], None]) -> None:
     """Serve until cancelled.
 
     Args:
@@ -261,37 +264,37 @@ async def listen(app: ASGIApp, http: HttpSettings, told: Callable[[int], None]) 
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=_MOST_CONNECTIONS,
+        limit_concurrency=_MAX_CONNECTIONS,
         timeout_graceful_shutdown=_STOP_S,
     )
-    listener = _Listener(settings)
-    with _open_socket(http) as opened:
-        told(opened.getsockname()[1])
+    server = _HttpServer(settings)
+    with _bind(http) as listening_socket:
+        on_listening(listening_socket.getsockname()[1])
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_until_cancelled, listener)
+            tasks.start_soon(_stop_when_cancelled, server)
             try:
                 # Cancelled it would leave its connections open; it is told to stop instead.
                 with anyio.CancelScope(shield=True):
-                    await listener.serve([opened])
+                    await server.serve([listening_socket])
             finally:
                 tasks.cancel_scope.cancel()
     # Whoever cancelled this is to be heard.
     await anyio.lowlevel.checkpoint()
 
 
-def _open_socket(http: HttpSettings) -> socket.socket:
+def _bind(http: HttpSettings) -> socket.socket:
     try:
         (family, _, _, _, address), *_ = socket.getaddrinfo(http.host.strip("[]"), http.port, type=socket.SOCK_STREAM)
-        opened = socket.create_server(address, family=family)
+        listening_socket = socket.create_server(address, family=family)
     except OSError as error:
         reason = error.strerror or str(error)
         raise SettingsError(f"Cannot listen on {http.host}:{http.port} ({reason}): give another one.") from None
-    opened.setblocking(False)
-    return opened
+    listening_socket.setblocking(False)
+    return listening_socket
 
 
-async def _until_cancelled(listener: _Listener) -> None:
+async def _stop_when_cancelled(server: _HttpServer) -> None:
     try:
         await anyio.sleep_forever()
     finally:
-        listener.should_exit = True
+        server.should_exit = True

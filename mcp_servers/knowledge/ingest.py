@@ -9,18 +9,18 @@ from typing import ClassVar
 
 import anyio.to_thread
 
-from mcp_servers.knowledge.errors import BadArgumentError, KnowledgeProblem
-from mcp_servers.knowledge.importing.chunking import chunks_of
-from mcp_servers.knowledge.importing.documents import Blob, Progress, ReadDocument
+from mcp_servers.knowledge.errors import BadArgumentError, KnowledgeError
+from mcp_servers.knowledge.importing.chunking import chunk_passages
+from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, Progress
 from mcp_servers.knowledge.importing.folders import FolderRules, import_folder
 from mcp_servers.knowledge.importing.reader import Reader
 from mcp_servers.knowledge.library import Library
-from mcp_servers.knowledge.results import AddedAnswer, AddedDocument, FileOutcome
-from mcp_servers.knowledge.types import DEFAULT_COLLECTION, EVERYONE, Access, Added, NewChunk, NewDocument
+from mcp_servers.knowledge.results import AddedDocument, AddedOutput, FileOutcome
+from mcp_servers.knowledge.types import DEFAULT_COLLECTION, UNRESTRICTED, Access, AddResult, NewChunk, NewDocument
 
 
 @dataclass(frozen=True)
-class Placing:
+class DocumentAttributes:
     """What a document is to be besides what it says.
 
     Args:
@@ -41,7 +41,7 @@ class Placing:
 
 
 @dataclass(frozen=True)
-class Filed:
+class WrittenDocument:
     """A document that was put into the library.
 
     Args:
@@ -52,10 +52,10 @@ class Filed:
 
     title: str
     uri: str
-    added: Added
+    added: AddResult
 
 
-class Filing:
+class DocumentWriter:
     """Puts documents into one knowledge base.
 
     Args:
@@ -70,37 +70,43 @@ class Filing:
     """
 
     def __init__(
-        self, library: Library, base_id: str, placing: Placing | None = None, access: Access = EVERYONE
+        self,
+        library: Library,
+        base_id: str,
+        attributes: DocumentAttributes | None = None,
+        access: Access = UNRESTRICTED,
     ) -> None:
         self._library = library
         self.base_id = base_id
-        self._placing = placing or Placing()
+        self._attributes = attributes or DocumentAttributes()
         self._access = access
-        self.filed: list[Filed] = []
+        self.written: list[WrittenDocument] = []
 
-    async def known(self, prefix: str) -> Mapping[str, str]:
+    async def content_hashes(self, prefix: str) -> Mapping[str, str]:
         """The content hash of every document whose address begins so, by address."""
         documents = await self._library.documents(self.base_id, self._access)
         return {document.uri: document.content_hash for document in documents if document.uri.startswith(prefix)}
 
-    async def add(self, document: ReadDocument, chunks: tuple[NewChunk, ...]) -> None:
+    async def add(self, document: ParsedDocument, chunks: tuple[NewChunk, ...]) -> None:
         """Keep a document, instead of the one of the same address.
 
         Raises:
             KnowledgeProblem: as ``Library.add``.
         """
-        placing = self._placing
+        attributes = self._attributes
         new = NewDocument(
-            title=placing.title or document.title,
+            title=attributes.title or document.title,
             chunks=chunks,
             content_hash=document.content_hash,
-            uri=placing.uri or document.uri,
-            collection=placing.collection,
-            department=placing.department,
-            clearance=placing.clearance,
-            fields=placing.fields,
+            uri=attributes.uri or document.uri,
+            collection=attributes.collection,
+            department=attributes.department,
+            clearance=attributes.clearance,
+            fields=attributes.fields,
         )
-        self.filed.append(Filed(new.title, new.uri, await self._library.add(self.base_id, new, self._access)))
+        self.written.append(
+            WrittenDocument(new.title, new.uri, await self._library.add(self.base_id, new, self._access))
+        )
 
     async def remove(self, uri: str) -> None:
         """Forget the document of an address; nothing when there is none."""
@@ -114,7 +120,7 @@ _TITLE_CHARACTERS = 80
 
 
 @dataclass(eq=False)
-class PathRefusedError(KnowledgeProblem):
+class PathRefusedError(KnowledgeError):
     """A file of this program's machine that the caller may not have read.
 
     Args:
@@ -128,7 +134,7 @@ class PathRefusedError(KnowledgeProblem):
 
 
 @dataclass(frozen=True)
-class Source:
+class DocumentSource:
     """Where a document comes from: exactly one of the three.
 
     Args:
@@ -141,7 +147,7 @@ class Source:
     path: str = ""
     url: str = ""
 
-    def checked(self) -> Source:
+    def checked(self) -> DocumentSource:
         """The source, if it is one.
 
         Raises:
@@ -166,7 +172,7 @@ def allowed_path(given: str, folders: tuple[Path, ...], access: Access) -> Path:
         PathRefusedError: the caller may name none, or it is elsewhere, perhaps behind a link.
         BadArgumentError: it can be no path.
     """
-    if not access.is_everyone:
+    if not access.is_unrestricted:
         raise PathRefusedError("it is one of the server's own machine")
     try:
         path = Path(given).expanduser()
@@ -179,21 +185,23 @@ def allowed_path(given: str, folders: tuple[Path, ...], access: Access) -> Path:
     return path
 
 
-async def add_path(path: Path, filing: Filing, reader: Reader, on_progress: Progress) -> AddedAnswer:
+async def add_path(path: Path, writer: DocumentWriter, reader: Reader, on_progress: Progress) -> AddedOutput:
     """A file, or everything in a folder and below; nothing is removed, also where a file is gone.
 
     Raises:
         KnowledgeProblem: the one file cannot be read or kept. Of a folder, the answer says it for each file.
     """
     if not await anyio.to_thread.run_sync(path.is_dir):
-        return await add_document(path, filing, reader, on_progress)
-    report = await import_folder(path, filing, reader, FolderRules(removes=False), on_progress=on_progress)
-    told = [file for file in report.files if file.reason or file.outcome == "failed"]
-    files = [FileOutcome(path=file.path, outcome=file.outcome, reason=file.reason) for file in told]
-    return _answer(filing).model_copy(update={"unchanged": report.count("unchanged"), "files": files})
+        return await add_document(path, writer, reader, on_progress)
+    report = await import_folder(path, writer, reader, FolderRules(removes=False), on_progress=on_progress)
+    noteworthy = [file for file in report.files if file.reason or file.outcome == "failed"]
+    files = [FileOutcome(path=file.path, outcome=file.outcome, reason=file.reason) for file in noteworthy]
+    return _added_output(writer).model_copy(update={"unchanged": report.count("unchanged"), "files": files})
 
 
-async def add_document(source: Path | str | Blob, filing: Filing, reader: Reader, on_progress: Progress) -> AddedAnswer:
+async def add_document(
+    source: Path | str | Blob, writer: DocumentWriter, reader: Reader, on_progress: Progress
+) -> AddedOutput:
     """One document.
 
     Raises:
@@ -202,10 +210,10 @@ async def add_document(source: Path | str | Blob, filing: Filing, reader: Reader
     await on_progress(0, _STEPS, "reading")
     document = await reader.read_document(source)
     await on_progress(1, _STEPS, "indexing")
-    chunks = await anyio.to_thread.run_sync(chunks_of, document.passages)
-    await filing.add(document, tuple(chunks))
+    chunks = await anyio.to_thread.run_sync(chunk_passages, document.passages)
+    await writer.add(document, tuple(chunks))
     await on_progress(_STEPS, _STEPS, "done")
-    return _answer(filing).model_copy(update={"warnings": list(document.warnings)})
+    return _added_output(writer).model_copy(update={"warnings": list(document.warnings)})
 
 
 def text_blob(text: str) -> Blob:
@@ -215,16 +223,16 @@ def text_blob(text: str) -> Blob:
     return Blob(text.encode(), f"{name}.md", charset="utf-8")
 
 
-def _answer(filing: Filing) -> AddedAnswer:
+def _added_output(writer: DocumentWriter) -> AddedOutput:
     documents = [
         AddedDocument(
-            document_id=filed.added.document_id,
-            title=filed.title,
-            uri=filed.uri,
-            version=filed.added.version,
-            chunks=filed.added.chunks,
-            is_new=filed.added.is_new,
+            document_id=written.added.document_id,
+            title=written.title,
+            uri=written.uri,
+            version=written.added.version,
+            chunks=written.added.chunks,
+            is_new=written.added.is_new,
         )
-        for filed in filing.filed
+        for written in writer.written
     ]
-    return AddedAnswer(knowledge_base_id=filing.base_id, documents=documents, count=len(documents))
+    return AddedOutput(knowledge_base_id=writer.base_id, documents=documents, count=len(documents))

@@ -17,29 +17,29 @@ import anyio
 import anyio.to_thread
 
 from mcp_servers.knowledge.embedding import Embedder, Reranker, Vectors
-from mcp_servers.knowledge.embedding.background import Filling
+from mcp_servers.knowledge.embedding.background import BackgroundIndexer
 from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
 from mcp_servers.knowledge.errors import AccessDeniedError
-from mcp_servers.knowledge.search.pipeline import Engines, Pipeline
+from mcp_servers.knowledge.search.pipeline import Pipeline, SearchModels
 from mcp_servers.knowledge.search.trace import Trace
 from mcp_servers.knowledge.storage import bases as stored_bases
 from mcp_servers.knowledge.storage import documents as stored_documents
 from mcp_servers.knowledge.storage.bases import StoredBase
 from mcp_servers.knowledge.storage.database import Database
-from mcp_servers.knowledge.storage.documents import Prepared
-from mcp_servers.knowledge.storage.text_index import forget_texts, index_chunk, rebuild_texts
+from mcp_servers.knowledge.storage.documents import PreparedDocument
+from mcp_servers.knowledge.storage.text_index import index_chunk, mark_text_index_stale, rebuild_text_index
 from mcp_servers.knowledge.storage.vectors import (
     create_embedding,
     embedding_by_key,
     remove_embedding,
-    set_becoming,
-    set_searched,
+    set_active_embedding,
+    set_next_embedding,
 )
 from mcp_servers.knowledge.text_analysis import ANALYZER_VERSION, embedded_text
 from mcp_servers.knowledge.types import (
-    EVERYONE,
+    UNRESTRICTED,
     Access,
-    Added,
+    AddResult,
     Document,
     IndexState,
     KnowledgeBase,
@@ -50,7 +50,7 @@ from mcp_servers.knowledge.types import (
 )
 from mcp_servers.knowledge.validation import checked_access, checked_document, checked_request, checked_text
 
-_MOST_NAME, _MOST_DESCRIPTION = 200, 4000
+_MAX_NAME, _MAX_DESCRIPTION = 200, 4000
 _CLOSE_S = 3.0
 
 
@@ -85,30 +85,30 @@ class Library:
         self._database = database
         self._embedders = embedders
         self._wanted = wanted
-        self._pipeline = Pipeline(database, Engines(embedders, reranker))
-        self.filling = Filling(database, embedders, wanted)
+        self._pipeline = Pipeline(database, SearchModels(embedders, reranker))
+        self.indexer = BackgroundIndexer(database, embedders, wanted)
 
-    async def create(self, name: str, description: str = "", *, access: Access = EVERYONE) -> KnowledgeBase:
+    async def create(self, name: str, description: str = "", *, access: Access = UNRESTRICTED) -> KnowledgeBase:
         """Make an empty knowledge base; it belongs to the creator's tenant.
 
         Raises:
             BadArgumentError: the name is empty or either text is too long.
             StorageError: it cannot be written.
         """
-        checked_name = checked_text("name", name, most=_MOST_NAME)
-        checked_description = checked_text("description", description, most=_MOST_DESCRIPTION, may_be_empty=True)
+        checked_name = checked_text("name", name, maximum=_MAX_NAME)
+        checked_description = checked_text("description", description, maximum=_MAX_DESCRIPTION, may_be_empty=True)
 
         return await anyio.to_thread.run_sync(
             self._create, checked_name, checked_description, checked_access(access).tenant
         )
 
-    async def bases(self, access: Access = EVERYONE) -> tuple[KnowledgeBase, ...]:
+    async def bases(self, access: Access = UNRESTRICTED) -> tuple[KnowledgeBase, ...]:
         """The knowledge bases a person may see, by name."""
         return tuple(
             stored.base for stored in await anyio.to_thread.run_sync(self._stored_bases, None, checked_access(access))
         )
 
-    async def base(self, base_id: str, access: Access = EVERYONE) -> KnowledgeBase:
+    async def base(self, base_id: str, access: Access = UNRESTRICTED) -> KnowledgeBase:
         """One knowledge base.
 
         Raises:
@@ -118,7 +118,7 @@ class Library:
         return (await anyio.to_thread.run_sync(self._stored_bases, base_id, checked_access(access)))[0].base
 
     async def overview(
-        self, base_id: str | None = None, access: Access = EVERYONE
+        self, base_id: str | None = None, access: Access = UNRESTRICTED
     ) -> tuple[tuple[KnowledgeBase, Summary], ...]:
         """The knowledge bases a person may see, by name, or one of them; each with its numbers.
 
@@ -127,7 +127,7 @@ class Library:
         """
         return await anyio.to_thread.run_sync(self._overview, base_id, checked_access(access))
 
-    async def find(self, base_id: str, uri: str, access: Access = EVERYONE) -> Document | None:
+    async def find(self, base_id: str, uri: str, access: Access = UNRESTRICTED) -> Document | None:
         """The document of this uri, so that an importer can compare its ``content_hash`` before it reads the file.
 
         Raises:
@@ -136,7 +136,7 @@ class Library:
         found = await anyio.to_thread.run_sync(self._documents, base_id, uri, checked_access(access))
         return found[0] if found else None
 
-    async def documents(self, base_id: str, access: Access = EVERYONE) -> tuple[Document, ...]:
+    async def documents(self, base_id: str, access: Access = UNRESTRICTED) -> tuple[Document, ...]:
         """The documents of a knowledge base that a person may see, by title.
 
         Raises:
@@ -144,7 +144,7 @@ class Library:
         """
         return await anyio.to_thread.run_sync(self._documents, base_id, None, checked_access(access))
 
-    async def add(self, base_id: str, document: NewDocument, access: Access = EVERYONE) -> Added:
+    async def add(self, base_id: str, document: NewDocument, access: Access = UNRESTRICTED) -> AddResult:
         """Add a document, or replace its older version; in one transaction, so wholly or not at all.
 
         It can be found by its words when this returns; vectors of a slow embedder follow in the background.
@@ -157,15 +157,15 @@ class Library:
         """
         access = checked_access(access)
         new = checked_document(document, base_id, access)
-        unchanged, embedders = await anyio.to_thread.run_sync(self._look_for, base_id, new, access)
+        unchanged, embedders = await anyio.to_thread.run_sync(self._find_unchanged, base_id, new, access)
         if unchanged:
             return unchanged
-        vectors = await self._quick_vectors(new, embedders)
+        vectors = await self._fast_vectors(new, embedders)
         added = await anyio.to_thread.run_sync(self._write, base_id, new, vectors, access)
-        self.filling.wake()
+        self.indexer.wake()
         return added
 
-    async def remove(self, document_id: str, access: Access = EVERYONE) -> Document:
+    async def remove(self, document_id: str, access: Access = UNRESTRICTED) -> Document:
         """Remove a document with everything that was made of it.
 
         Returns:
@@ -178,7 +178,7 @@ class Library:
         """
         return await anyio.to_thread.run_sync(self._remove, document_id, checked_access(access))
 
-    async def remove_base(self, base_id: str, access: Access = EVERYONE) -> None:
+    async def remove_base(self, base_id: str, access: Access = UNRESTRICTED) -> None:
         """Remove a knowledge base with all its documents.
 
         Raises:
@@ -188,7 +188,9 @@ class Library:
         """
         await anyio.to_thread.run_sync(self._remove_base, base_id, checked_access(access))
 
-    async def search(self, request: SearchRequest, access: Access = EVERYONE, *, explain: bool = False) -> SearchResult:
+    async def search(
+        self, request: SearchRequest, access: Access = UNRESTRICTED, *, explain: bool = False
+    ) -> SearchResult:
         """The passages that answer a question best.
 
         Args:
@@ -204,11 +206,11 @@ class Library:
         """
         request, access = checked_request(request), checked_access(access)
         bases = await anyio.to_thread.run_sync(self._stored_bases, request.base_id, access)
-        trace = Trace(is_wanted=explain)
+        trace = Trace(is_enabled=explain)
         hits = await self._pipeline.search(bases, request, access, trace)
         return SearchResult(request, hits, tuple(trace.problems), tuple(trace.stages) if explain else ())
 
-    async def summary(self, base_id: str, access: Access = EVERYONE) -> Summary:
+    async def summary(self, base_id: str, access: Access = UNRESTRICTED) -> Summary:
         """A knowledge base in words and numbers.
 
         Raises:
@@ -216,7 +218,7 @@ class Library:
         """
         return (await self.overview(base_id, access))[0][1]
 
-    async def reindex(self, base_id: str, access: Access = EVERYONE) -> IndexState:
+    async def reindex(self, base_id: str, access: Access = UNRESTRICTED) -> IndexState:
         """Have the text index made anew, and the vectors with the configured embedder, in the background.
 
         Returns:
@@ -225,11 +227,11 @@ class Library:
         Raises:
             BaseNotFoundError, AccessDeniedError: as ``base``.
         """
-        await anyio.to_thread.run_sync(self._forget_indexes, base_id, checked_access(access))
-        self.filling.wake()
+        await anyio.to_thread.run_sync(self._invalidate_indexes, base_id, checked_access(access))
+        self.indexer.wake()
         return await self.index_state(base_id, access)
 
-    async def index_state(self, base_id: str, access: Access = EVERYONE) -> IndexState:
+    async def index_state(self, base_id: str, access: Access = UNRESTRICTED) -> IndexState:
         """How far the vectors of a knowledge base are.
 
         Raises:
@@ -237,9 +239,9 @@ class Library:
         """
         return await anyio.to_thread.run_sync(self._index_state, base_id, checked_access(access))
 
-    async def settled(self) -> None:
+    async def wait_idle(self) -> None:
         """Waits until the background work is done, or cannot go on: ``index_state`` then tells the problem."""
-        await self.filling.settled()
+        await self.indexer.wait_idle()
 
     # --- in threads, each in a transaction of its own -----------------------------------------------------------------
 
@@ -252,7 +254,7 @@ class Library:
             stored = stored_bases.create_base(connection, name, description, tenant)
             if self._wanted:
                 # Nothing is missing in an empty base, so its vectors are complete and stay so.
-                set_searched(connection, stored.key, create_embedding(connection, stored.key, self._wanted))
+                set_active_embedding(connection, stored.key, create_embedding(connection, stored.key, self._wanted))
             return stored_bases.base_by_key(connection, stored.key).base
 
     def _documents(self, base_id: str, uri: str | None, access: Access) -> tuple[Document, ...]:
@@ -260,41 +262,41 @@ class Library:
             base = stored_bases.base_by_id(connection, base_id, access)
             return tuple(stored_documents.documents_of(connection, base.key, access, uri))
 
-    def _look_for(self, base_id: str, new: NewDocument, access: Access) -> tuple[Added | None, set[str]]:
+    def _find_unchanged(self, base_id: str, new: NewDocument, access: Access) -> tuple[AddResult | None, set[str]]:
         """What is there already if it is the very same, and the embedders that the base has vectors of."""
         with self._database.reading() as connection:
             base = stored_bases.base_by_id(connection, base_id, access)
             unchanged = stored_documents.unchanged_document(connection, base, new, access)
             return unchanged, set(_embedders_of(connection, base).values())
 
-    async def _quick_vectors(self, new: NewDocument, names: set[str]) -> dict[str, Vectors]:
-        quick = [embedder for name, embedder in self._embedders.items() if name in names and embedder.is_quick]
+    async def _fast_vectors(self, new: NewDocument, names: set[str]) -> dict[str, Vectors]:
+        fast = [embedder for name, embedder in self._embedders.items() if name in names and embedder.is_fast]
         texts = [embedded_text(new.title, chunk.headings, chunk.text) for chunk in new.chunks]
-        return {embedder.name: await embedder.embed_documents(texts) for embedder in quick}
+        return {embedder.name: await embedder.embed_documents(texts) for embedder in fast}
 
-    def _write(self, base_id: str, new: NewDocument, vectors: dict[str, Vectors], access: Access) -> Added:
+    def _write(self, base_id: str, new: NewDocument, vectors: dict[str, Vectors], access: Access) -> AddResult:
         # Taken apart before the file is locked: others may write meanwhile.
         chunks = [index_chunk(new.title, chunk.headings, chunk.text) for chunk in new.chunks]
         with self._database.writing() as connection:
             base = stored_bases.base_by_id(connection, base_id, access)
-            _with_todays_texts(connection, base)
+            _ensure_current_text_index(connection, base)
             sets = _embedders_of(connection, base)
             at_once = {key: vectors[name] for key, name in sets.items() if name in vectors}
-            return stored_documents.write_document(connection, base, Prepared(new, chunks, at_once), access)
+            return stored_documents.write_document(connection, base, PreparedDocument(new, chunks, at_once), access)
 
     def _remove(self, document_id: str, access: Access) -> Document:
         with self._database.writing() as connection:
             stored = stored_documents.document_by_id(connection, document_id, access)
-            _refuse_others(stored.document.base_id, stored.document.tenant, access)
-            _with_todays_texts(connection, stored_bases.base_by_key(connection, stored.base))
+            _check_owner(stored.document.base_id, stored.document.tenant, access)
+            _ensure_current_text_index(connection, stored_bases.base_by_key(connection, stored.base))
             stored_documents.delete_document(connection, stored)
         return stored.document
 
     def _remove_base(self, base_id: str, access: Access) -> None:
         with self._database.writing() as connection:
             base = stored_bases.base_by_id(connection, base_id, access)
-            _refuse_others(base_id, base.base.tenant, access)
-            seen, there = (stored_bases.counts(connection, base.key, who).documents for who in (access, EVERYONE))
+            _check_owner(base_id, base.base.tenant, access)
+            seen, there = (stored_bases.counts(connection, base.key, who).documents for who in (access, UNRESTRICTED))
             if seen < there:
                 raise AccessDeniedError(base_id, "it holds documents that you may not see")
             stored_bases.remove_base(connection, base.key)
@@ -304,29 +306,29 @@ class Library:
             found = _bases(connection, base_id, access)
             return tuple((base.base, _summary(connection, base, access)) for base in found)
 
-    def _forget_indexes(self, base_id: str, access: Access) -> None:
+    def _invalidate_indexes(self, base_id: str, access: Access) -> None:
         with self._database.writing() as connection:
             base = stored_bases.base_by_id(connection, base_id, access)
-            _refuse_others(base_id, base.base.tenant, access)
-            forget_texts(connection, base.key)
+            _check_owner(base_id, base.base.tenant, access)
+            mark_text_index_stale(connection, base.key)
             if self._wanted:
-                set_becoming(connection, base.key, create_embedding(connection, base.key, self._wanted))
-                if base.becoming is not None:
-                    remove_embedding(connection, base.becoming)
+                set_next_embedding(connection, base.key, create_embedding(connection, base.key, self._wanted))
+                if base.next_embedding is not None:
+                    remove_embedding(connection, base.next_embedding)
 
     def _index_state(self, base_id: str, access: Access) -> IndexState:
         with self._database.reading() as connection:
             base = stored_bases.base_by_id(connection, base_id, access)
-            becoming = None if base.becoming is None else embedding_by_key(connection, base.becoming)
+            next_embedding = None if base.next_embedding is None else embedding_by_key(connection, base.next_embedding)
             searched = None if base.embedding is None else embedding_by_key(connection, base.embedding)
-        made = becoming or searched
+        target = next_embedding or searched
         return IndexState(
             base_id=base.base.id,
             chunks=base.chunks,
-            searched_with=base.base.embedder,
-            becoming=becoming.embedder if becoming else "",
-            done=made.vectors if made else 0,
-            problem=self.filling.problems.get(base.key, ""),
+            active_embedder=base.base.embedder,
+            next_embedding=next_embedding.embedder if next_embedding else "",
+            done=target.vectors if target else 0,
+            problem=self.indexer.problems.get(base.key, ""),
         )
 
 
@@ -343,21 +345,21 @@ def _summary(connection: sqlite3.Connection, base: StoredBase, access: Access) -
     return Summary(base.base.id, words, numbers.documents, numbers.collections, numbers.chunks, stored_bases.now())
 
 
-def _refuse_others(base_id: str, tenant: str, access: Access) -> None:
+def _check_owner(base_id: str, tenant: str, access: Access) -> None:
     # What belongs to nobody is seen by every tenant; one of them must not take it from the others.
-    if not access.is_everyone and tenant != access.tenant:
+    if not access.is_unrestricted and tenant != access.tenant:
         raise AccessDeniedError(base_id, "it is for everybody, so only the owner may change it")
 
 
-def _with_todays_texts(connection: sqlite3.Connection, base: StoredBase) -> None:
+def _ensure_current_text_index(connection: sqlite3.Connection, base: StoredBase) -> None:
     # Terms of another analyzer can neither be joined by new ones nor be taken out again.
     if base.analyzer != ANALYZER_VERSION:
-        rebuild_texts(connection, base.key)
+        rebuild_text_index(connection, base.key)
 
 
 def _embedders_of(connection: sqlite3.Connection, base: StoredBase) -> dict[int, str]:
     """The sets of vectors a base has, and whose they are."""
-    keys = [key for key in (base.embedding, base.becoming) if key is not None]
+    keys = [key for key in (base.embedding, base.next_embedding) if key is not None]
     return {key: embedding_by_key(connection, key).embedder for key in keys}
 
 
@@ -378,11 +380,11 @@ async def open_library(folder: Path, settings: LibrarySettings | None = None) ->
     embedders: dict[str, Embedder] = {embedder.name: embedder for embedder in configured}
     database = await anyio.to_thread.run_sync(Database, folder)
     library = Library(database, embedders, wanted.name if wanted else "", settings.reranker)
-    background = asyncio.create_task(library.filling.run(), name="knowledge: indexes and vectors")
+    background = asyncio.create_task(library.indexer.run(), name="knowledge: indexes and vectors")
     try:
         yield library
     finally:
-        library.filling.stop()
+        library.indexer.stop()
         # Bounded by the batch at hand, which is finished and kept.
         with anyio.CancelScope(shield=True):
             await asyncio.wait({background})
@@ -390,5 +392,5 @@ async def open_library(folder: Path, settings: LibrarySettings | None = None) ->
             for engine in [*configured, *([settings.reranker] if settings.reranker else [])]:
                 await engine.aclose()
         database.close()
-    if not background.cancelled() and (mistake := background.exception()):
-        raise mistake
+    if not background.cancelled() and (failure := background.exception()):
+        raise failure

@@ -12,9 +12,9 @@ from typing import Annotated, Any, ClassVar, cast
 
 from pydantic import BaseModel, Field
 
-from mcp_servers.knowledge.errors import KnowledgeProblem, NoCollectionsError, NoDocumentsError, NothingFoundError
+from mcp_servers.knowledge.errors import KnowledgeError, NoCollectionsError, NoDocumentsError, NothingFoundError
 from mcp_servers.knowledge.importing.folders import Outcome
-from mcp_servers.knowledge.ocr.normalize import Normalized
+from mcp_servers.knowledge.ocr.normalize import NormalizedText
 from mcp_servers.knowledge.types import Document, Hit, KnowledgeBase, SearchResult, Summary
 
 # Enough to tell two scores apart; a small model pays for every digit.
@@ -22,18 +22,18 @@ _DIGITS = 4
 _SECONDS = 4
 
 
-class Answer(BaseModel):
+class ToolOutput(BaseModel):
     """What a tool answers."""
 
     # Keys that are left out while they hold nothing.
     optional: ClassVar[frozenset[str]] = frozenset()
 
-    def facts(self) -> dict[str, Any]:
+    def structured(self) -> dict[str, Any]:
         """The answer as JSON has it."""
         whole = self.model_dump(mode="json")
         return {key: value for key, value in whole.items() if key not in self.optional or value}
 
-    def problem(self) -> KnowledgeProblem | None:
+    def problem(self) -> KnowledgeError | None:
         """What is wrong, where the answer is also a problem."""
         return None
 
@@ -83,7 +83,7 @@ class ExplainedStep(BaseModel):
     seconds: float
 
 
-class SearchAnswer(Answer):
+class SearchOutput(ToolOutput):
     """The passages that answer a question best."""
 
     optional: ClassVar[frozenset[str]] = frozenset({"warnings", "stages"})
@@ -96,7 +96,7 @@ class SearchAnswer(Answer):
     warnings: list[str] = []
     stages: list[ExplainedStep] = []
 
-    def problem(self) -> KnowledgeProblem | None:
+    def problem(self) -> KnowledgeError | None:
         """Nothing was found."""
         return None if self.results else NothingFoundError(self.threshold)
 
@@ -119,7 +119,7 @@ class Statistics(BaseModel):
     total_chunks: int
 
 
-class SummaryAnswer(Answer):
+class SummaryOutput(ToolOutput):
     """A knowledge base in words and numbers."""
 
     optional: ClassVar[frozenset[str]] = frozenset({"warning"})
@@ -130,12 +130,12 @@ class SummaryAnswer(Answer):
     generated_at: str
     warning: str = ""
 
-    def problem(self) -> KnowledgeProblem | None:
+    def problem(self) -> KnowledgeError | None:
         """There is no collection. That there is no document is a warning."""
         return None if self.statistics.total_collections else NoCollectionsError(self.knowledge_base_id)
 
 
-class NormalizedAnswer(Answer):
+class NormalizedOutput(ToolOutput):
     """A text as a scanner read it, and corrected."""
 
     original_text: str
@@ -167,7 +167,7 @@ class DocumentEntry(BaseModel):
     created: str
 
 
-class BasesAnswer(Answer):
+class BasesOutput(ToolOutput):
     """The knowledge bases there are."""
 
     optional: ClassVar[frozenset[str]] = frozenset({"documents"})
@@ -176,7 +176,7 @@ class BasesAnswer(Answer):
     documents: list[DocumentEntry] = []
 
 
-class CreatedAnswer(Answer):
+class CreatedOutput(ToolOutput):
     """A new knowledge base."""
 
     knowledge_base_id: str
@@ -203,7 +203,7 @@ class FileOutcome(BaseModel):
     reason: str
 
 
-class AddedAnswer(Answer):
+class AddedOutput(ToolOutput):
     """What was added."""
 
     optional: ClassVar[frozenset[str]] = frozenset({"files", "unchanged", "warnings"})
@@ -216,7 +216,7 @@ class AddedAnswer(Answer):
     warnings: list[str] = []
 
 
-class RemovedAnswer(Answer):
+class RemovedOutput(ToolOutput):
     """What was removed."""
 
     removed: str
@@ -224,7 +224,7 @@ class RemovedAnswer(Answer):
     knowledge_base_id: str
 
 
-class ReindexAnswer(Answer):
+class ReindexOutput(ToolOutput):
     """How far an index is."""
 
     optional: ClassVar[frozenset[str]] = frozenset({"problem_found"})
@@ -237,13 +237,13 @@ class ReindexAnswer(Answer):
     problem_found: str = ""
 
 
-def search_answer(result: SearchResult, base_id: str) -> SearchAnswer:
+def search_output(result: SearchResult, base_id: str) -> SearchOutput:
     """A search's result."""
-    return SearchAnswer(
+    return SearchOutput(
         query=result.request.query,
         knowledge_base_id=base_id,
         threshold=result.request.threshold,
-        results=[_found(hit) for hit in result.hits],
+        results=[_passage(hit) for hit in result.hits],
         count=len(result.hits),
         warnings=list(result.left_out),
         stages=[
@@ -259,11 +259,11 @@ def search_answer(result: SearchResult, base_id: str) -> SearchAnswer:
     )
 
 
-def summary_answer(summary: Summary) -> SummaryAnswer:
+def summary_output(summary: Summary) -> SummaryOutput:
     """A knowledge base's summary; having no documents is said beside it."""
     is_empty = summary.total_collections and not summary.total_documents
     warning = str(NoDocumentsError(summary.base_id)) if is_empty else ""
-    return SummaryAnswer(
+    return SummaryOutput(
         knowledge_base_id=summary.base_id,
         summary=summary.summary,
         statistics=Statistics(
@@ -276,18 +276,18 @@ def summary_answer(summary: Summary) -> SummaryAnswer:
     )
 
 
-def normalized_answer(normalized: Normalized) -> NormalizedAnswer:
+def normalized_output(normalized: NormalizedText) -> NormalizedOutput:
     """A corrected text."""
-    return NormalizedAnswer(
+    return NormalizedOutput(
         original_text=normalized.original_text,
         normalized_text=normalized.normalized_text,
         status=normalized.status,
     )
 
 
-def bases_answer(bases: Iterable[tuple[KnowledgeBase, Summary]], documents: Iterable[Document]) -> BasesAnswer:
+def bases_output(bases: Iterable[tuple[KnowledgeBase, Summary]], documents: Iterable[Document]) -> BasesOutput:
     """Knowledge bases with their numbers, and the documents of one of them."""
-    return BasesAnswer(
+    return BasesOutput(
         knowledge_bases=[
             BaseEntry(
                 knowledge_base_id=base.id,
@@ -321,7 +321,7 @@ def citation(title: str, page: int | None, headings: Sequence[str]) -> str:
     return f"({title}, {place})" if place and place != title else f"({title})"
 
 
-def schema_of(answer: type[Answer]) -> dict[str, Any]:
+def schema_of(answer: type[ToolOutput]) -> dict[str, Any]:
     """The JSON schema of an answer, without the titles and the docstrings, which repeat what the names say."""
     return cast("dict[str, Any]", _plain(answer.model_json_schema(mode="serialization"), answer.optional))
 
@@ -340,7 +340,7 @@ def _plain(schema: Any, optional: frozenset[str] = frozenset()) -> Any:
     return bare
 
 
-def _found(hit: Hit) -> FoundPassage:
+def _passage(hit: Hit) -> FoundPassage:
     scores = hit.scores
     return FoundPassage(
         content=hit.content,

@@ -27,13 +27,13 @@ from pydantic import ValidationError
 
 from mcp_servers.knowledge.errors import ModelServiceUnavailableError
 
-QUESTION = "judge"
+INPUT_KEY = "judge"
 _TIMEOUT_S = 60.0
 # What a model says around the lines it was asked for, tokens.
-_POLITENESS = 64
+_EXTRA_TOKENS = 64
 
 
-class AskFirst(Exception):  # noqa: N818 - no failure: the call goes on when the client has asked its model
+class InputRequired(Exception):  # noqa: N818 - no failure: the call goes on when the client has asked its model
     """The client has to ask its model before the call can be answered.
 
     Args:
@@ -45,7 +45,7 @@ class AskFirst(Exception):  # noqa: N818 - no failure: the call goes on when the
         self.request = request
 
 
-class HostJudge:
+class SamplingJudge:
     """The host's model, for one call.
 
     Args:
@@ -69,17 +69,17 @@ class HostJudge:
                 messages=[SamplingMessage(role="user", content=TextContent(type="text", text=text))],
                 system_prompt=instructions,
                 temperature=0,
-                max_tokens=len(text) + _POLITENESS,
+                max_tokens=len(text) + _EXTRA_TOKENS,
             )
         )
         if self._context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-            return _text(await self._ask(request))
-        said = (self._params.input_responses or {}).get(QUESTION)
-        if said is None:
-            raise AskFirst(request)
-        return _text(said)
+            return _text(await self._request(request))
+        response = (self._params.input_responses or {}).get(INPUT_KEY)
+        if response is None:
+            raise InputRequired(request)
+        return _text(response)
 
-    async def _ask(self, request: CreateMessageRequest) -> CreateMessageResult:
+    async def _request(self, request: CreateMessageRequest) -> CreateMessageResult:
         try:
             return await self._context.session.send_request(
                 request,
@@ -93,14 +93,14 @@ class HostJudge:
             raise ModelServiceUnavailableError("the host's answer is none") from error
 
 
-def host_judge(context: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> HostJudge | None:
+def sampling_judge(context: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> SamplingJudge | None:
     """The host's model, where the host offers one."""
     capabilities = context.session.client_capabilities
-    return HostJudge(context, params) if capabilities and capabilities.sampling is not None else None
+    return SamplingJudge(context, params) if capabilities and capabilities.sampling is not None else None
 
 
-def _text(said: object) -> str:
-    content = getattr(said, "content", None)
+def _text(response: object) -> str:
+    content = getattr(response, "content", None)
     if not isinstance(content, TextContent):
         raise ModelServiceUnavailableError("the host's model answered no text")
     return content.text

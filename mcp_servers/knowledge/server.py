@@ -26,13 +26,13 @@ from mcp_types import (
     TextContent,
 )
 
-from mcp_servers.knowledge.errors import KnowledgeProblem
-from mcp_servers.knowledge.results import Answer
-from mcp_servers.knowledge.sampling import QUESTION, AskFirst, host_judge
-from mcp_servers.knowledge.service import Service
+from mcp_servers.knowledge.errors import KnowledgeError
+from mcp_servers.knowledge.results import ToolOutput
+from mcp_servers.knowledge.sampling import INPUT_KEY, InputRequired, sampling_judge
+from mcp_servers.knowledge.service import KnowledgeService
 from mcp_servers.knowledge.settings import TextForm, version
-from mcp_servers.knowledge.tools import BY_NAME, TOOLS, Arguments, Caller, shown
-from mcp_servers.knowledge.types import EVERYONE, Access
+from mcp_servers.knowledge.tools import BY_NAME, TOOLS, CallContext, ToolArguments, tool_definition
+from mcp_servers.knowledge.types import UNRESTRICTED, Access
 
 logger = logging.getLogger(__name__)
 
@@ -43,34 +43,34 @@ STATUS = "status"
 _INTERNAL = 500
 
 
-def everyone(_: Request) -> Access:
+def unrestricted_access(_: Request) -> Access:
     """The person at their own machine: everything may be seen."""
-    return EVERYONE
+    return UNRESTRICTED
 
 
-def create_server(service: Service, access_of: AccessOf = everyone) -> Server[Any]:
+def create_server(service: KnowledgeService, access_of: AccessOf = unrestricted_access) -> Server[Any]:
     """The server, ready for a transport or an in-process client.
 
     Args:
         service: what the tools do.
         access_of: who makes a request.
     """
-    tools = [shown(tool, service.settings) for tool in TOOLS]
+    tools = [tool_definition(tool, service.settings) for tool in TOOLS]
 
     async def list_tools(_: Request, __: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=tools)
 
     async def call_tool(context: Request, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
         try:
-            answer = await _answer(service, context, params, access_of)
-        except KnowledgeProblem as problem:
-            return _failed(str(problem), problem.status)
-        except AskFirst as question:
-            return InputRequiredResult(input_requests={QUESTION: question.request})
+            answer = await _call(service, context, params, access_of)
+        except KnowledgeError as problem:
+            return _error_result(str(problem), problem.status)
+        except InputRequired as question:
+            return InputRequiredResult(input_requests={INPUT_KEY: question.request})
         except Exception:
             # What it was is for the owner's log; a stranger learns nothing of it.
             logger.exception("The tool %r failed", params.name)
-            return _failed("Something went wrong inside the knowledge server. Its log says what.", _INTERNAL)
+            return _error_result("Something went wrong inside the knowledge server. Its log says what.", _INTERNAL)
         return _result(answer, service.settings.text)
 
     return Server(
@@ -82,19 +82,23 @@ def create_server(service: Service, access_of: AccessOf = everyone) -> Server[An
     )
 
 
-async def _answer(service: Service, context: Request, params: CallToolRequestParams, access_of: AccessOf) -> Answer:
+async def _call(
+    service: KnowledgeService, context: Request, params: CallToolRequestParams, access_of: AccessOf
+) -> ToolOutput:
     tool = BY_NAME.get(params.name)
     if tool is None:
         raise UnknownToolError(params.name)
 
-    async def tell(done: int, total: int, message: str) -> None:
+    async def report(done: int, total: int, message: str) -> None:
         await context.session.report_progress(done, total, message)
 
-    judge = host_judge(context, params) if service.settings.models.sampling else None
-    return await tool.run(service, Arguments(params.arguments or {}), Caller(access_of(context), judge, tell))
+    judge = sampling_judge(context, params) if service.settings.models.sampling else None
+    return await tool.run(
+        service, ToolArguments(params.arguments or {}), CallContext(access_of(context), judge, report)
+    )
 
 
-class UnknownToolError(KnowledgeProblem):
+class UnknownToolError(KnowledgeError):
     """There is no tool of this name."""
 
     status = 404
@@ -108,25 +112,25 @@ class UnknownToolError(KnowledgeProblem):
         return f"There is no tool {self.name!r:.60}. Call one of {', '.join(BY_NAME)}."
 
 
-def text_of(answer: Answer, form: TextForm) -> list[str]:
+def text_contents(answer: ToolOutput, form: TextForm) -> list[str]:
     """An answer for who reads only text: the JSON of it and its sources, or prose where it has some."""
     prose = answer.passages() if form == "passages" else ""
-    written = prose or json.dumps(answer.facts(), ensure_ascii=False, separators=(",", ":"))
+    written = prose or json.dumps(answer.structured(), ensure_ascii=False, separators=(",", ":"))
     # Prose names each source where it belongs.
     sources = "" if prose else answer.sources()
     return [written, sources] if sources else [written]
 
 
-def _result(answer: Answer, form: TextForm) -> CallToolResult:
+def _result(answer: ToolOutput, form: TextForm) -> CallToolResult:
     problem = answer.problem()
     if problem:
-        failed = _failed(str(problem), problem.status)
-        return failed.model_copy(update={"structured_content": answer.facts()})
-    content = [TextContent(type="text", text=text) for text in text_of(answer, form)]
-    return CallToolResult(content=[*content], structured_content=answer.facts())
+        failed = _error_result(str(problem), problem.status)
+        return failed.model_copy(update={"structured_content": answer.structured()})
+    content = [TextContent(type="text", text=text) for text in text_contents(answer, form)]
+    return CallToolResult(content=[*content], structured_content=answer.structured())
 
 
-def _failed(sentence: str, status: int) -> CallToolResult:
+def _error_result(sentence: str, status: int) -> CallToolResult:
     content = [TextContent(type="text", text=sentence)]
     return CallToolResult(content=[*content], is_error=True, _meta={STATUS: status})
 
@@ -134,7 +138,7 @@ def _failed(sentence: str, status: int) -> CallToolResult:
 _READ_BYTES = 65536
 
 
-class Lines:
+class StdinLines:
     """The lines of an open file, to be iterated over.
 
     Args:
@@ -146,7 +150,7 @@ class Lines:
         self._parts: list[bytes] = []
         self._lines: list[bytes] = []
 
-    def __aiter__(self) -> Lines:
+    def __aiter__(self) -> StdinLines:
         """Itself."""
         return self
 
@@ -176,6 +180,6 @@ class Lines:
 
 async def serve_stdio(server: Server[Any]) -> None:
     """Serve one client until it leaves."""
-    lines = cast("Any", Lines(sys.stdin.fileno()))
+    lines = cast("Any", StdinLines(sys.stdin.fileno()))
     async with stdio_server(stdin=lines) as (reading, writing):
         await server.run(reading, writing, server.create_initialization_options())

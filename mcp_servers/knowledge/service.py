@@ -15,37 +15,37 @@ import anyio
 
 from mcp_servers.knowledge import ingest, results
 from mcp_servers.knowledge.embedding.choice import embedder_from, reranker_from
-from mcp_servers.knowledge.embedding.remote import ServiceAddress
-from mcp_servers.knowledge.errors import BadArgumentError, BaseNotFoundError, KnowledgeProblem, StageUnavailableError
+from mcp_servers.knowledge.embedding.remote import ModelAddress
+from mcp_servers.knowledge.errors import BadArgumentError, BaseNotFoundError, KnowledgeError, StageUnavailableError
 from mcp_servers.knowledge.importing.documents import Progress
 from mcp_servers.knowledge.importing.fetch import FetchLimits
 from mcp_servers.knowledge.importing.folders import FolderReport
 from mcp_servers.knowledge.importing.reader import Reader, ReaderSettings, open_reader
 from mcp_servers.knowledge.importing.watch import WatchRules, watch_folder
-from mcp_servers.knowledge.ingest import Filing, Placing, Source
+from mcp_servers.knowledge.ingest import DocumentAttributes, DocumentSource, DocumentWriter
 from mcp_servers.knowledge.library import Library, LibrarySettings, open_library
-from mcp_servers.knowledge.ocr.judge import ChatService, Judge
+from mcp_servers.knowledge.ocr.judge import ChatJudge, Judge
 from mcp_servers.knowledge.ocr.normalize import normalize
 from mcp_servers.knowledge.results import (
-    AddedAnswer,
-    BasesAnswer,
-    CreatedAnswer,
-    NormalizedAnswer,
-    ReindexAnswer,
-    RemovedAnswer,
-    SearchAnswer,
-    SummaryAnswer,
+    AddedOutput,
+    BasesOutput,
+    CreatedOutput,
+    NormalizedOutput,
+    ReindexOutput,
+    RemovedOutput,
+    SearchOutput,
+    SummaryOutput,
 )
-from mcp_servers.knowledge.settings import ModelSettings, Settings, Watch
+from mcp_servers.knowledge.settings import ModelSettings, Settings, WatchedFolder
 from mcp_servers.knowledge.types import Access, KnowledgeBase, SearchRequest
-from mcp_servers.knowledge.validation import known_id
+from mcp_servers.knowledge.validation import parse_uuid
 
 # Every knowledge base there is, where one is to be named.
-ALL = "*"
-_CHOOSE = "Give one of list_knowledge_bases"
+ALL_BASES = "*"
+_CHOOSE_BASE = "Give one of list_knowledge_bases"
 
 
-class Service:
+class KnowledgeService:
     """The tools over one open library; ``opening.open_service`` makes one.
 
     Args:
@@ -61,7 +61,7 @@ class Service:
         self._reader = reader
         self._judge = judge
 
-    async def search(self, request: SearchRequest, access: Access, *, explain: bool = False) -> SearchAnswer:
+    async def search(self, request: SearchRequest, access: Access, *, explain: bool = False) -> SearchOutput:
         """The passages that answer a question best.
 
         Args:
@@ -73,22 +73,22 @@ class Service:
             KnowledgeProblem: as ``Library.search``; a model does not answer, where that is to be an error.
         """
         wanted = request.base_id or self.settings.default_base
-        base_id = ALL if wanted == ALL else await self._named(wanted, access)
-        asked = replace(request, base_id=None if base_id == ALL else base_id)
+        base_id = ALL_BASES if wanted == ALL_BASES else await self._resolve_base(wanted, access)
+        asked = replace(request, base_id=None if base_id == ALL_BASES else base_id)
         result = await self.library.search(asked, access, explain=explain)
         if result.left_out and self.settings.models.strict:
             raise StageUnavailableError(result.left_out[0])
-        return results.search_answer(result, base_id)
+        return results.search_output(result, base_id)
 
-    async def summary(self, base: str, access: Access) -> SummaryAnswer:
+    async def summary(self, base: str, access: Access) -> SummaryOutput:
         """A knowledge base in words and numbers.
 
         Raises:
             KnowledgeProblem: as ``Library.summary``.
         """
-        return results.summary_answer(await self.library.summary(await self._named(base, access), access))
+        return results.summary_output(await self.library.summary(await self._resolve_base(base, access), access))
 
-    async def normalize(self, text: str, judge: Judge | None) -> NormalizedAnswer:
+    async def normalize(self, text: str, judge: Judge | None) -> NormalizedOutput:
         """Misread long vowel marks put right.
 
         Args:
@@ -102,98 +102,98 @@ class Service:
         normalized = await normalize(text, judge or self._judge)
         if self.settings.models.strict and normalized.status.startswith("LLM service unavailable"):
             raise StageUnavailableError(normalized.status)
-        return results.normalized_answer(normalized)
+        return results.normalized_output(normalized)
 
-    async def bases(self, base: str, access: Access) -> BasesAnswer:
+    async def bases(self, base: str, access: Access) -> BasesOutput:
         """The knowledge bases there are; with one named, that one and its documents.
 
         Raises:
             KnowledgeProblem: as ``Library.documents``.
         """
         if not base:
-            return results.bases_answer(await self.library.overview(None, access), ())
-        base_id = await self._named(base, access)
+            return results.bases_output(await self.library.overview(None, access), ())
+        base_id = await self._resolve_base(base, access)
         found = await self.library.overview(base_id, access)
-        return results.bases_answer(found, await self.library.documents(base_id, access))
+        return results.bases_output(found, await self.library.documents(base_id, access))
 
-    async def create(self, name: str, description: str, access: Access) -> CreatedAnswer:
+    async def create(self, name: str, description: str, access: Access) -> CreatedOutput:
         """A new knowledge base.
 
         Raises:
             KnowledgeProblem: as ``Library.create``.
         """
         base = await self.library.create(name, description, access=access)
-        return CreatedAnswer(knowledge_base_id=base.id, name=base.name, description=base.description)
+        return CreatedOutput(knowledge_base_id=base.id, name=base.name, description=base.description)
 
     async def add(
-        self, base: str, source: Source, placing: Placing, access: Access, on_progress: Progress
-    ) -> AddedAnswer:
+        self, base: str, source: DocumentSource, attributes: DocumentAttributes, access: Access, on_progress: Progress
+    ) -> AddedOutput:
         """Documents in.
 
         Raises:
             KnowledgeProblem: the document cannot be read or kept, or may not be.
         """
         source = source.checked()
-        base_id = await self._named(base, access)
+        base_id = await self._resolve_base(base, access)
         # Before anything is read or fetched for somebody who may not even see the base.
         await self.library.base(base_id, access)
-        filing = Filing(self.library, base_id, placing, access)
+        writer = DocumentWriter(self.library, base_id, attributes, access)
         if source.path:
             path = ingest.allowed_path(source.path, self.settings.import_from, access)
-            return await ingest.add_path(path, filing, self._reader, on_progress)
+            return await ingest.add_path(path, writer, self._reader, on_progress)
         document = source.url or ingest.text_blob(source.text)
-        return await ingest.add_document(document, filing, self._reader, on_progress)
+        return await ingest.add_document(document, writer, self._reader, on_progress)
 
-    async def remove(self, document_id: str, access: Access) -> RemovedAnswer:
+    async def remove(self, document_id: str, access: Access) -> RemovedOutput:
         """A document out.
 
         Raises:
             KnowledgeProblem: as ``Library.remove``.
         """
         document = await self.library.remove(document_id, access)
-        return RemovedAnswer(removed=document.id, title=document.title, knowledge_base_id=document.base_id)
+        return RemovedOutput(removed=document.id, title=document.title, knowledge_base_id=document.base_id)
 
-    async def remove_empty(self, base: str, access: Access) -> RemovedAnswer:
+    async def remove_empty(self, base: str, access: Access) -> RemovedOutput:
         """A knowledge base out, once it holds no document: no single call destroys more than one.
 
         Raises:
             KnowledgeProblem: as ``Library.remove_base``; it still holds documents.
         """
-        base_id = await self._named(base, access)
+        base_id = await self._resolve_base(base, access)
         found = await self.library.base(base_id, access)
         if await self.library.documents(base_id, access):
             raise BadArgumentError("knowledge_base_id", "still holds documents", "Remove each by its document_id first")
         await self.library.remove_base(base_id, access)
-        return RemovedAnswer(removed=base_id, title=found.name, knowledge_base_id=base_id)
+        return RemovedOutput(removed=base_id, title=found.name, knowledge_base_id=base_id)
 
-    async def reindex(self, base: str, access: Access) -> ReindexAnswer:
+    async def reindex(self, base: str, access: Access) -> ReindexOutput:
         """The index made anew, in the background.
 
         Raises:
             KnowledgeProblem: as ``Library.reindex``.
         """
-        state = await self.library.reindex(await self._named(base, access), access)
-        return ReindexAnswer(
+        state = await self.library.reindex(await self._resolve_base(base, access), access)
+        return ReindexOutput(
             knowledge_base_id=state.base_id,
             chunks=state.chunks,
-            embedder=state.searched_with,
-            becoming=state.becoming,
+            embedder=state.active_embedder,
+            becoming=state.next_embedding,
             done=state.done,
             problem_found=state.problem,
         )
 
-    async def _named(self, base: str, access: Access) -> str:
+    async def _resolve_base(self, base: str, access: Access) -> str:
         """The id of a base that is given by its id or its name, or left to the default."""
         wanted = (base or self.settings.default_base).strip()
         if not wanted:
-            raise BadArgumentError("knowledge_base_id", "is missing", _CHOOSE)
-        if known_id(wanted):
+            raise BadArgumentError("knowledge_base_id", "is missing", _CHOOSE_BASE)
+        if parse_uuid(wanted):
             return wanted
         bases = await self.library.bases(access)
-        if wanted == ALL:
+        if wanted == ALL_BASES:
             if len(bases) == 1:
                 return bases[0].id
-            raise BadArgumentError("knowledge_base_id", "is missing", _CHOOSE)
+            raise BadArgumentError("knowledge_base_id", "is missing", _CHOOSE_BASE)
         named = [found for found in bases if found.name.casefold() == wanted.casefold()]
         if len(named) > 1:
             raise BadArgumentError("knowledge_base_id", f"is {wanted!r:.80}, as several are called", "Give an id")
@@ -206,7 +206,9 @@ logger = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def open_service(settings: Settings, watching: WatchRules | None = None) -> AsyncGenerator[Service, None]:
+async def open_service(
+    settings: Settings, watch_rules: WatchRules | None = None
+) -> AsyncGenerator[KnowledgeService, None]:
     """The tools for as long as the block lasts.
 
     Args:
@@ -229,8 +231,10 @@ async def open_service(settings: Settings, watching: WatchRules | None = None) -
         try:
             for watch in settings.watch:
                 base = await _watched_base(library, watch.base)
-                watchers.start_soon(_keep, watch, Filing(library, base.id), reader, watching or WatchRules())
-            yield Service(library, reader, settings, judge)
+                watchers.start_soon(
+                    _watch, watch, DocumentWriter(library, base.id), reader, watch_rules or WatchRules()
+                )
+            yield KnowledgeService(library, reader, settings, judge)
         except Exception as error:  # noqa: BLE001  # raised again below
             failure = error
         watchers.cancel_scope.cancel()
@@ -238,18 +242,18 @@ async def open_service(settings: Settings, watching: WatchRules | None = None) -
         raise failure
 
 
-async def _keep(watch: Watch, filing: Filing, reader: Reader, rules: WatchRules) -> None:
-    async def tell(told: FolderReport | KnowledgeProblem) -> None:
-        is_bad = isinstance(told, KnowledgeProblem) or told.count("failed") > 0
-        logger.log(logging.WARNING if is_bad else logging.INFO, "%s: %s", watch.folder, told)
-        filing.filed.clear()
+async def _watch(watch: WatchedFolder, writer: DocumentWriter, reader: Reader, rules: WatchRules) -> None:
+    async def report(outcome: FolderReport | KnowledgeError) -> None:
+        is_bad = isinstance(outcome, KnowledgeError) or outcome.count("failed") > 0
+        logger.log(logging.WARNING if is_bad else logging.INFO, "%s: %s", watch.folder, outcome)
+        writer.written.clear()
 
-    await watch_folder(watch.folder, filing, reader, rules, tell)
+    await watch_folder(watch.folder, writer, reader, rules, report)
 
 
 async def _watched_base(library: Library, wanted: str) -> KnowledgeBase:
     """The base of an id or a name, made when there is none of that name."""
-    if known_id(wanted):
+    if parse_uuid(wanted):
         return await library.base(wanted)
     named = [base for base in await library.bases() if base.name.casefold() == wanted.casefold()]
     if len(named) > 1:
@@ -272,4 +276,4 @@ def _judge(models: ModelSettings) -> Judge | None:
     url, _, model = models.llm.partition("#")
     if not url.startswith(("http://", "https://")) or not model:
         raise BadArgumentError("llm", "names no model", "Give http://HOST/v1#MODEL")
-    return ChatService(ServiceAddress(url.rstrip("/"), model, models.llm_key))
+    return ChatJudge(ModelAddress(url.rstrip("/"), model, models.llm_key))

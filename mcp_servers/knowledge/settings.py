@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from mcp_servers.knowledge.types import MOST_RESULTS
+from mcp_servers.knowledge.types import MAX_RESULTS
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -26,7 +26,7 @@ class SettingsError(ValueError):
 
 
 @dataclass(frozen=True)
-class Watch:
+class WatchedFolder:
     """A folder that is kept in agreement with a knowledge base.
 
     Args:
@@ -121,7 +121,7 @@ class Settings:
 
     folder: Path
     models: ModelSettings = field(default_factory=ModelSettings)
-    watch: tuple[Watch, ...] = ()
+    watch: tuple[WatchedFolder, ...] = ()
     default_base: str = ""
     default_results: int = 10
     text: TextForm = "json"
@@ -149,7 +149,7 @@ def is_loopback(host: str) -> bool:
 
 PREFIX = "KNOWLEDGE_"
 # RFC 7518, 3.2: a key of at least the size of the hash.
-_SHORTEST_SECRET = 32
+_MIN_SECRET_BYTES = 32
 
 
 @dataclass(frozen=True)
@@ -164,9 +164,9 @@ class Option:
     """
 
     name: str
-    kind: Literal["text", "number", "switch", "path", "list", "secret"]
-    shown: str
-    purpose: str
+    type: Literal["text", "number", "switch", "path", "list", "secret"]
+    metavar: str
+    help: str
 
 
 OPTIONS: tuple[Option, ...] = (
@@ -199,7 +199,7 @@ OPTIONS: tuple[Option, ...] = (
 _BY_NAME = {option.name: option for option in OPTIONS}
 
 
-def read_flags(arguments: Sequence[str] | None = None) -> dict[str, Any]:
+def parse_flags(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     """The flags by the names of their settings, None where one was not given; leaves the process for ``--help``.
 
     Args:
@@ -216,17 +216,17 @@ def read_flags(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--config", metavar="FILE", help=f"settings as TOML; ${PREFIX}CONFIG")
     for option in OPTIONS:
         flag = f"--{option.name.replace('_', '-')}"
-        if option.kind == "switch":
-            parser.add_argument(flag, action="store_true", default=None, help=option.purpose)
-        elif option.kind == "list":
-            shown = f"{option.purpose}; may be repeated"
-            parser.add_argument(flag, action="append", metavar=option.shown, help=shown)
-        elif option.kind != "secret":
-            parser.add_argument(flag, metavar=option.shown, help=option.purpose)
+        if option.type == "switch":
+            parser.add_argument(flag, action="store_true", default=None, help=option.help)
+        elif option.type == "list":
+            metavar = f"{option.help}; may be repeated"
+            parser.add_argument(flag, action="append", metavar=option.metavar, help=metavar)
+        elif option.type != "secret":
+            parser.add_argument(flag, metavar=option.metavar, help=option.help)
     return vars(parser.parse_args(arguments))
 
 
-def settings_from(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
+def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
     """What was asked for.
 
     Args:
@@ -236,27 +236,27 @@ def settings_from(flags: Mapping[str, Any], environ: Mapping[str, str]) -> Setti
     Raises:
         SettingsError: a setting cannot be used.
     """
-    found = _file(flags.get("config") or environ.get(f"{PREFIX}CONFIG", ""))
+    values = _file(flags.get("config") or environ.get(f"{PREFIX}CONFIG", ""))
     for option in OPTIONS:
         variable = f"{PREFIX}{option.name.upper()}"
         if environ.get(variable):
-            found[option.name] = _read(option, environ[variable], variable)
+            values[option.name] = _read(option, environ[variable], variable)
         given = flags.get(option.name)
         if given is not None:
-            found[option.name] = _read(option, given, f"--{option.name.replace('_', '-')}")
-    return _settings(found, environ)
+            values[option.name] = _read(option, given, f"--{option.name.replace('_', '-')}")
+    return _settings(values, environ)
 
 
-def _settings(found: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
-    models = {each.name: found[each.name] for each in fields(ModelSettings) if each.name in found}
-    models["sampling"] = not found.get("no_sampling", False)
+def _settings(values: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
+    models = {each.name: values[each.name] for each in fields(ModelSettings) if each.name in values}
+    models["sampling"] = not values.get("no_sampling", False)
     others = ("default_base", "default_results", "text", "import_from", "allow_networks", "log_level")
     settings = Settings(
-        folder=found.get("folder") or _default_folder(environ),
+        folder=values.get("folder") or _default_folder(environ),
         models=ModelSettings(**models),
-        watch=tuple(map(_watch, found.get("watch", ()))),
-        http=_http(found) if found.get("http") else None,
-        **{name: found[name] for name in others if name in found},
+        watch=tuple(map(_watch, values.get("watch", ()))),
+        http=_http(values) if values.get("http") else None,
+        **{name: values[name] for name in others if name in values},
     )
     _check(settings)
     return settings
@@ -265,8 +265,8 @@ def _settings(found: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
 def _check(settings: Settings) -> None:
     if settings.text not in ("json", "passages"):
         raise SettingsError(f"text is {settings.text!r}: give json or passages.")
-    if not 1 <= settings.default_results <= MOST_RESULTS:
-        raise SettingsError(f"default_results is {settings.default_results}: give a number from 1 to {MOST_RESULTS}.")
+    if not 1 <= settings.default_results <= MAX_RESULTS:
+        raise SettingsError(f"default_results is {settings.default_results}: give a number from 1 to {MAX_RESULTS}.")
     try:
         [ipaddress.ip_network(network) for network in settings.allow_networks]
     except ValueError as error:
@@ -275,9 +275,9 @@ def _check(settings: Settings) -> None:
         raise SettingsError(f"log_level is {settings.log_level!r}: give DEBUG, INFO, WARNING or ERROR.")
 
 
-def _http(found: Mapping[str, Any]) -> HttpSettings:
-    secret: str = found.get("jwt_secret", "")
-    file: Path | None = found.get("jwt_secret_file")
+def _http(values: Mapping[str, Any]) -> HttpSettings:
+    secret: str = values.get("jwt_secret", "")
+    file: Path | None = values.get("jwt_secret_file")
     if file is not None:
         try:
             secret = file.read_text("utf-8").strip()
@@ -286,10 +286,10 @@ def _http(found: Mapping[str, Any]) -> HttpSettings:
             raise SettingsError(
                 f"jwt_secret_file {file} cannot be read ({reason}): give a file with a secret."
             ) from None
-    if (secret or file) and len(secret.encode()) < _SHORTEST_SECRET:
-        raise SettingsError(f"The JWT secret is too short: give at least {_SHORTEST_SECRET} bytes, as HS256 wants.")
-    tokens = TokenSettings(secret, found.get("jwks"), found.get("jwt_audience", ""), found.get("jwt_issuer", ""))
-    http = HttpSettings(found.get("host", "127.0.0.1"), found.get("port", 8090), tokens)
+    if (secret or file) and len(secret.encode()) < _MIN_SECRET_BYTES:
+        raise SettingsError(f"The JWT secret is too short: give at least {_MIN_SECRET_BYTES} bytes, as HS256 wants.")
+    tokens = TokenSettings(secret, values.get("jwks"), values.get("jwt_audience", ""), values.get("jwt_issuer", ""))
+    http = HttpSettings(values.get("host", "127.0.0.1"), values.get("port", 8090), tokens)
     if not is_loopback(http.host) and not tokens.is_configured:
         raise SettingsError(
             f"Off loopback ({http.host}) everybody could read everything: give jwt_secret_file or jwks, or listen on"
@@ -298,11 +298,11 @@ def _http(found: Mapping[str, Any]) -> HttpSettings:
     return http
 
 
-def _watch(text: str) -> Watch:
+def _watch(text: str) -> WatchedFolder:
     folder, equals, base = text.rpartition("=")
     if not equals or not folder or not base.strip():
         raise SettingsError(f"watch is {text!r}: give FOLDER=KB, the knowledge base by its id or name.")
-    return Watch(Path(folder).expanduser(), base.strip())
+    return WatchedFolder(Path(folder).expanduser(), base.strip())
 
 
 def _default_folder(environ: Mapping[str, str]) -> Path:
@@ -334,19 +334,19 @@ def _file(path: str) -> dict[str, Any]:
 
 
 def _read(option: Option, value: Any, where: str, folder: Path | None = None) -> Any:
-    if option.kind == "list":
+    if option.type == "list":
         items = cast("Sequence[Any]", value) if isinstance(value, list) else str(value).split(",")
         texts = [str(item).strip() for item in items if str(item).strip()]
         if option.name == "import_from":
             return tuple(_path(text, folder) for text in texts)
         return tuple(str(_path(text, folder)) for text in texts) if option.name == "watch" else tuple(texts)
-    if option.kind == "switch":
+    if option.type == "switch":
         return _switch(value, where)
-    if option.kind == "number":
+    if option.type == "number":
         return _number(value, where)
     if not isinstance(value, str):
-        raise SettingsError(f"{where} is no text: give {option.purpose}.")
-    return _path(value, folder) if option.kind == "path" else value.strip()
+        raise SettingsError(f"{where} is no text: give {option.help}.")
+    return _path(value, folder) if option.type == "path" else value.strip()
 
 
 def _path(text: str, folder: Path | None) -> Path:

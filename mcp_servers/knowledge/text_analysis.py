@@ -22,7 +22,7 @@ import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
 
-from mcp_servers.knowledge.ocr.normalize import normalised
+from mcp_servers.knowledge.ocr.normalize import correct_long_marks
 
 # Also to be raised when the rules of ``ocr`` change.
 ANALYZER_VERSION = 2
@@ -32,7 +32,7 @@ _KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff"
 _KANJI = "\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _UNSPACED = f"{_HIRAGANA}{_KATAKANA}{_KANJI}\u31f0-\u31ff\uac00-\ud7a3"
 _RUN = re.compile(rf"(?P<unspaced>[{_UNSPACED}]+)|[^\W_{_UNSPACED}]+")
-_WHOLE = re.compile(rf"[{_KATAKANA}]{{3,}}|[{_KANJI}]{{3,}}")
+_LONG_RUN = re.compile(rf"[{_KATAKANA}]{{3,}}|[{_KANJI}]{{3,}}")
 _GRAMMAR = re.compile(rf"[{_HIRAGANA}\u30fc]{{1,2}}")
 _ONE_KANJI = re.compile(rf"[{_KANJI}]")
 _FUNCTION_WORDS = """
@@ -41,7 +41,7 @@ that the their then there these they this to was were what when where which who 
 """
 _STOP = frozenset(_FUNCTION_WORDS.split())
 # A query of fewer terms keeps its grammar: there is nothing else to go by.
-_FEWEST_TERMS = 2
+_MIN_TERMS = 2
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ class Analysis:
     kanji: list[str]
 
 
-def analyse(text: str) -> Analysis:
+def analyze(text: str) -> Analysis:
     """The terms of a stored text."""
     terms: list[str] = []
     kanji: list[str] = []
-    for match in _RUN.finditer(unicodedata.normalize("NFKC", normalised(text)).lower()):
+    for match in _RUN.finditer(unicodedata.normalize("NFKC", correct_long_marks(text)).lower()):
         run = match.group()
         if match["unspaced"] is None:
             word = _word(run)
@@ -72,16 +72,16 @@ def analyse(text: str) -> Analysis:
             kanji += _ONE_KANJI.findall(run)
         else:
             terms += [run[at : at + 2] for at in range(len(run) - 1)]
-            terms += _WHOLE.findall(run)
+            terms += _LONG_RUN.findall(run)
             kanji += _ONE_KANJI.findall(run)
     return Analysis(terms, kanji)
 
 
-def analyse_query(text: str) -> Analysis:
+def analyze_query(text: str) -> Analysis:
     """The terms of a question: without grammar, unless there is little else."""
-    found = analyse(text)
+    found = analyze(text)
     meaningful = [term for term in found.terms if not _GRAMMAR.fullmatch(term)]
-    return Analysis(meaningful if len(meaningful) >= _FEWEST_TERMS else found.terms, found.kanji)
+    return Analysis(meaningful if len(meaningful) >= _MIN_TERMS else found.terms, found.kanji)
 
 
 def indexed_text(title: str, headings: tuple[str, ...], text: str) -> str:
@@ -106,8 +106,8 @@ def _word(run: str) -> str:
 
 def _singular(word: str) -> str:
     """Harman's s-stemmer: the first rule that fits, or the word."""
-    shortest = 4
-    if len(word) < shortest or not word.endswith("s"):
+    min_length = 4
+    if len(word) < min_length or not word.endswith("s"):
         return word
     if word.endswith("ies") and not word.endswith(("eies", "aies")):
         return f"{word[:-3]}y"

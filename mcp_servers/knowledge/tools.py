@@ -16,34 +16,34 @@ from mcp_types import Tool, ToolAnnotations
 from mcp_servers.knowledge import results
 from mcp_servers.knowledge.errors import BadArgumentError
 from mcp_servers.knowledge.importing.documents import Progress
-from mcp_servers.knowledge.importing.folders import nobody_listens
-from mcp_servers.knowledge.ingest import Placing, Source
+from mcp_servers.knowledge.importing.folders import no_progress
+from mcp_servers.knowledge.ingest import DocumentAttributes, DocumentSource
 from mcp_servers.knowledge.ocr.judge import Judge
-from mcp_servers.knowledge.results import Answer
-from mcp_servers.knowledge.service import Service
+from mcp_servers.knowledge.results import ToolOutput
+from mcp_servers.knowledge.service import KnowledgeService
 from mcp_servers.knowledge.settings import Settings
 from mcp_servers.knowledge.types import (
     DEFAULT_COLLECTION,
     DEFAULT_RESULTS,
     DEFAULT_THRESHOLD,
-    MOST_RESULTS,
+    MAX_RESULTS,
     Access,
     SearchRequest,
 )
 
 # Nobody means a number beyond this, and Python refuses to write some that are.
-_LARGEST = 10**15
+_MAX_NUMBER = 10**15
 
 
-class Arguments:
+class ToolArguments:
     """The arguments of one call.
 
     Args:
         given: as they came.
     """
 
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        self._given = given
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        self._given = arguments
 
     def has(self, name: str) -> bool:
         """Whether something was given."""
@@ -64,10 +64,10 @@ class Arguments:
             if default is None:
                 raise BadArgumentError(name, "is missing", f"Give a {name}")
             return default
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _LARGEST:
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _MAX_NUMBER:
             return str(value)
         if not isinstance(value, str):
-            raise BadArgumentError(name, f"is {_kind(value)}", "Give a text")
+            raise BadArgumentError(name, f"is {_type_name(value)}", "Give a text")
         return _unicode(value)
 
     def number(self, name: str, default: float) -> float:
@@ -81,10 +81,10 @@ class Arguments:
             return default
         number = _number(value)
         if number is None:
-            raise BadArgumentError(name, f"is {_kind(value)}", "Give a number")
+            raise BadArgumentError(name, f"is {_type_name(value)}", "Give a number")
         return number
 
-    def whole(self, name: str, default: int) -> int:
+    def integer(self, name: str, default: int) -> int:
         """A whole number, none beyond 10^15.
 
         Raises:
@@ -93,13 +93,13 @@ class Arguments:
         value = self.number(name, default)
         if math.isnan(value) or (math.isfinite(value) and value != int(value)):
             raise BadArgumentError(name, "is no whole number", "Give a whole number")
-        return int(min(max(value, -_LARGEST), _LARGEST))
+        return int(min(max(value, -_MAX_NUMBER), _MAX_NUMBER))
 
-    def switch(self, name: str) -> bool:
+    def boolean(self, name: str) -> bool:
         """Whether something is wanted."""
         return self._given.get(name) in (True, "true", 1)
 
-    def table(self, name: str) -> dict[str, str]:
+    def mapping(self, name: str) -> dict[str, str]:
         """Texts by name.
 
         Raises:
@@ -109,8 +109,8 @@ class Arguments:
         if value is None:
             return {}
         if not isinstance(value, Mapping):
-            raise BadArgumentError(name, f"is {_kind(value)}", "Give an object of texts")
-        inner = Arguments(cast("Mapping[str, Any]", value))
+            raise BadArgumentError(name, f"is {_type_name(value)}", "Give an object of texts")
+        inner = ToolArguments(cast("Mapping[str, Any]", value))
         return {_unicode(str(key)): inner.text(str(key), "") for key in cast("Mapping[str, Any]", value)}
 
 
@@ -129,7 +129,7 @@ def _unicode(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _kind(value: Any) -> str:
+def _type_name(value: Any) -> str:
     kinds = ((bool, "true or false"), (str, "a text"), (int, "a large number"), (float, "a number"), (list, "a list"))
     return next((words for kind, words in kinds if isinstance(value, kind)), "an object")
 
@@ -138,7 +138,7 @@ _ID = "knowledge_base_id"
 
 
 @dataclass(frozen=True)
-class Caller:
+class CallContext:
     """Who calls, and what they offer meanwhile.
 
     Args:
@@ -149,7 +149,7 @@ class Caller:
 
     access: Access
     judge: Judge | None = None
-    on_progress: Progress = nobody_listens
+    on_progress: Progress = no_progress
 
 
 @dataclass(frozen=True)
@@ -172,68 +172,68 @@ class KnowledgeTool:
     description: str
     properties: Mapping[str, Any]
     required: tuple[str, ...]
-    answer: type[Answer]
+    output: type[ToolOutput]
     annotations: ToolAnnotations
-    run: Callable[[Service, Arguments, Caller], Awaitable[Answer]]
+    run: Callable[[KnowledgeService, ToolArguments, CallContext], Awaitable[ToolOutput]]
 
 
-async def _search(service: Service, given: Arguments, caller: Caller) -> Answer:
+async def _search(service: KnowledgeService, arguments: ToolArguments, call: CallContext) -> ToolOutput:
     request = SearchRequest(
-        query=given.text("query"),
-        base_id=given.text(_ID, ""),
-        threshold=given.number("threshold", DEFAULT_THRESHOLD),
-        max_results=given.whole("max_results", service.settings.default_results),
-        collection=given.text("collection") if given.has("collection") else None,
-        fields=given.table("fields"),
+        query=arguments.text("query"),
+        base_id=arguments.text(_ID, ""),
+        threshold=arguments.number("threshold", DEFAULT_THRESHOLD),
+        max_results=arguments.integer("max_results", service.settings.default_results),
+        collection=arguments.text("collection") if arguments.has("collection") else None,
+        fields=arguments.mapping("fields"),
     )
-    return await service.search(request, caller.access, explain=given.switch("explain"))
+    return await service.search(request, call.access, explain=arguments.boolean("explain"))
 
 
-async def _summary(service: Service, given: Arguments, caller: Caller) -> Answer:
-    return await service.summary(given.text(_ID, ""), caller.access)
+async def _summary(service: KnowledgeService, arguments: ToolArguments, call: CallContext) -> ToolOutput:
+    return await service.summary(arguments.text(_ID, ""), call.access)
 
 
-async def _normalize(service: Service, given: Arguments, caller: Caller) -> Answer:
-    return await service.normalize(given.text("text"), caller.judge)
+async def _normalize(service: KnowledgeService, arguments: ToolArguments, call: CallContext) -> ToolOutput:
+    return await service.normalize(arguments.text("text"), call.judge)
 
 
-async def _list(service: Service, given: Arguments, caller: Caller) -> Answer:
-    return await service.bases(given.text(_ID, ""), caller.access)
+async def _list(service: KnowledgeService, arguments: ToolArguments, call: CallContext) -> ToolOutput:
+    return await service.bases(arguments.text(_ID, ""), call.access)
 
 
-async def _create(service: Service, given: Arguments, caller: Caller) -> Answer:
-    return await service.create(given.text("name"), given.text("description", ""), caller.access)
+async def _create(service: KnowledgeService, arguments: ToolArguments, call: CallContext) -> ToolOutput:
+    return await service.create(arguments.text("name"), arguments.text("description", ""), call.access)
 
 
-async def _add(service: Service, given: Arguments, caller: Caller) -> Answer:
-    source = Source(given.text("text", ""), given.text("path", ""), given.text("url", ""))
-    placing = Placing(
-        collection=given.text("collection", DEFAULT_COLLECTION),
-        title=given.text("title", "").strip(),
-        uri=given.text("uri", "").strip(),
-        department=given.text("department", ""),
-        clearance=given.whole("clearance", 0),
-        fields=given.table("fields"),
+async def _add(service: KnowledgeService, arguments: ToolArguments, call: CallContext) -> ToolOutput:
+    source = DocumentSource(arguments.text("text", ""), arguments.text("path", ""), arguments.text("url", ""))
+    attributes = DocumentAttributes(
+        collection=arguments.text("collection", DEFAULT_COLLECTION),
+        title=arguments.text("title", "").strip(),
+        uri=arguments.text("uri", "").strip(),
+        department=arguments.text("department", ""),
+        clearance=arguments.integer("clearance", 0),
+        fields=arguments.mapping("fields"),
     )
-    return await service.add(given.text(_ID, ""), source, placing, caller.access, caller.on_progress)
+    return await service.add(arguments.text(_ID, ""), source, attributes, call.access, call.on_progress)
 
 
-async def _remove(service: Service, given: Arguments, caller: Caller) -> Answer:
-    if given.has(_ID) and not given.has("document_id"):
-        return await service.remove_empty(given.text(_ID), caller.access)
-    return await service.remove(given.text("document_id"), caller.access)
+async def _remove(service: KnowledgeService, arguments: ToolArguments, call: CallContext) -> ToolOutput:
+    if arguments.has(_ID) and not arguments.has("document_id"):
+        return await service.remove_empty(arguments.text(_ID), call.access)
+    return await service.remove(arguments.text("document_id"), call.access)
 
 
-async def _reindex(service: Service, given: Arguments, caller: Caller) -> Answer:
-    return await service.reindex(given.text(_ID, ""), caller.access)
+async def _reindex(service: KnowledgeService, arguments: ToolArguments, call: CallContext) -> ToolOutput:
+    return await service.reindex(arguments.text(_ID, ""), call.access)
 
 
 _BASE = {"type": "string", "format": "uuid", "description": "対象ナレッジベースのUUID"}
-_LOOKS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
-_ADDS = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
-_FETCHES = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=True)
-_REMOVES = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
-_REBUILDS = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
+_READ_ONLY = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
+_CREATES = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
+_IMPORTS = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=True)
+_DELETES = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
+_REINDEXES = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 
 
 def _text(description: str) -> dict[str, Any]:
@@ -262,14 +262,14 @@ TOOLS: tuple[KnowledgeTool, ...] = (
             "max_results": {
                 "type": "integer",
                 "minimum": 1,
-                "maximum": MOST_RESULTS,
+                "maximum": MAX_RESULTS,
                 "default": DEFAULT_RESULTS,
                 "description": "最大返却件数（1〜50）",
             },
         },
         ("query", _ID),
-        results.SearchAnswer,
-        _LOOKS,
+        results.SearchOutput,
+        _READ_ONLY,
         _search,
     ),
     KnowledgeTool(
@@ -282,8 +282,8 @@ TOOLS: tuple[KnowledgeTool, ...] = (
         ),
         {_ID: _BASE},
         (_ID,),
-        results.SummaryAnswer,
-        _LOOKS,
+        results.SummaryOutput,
+        _READ_ONLY,
         _summary,
     ),
     KnowledgeTool(
@@ -295,8 +295,8 @@ TOOLS: tuple[KnowledgeTool, ...] = (
         ),
         {"text": _text("正規化対象のOCRテキスト")},
         ("text",),
-        results.NormalizedAnswer,
-        _LOOKS,
+        results.NormalizedOutput,
+        _READ_ONLY,
         _normalize,
     ),
     KnowledgeTool(
@@ -308,8 +308,8 @@ TOOLS: tuple[KnowledgeTool, ...] = (
         ),
         {_ID: _BASE | {"description": "With one: this one and its documents"}},
         (),
-        results.BasesAnswer,
-        _LOOKS,
+        results.BasesOutput,
+        _READ_ONLY,
         _list,
     ),
     KnowledgeTool(
@@ -321,8 +321,8 @@ TOOLS: tuple[KnowledgeTool, ...] = (
         ),
         {"name": _text("Its name"), "description": _text("What it is about, in a sentence")},
         ("name",),
-        results.CreatedAnswer,
-        _ADDS,
+        results.CreatedOutput,
+        _CREATES,
         _create,
     ),
     KnowledgeTool(
@@ -344,8 +344,8 @@ TOOLS: tuple[KnowledgeTool, ...] = (
             "fields": {"type": "object", "description": "Free metadata", "additionalProperties": {"type": "string"}},
         },
         (_ID,),
-        results.AddedAnswer,
-        _FETCHES,
+        results.AddedOutput,
+        _IMPORTS,
         _add,
     ),
     KnowledgeTool(
@@ -357,8 +357,8 @@ TOOLS: tuple[KnowledgeTool, ...] = (
         ),
         {"document_id": _text("As search_documents or list_knowledge_bases say it") | {"format": "uuid"}},
         ("document_id",),
-        results.RemovedAnswer,
-        _REMOVES,
+        results.RemovedOutput,
+        _DELETES,
         _remove,
     ),
     KnowledgeTool(
@@ -370,15 +370,15 @@ TOOLS: tuple[KnowledgeTool, ...] = (
         ),
         {_ID: _BASE},
         (_ID,),
-        results.ReindexAnswer,
-        _REBUILDS,
+        results.ReindexOutput,
+        _REINDEXES,
         _reindex,
     ),
 )
 BY_NAME: Mapping[str, KnowledgeTool] = {tool.name: tool for tool in TOOLS}
 
 
-def shown(tool: KnowledgeTool, settings: Settings) -> Tool:
+def tool_definition(tool: KnowledgeTool, settings: Settings) -> Tool:
     """A tool as MCP lists it.
 
     With a default knowledge base, ``knowledge_base_id`` need not be given; without one it is required, as promised.
@@ -395,6 +395,6 @@ def shown(tool: KnowledgeTool, settings: Settings) -> Tool:
         title=tool.title,
         description=tool.description,
         input_schema=schema,
-        output_schema=results.schema_of(tool.answer),
+        output_schema=results.schema_of(tool.output),
         annotations=tool.annotations.model_copy(update={"title": tool.title}),
     )

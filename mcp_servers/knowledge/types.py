@@ -16,9 +16,9 @@ DEFAULT_COLLECTION = "default"
 
 DEFAULT_THRESHOLD = 0.6
 DEFAULT_RESULTS = 10
-MOST_RESULTS = 50
+MAX_RESULTS = 50
 # A clearance is kept in 63 bits; nobody needs more levels than this.
-HIGHEST_CLEARANCE = 1_000_000_000
+MAX_CLEARANCE = 1_000_000_000
 
 StageName = Literal["base filter", "metadata filter", "sparse", "dense", "fusion", "bm25", "cross-encoder", "score"]
 
@@ -37,11 +37,11 @@ class Access:
     tenant: str = ""
     department: str = ""
     clearance: int = 0
-    is_everyone: bool = False
+    is_unrestricted: bool = False
 
 
 # The owner at their own machine: local stdio use and the command line.
-EVERYONE = Access(is_everyone=True)
+UNRESTRICTED = Access(is_unrestricted=True)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Passage:
     text: str
     headings: tuple[str, ...] = ()
     page: int | None = None
-    is_whole: bool = False
+    is_atomic: bool = False
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Document:
 
 
 @dataclass(frozen=True)
-class Added:
+class AddResult:
     """What became of an added document.
 
     Args:
@@ -325,7 +325,7 @@ class IndexState:
 
     base_id: str
     chunks: int
-    searched_with: str
-    becoming: str
+    active_embedder: str
+    next_embedding: str
     done: int
     problem: str = ""

@@ -27,7 +27,7 @@ class Embedder(Protocol):
         ...
 
     @property
-    def is_quick(self) -> bool:
+    def is_fast(self) -> bool:
         """Whether a document's vectors may be waited for when it is added."""
         ...
 
@@ -92,7 +92,7 @@ def unit_rows(rows: Sequence[Sequence[float]] | Vectors, engine: str) -> Vectors
     return vectors / lengths
 
 
-def squashed(logit: float) -> float:
+def sigmoid(logit: float) -> float:
     """A raw score of a reranker as a probability."""
     # Written so that neither end overflows.
     return 1 / (1 + math.exp(-logit)) if logit > 0 else math.exp(logit) / (1 + math.exp(logit))

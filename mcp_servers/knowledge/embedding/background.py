@@ -16,29 +16,29 @@ import anyio
 import anyio.to_thread
 
 from mcp_servers.knowledge.embedding import Embedder, Vectors
-from mcp_servers.knowledge.errors import BaseNotFoundError, KnowledgeProblem
+from mcp_servers.knowledge.errors import BaseNotFoundError, KnowledgeError
 from mcp_servers.knowledge.storage.bases import StoredBase, base_by_key, bases
 from mcp_servers.knowledge.storage.database import Database
-from mcp_servers.knowledge.storage.text_index import rebuild_texts
+from mcp_servers.knowledge.storage.text_index import rebuild_text_index
 from mcp_servers.knowledge.storage.vectors import (
-    Unembedded,
+    PendingChunk,
+    chunks_without_vectors,
     create_embedding,
     embedding_by_key,
     remove_embedding,
-    set_becoming,
-    set_searched,
+    set_active_embedding,
+    set_next_embedding,
     store_vectors,
-    unembedded,
 )
 from mcp_servers.knowledge.text_analysis import ANALYZER_VERSION, embedded_text
-from mcp_servers.knowledge.types import EVERYONE
+from mcp_servers.knowledge.types import UNRESTRICTED
 
 # One commit costs 5 ms on a card; an embedder behind an address has batches of its own size.
 _BATCH = 32
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 5.0, 300.0
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 5.0, 300.0
 
 
-class Filling:
+class BackgroundIndexer:
     """The background work; ``run`` does it until ``stop``.
 
     Args:
@@ -51,71 +51,71 @@ class Filling:
         self._database = database
         self._embedders = embedders
         self._wanted = wanted
-        self._news = anyio.Event()
-        self._rest = anyio.Event()
-        self._working = anyio.CancelScope()
+        self._new_work = anyio.Event()
+        self._idle = anyio.Event()
+        self._scope = anyio.CancelScope()
         self.problems: dict[int, str] = {}
 
     def wake(self) -> None:
         """There may be something to do."""
-        self._end_rest()
-        self._news.set()
+        self._clear_idle()
+        self._new_work.set()
 
-    async def settled(self) -> None:
+    async def wait_idle(self) -> None:
         """Waits until there is nothing left that can be done now."""
-        await self._rest.wait()
+        await self._idle.wait()
 
     async def run(self) -> None:
         """Works until ``stop``."""
-        with self._working:
+        with self._scope:
             pause = _FIRST_PAUSE_S
             while True:
-                self._news = news = anyio.Event()
-                await self._round()
-                if news.is_set():
+                self._new_work = new_work = anyio.Event()
+                await self._process_all()
+                if new_work.is_set():
                     continue
-                self._rest.set()
+                self._idle.set()
                 with anyio.move_on_after(pause if self.problems else math.inf) as limit:
-                    await news.wait()
-                pause = min(2 * pause, _LONGEST_PAUSE_S) if limit.cancelled_caught else _FIRST_PAUSE_S
-                self._end_rest()
+                    await new_work.wait()
+                pause = min(2 * pause, _MAX_PAUSE_S) if limit.cancelled_caught else _FIRST_PAUSE_S
+                self._clear_idle()
 
     def stop(self) -> None:
         """Ends ``run`` as soon as the batch at hand is written."""
-        self._working.cancel()
+        self._scope.cancel()
 
-    def _end_rest(self) -> None:
+    def _clear_idle(self) -> None:
         # Only a rest that was had: whoever waits for the next one waits on this very event.
-        if self._rest.is_set():
-            self._rest = anyio.Event()
+        if self._idle.is_set():
+            self._idle = anyio.Event()
 
-    async def _round(self) -> None:
+    async def _process_all(self) -> None:
         """Everything that is to be done now, base by base."""
         try:
-            everything = await anyio.to_thread.run_sync(self._bases)
-        except KnowledgeProblem as problem:
+            all_bases = await anyio.to_thread.run_sync(self._bases)
+        except KnowledgeError as problem:
             self.problems[0] = problem.words
             return
-        self.problems = {key: words for key, words in self.problems.items() if key in {base.key for base in everything}}
-        for base in everything:
-            await self._attend(base)
+        self.problems = {key: words for key, words in self.problems.items() if key in {base.key for base in all_bases}}
+        for base in all_bases:
+            await self._process_base(base)
 
-    async def _attend(self, base: StoredBase) -> None:
+    async def _process_base(self, base: StoredBase) -> None:
         try:
-            await self._bring_up_to_date(base)
-        except KnowledgeProblem as problem:
+            await self._update_base(base)
+        except KnowledgeError as problem:
             self.problems[base.key] = problem.words
         else:
             self.problems.pop(base.key, None)
 
-    async def _bring_up_to_date(self, base: StoredBase) -> None:
+    async def _update_base(self, base: StoredBase) -> None:
         try:
             if base.analyzer != ANALYZER_VERSION:
                 await anyio.to_thread.run_sync(self._rebuild, base.key)
             embedder = self._embedders.get(self._wanted)
             if embedder is None:
                 return
-            key = await anyio.to_thread.run_sync(self._set_to_fill, base.key)
+            key = await anyio.to_thread.run_sync(self._target_embedding, base.key)
             after = 0
             # A second pass finds what was added behind the first one's back, and nothing means that it is complete.
             while not await anyio.to_thread.run_sync(self._finish, base.key, key):
@@ -133,43 +133,43 @@ class Filling:
 
     def _bases(self) -> list[StoredBase]:
         with self._database.reading() as connection:
-            return bases(connection, EVERYONE)
+            return bases(connection, UNRESTRICTED)
 
     def _rebuild(self, base: int) -> None:
         with self._database.writing() as connection:
-            rebuild_texts(connection, base)
+            rebuild_text_index(connection, base)
 
-    def _set_to_fill(self, base: int) -> int:
+    def _target_embedding(self, base: int) -> int:
         """The set of the wanted embedder, which is made and marked as becoming where there is none."""
         with self._database.writing() as connection:
             stored = base_by_key(connection, base)
-            if stored.becoming is not None:
-                if embedding_by_key(connection, stored.becoming).embedder == self._wanted:
-                    return stored.becoming
-                set_becoming(connection, base, None)
-                remove_embedding(connection, stored.becoming)
+            if stored.next_embedding is not None:
+                if embedding_by_key(connection, stored.next_embedding).embedder == self._wanted:
+                    return stored.next_embedding
+                set_next_embedding(connection, base, None)
+                remove_embedding(connection, stored.next_embedding)
             if stored.embedding is not None and stored.base.embedder == self._wanted:
                 return stored.embedding
             key = create_embedding(connection, base, self._wanted)
-            set_becoming(connection, base, key)
+            set_next_embedding(connection, base, key)
             return key
 
-    def _missing(self, base: int, key: int, after: int) -> list[Unembedded]:
+    def _missing(self, base: int, key: int, after: int) -> list[PendingChunk]:
         with self._database.reading() as connection:
-            return unembedded(connection, base, key, after, _BATCH)
+            return chunks_without_vectors(connection, base, key, after, _BATCH)
 
-    def _store(self, base: int, key: int, missing: list[Unembedded], vectors: Vectors) -> None:
+    def _store(self, base: int, key: int, missing: list[PendingChunk], vectors: Vectors) -> None:
         with self._database.writing() as connection:
             stored = base_by_key(connection, base)
             # While they were made, the base may have been indexed anew, and has another set now.
-            if key in {stored.embedding, stored.becoming}:
+            if key in {stored.embedding, stored.next_embedding}:
                 store_vectors(connection, key, [chunk.chunk for chunk in missing], vectors)
 
     def _finish(self, base: int, key: int) -> bool:
         """Whether a set is complete; then it is also the one that is searched."""
         with self._database.reading() as connection:
             stored = base_by_key(connection, base)
-            if key not in {stored.embedding, stored.becoming}:
+            if key not in {stored.embedding, stored.next_embedding}:
                 # Another process wants another embedder; that one is not to be fought with here.
                 return True
             if embedding_by_key(connection, key).vectors < stored.chunks:
@@ -178,9 +178,9 @@ class Filling:
                 return True
         with self._database.writing() as connection:
             stored = base_by_key(connection, base)
-            if stored.becoming != key or embedding_by_key(connection, key).vectors < stored.chunks:
+            if stored.next_embedding != key or embedding_by_key(connection, key).vectors < stored.chunks:
                 return False
-            set_searched(connection, base, key)
+            set_active_embedding(connection, base, key)
             if stored.embedding is not None:
                 remove_embedding(connection, stored.embedding)
             return True

@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 
 from mcp_servers.knowledge.embedding import Embedder, Reranker
 from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
-from mcp_servers.knowledge.embedding.onnx import CpuEmbedder, CpuReranker
-from mcp_servers.knowledge.embedding.remote import ServiceAddress, ServiceEmbedder, ServiceReranker
+from mcp_servers.knowledge.embedding.onnx import OnnxEmbedder, OnnxReranker
+from mcp_servers.knowledge.embedding.remote import ModelAddress, RemoteEmbedder, RemoteReranker
 from mcp_servers.knowledge.errors import BadArgumentError
 
-_FORMS = "give none, hashing, cpu:FOLDER, or an address like http://127.0.0.1:8080/v1#Qwen3-Embedding-0.6B"
+_REMEDY = "give none, hashing, cpu:FOLDER, or an address like http://127.0.0.1:8080/v1#Qwen3-Embedding-0.6B"
 
 
 def embedder_from(text: str, *, key: str = "", dimensions: int = 0, query_template: str = "") -> Embedder | None:
@@ -38,9 +38,9 @@ def embedder_from(text: str, *, key: str = "", dimensions: int = 0, query_templa
     if text == "hashing":
         return HashingEmbedder()
     if kind == "cpu" and rest:
-        return CpuEmbedder(rest)
+        return OnnxEmbedder(rest)
     address = _address("embedder", text, key)
-    return ServiceEmbedder(address, dimensions=dimensions, query_template=query_template)
+    return RemoteEmbedder(address, dimensions=dimensions, query_template=query_template)
 
 
 def reranker_from(text: str, *, key: str = "") -> Reranker | None:
@@ -52,14 +52,14 @@ def reranker_from(text: str, *, key: str = "") -> Reranker | None:
     kind, _, rest = text.partition(":")
     if kind in {"", "none"}:
         return None
-    return CpuReranker(rest) if kind == "cpu" and rest else ServiceReranker(_address("reranker", text, key))
+    return OnnxReranker(rest) if kind == "cpu" and rest else RemoteReranker(_address("reranker", text, key))
 
 
-def _address(name: str, text: str, key: str) -> ServiceAddress:
+def _address(name: str, text: str, key: str) -> ModelAddress:
     url, _, model = text.partition("#")
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.netloc:
-        raise BadArgumentError(name, f"is {text.partition(':')[0]!r}, which is no model", _FORMS)
+        raise BadArgumentError(name, f"is {text.partition(':')[0]!r}, which is no model", _REMEDY)
     if not model:
         raise BadArgumentError(name, "names no model", "write it behind the address: http://HOST/v1#MODEL")
-    return ServiceAddress(url.rstrip("/"), model, key)
+    return ModelAddress(url.rstrip("/"), model, key)

@@ -19,27 +19,27 @@ import anyio.to_thread
 import numpy as np
 
 from mcp_servers.knowledge.embedding import Vectors
-from mcp_servers.knowledge.text_analysis import Analysis, analyse, analyse_query
+from mcp_servers.knowledge.text_analysis import Analysis, analyze, analyze_query
 
 DIMENSIONS = 1024
 # Our choice; nothing is ranked by these vectors, they only find candidates.
-_TERM, _KANJI, _PIECE = 1.0, 0.5, 0.3
-_PIECE_LENGTH = 4
+_TERM, _KANJI, _NGRAM = 1.0, 0.5, 0.3
+_NGRAM_LENGTH = 4
 
 
 class HashingEmbedder:
     """Feature hashing; the same vectors wherever it runs."""
 
     name = f"hashing-{DIMENSIONS}"
-    is_quick = True
+    is_fast = True
 
     async def embed_documents(self, texts: Sequence[str]) -> Vectors:
         """One unit row for each text."""
-        return await anyio.to_thread.run_sync(lambda: np.stack([_vector(analyse(text)) for text in texts]))
+        return await anyio.to_thread.run_sync(lambda: np.stack([_vector(analyze(text)) for text in texts]))
 
     async def embed_query(self, text: str) -> Vectors:
         """One unit vector."""
-        return _vector(analyse_query(text))
+        return _vector(analyze_query(text))
 
     async def aclose(self) -> None:
         """Holds nothing."""
@@ -48,8 +48,8 @@ class HashingEmbedder:
 def _vector(analysis: Analysis) -> Vectors:
     vector = np.zeros(DIMENSIONS, np.float32)
     for (feature, weight), count in Counter(_features(analysis)).items():
-        place, sign = _place(feature)
-        vector[place] += sign * weight * (1 + math.log(count))
+        bucket, sign = _bucket(feature)
+        vector[bucket] += sign * weight * (1 + math.log(count))
     length = float(np.linalg.norm(vector))
     if length == 0:
         # A text without a word points somewhere of its own, so that it is not near anything by accident.
@@ -62,13 +62,13 @@ def _features(analysis: Analysis) -> Iterator[tuple[str, float]]:
         yield term, _TERM
         if term.isascii():
             padded = f"<{term}>"
-            for at in range(len(padded) - _PIECE_LENGTH + 1):
-                yield f"\x02{padded[at : at + _PIECE_LENGTH]}", _PIECE
+            for at in range(len(padded) - _NGRAM_LENGTH + 1):
+                yield f"\x02{padded[at : at + _NGRAM_LENGTH]}", _NGRAM
     for kanji in analysis.kanji:
         yield f"\x01{kanji}", _KANJI
 
 
 @lru_cache(maxsize=65_536)
-def _place(feature: str) -> tuple[int, float]:
+def _bucket(feature: str) -> tuple[int, float]:
     value = zlib.crc32(feature.encode())
     return value % DIMENSIONS, 1.0 if value & 0x8000_0000 else -1.0

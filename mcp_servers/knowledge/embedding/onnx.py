@@ -27,7 +27,7 @@ import anyio.to_thread
 import numpy as np
 from numpy.typing import NDArray
 
-from mcp_servers.knowledge.embedding import Vectors, squashed, unit_rows
+from mcp_servers.knowledge.embedding import Vectors, sigmoid, unit_rows
 from mcp_servers.knowledge.errors import BadArgumentError, EngineUnreachableError, MissingExtraError, ModelUnusableError
 
 Pooling = Literal["mean", "first", "last"]
@@ -38,9 +38,9 @@ _POOLINGS: Mapping[str, Pooling] = {
     "pooling_mode_lasttoken": "last",
 }
 # A chunk is hardly longer, and the time for a text grows faster than its length.
-_MOST_TOKENS = 1024
+_MAX_TOKENS = 1024
 # What BERT and its relatives take, where a folder does not say.
-_USUAL_TOKENS = 512
+_DEFAULT_TOKENS = 512
 # Enough of the weights to tell two trainings of one model apart, without reading half a gigabyte at every start.
 _SAMPLE_BYTES = 1 << 20
 _DIGITS = 8
@@ -66,7 +66,7 @@ class ModelFolder:
     name: str
     network: Path
     tokenizer: Path
-    most_tokens: int
+    max_tokens: int
     pooling: Pooling = "mean"
     query_prompt: str = ""
     document_prompt: str = ""
@@ -93,12 +93,12 @@ def read_model_folder(setting: str, given: str) -> ModelFolder:
             name=folder.name,
             network=network,
             tokenizer=_tokenizer(folder),
-            most_tokens=_most_tokens(folder),
+            max_tokens=_max_tokens(folder),
             pooling=_pooling(folder),
             query_prompt=query_prompt,
             document_prompt=document_prompt,
         )
-        return replace(found, name=f"{folder.name}@{_mark(found)}")
+        return replace(found, name=f"{folder.name}@{_fingerprint(found)}")
     except (OSError, RuntimeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise BadArgumentError(setting, f"cannot be read ({given!r:.200}: {reason})", _REMEDY) from error
@@ -125,34 +125,34 @@ def _tokenizer(folder: Path) -> Path:
     return folder / "tokenizer.json"
 
 
-def _most_tokens(folder: Path) -> int:
-    said = (
-        _table(folder / "tokenizer_config.json").get("model_max_length"),
-        _table(folder / "sentence_bert_config.json").get("max_seq_length"),
+def _max_tokens(folder: Path) -> int:
+    declared = (
+        _read_json(folder / "tokenizer_config.json").get("model_max_length"),
+        _read_json(folder / "sentence_bert_config.json").get("max_seq_length"),
     )
     # A length that nobody knows is written as 10^30.
-    limits = [limit for limit in said if isinstance(limit, int) and 0 < limit < 1 << 31]
-    return min([*limits, _MOST_TOKENS]) if limits else _USUAL_TOKENS
+    limits = [limit for limit in declared if isinstance(limit, int) and 0 < limit < 1 << 31]
+    return min([*limits, _MAX_TOKENS]) if limits else _DEFAULT_TOKENS
 
 
 def _pooling(folder: Path) -> Pooling:
-    table = _table(folder / "1_Pooling" / "config.json")
-    said: list[Pooling] = [pooling for key, pooling in _POOLINGS.items() if table.get(key) is True]
-    return said[0] if said else "mean"
+    table = _read_json(folder / "1_Pooling" / "config.json")
+    declared: list[Pooling] = [pooling for key, pooling in _POOLINGS.items() if table.get(key) is True]
+    return declared[0] if declared else "mean"
 
 
 def _prompts(folder: Path) -> tuple[str, str]:
     """What is written before a question and before a passage."""
-    prompts = _table(folder / "config_sentence_transformers.json").get("prompts")
+    prompts = _read_json(folder / "config_sentence_transformers.json").get("prompts")
     if isinstance(prompts, dict) and prompts:
         table = cast("dict[str, Any]", prompts)
         return str(table.get("query") or ""), str(table.get("document") or table.get("passage") or "")
     return _E5_PROMPTS if "e5" in folder.name.lower().replace("_", "-").split("-") else ("", "")
 
 
-def _mark(model: ModelFolder) -> str:
+def _fingerprint(model: ModelFolder) -> str:
     """What the model's vectors depend on, as a few digits."""
-    digest = hashlib.sha256(f"{model.pooling}\0{model.document_prompt}\0{model.most_tokens}\0".encode())
+    digest = hashlib.sha256(f"{model.pooling}\0{model.document_prompt}\0{model.max_tokens}\0".encode())
     digest.update(model.tokenizer.read_bytes())
     # Large weights lie in a file of their own beside the network.
     for file in (model.network, *sorted(model.network.parent.glob(f"{model.network.name}_data*"))):
@@ -165,7 +165,7 @@ def _mark(model: ModelFolder) -> str:
     return digest.hexdigest()[:_DIGITS]
 
 
-def _table(file: Path) -> dict[str, Any]:
+def _read_json(file: Path) -> dict[str, Any]:
     """A JSON object; an empty one where there is no such file."""
     if not file.is_file():
         return {}
@@ -177,17 +177,17 @@ def _table(file: Path) -> dict[str, Any]:
 _BATCH = 8
 _LIBRARY = "onnxruntime"
 # Its warnings are about the graph, and nobody here can do anything about them.
-_ERRORS_ONLY = 3
+_LOG_ERRORS = 3
 # What Optimum calls a vector of the whole text, where the network makes one itself.
-_WHOLE = "sentence_embedding"
+_SENTENCE_OUTPUT = "sentence_embedding"
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
-_MATRIX, _CUBE = 2, 3
+_2D, _3D = 2, 3
 _YES_AND_NO = 2
 
 Texts = Sequence[str] | Sequence[tuple[str, str]]
 
 
-class CpuEmbedder:
+class OnnxEmbedder:
     """Embeddings by a model of this machine.
 
     Args:
@@ -198,11 +198,11 @@ class CpuEmbedder:
         MissingExtraError: ONNX Runtime is not installed.
     """
 
-    is_quick = False
+    is_fast = False
 
     def __init__(self, folder: str) -> None:
         self._folder = read_model_folder("embedder", folder)
-        self._network = _Network(self._folder)
+        self._network = _OnnxNetwork(self._folder)
         self.name = self._folder.name
 
     async def embed_documents(self, texts: Sequence[str]) -> Vectors:
@@ -221,11 +221,11 @@ class CpuEmbedder:
         self._network.unload()
 
     async def _vectors(self, texts: list[str]) -> Vectors:
-        made = await anyio.to_thread.run_sync(self._network.run, texts)
-        return unit_rows(_pooled(made, self._folder.pooling), self.name)
+        output = await anyio.to_thread.run_sync(self._network.run, texts)
+        return unit_rows(_pooled(output, self._folder.pooling), self.name)
 
 
-class CpuReranker:
+class OnnxReranker:
     """Relevance by a cross-encoder of this machine.
 
     Args:
@@ -238,15 +238,15 @@ class CpuReranker:
 
     def __init__(self, folder: str) -> None:
         found = read_model_folder("reranker", folder)
-        self._network = _Network(found)
+        self._network = _OnnxNetwork(found)
         self.name = found.name
 
     async def relevance(self, query: str, passages: Sequence[str]) -> list[float]:
         """The probability of each passage, 0..1."""
         pairs = [(query, passage) for passage in passages]
         batches = [pairs[start : start + _BATCH] for start in range(0, len(pairs), _BATCH)]
-        made = [await anyio.to_thread.run_sync(self._network.run, batch) for batch in batches]
-        return [share for batch in made for share in _shares(batch, self.name)]
+        output = [await anyio.to_thread.run_sync(self._network.run, batch) for batch in batches]
+        return [share for batch in output for share in _probabilities(batch, self.name)]
 
     async def aclose(self) -> None:
         """Gives the model's memory back."""
@@ -254,7 +254,7 @@ class CpuReranker:
 
 
 @dataclass(frozen=True)
-class _Made:
+class _NetworkOutput:
     """What a network made of some texts.
 
     Args:
@@ -266,7 +266,7 @@ class _Made:
     mask: NDArray[np.int64]
 
 
-class _Network:
+class _OnnxNetwork:
     """A model's tokenizer and network, loaded by who needs them first."""
 
     def __init__(self, folder: ModelFolder) -> None:
@@ -279,7 +279,7 @@ class _Network:
     def unload(self) -> None:
         self._parts = None
 
-    def run(self, texts: Texts) -> _Made:
+    def run(self, texts: Texts) -> _NetworkOutput:
         """What the network makes of texts, or of pairs of them.
 
         Raises:
@@ -289,14 +289,14 @@ class _Network:
             tokenizer, session = self._loaded()
             given = _feeds(tokenizer.encode_batch(list(texts)))
             outputs = session.run(None, {node.name: given[node.name] for node in session.get_inputs()})
-            made = dict(zip([node.name for node in session.get_outputs()], outputs, strict=True))
+            output = dict(zip([node.name for node in session.get_outputs()], outputs, strict=True))
         except EngineUnreachableError:
             raise
         except Exception as error:
             # Whatever a library of models raises, the search goes on without it.
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
             raise ModelUnusableError(self._folder.name, reason) from error
-        return _Made(made, given["attention_mask"])
+        return _NetworkOutput(output, given["attention_mask"])
 
     def _loaded(self) -> tuple[Any, Any]:
         with self._loading:
@@ -308,16 +308,16 @@ class _Network:
         library: Any = importlib.import_module(_LIBRARY)
         tokenizer: Any = importlib.import_module("tokenizers").Tokenizer.from_file(str(self._folder.tokenizer))
         tokenizer.no_padding()
-        tokenizer.enable_truncation(self._folder.most_tokens)
+        tokenizer.enable_truncation(self._folder.max_tokens)
         options = library.SessionOptions()
-        options.log_severity_level = _ERRORS_ONLY
+        options.log_severity_level = _LOG_ERRORS
         # Threads without work would turn in circles, at the cost of the model that answers.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         providers = ["CPUExecutionProvider"]
         session = library.InferenceSession(str(self._folder.network), options, providers=providers)
-        strange = [node.name for node in session.get_inputs() if node.name not in _INPUTS]
-        if strange:
-            raise ModelUnusableError(self._folder.name, f"it wants {strange[0]!r}, which no text has")
+        unknown = [node.name for node in session.get_inputs() if node.name not in _INPUTS]
+        if unknown:
+            raise ModelUnusableError(self._folder.name, f"it wants {unknown[0]!r}, which no text has")
         return tokenizer, session
 
 
@@ -334,27 +334,27 @@ def _feeds(encoded: Sequence[Any]) -> dict[str, NDArray[np.int64]]:
     return dict(zip(_INPUTS, (ids, mask, types, positions), strict=True))
 
 
-def _pooled(made: _Made, pooling: Pooling) -> Vectors:
+def _pooled(output: _NetworkOutput, pooling: Pooling) -> Vectors:
     """One row for each text; what comes in another shape is left for ``unit_rows`` to refuse."""
-    output = made.outputs.get(_WHOLE)
-    tokens = np.asarray(next(iter(made.outputs.values())) if output is None else output, np.float32)
-    if tokens.ndim != _CUBE:
+    sentence = output.outputs.get(_SENTENCE_OUTPUT)
+    tokens = np.asarray(next(iter(output.outputs.values())) if sentence is None else sentence, np.float32)
+    if tokens.ndim != _3D:
         return tokens
     if pooling == "first":
         return tokens[:, 0]
     if pooling == "last":
-        return tokens[np.arange(len(tokens)), made.mask.sum(axis=1) - 1]
-    weights = made.mask[:, :, np.newaxis].astype(np.float32)
+        return tokens[np.arange(len(tokens)), output.mask.sum(axis=1) - 1]
+    weights = output.mask[:, :, np.newaxis].astype(np.float32)
     return cast("Vectors", (tokens * weights).sum(axis=1) / weights.sum(axis=1))
 
 
-def _shares(made: _Made, name: str) -> list[float]:
+def _probabilities(output: _NetworkOutput, name: str) -> list[float]:
     """A network's logits as probabilities: one for each pair, or one for no and one for yes."""
-    logits: NDArray[np.float64] = np.asarray(next(iter(made.outputs.values())), np.float64)
+    logits: NDArray[np.float64] = np.asarray(next(iter(output.outputs.values())), np.float64)
     columns = logits[:, np.newaxis] if logits.ndim == 1 else logits
-    if columns.ndim != _MATRIX or columns.shape[1] not in {1, _YES_AND_NO}:
+    if columns.ndim != _2D or columns.shape[1] not in {1, _YES_AND_NO}:
         raise ModelUnusableError(name, "it gives no relevance, so it is no cross-encoder")
     if not np.isfinite(columns).all():
         raise ModelUnusableError(name, "it gave a relevance that is no number")
     raw = columns[:, -1] - (columns[:, 0] if columns.shape[1] == _YES_AND_NO else 0.0)
-    return [squashed(score) for score in raw.tolist()]
+    return [sigmoid(score) for score in raw.tolist()]

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import anyio
 import httpx2
 
-from mcp_servers.knowledge.embedding import Vectors, squashed, unit_rows
+from mcp_servers.knowledge.embedding import Vectors, sigmoid, unit_rows
 from mcp_servers.knowledge.errors import EngineUnreachableError
 
 QWEN3_QUERY = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:{query}"
@@ -30,7 +30,7 @@ _CLOSE_S = 1.0
 
 
 @dataclass(frozen=True)
-class ServiceAddress:
+class ModelAddress:
     """Where a model answers.
 
     Args:
@@ -46,8 +46,8 @@ class ServiceAddress:
     timeout_s: float = 60.0
 
 
-class _Service:
-    def __init__(self, address: ServiceAddress) -> None:
+class ModelClient:
+    def __init__(self, address: ModelAddress) -> None:
         self._address = address
         parts = urlsplit(address.url)
         # A password in the address is as secret as a key.
@@ -57,7 +57,7 @@ class _Service:
     async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         try:
             with anyio.fail_after(self._address.timeout_s):
-                response = await self._connected().post(self._address.url.rstrip("/") + path, json=body)
+                response = await self._http_client().post(self._address.url.rstrip("/") + path, json=body)
                 answer: object = response.json() if response.status_code == _OK else None
         except TimeoutError:
             raise EngineUnreachableError(self.place, f"no answer in {self._address.timeout_s:g} s") from None
@@ -77,7 +77,7 @@ class _Service:
             with anyio.move_on_after(_CLOSE_S, shield=True):
                 await client.aclose()
 
-    def _connected(self) -> httpx2.AsyncClient:
+    def _http_client(self) -> httpx2.AsyncClient:
         # Made at the first request: reading the trust store takes a moment.
         if self._client is None:
             key = self._address.key
@@ -88,7 +88,7 @@ class _Service:
         return self._client
 
 
-class ServiceEmbedder:
+class RemoteEmbedder:
     """Embeddings from an address.
 
     Args:
@@ -98,12 +98,12 @@ class ServiceEmbedder:
         batch: texts in one request.
     """
 
-    is_quick = False
+    is_fast = False
 
     def __init__(
-        self, address: ServiceAddress, *, dimensions: int = 0, query_template: str = "", batch: int = 16
+        self, address: ModelAddress, *, dimensions: int = 0, query_template: str = "", batch: int = 16
     ) -> None:
-        self._service = _Service(address)
+        self._client = ModelClient(address)
         self._model = address.model
         self._dimensions = dimensions
         self._template = query_template or (QWEN3_QUERY if "qwen3-embedding" in address.model.lower() else "{query}")
@@ -115,32 +115,32 @@ class ServiceEmbedder:
         rows: list[list[float]] = []
         for start in range(0, len(texts), self._batch):
             rows += await self._request(list(texts[start : start + self._batch]))
-        return unit_rows(rows, self._service.place)
+        return unit_rows(rows, self._client.place)
 
     async def embed_query(self, text: str) -> Vectors:
         """One unit vector, of the text within the template."""
         rows = await self._request([self._template.replace("{query}", text)])
-        return unit_rows(rows, self._service.place)[0]
+        return unit_rows(rows, self._client.place)[0]
 
     async def aclose(self) -> None:
         """Closes the connections."""
-        await self._service.aclose()
+        await self._client.aclose()
 
     async def _request(self, texts: list[str]) -> list[list[float]]:
         body: dict[str, Any] = {"model": self._model, "input": texts, "encoding_format": "float"}
         if self._dimensions:
             body["dimensions"] = self._dimensions
-        answer = await self._service.post("/embeddings", body)
+        answer = await self._client.post("/embeddings", body)
         try:
             found = {int(row["index"]): row["embedding"] for row in answer["data"]}
             return [[float(number) for number in found[at]] for at in range(len(texts))]
         except (KeyError, TypeError, ValueError):
             raise EngineUnreachableError(
-                self._service.place, f"its answer is not {len(texts)} embeddings as OpenAI gives them"
+                self._client.place, f"its answer is not {len(texts)} embeddings as OpenAI gives them"
             ) from None
 
 
-class ServiceReranker:
+class RemoteReranker:
     """Relevance from an address.
 
     Args:
@@ -148,28 +148,28 @@ class ServiceReranker:
         most_characters: of a passage that are sent; an NPU reads 640 tokens in a second.
     """
 
-    def __init__(self, address: ServiceAddress, *, most_characters: int = 1000) -> None:
-        self._service = _Service(address)
+    def __init__(self, address: ModelAddress, *, max_characters: int = 1000) -> None:
+        self._client = ModelClient(address)
         self._model = address.model
-        self._most_characters = most_characters
+        self._most_characters = max_characters
         self.name = address.model
 
     async def relevance(self, query: str, passages: Sequence[str]) -> list[float]:
         """The relevance of each passage, 0..1; raw scores of models that give no probability are squashed."""
         documents = [passage[: self._most_characters] for passage in passages]
         body = {"model": self._model, "query": query, "documents": documents, "top_n": len(documents)}
-        answer = await self._service.post("/rerank", body)
+        answer = await self._client.post("/rerank", body)
         try:
             found = {int(row["index"]): float(row["relevance_score"]) for row in answer["results"]}
             scores = [found[at] for at in range(len(documents))]
         except (KeyError, TypeError, ValueError):
             raise EngineUnreachableError(
-                self._service.place, f"its answer is not {len(documents)} results with relevance_score"
+                self._client.place, f"its answer is not {len(documents)} results with relevance_score"
             ) from None
         if not all(math.isfinite(score) for score in scores):
-            raise EngineUnreachableError(self._service.place, "it gave a relevance that is no number")
-        return scores if all(0 <= score <= 1 for score in scores) else [squashed(score) for score in scores]
+            raise EngineUnreachableError(self._client.place, "it gave a relevance that is no number")
+        return scores if all(0 <= score <= 1 for score in scores) else [sigmoid(score) for score in scores]
 
     async def aclose(self) -> None:
         """Closes the connections."""
-        await self._service.aclose()
+        await self._client.aclose()

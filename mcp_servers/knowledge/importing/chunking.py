@@ -49,7 +49,7 @@ class ChunkLimits:
 DEFAULT_LIMITS = ChunkLimits()
 
 
-def chunks_of(passages: Iterable[Passage], limits: ChunkLimits = DEFAULT_LIMITS) -> list[NewChunk]:
+def chunk_passages(passages: Iterable[Passage], limits: ChunkLimits = DEFAULT_LIMITS) -> list[NewChunk]:
     """Cut a document.
 
     Args:
@@ -75,7 +75,7 @@ def _pieces(passages: Iterable[Passage], limits: ChunkLimits) -> Iterator[_Piece
     for passage in passages:
         text = passage.text.strip("\n") + "\n"
         share = _share(text, limits)
-        if passage.is_whole:
+        if passage.is_atomic:
             yield from _whole_pieces(text, share, limits)
         elif share <= limits.paragraph:
             yield _Piece(text, share, is_alone=share > 1)
@@ -97,20 +97,20 @@ def _whole_pieces(text: str, share: float, limits: ChunkLimits) -> Iterator[_Pie
 
 def _filled(pieces: Iterable[_Piece], limits: ChunkLimits, room: float = 1) -> Iterator[str]:
     """Texts of one chunk each, of as many pieces as fit."""
-    held: list[_Piece] = []
+    current: list[_Piece] = []
     filled = 0.0
     for piece in pieces:
-        if held and (piece.is_alone or filled + piece.share > room):
-            yield _text(held)
-            held = [] if piece.is_alone else _overlapping(held, limits, room - piece.share)
-            filled = sum(each.share for each in held)
-        held.append(piece)
+        if current and (piece.is_alone or filled + piece.share > room):
+            yield _text(current)
+            current = [] if piece.is_alone else _overlapping(current, limits, room - piece.share)
+            filled = sum(each.share for each in current)
+        current.append(piece)
         filled += piece.share
         if piece.is_alone:
-            yield _text(held)
-            held, filled = [], 0.0
-    if held:
-        yield _text(held)
+            yield _text(current)
+            current, filled = [], 0.0
+    if current:
+        yield _text(current)
 
 
 def _text(pieces: Sequence[_Piece]) -> str:
@@ -119,17 +119,17 @@ def _text(pieces: Sequence[_Piece]) -> str:
 
 def _overlapping(pieces: Sequence[_Piece], limits: ChunkLimits, room: float) -> list[_Piece]:
     """The last sentences of a chunk that begin the next."""
-    kept: list[_Piece] = []
+    repeated_sentences: list[_Piece] = []
     if limits.overlap <= 0:
-        return kept
+        return repeated_sentences
     left = min(limits.overlap, 0.5, room)
     sentences = [_Piece(text, _share(text, limits)) for piece in pieces for text in _split(_SENTENCE_END, piece.text)]
     for sentence in reversed(sentences):
         left -= sentence.share
         if left < 0:
             break
-        kept.insert(0, sentence)
-    return kept
+        repeated_sentences.insert(0, sentence)
+    return repeated_sentences
 
 
 def _sentences(text: str, limits: ChunkLimits) -> Iterator[str]:

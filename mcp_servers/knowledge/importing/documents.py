@@ -33,7 +33,7 @@ class Blob:
 
 
 @dataclass(frozen=True)
-class ReadDocument:
+class ParsedDocument:
     """A document, read.
 
     Args:
@@ -54,7 +54,7 @@ class ReadDocument:
 
 
 @dataclass(frozen=True)
-class ReadingLimits:
+class ParseLimits:
     """How much one document may cost.
 
     Args:
@@ -74,7 +74,7 @@ class ReadingLimits:
     memory_bytes: int = 2_000 * MEGABYTE
 
 
-class Draft:
+class DocumentBuilder:
     """A document while it is read from top to bottom.
 
     Attributes:
@@ -86,34 +86,34 @@ class Draft:
         self.passages: list[Passage] = []
         self.title = ""
         self._levels: list[tuple[int, str]] = []
-        self._bare: Passage | None = None
+        self._empty_heading: Passage | None = None
 
     def heading(self, level: int, text: str, page: int | None = None) -> None:
         """A heading begins; those of its level and below it have ended."""
         text = " ".join(text.split())
-        if self._bare and self._levels and level <= self._levels[-1][0]:
-            self.passages.append(self._bare)
-        self._bare = None
+        if self._empty_heading and self._levels and level <= self._levels[-1][0]:
+            self.passages.append(self._empty_heading)
+        self._empty_heading = None
         while self._levels and self._levels[-1][0] >= level:
             self._levels.pop()
         if text:
-            self._bare = Passage(text, self._path, page)
+            self._empty_heading = Passage(text, self._path, page)
             self._levels.append((level, text))
             if level == 1 and not self.title:
                 self.title = text
 
-    def add(self, text: str, page: int | None = None, *, is_whole: bool = False) -> None:
+    def add(self, text: str, page: int | None = None, *, is_atomic: bool = False) -> None:
         """What stands below the headings so far; nothing when it is blank."""
         text = text.strip("\n")
         if text.strip():
-            self._bare = None
-            self.passages.append(Passage(text if is_whole else text.strip(), self._path, page, is_whole))
+            self._empty_heading = None
+            self.passages.append(Passage(text if is_atomic else text.strip(), self._path, page, is_atomic))
 
     def finish(self) -> list[Passage]:
         """Everything, in order."""
-        if self._bare:
-            self.passages.append(self._bare)
-            self._bare = None
+        if self._empty_heading:
+            self.passages.append(self._empty_heading)
+            self._empty_heading = None
         return self.passages
 
     @property

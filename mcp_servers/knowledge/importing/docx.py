@@ -13,14 +13,14 @@ import zipfile
 from typing import Any, cast
 
 from mcp_servers.knowledge.errors import MissingExtraError
-from mcp_servers.knowledge.importing.documents import Blob, ReadingLimits
+from mcp_servers.knowledge.importing.documents import Blob, ParseLimits
 from mcp_servers.knowledge.importing.errors import DamagedDocumentError, EncryptedDocumentError, TooLargeError
 from mcp_servers.knowledge.importing.html import read_html
 from mcp_servers.knowledge.types import Passage
 
 _TITLE = re.compile(r"<dc:title\b[^>]*>([^<]{1,1000})<")
-_CORE = "docProps/core.xml"
-_MOST_PARTS = 10_000
+_CORE_PROPERTIES = "docProps/core.xml"
+_MAX_PARTS = 10_000
 _ENCRYPTED = 0x1
 _STYLES = "\n".join(
     (
@@ -32,7 +32,7 @@ _STYLES = "\n".join(
 )
 
 
-def read_docx(blob: Blob, limits: ReadingLimits) -> tuple[str, list[Passage]]:
+def read_docx(blob: Blob, limits: ParseLimits) -> tuple[str, list[Passage]]:
     """The title (empty when it has none) and what stands below its headings.
 
     Raises:
@@ -49,7 +49,7 @@ def read_docx(blob: Blob, limits: ReadingLimits) -> tuple[str, list[Passage]]:
         title = _checked_title(blob, limits)
         library = cast("Any", mammoth)
         page = library.convert_to_html(
-            io.BytesIO(blob.content), style_map=_STYLES, convert_image=library.images.img_element(_no_picture)
+            io.BytesIO(blob.content), style_map=_STYLES, convert_image=library.images.img_element(_without_picture)
         )
         heading, passages = read_html(str(page.value))
     except (DamagedDocumentError, EncryptedDocumentError, TooLargeError):
@@ -59,21 +59,21 @@ def read_docx(blob: Blob, limits: ReadingLimits) -> tuple[str, list[Passage]]:
     return title or heading, passages
 
 
-def _no_picture(_: object) -> dict[str, str]:
+def _without_picture(_: object) -> dict[str, str]:
     return {}
 
 
-def _checked_title(blob: Blob, limits: ReadingLimits) -> str:
+def _checked_title(blob: Blob, limits: ParseLimits) -> str:
     with zipfile.ZipFile(io.BytesIO(blob.content)) as archive:
         parts = archive.infolist()
         if any(part.flag_bits & _ENCRYPTED for part in parts):
             raise EncryptedDocumentError(blob.name)
         # The library reads no more of a part than is declared, so the declared sizes may be believed.
         unpacked = sum(part.file_size for part in parts)
-        if unpacked > limits.unpacked_bytes or len(parts) > _MOST_PARTS:
+        if unpacked > limits.unpacked_bytes or len(parts) > _MAX_PARTS:
             reason = f"it unpacks to {unpacked // 1_000_000:,} MB in {len(parts):,} parts"
             raise TooLargeError(blob.name, reason)
-        if _CORE not in archive.namelist():
+        if _CORE_PROPERTIES not in archive.namelist():
             return ""
-        found = _TITLE.search(archive.read(_CORE).decode("utf-8", errors="replace"))
+        found = _TITLE.search(archive.read(_CORE_PROPERTIES).decode("utf-8", errors="replace"))
         return " ".join(html.unescape(found.group(1)).split()) if found else ""

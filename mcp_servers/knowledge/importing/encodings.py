@@ -40,7 +40,7 @@ _JAPANESE_NAMES = {
     **dict.fromkeys(("iso-2022-jp", "csiso2022jp", "iso2022jp", "cp50220", "cp50221", "jis"), "iso2022_jp"),
 }
 # Encodings of text that pages declare; Python knows others, for passwords and host names.
-_OF_TEXT = re.compile(r"utf-8|iso8859-\d+|cp\d+|koi8-[ru]|gb\d+|gbk|big5(hkscs)?|euc_\w+|mac-\w+|tis-620")
+_TEXT_CODECS = re.compile(r"utf-8|iso8859-\d+|cp\d+|koi8-[ru]|gb\d+|gbk|big5(hkscs)?|euc_\w+|mac-\w+|tis-620")
 # The kanji that two of three kanji in Japanese text are, counted in an encyclopedia.
 _COMMON_KANJI = frozenset(
     "年国日大本地人的一月会行党者合中法部事上定政主用時学生力発業民対関成立代分共後世方員同化動自戦出語第制以家多産間体場在入社教現内性"
@@ -64,10 +64,10 @@ _COMMON_KANJI_COST = 2.6
 # Kanji of the first level (those anybody can read) are ten times as frequent as the rest.
 _LEVEL_1_KANJI_COST = 5.8
 # Text costs two to five a character; more, and the bytes mean something else.
-_DEAREST_TEXT = 6.5
+_MAX_TEXT_COST = 6.5
 # What the witness is worth, and what a first candidate has before the next: less than one rare character.
-_DECLARED_WORTH = 4.0
-_UTF_8_WORTH = 3.0
+_DECLARED_BONUS = 4.0
+_UTF_8_BONUS = 3.0
 # Half-width katakana come in runs; a single one is a letter such as é of another encoding.
 _SINGLE_KANA = re.compile("(?<![｡-ﾟ])[｡-ﾟ](?![｡-ﾟ])")
 _SINGLE_KANA_COST = 4.0
@@ -95,7 +95,7 @@ def decode(content: bytes, declared: str = "") -> Decoded:
         content: all of it.
         declared: the encoding that the document or its sender claims; empty or unknown when there is none.
     """
-    encoding = _marked(content) or _judged(content, _python_name(declared))
+    encoding = _from_marks(content) or _most_likely(content, _python_name(declared))
     text, encoding = _read(content, encoding)
     return Decoded(text.replace("\r\n", "\n").replace("\r", "\n"), encoding, text.count("\ufffd"))
 
@@ -103,13 +103,13 @@ def decode(content: bytes, declared: str = "") -> Decoded:
 def is_binary(content: bytes) -> bool:
     """Whether these bytes are no text in any encoding, judged by their beginning."""
     sample = content[:_SAMPLE_BYTES]
-    if not sample or _marked(sample):
+    if not sample or _from_marks(sample):
         return False
     controls = sum(count for byte, count in Counter(sample).items() if byte < 32 and byte not in b"\t\n\r\f\x1b\x1a")
     return controls > max(2, len(sample) // 50)
 
 
-def _marked(content: bytes) -> str:
+def _from_marks(content: bytes) -> str:
     """The encoding that marks in the bytes tell; empty when there are none."""
     for mark, encoding in _MARKS:
         if content.startswith(mark):
@@ -121,11 +121,11 @@ def _marked(content: bytes) -> str:
     if b"\0" in sample:
         sample = sample[: len(sample) // 2 * 2]
         cost, encoding = min((_cost(sample, encoding), encoding) for encoding in ("utf-16-le", "utf-16-be"))
-        return encoding if cost < len(sample) / 2 * _DEAREST_TEXT else ""
+        return encoding if cost < len(sample) / 2 * _MAX_TEXT_COST else ""
     return ""
 
 
-def _judged(content: bytes, declared: str) -> str:
+def _most_likely(content: bytes, declared: str) -> str:
     """The encoding in which the bytes are the most usual text."""
     if content.isascii():
         return "ascii"
@@ -135,9 +135,9 @@ def _judged(content: bytes, declared: str) -> str:
     if is_utf_8 and any(byte >= 0xE0 for byte in sample):
         return "utf-8"
     costs = {encoding: _cost(sample, encoding) for encoding in ("utf-8", "cp932", "euc_jp", "cp1252")}
-    costs["utf-8"] -= _UTF_8_WORTH if is_utf_8 else 0.0
+    costs["utf-8"] -= _UTF_8_BONUS if is_utf_8 else 0.0
     if declared:
-        costs[declared] = costs.get(declared, _cost(sample, declared)) - _DECLARED_WORTH
+        costs[declared] = costs.get(declared, _cost(sample, declared)) - _DECLARED_BONUS
     return min(costs, key=lambda encoding: costs[encoding])
 
 
@@ -194,4 +194,4 @@ def _python_name(declared: str) -> str:
     except (LookupError, ValueError):
         return ""
     # ISO 8859-1 is what programs say that do not know; browsers read it as Windows-1252.
-    return "cp1252" if found == "iso8859-1" else found if _OF_TEXT.fullmatch(found) else ""
+    return "cp1252" if found == "iso8859-1" else found if _TEXT_CODECS.fullmatch(found) else ""

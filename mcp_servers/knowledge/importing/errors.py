@@ -19,13 +19,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mcp_servers.knowledge.errors import KnowledgeProblem
+from mcp_servers.knowledge.errors import KnowledgeError
 
 ACCEPTED = "PDF, HTML, Markdown, Word (docx), text, CSV, JSON, YAML and source code"
 
 
 @dataclass(eq=False)
-class ImportProblem(KnowledgeProblem):
+class DocumentImportError(KnowledgeError):
     """A document that cannot be imported.
 
     Args:
@@ -38,7 +38,7 @@ class ImportProblem(KnowledgeProblem):
 
 
 @dataclass(eq=False)
-class UnsupportedFormatError(ImportProblem):
+class UnsupportedFormatError(DocumentImportError):
     """Not a format that can be read; ``reason`` names the format or is empty when it is unknown."""
 
     status: ClassVar[int] = 415
@@ -47,7 +47,7 @@ class UnsupportedFormatError(ImportProblem):
 
 
 @dataclass(eq=False)
-class DamagedDocumentError(ImportProblem):
+class DamagedDocumentError(DocumentImportError):
     """Its bytes are not what its format wants."""
 
     status: ClassVar[int] = 422
@@ -56,7 +56,7 @@ class DamagedDocumentError(ImportProblem):
 
 
 @dataclass(eq=False)
-class EncryptedDocumentError(ImportProblem):
+class EncryptedDocumentError(DocumentImportError):
     """It opens with a password only."""
 
     status: ClassVar[int] = 422
@@ -65,7 +65,7 @@ class EncryptedDocumentError(ImportProblem):
 
 
 @dataclass(eq=False)
-class NoTextError(ImportProblem):
+class NoTextError(DocumentImportError):
     """There is nothing in it that a search could find."""
 
     status: ClassVar[int] = 422
@@ -74,7 +74,7 @@ class NoTextError(ImportProblem):
 
 
 @dataclass(eq=False)
-class TooLargeError(ImportProblem):
+class TooLargeError(DocumentImportError):
     """More than is read."""
 
     status: ClassVar[int] = 413
@@ -83,7 +83,7 @@ class TooLargeError(ImportProblem):
 
 
 @dataclass(eq=False)
-class TooSlowError(ImportProblem):
+class TooSlowError(DocumentImportError):
     """It took more time or memory than a document may."""
 
     status: ClassVar[int] = 422
@@ -92,7 +92,7 @@ class TooSlowError(ImportProblem):
 
 
 @dataclass(eq=False)
-class UnreadableFileError(ImportProblem):
+class UnreadableFileError(DocumentImportError):
     """The system does not give the file."""
 
     status: ClassVar[int] = 404
@@ -101,7 +101,7 @@ class UnreadableFileError(ImportProblem):
 
 
 @dataclass(eq=False)
-class AddressRefusedError(ImportProblem):
+class AddressRefusedError(DocumentImportError):
     """An address that is never asked."""
 
     status: ClassVar[int] = 403
@@ -112,7 +112,7 @@ class AddressRefusedError(ImportProblem):
 
 
 @dataclass(eq=False)
-class AddressUnreachableError(ImportProblem):
+class AddressUnreachableError(DocumentImportError):
     """The host does not answer, or not with a document."""
 
     status: ClassVar[int] = 502

@@ -30,10 +30,10 @@ from mcp_servers.knowledge.importing.errors import (
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 # The last four bytes of these are an IPv4 address that a translator will talk to.
-_TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
-def shown(url: str) -> str:
+def redact_url(url: str) -> str:
     """An address as it may be shown: without a login and without a query, which may hold keys."""
     try:
         parts = urlsplit(url)
@@ -44,7 +44,7 @@ def shown(url: str) -> str:
     return f"{parts.scheme}://{host}{port}{parts.path}"[:300]
 
 
-async def addresses_of(url: str, host: str, port: int, allowed: Sequence[str]) -> list[str]:
+async def resolve_public(url: str, host: str, port: int, allowed: Sequence[str]) -> list[str]:
     """The numeric addresses of a host, judged.
 
     Args:
@@ -60,26 +60,26 @@ async def addresses_of(url: str, host: str, port: int, allowed: Sequence[str]) -
     try:
         found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise AddressUnreachableError(shown(url), f"the host {host} is not known") from error
+        raise AddressUnreachableError(redact_url(url), f"the host {host} is not known") from error
     numeric = list(dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found))
     networks = [ipaddress.ip_network(network) for network in allowed]
     for address in numeric:
         if not is_allowed(address, networks):
-            raise AddressRefusedError(shown(url), f"{host} is in a private network")
+            raise AddressRefusedError(redact_url(url), f"{host} is in a private network")
     return numeric
 
 
 def is_allowed(address: str, networks: Sequence[_Network] = ()) -> bool:
     """Whether an address is public, or in one of the networks."""
-    judged = _meant(ipaddress.ip_address(address))
-    if any(judged in network for network in networks):
+    address_meant = _embedded_ipv4(ipaddress.ip_address(address))
+    if any(address_meant in network for network in networks):
         return True
-    is_special = judged.is_multicast or judged.is_reserved or judged.is_unspecified
-    is_site = isinstance(judged, ipaddress.IPv6Address) and judged.is_site_local
-    return judged.is_global and not is_special and not is_site
+    is_special = address_meant.is_multicast or address_meant.is_reserved or address_meant.is_unspecified
+    is_site = isinstance(address_meant, ipaddress.IPv6Address) and address_meant.is_site_local
+    return address_meant.is_global and not is_special and not is_site
 
 
-def _meant(address: _Address) -> _Address:
+def _embedded_ipv4(address: _Address) -> _Address:
     """The IPv4 address inside an IPv6 one that leads there; else the address itself."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
@@ -87,7 +87,7 @@ def _meant(address: _Address) -> _Address:
         return address.ipv4_mapped or address.sixtofour or address
     if address.teredo:
         return address.teredo[1]
-    if address in _TRANSLATED:
+    if address in _NAT64:
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     return address
 
@@ -96,8 +96,8 @@ _OK = 200
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _PORTS = {"http": 80, "https": 443}
 # Documents all, whatever is behind the slash; anything else is judged by its bytes.
-_NO_DOCUMENTS = frozenset({"image", "audio", "video", "font", "model"})
-_TRIED_ADDRESSES = 3
+_MEDIA_KINDS = frozenset({"image", "audio", "video", "font", "model"})
+_MAX_ADDRESSES = 3
 _CLOSE_S = 1.0
 
 
@@ -122,7 +122,7 @@ class FetchLimits:
     user_agent: str = "rkllm-mcp-knowledge"
 
 
-async def fetch(url: str, limits: FetchLimits, most_bytes: int) -> Blob:
+async def fetch(url: str, limits: FetchLimits, max_bytes: int) -> Blob:
     """Fetch a document.
 
     Args:
@@ -140,10 +140,10 @@ async def fetch(url: str, limits: FetchLimits, most_bytes: int) -> Blob:
     try:
         with anyio.fail_after(limits.total_timeout_s):
             async with _client(timeout) as client:
-                return await _follow(client, urldefrag(url).url, limits, most_bytes)
+                return await _follow(client, urldefrag(url).url, limits, max_bytes)
     except TimeoutError as error:
         reason = f"it takes longer than {limits.total_timeout_s:g} s"
-        raise AddressUnreachableError(shown(url), reason) from error
+        raise AddressUnreachableError(redact_url(url), reason) from error
 
 
 @asynccontextmanager
@@ -156,22 +156,22 @@ async def _client(timeout: httpx2.Timeout) -> AsyncGenerator[httpx2.AsyncClient,
             await client.aclose()
 
 
-async def _follow(client: httpx2.AsyncClient, url: str, limits: FetchLimits, most_bytes: int) -> Blob:
+async def _follow(client: httpx2.AsyncClient, url: str, limits: FetchLimits, max_bytes: int) -> Blob:
     for _ in range(limits.redirects + 1):
-        answer = await _ask(client, url, limits, most_bytes)
+        answer = await _request(client, url, limits, max_bytes)
         if isinstance(answer, Blob):
             return answer
         url = urldefrag(urljoin(url, answer)).url
-    raise AddressUnreachableError(shown(url), f"it redirects more than {limits.redirects} times")
+    raise AddressUnreachableError(redact_url(url), f"it redirects more than {limits.redirects} times")
 
 
-async def _ask(client: httpx2.AsyncClient, url: str, limits: FetchLimits, most_bytes: int) -> Blob | str:
+async def _request(client: httpx2.AsyncClient, url: str, limits: FetchLimits, max_bytes: int) -> Blob | str:
     """The document, or where it is instead."""
     target = _checked(url)
     port = target.port or _PORTS[target.scheme]
-    addresses = await addresses_of(url, target.host, port, limits.allowed_networks)
+    addresses = await resolve_public(url, target.host, port, limits.allowed_networks)
     failure: Exception | None = None
-    for address in addresses[:_TRIED_ADDRESSES]:
+    for address in addresses[:_MAX_ADDRESSES]:
         request = client.build_request(
             "GET",
             target.copy_with(host=address),
@@ -186,53 +186,53 @@ async def _ask(client: httpx2.AsyncClient, url: str, limits: FetchLimits, most_b
             extensions={"sni_hostname": target.raw_host.decode("ascii"), "timeout": client.timeout.as_dict()},
         )
         try:
-            return await _document(client, request, url, most_bytes)
+            return await _document(client, request, url, max_bytes)
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
             failure = error
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-            raise AddressUnreachableError(shown(url), str(error) or type(error).__name__) from error
-    raise AddressUnreachableError(shown(url), "the host does not answer") from failure
+            raise AddressUnreachableError(redact_url(url), str(error) or type(error).__name__) from error
+    raise AddressUnreachableError(redact_url(url), "the host does not answer") from failure
 
 
 def _checked(url: str) -> httpx2.URL:
     try:
         target = httpx2.URL(url)
     except (httpx2.InvalidURL, ValueError) as error:
-        raise AddressRefusedError(shown(url), "it is no address") from error
+        raise AddressRefusedError(redact_url(url), "it is no address") from error
     if target.scheme not in _PORTS or not target.host:
-        raise AddressRefusedError(shown(url), "it is no http address")
+        raise AddressRefusedError(redact_url(url), "it is no http address")
     if target.userinfo:
-        raise AddressRefusedError(shown(url), "it holds a login")
+        raise AddressRefusedError(redact_url(url), "it holds a login")
     return target
 
 
-async def _document(client: httpx2.AsyncClient, request: httpx2.Request, url: str, most_bytes: int) -> Blob | str:
+async def _document(client: httpx2.AsyncClient, request: httpx2.Request, url: str, max_bytes: int) -> Blob | str:
     response = await client.send(request, stream=True)
     try:
         location = response.headers.get("location", "")
         if response.status_code in _REDIRECTS and location:
             return location
         if response.status_code != _OK:
-            raise AddressUnreachableError(shown(url), f"HTTP {response.status_code}")
+            raise AddressUnreachableError(redact_url(url), f"HTTP {response.status_code}")
         media_type, charset = _content_type(response.headers.get("content-type", ""))
-        if media_type.partition("/")[0] in _NO_DOCUMENTS:
-            raise UnsupportedFormatError(shown(url), f"it is {media_type}")
-        content = await _content(response, url, most_bytes)
+        if media_type.partition("/")[0] in _MEDIA_KINDS:
+            raise UnsupportedFormatError(redact_url(url), f"it is {media_type}")
+        content = await _content(response, url, max_bytes)
     finally:
         with anyio.move_on_after(_CLOSE_S, shield=True):
             await response.aclose()
     return Blob(content, _name(url), media_type, charset, url)
 
 
-async def _content(response: httpx2.Response, url: str, most_bytes: int) -> bytes:
-    too_large = TooLargeError(shown(url), f"it has more than {most_bytes // 1_000_000:,} MB")
+async def _content(response: httpx2.Response, url: str, max_bytes: int) -> bytes:
+    too_large = TooLargeError(redact_url(url), f"it has more than {max_bytes // 1_000_000:,} MB")
     declared = response.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > most_bytes:
+    if declared.isdigit() and int(declared) > max_bytes:
         raise too_large
     content = bytearray()
     async for piece in response.aiter_bytes():
         content += piece
-        if len(content) > most_bytes:
+        if len(content) > max_bytes:
             raise too_large
     return bytes(content)
 

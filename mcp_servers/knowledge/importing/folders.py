@@ -19,9 +19,9 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 import anyio.to_thread
 
-from mcp_servers.knowledge.errors import KnowledgeProblem, StorageError
-from mcp_servers.knowledge.importing.chunking import DEFAULT_LIMITS, ChunkLimits, chunks_of
-from mcp_servers.knowledge.importing.documents import Blob, Progress, ReadDocument
+from mcp_servers.knowledge.errors import KnowledgeError, StorageError
+from mcp_servers.knowledge.importing.chunking import DEFAULT_LIMITS, ChunkLimits, chunk_passages
+from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, Progress
 from mcp_servers.knowledge.importing.errors import UnreadableFileError
 from mcp_servers.knowledge.importing.reader import Reader
 from mcp_servers.knowledge.types import NewChunk
@@ -45,7 +45,7 @@ class WalkRules:
 
     ignored: tuple[str, ...] = IGNORED
     follows_links: bool = False
-    most_files: int = 100_000
+    max_files: int = 100_000
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,14 @@ class FoundFile:
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class SkippedPath:
     """A file or folder that was not read, and why, as the rest of a sentence."""
 
     path: Path
     reason: str
 
 
-def walk(folder: Path, rules: WalkRules) -> Iterator[FoundFile | LeftOut]:
+def walk(folder: Path, rules: WalkRules) -> Iterator[FoundFile | SkippedPath]:
     """Everything in a folder and below, in the order of names.
 
     Args:
@@ -83,8 +83,8 @@ def walk(folder: Path, rules: WalkRules) -> Iterator[FoundFile | LeftOut]:
         inner, found = _listed(waiting.pop(), rules, entered)
         for each in found:
             files += isinstance(each, FoundFile)
-            if files > rules.most_files:
-                yield LeftOut(folder, f"has more than {rules.most_files:,} files")
+            if files > rules.max_files:
+                yield SkippedPath(folder, f"has more than {rules.max_files:,} files")
                 return
             yield each
         waiting += reversed(inner)
@@ -92,27 +92,27 @@ def walk(folder: Path, rules: WalkRules) -> Iterator[FoundFile | LeftOut]:
 
 def _listed(
     folder: Path, rules: WalkRules, entered: set[tuple[int, int]]
-) -> tuple[list[Path], list[FoundFile | LeftOut]]:
+) -> tuple[list[Path], list[FoundFile | SkippedPath]]:
     """The folders in a folder, and what else is in it."""
     try:
         about = folder.stat()
         with os.scandir(folder) as listing:
             entries = sorted(listing, key=lambda entry: entry.name)
     except OSError as error:
-        return [], [LeftOut(folder, f"cannot be opened: {error.strerror}")]
+        return [], [SkippedPath(folder, f"cannot be opened: {error.strerror}")]
     if (about.st_dev, about.st_ino) in entered:
-        return [], [LeftOut(folder, "was seen already, behind another link")]
+        return [], [SkippedPath(folder, "was seen already, behind another link")]
     entered.add((about.st_dev, about.st_ino))
     inner: list[Path] = []
-    found: list[FoundFile | LeftOut] = []
+    found: list[FoundFile | SkippedPath] = []
     for entry in entries:
         if is_ignored(entry.name, rules):
             continue
-        judged = _judged(entry, rules)
-        if isinstance(judged, Path):
-            inner.append(judged)
+        classified = _classify(entry, rules)
+        if isinstance(classified, Path):
+            inner.append(classified)
         else:
-            found.append(judged)
+            found.append(classified)
     return inner, found
 
 
@@ -121,36 +121,36 @@ def is_ignored(name: str, rules: WalkRules) -> bool:
     return any(fnmatch(name.lower(), pattern) for pattern in rules.ignored)
 
 
-def _judged(entry: os.DirEntry[str], rules: WalkRules) -> Path | FoundFile | LeftOut:
+def _classify(entry: os.DirEntry[str], rules: WalkRules) -> Path | FoundFile | SkippedPath:
     path = Path(entry.path)
     try:
         entry.name.encode()
         if entry.is_symlink() and not rules.follows_links:
-            return LeftOut(path, "is a link")
+            return SkippedPath(path, "is a link")
         about = entry.stat()
     except UnicodeError:
-        return LeftOut(Path(os.fsencode(entry.path).decode("utf-8", "replace")), "has a name that is no text")
+        return SkippedPath(Path(os.fsencode(entry.path).decode("utf-8", "replace")), "has a name that is no text")
     except OSError as error:
-        return LeftOut(path, f"cannot be opened: {error.strerror}")
+        return SkippedPath(path, f"cannot be opened: {error.strerror}")
     if stat.S_ISDIR(about.st_mode):
         return path
     if not stat.S_ISREG(about.st_mode):
-        return LeftOut(path, "is no file")
+        return SkippedPath(path, "is no file")
     return FoundFile(path, (about.st_size, about.st_mtime_ns, about.st_ino))
 
 
 Outcome = Literal["imported", "unchanged", "removed", "skipped", "failed"]
-_TOLD_FAILURES = 5
+_SHOWN_FAILURES = 5
 
 
-class Importer(Protocol):
+class DocumentStore(Protocol):
     """Where documents go; the knowledge base behind it is the library's business."""
 
-    async def known(self, prefix: str) -> Mapping[str, str]:
+    async def content_hashes(self, prefix: str) -> Mapping[str, str]:
         """The content hash of every document whose address begins so, by address."""
         ...
 
-    async def add(self, document: ReadDocument, chunks: tuple[NewChunk, ...]) -> None:
+    async def add(self, document: ParsedDocument, chunks: tuple[NewChunk, ...]) -> None:
         """Keep a document, instead of the one of the same address."""
         ...
 
@@ -189,9 +189,9 @@ class FolderReport:
         outcomes: tuple[Outcome, ...] = ("imported", "unchanged", "removed", "skipped", "failed")
         counts = ", ".join(f"{self.count(outcome)} {outcome}" for outcome in outcomes if self.count(outcome))
         failed = [file for file in self.files if file.outcome == "failed"]
-        told = "".join(f" {file.reason}" for file in failed[:_TOLD_FAILURES])
-        more = f" … and {len(failed) - _TOLD_FAILURES} more." if len(failed) > _TOLD_FAILURES else ""
-        return f"{counts or 'nothing to import'}.{told}{more}"
+        shown = "".join(f" {file.reason}" for file in failed[:_SHOWN_FAILURES])
+        more = f" … and {len(failed) - _SHOWN_FAILURES} more." if len(failed) > _SHOWN_FAILURES else ""
+        return f"{counts or 'nothing to import'}.{shown}{more}"
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ class FolderRules:
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenFile:
     """A file as an earlier round saw it.
 
     Args:
@@ -222,20 +222,20 @@ class Seen:
     problem: str = ""
 
 
-SeenFiles = dict[Path, Seen]
+SeenFiles = dict[Path, SeenFile]
 
 
-async def nobody_listens(done: int, total: int, message: str) -> None:
+async def no_progress(done: int, total: int, message: str) -> None:
     """The progress of an import nobody waits for."""
 
 
 async def import_folder(
     folder: Path,
-    importer: Importer,
+    store: DocumentStore,
     reader: Reader,
     rules: FolderRules | None = None,
     *,
-    on_progress: Progress = nobody_listens,
+    on_progress: Progress = no_progress,
     seen: SeenFiles | None = None,
 ) -> FolderReport:
     """Bring a knowledge base into agreement with a folder.
@@ -257,23 +257,25 @@ async def import_folder(
     found = await anyio.to_thread.run_sync(_found, folder, rules.walking)
     files = [each for each in found if isinstance(each, FoundFile)]
     prefix = folder.as_uri().rstrip("/") + "/"
-    known = await importer.known(prefix)
-    work = _Import(importer, reader, rules, known, seen if seen is not None else {})
-    reports = [FileReport(str(each.path), "skipped", each.reason) for each in found if isinstance(each, LeftOut)]
+    content_hashes = await store.content_hashes(prefix)
+    run = _FolderImport(store, reader, rules, content_hashes, seen if seen is not None else {})
+    reports = [FileReport(str(each.path), "skipped", each.reason) for each in found if isinstance(each, SkippedPath)]
     for number, file in enumerate(files):
         await on_progress(number, len(files), str(file.path.relative_to(folder)))
-        reports.append(await work.take(file))
+        reports.append(await run.import_file(file))
     # Where something could not be looked into, what was in it is not known to be gone.
-    closed = tuple(f"{each.path.as_uri()}/" for each in found if isinstance(each, LeftOut) and each.path.is_absolute())
+    unreadable = tuple(
+        f"{each.path.as_uri()}/" for each in found if isinstance(each, SkippedPath) and each.path.is_absolute()
+    )
     if rules.removes:
-        there = {file.path.as_uri() for file in files} | {address.removesuffix("/") for address in closed}
-        gone = [uri for uri in known if uri not in there and not uri.startswith(closed)]
-        reports += [await work.forget(uri) for uri in gone]
+        present = {file.path.as_uri() for file in files} | {address.removesuffix("/") for address in unreadable}
+        gone = [uri for uri in content_hashes if uri not in present and not uri.startswith(unreadable)]
+        reports += [await run.remove_document(uri) for uri in gone]
     await on_progress(len(files), len(files), "done")
     return FolderReport(tuple(reports))
 
 
-def _found(folder: Path, rules: WalkRules) -> list[FoundFile | LeftOut]:
+def _found(folder: Path, rules: WalkRules) -> list[FoundFile | SkippedPath]:
     try:
         if not folder.is_dir():
             raise UnreadableFileError(str(folder), "there is no such folder")
@@ -283,50 +285,50 @@ def _found(folder: Path, rules: WalkRules) -> list[FoundFile | LeftOut]:
 
 
 @dataclass
-class _Import:
+class _FolderImport:
     """One run over one folder."""
 
-    importer: Importer
+    store: DocumentStore
     reader: Reader
     rules: FolderRules
-    known: Mapping[str, str]
+    content_hashes: Mapping[str, str]
     seen: SeenFiles
 
-    async def take(self, file: FoundFile) -> FileReport:
+    async def import_file(self, file: FoundFile) -> FileReport:
         """Import a file if it has changed."""
         before = self.seen.get(file.path)
         if before and before.stamp == file.stamp:
             if before.problem:
                 return FileReport(str(file.path), "skipped", f"has not changed since this: {before.problem}")
-            if file.path.as_uri() in self.known:
+            if file.path.as_uri() in self.content_hashes:
                 return FileReport(str(file.path), "unchanged")
         try:
             report = await self._import(await self.reader.load(file.path), file)
         except StorageError:
             raise
-        except KnowledgeProblem as problem:
+        except KnowledgeError as problem:
             report = FileReport(str(file.path), "failed", str(problem))
-        self.seen[file.path] = Seen(file.stamp, report.reason if report.outcome == "failed" else "")
+        self.seen[file.path] = SeenFile(file.stamp, report.reason if report.outcome == "failed" else "")
         return report
 
     async def _import(self, blob: Blob, file: FoundFile) -> FileReport:
         content_hash = await anyio.to_thread.run_sync(_hash, blob.content)
-        if self.known.get(blob.uri) == content_hash:
+        if self.content_hashes.get(blob.uri) == content_hash:
             return FileReport(str(file.path), "unchanged")
         document = await self.reader.read_document(blob)
-        chunks = await anyio.to_thread.run_sync(chunks_of, document.passages, self.rules.chunking)
-        await self.importer.add(document, tuple(chunks))
+        chunks = await anyio.to_thread.run_sync(chunk_passages, document.passages, self.rules.chunking)
+        await self.store.add(document, tuple(chunks))
         return FileReport(str(file.path), "imported", " ".join(document.warnings))
 
-    async def forget(self, uri: str) -> FileReport:
+    async def remove_document(self, uri: str) -> FileReport:
         """Remove the document of a file that is gone."""
         path = _path_of(uri)
         self.seen.pop(path, None)
         try:
-            await self.importer.remove(uri)
+            await self.store.remove(uri)
         except StorageError:
             raise
-        except KnowledgeProblem as problem:
+        except KnowledgeError as problem:
             return FileReport(str(path), "failed", str(problem))
         return FileReport(str(path), "removed")
 

@@ -114,10 +114,10 @@ _ZIPPED = (
     ("content.xml", "it is an OpenDocument file; save it as docx or PDF"),
     ("META-INF/container.xml", "it is an EPUB book"),
 )
-_PAGE = re.compile(
+_HTML_START = re.compile(
     rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL
 )
-_LOOK_BYTES = 1024
+_HEAD_BYTES = 1024
 
 
 def format_of(blob: Blob) -> Format:
@@ -127,21 +127,21 @@ def format_of(blob: Blob) -> Format:
         UnsupportedFormatError: nothing that can be read.
         DamagedDocumentError: it begins like a docx and is no archive.
     """
-    head = blob.content[:_LOOK_BYTES]
+    head = blob.content[:_HEAD_BYTES]
     ending = PurePosixPath(blob.name.lower()).suffix.removeprefix(".")
     if b"%PDF-" in head:
         return PDF
     if head.startswith(b"PK\x03\x04"):
         return _zipped(blob)
     if ending in {"pdf", "docx"}:
-        raise _not_what_it_is_called(blob, ending)
-    _refuse_binary(blob, head)
+        raise _mismatch_error(blob, ending)
+    _check_not_binary(blob, head)
     if ending in _BY_ENDING:
         return _BY_ENDING[ending]
     named = _BY_TYPE.get(blob.media_type.lower())
     if named:
         return named
-    return HTML if _PAGE.match(head.removeprefix(b"\xef\xbb\xbf")) else PLAIN
+    return HTML if _HTML_START.match(head.removeprefix(b"\xef\xbb\xbf")) else PLAIN
 
 
 def _zipped(blob: Blob) -> Format:
@@ -158,14 +158,14 @@ def _zipped(blob: Blob) -> Format:
     raise UnsupportedFormatError(blob.name, "it is an archive")
 
 
-def _not_what_it_is_called(blob: Blob, ending: str) -> Exception:
+def _mismatch_error(blob: Blob, ending: str) -> Exception:
     # Word encrypts by putting the docx into an old Office file.
     if ending == "docx" and blob.content.startswith(_BINARY[0][0]):
         return EncryptedDocumentError(blob.name)
     return DamagedDocumentError(blob.name, f"it is called {ending} but is none")
 
 
-def _refuse_binary(blob: Blob, head: bytes) -> None:
+def _check_not_binary(blob: Blob, head: bytes) -> None:
     for magic, reason in _BINARY:
         # Two letters are no proof: text may begin with them.
         if head.startswith(magic) and (len(magic) > 3 or is_binary(blob.content)):

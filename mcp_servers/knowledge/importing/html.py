@@ -11,7 +11,7 @@ import re
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from mcp_servers.knowledge.importing.documents import Draft, table_text
+from mcp_servers.knowledge.importing.documents import DocumentBuilder, table_text
 from mcp_servers.knowledge.importing.plain_text import CJK
 from mcp_servers.knowledge.types import Passage
 
@@ -32,7 +32,7 @@ _BLOCKS = frozenset(
     )
 )
 # Of the body's text; less, and "main" is not where the text is.
-_FAIR_PART = 0.25
+_MIN_MAIN_SHARE = 0.25
 # What stands for <br> until white space has been put in order: no text has it.
 _BREAK = "\v"
 _CHARSET = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]{2,40})""", re.IGNORECASE)
@@ -57,9 +57,9 @@ def read_html(text: str) -> tuple[str, list[Passage]]:
     body = tree.body
     if body is None:
         return title, []
-    reading = _Reading()
-    reading.read(_main(tree, body))
-    return title or reading.draft.title, reading.draft.finish()
+    reader = HtmlReader()
+    reader.read(_main(tree, body))
+    return title or reader.builder.title, reader.builder.finish()
 
 
 def _title(tree: LexborHTMLParser) -> str:
@@ -72,16 +72,16 @@ def _title(tree: LexborHTMLParser) -> str:
 def _main(tree: LexborHTMLParser, body: LexborNode) -> LexborNode:
     for selector in ("main, [role=main]", "article"):
         found = tree.css(selector)
-        if len(found) == 1 and len(found[0].text()) >= len(body.text()) * _FAIR_PART:
+        if len(found) == 1 and len(found[0].text()) >= len(body.text()) * _MIN_MAIN_SHARE:
             return found[0]
     return body
 
 
-class _Reading:
+class HtmlReader:
     """One page, element by element."""
 
     def __init__(self) -> None:
-        self.draft = Draft()
+        self.builder = DocumentBuilder()
         self._text: list[str] = []
         self._prefix = ""
 
@@ -109,13 +109,13 @@ class _Reading:
             self._text.append(_BREAK)
         elif tag == "pre":
             self._flush()
-            self.draft.add(node.text(), is_whole=True)
+            self.builder.add(node.text(), is_atomic=True)
             return False
         elif tag == "table" and (rows := _rows(node)):
             self._flush()
             for caption in node.css("caption"):
-                self.draft.add(_tidy(_inline(caption)))
-            self.draft.add(table_text(rows), is_whole=True)
+                self.builder.add(_normalize_space(_inline(caption)))
+            self.builder.add(table_text(rows), is_atomic=True)
             return False
         elif tag in _BLOCKS or tag in _HEADINGS:
             self._flush()
@@ -126,19 +126,19 @@ class _Reading:
     def _leave(self, node: LexborNode) -> None:
         tag = node.tag or ""
         if tag in _HEADINGS:
-            self.draft.heading(_HEADINGS[tag], self._taken())
+            self.builder.heading(_HEADINGS[tag], self._take_text())
         elif tag in _BLOCKS:
             self._flush()
             self._prefix = "" if tag == "li" else self._prefix
 
-    def _taken(self) -> str:
-        text, self._text = _tidy("".join(self._text)), []
+    def _take_text(self) -> str:
+        text, self._text = _normalize_space("".join(self._text)), []
         return text
 
     def _flush(self) -> None:
-        text = self._taken()
+        text = self._take_text()
         if text:
-            self.draft.add(self._prefix + text)
+            self.builder.add(self._prefix + text)
             self._prefix = ""
 
 
@@ -146,7 +146,7 @@ def _rows(table: LexborNode) -> list[list[str]]:
     """The cells of a table that holds data; empty when it only arranges a page."""
     if any(inner.mem_id != table.mem_id for inner in table.css("table, h1, h2, h3, h4, h5, h6, pre, section, article")):
         return []
-    rows = [[_tidy(_inline(cell)) for cell in row.css("th, td")] for row in table.css("tr")]
+    rows = [[_normalize_space(_inline(cell)) for cell in row.css("th, td")] for row in table.css("tr")]
     return rows if any(len(row) > 1 for row in rows) else []
 
 
@@ -161,7 +161,7 @@ def _inline(node: LexborNode) -> str:
     return "".join(parts)
 
 
-def _tidy(text: str) -> str:
+def _normalize_space(text: str) -> str:
     """Text with the white space that a browser would show."""
     text = _BREAK_IN_JAPANESE.sub("", text)
     return "\n".join(line for line in (" ".join(part.split()) for part in text.split(_BREAK)) if line)

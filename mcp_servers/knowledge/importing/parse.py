@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from mcp_servers.knowledge.errors import MissingExtraError
-from mcp_servers.knowledge.importing.documents import Blob, ReadDocument, ReadingLimits, table_text
+from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, ParseLimits, table_text
 from mcp_servers.knowledge.importing.encodings import decode
 from mcp_servers.knowledge.importing.errors import NoTextError, TooLargeError
 from mcp_servers.knowledge.importing.formats import TSV, Format, format_of
@@ -27,17 +27,17 @@ from mcp_servers.knowledge.types import Passage
 
 _TITLE_CHARACTERS = 300
 _DELIMITERS = ",;\t|"
-_ROWS_LOOKED_AT = 20
+_SAMPLE_ROWS = 20
 # One cell may be a whole article; the library's own limit is 131,072.
-_LONGEST_CELL = 10_000_000
+_MAX_CELL = 10_000_000
 # Control characters, what is no character at all, and halves of characters: no reader has a use for them.
-_NO_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufeff\ufffe\uffff\ud800-\udfff]")
+_NON_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufeff\ufffe\uffff\ud800-\udfff]")
 # Deeper JSON, or numbers with more digits, are kept as they are written.
 _JSON_PROBLEMS = (ValueError, RecursionError)
 
 
 @dataclass(frozen=True)
-class _Parsed:
+class _FormatResult:
     """What a format's reader made of a document; an empty title leaves it to the document's name."""
 
     title: str
@@ -45,7 +45,7 @@ class _Parsed:
     warnings: tuple[str, ...] = ()
 
 
-def read_blob(blob: Blob, limits: ReadingLimits) -> ReadDocument:
+def parse_blob(blob: Blob, limits: ParseLimits) -> ParsedDocument:
     """Read a document.
 
     Raises:
@@ -61,8 +61,8 @@ def read_blob(blob: Blob, limits: ReadingLimits) -> ReadDocument:
     passages = tuple(passage for passage in map(_clean, parsed.passages) if passage.text.strip())
     if not passages:
         raise NoTextError(blob.name)
-    title = _NO_TEXT.sub("", parsed.title).strip()[:_TITLE_CHARACTERS]
-    return ReadDocument(
+    title = _NON_TEXT.sub("", parsed.title).strip()[:_TITLE_CHARACTERS]
+    return ParsedDocument(
         title=title or title_of(blob.name),
         passages=passages,
         content_hash=hashlib.sha256(blob.content).hexdigest(),
@@ -79,12 +79,12 @@ def title_of(name: str) -> str:
 
 
 def _clean(passage: Passage) -> Passage:
-    text = _NO_TEXT.sub("", passage.text)
-    headings = tuple(_NO_TEXT.sub("", heading)[:_TITLE_CHARACTERS] for heading in passage.headings)
+    text = _NON_TEXT.sub("", passage.text)
+    headings = tuple(_NON_TEXT.sub("", heading)[:_TITLE_CHARACTERS] for heading in passage.headings)
     return replace(passage, text=text, headings=headings)
 
 
-def _text(blob: Blob, limits: ReadingLimits, declared: str = "") -> tuple[str, tuple[str, ...]]:
+def _text(blob: Blob, limits: ParseLimits, declared: str = "") -> tuple[str, tuple[str, ...]]:
     decoded = decode(blob.content, declared or blob.charset)
     text, warnings = decoded.text, list[str]()
     if decoded.damaged:
@@ -95,76 +95,76 @@ def _text(blob: Blob, limits: ReadingLimits, declared: str = "") -> tuple[str, t
     return text, tuple(warnings)
 
 
-def _plain(blob: Blob, _: Format, limits: ReadingLimits) -> _Parsed:
+def _plain(blob: Blob, _: Format, limits: ParseLimits) -> _FormatResult:
     text, warnings = _text(blob, limits)
-    return _Parsed("", read_plain(text), warnings)
+    return _FormatResult("", read_plain(text), warnings)
 
 
-def _markdown(blob: Blob, _: Format, limits: ReadingLimits) -> _Parsed:
+def _markdown(blob: Blob, _: Format, limits: ParseLimits) -> _FormatResult:
     text, warnings = _text(blob, limits)
-    return _Parsed(*read_markdown(text), warnings)
+    return _FormatResult(*read_markdown(text), warnings)
 
 
-def _source(blob: Blob, found: Format, limits: ReadingLimits) -> _Parsed:
+def _source(blob: Blob, found: Format, limits: ParseLimits) -> _FormatResult:
     text, warnings = _text(blob, limits)
     # Files of one stem (a.c, a.h) are told apart by the ending.
-    return _Parsed(PurePosixPath(blob.name).name, read_source(text, found.language), warnings)
+    return _FormatResult(PurePosixPath(blob.name).name, read_source(text, found.language), warnings)
 
 
-def _table(blob: Blob, found: Format, limits: ReadingLimits) -> _Parsed:
+def _table(blob: Blob, found: Format, limits: ParseLimits) -> _FormatResult:
     text, warnings = _text(blob, limits)
-    return _Parsed("", read_csv(text, tabs=found is TSV), warnings)
+    return _FormatResult("", read_csv(text, tabs=found is TSV), warnings)
 
 
-def _json(blob: Blob, _: Format, limits: ReadingLimits) -> _Parsed:
+def _json(blob: Blob, _: Format, limits: ParseLimits) -> _FormatResult:
     """JSON, written anew with one value a line: escaped Japanese can be found, and a line of a megabyte be cut."""
     text, warnings = _text(blob, limits)
     try:
         text = json.dumps(json.loads(text), ensure_ascii=False, indent=1)
     except _JSON_PROBLEMS:
-        return _Parsed("", read_plain(text), warnings)
-    return _Parsed("", [Passage(text, is_whole=True)], warnings)
+        return _FormatResult("", read_plain(text), warnings)
+    return _FormatResult("", [Passage(text, is_atomic=True)], warnings)
 
 
-def _hypertext(blob: Blob, _: Format, limits: ReadingLimits) -> _Parsed:
+def _html(blob: Blob, _: Format, limits: ParseLimits) -> _FormatResult:
     try:
         from mcp_servers.knowledge.importing.html import declared_charset, read_html
     except ImportError as error:
         raise MissingExtraError("Reading HTML", "selectolax") from error
     # What the page's own sender says counts more than what is written in it.
     text, warnings = _text(blob, limits, blob.charset or declared_charset(blob.content))
-    return _Parsed(*read_html(text), warnings)
+    return _FormatResult(*read_html(text), warnings)
 
 
-def _word(blob: Blob, _: Format, limits: ReadingLimits) -> _Parsed:
+def _docx(blob: Blob, _: Format, limits: ParseLimits) -> _FormatResult:
     try:
         from mcp_servers.knowledge.importing.docx import read_docx
     except ImportError as error:
         raise MissingExtraError("Reading Word documents", "mammoth selectolax") from error
-    return _Parsed(*read_docx(blob, limits))
+    return _FormatResult(*read_docx(blob, limits))
 
 
-def _pdf(blob: Blob, _: Format, limits: ReadingLimits) -> _Parsed:
+def _pdf(blob: Blob, _: Format, limits: ParseLimits) -> _FormatResult:
     from mcp_servers.knowledge.importing.pdf import read_pdf
 
     read = read_pdf(blob, limits)
-    return _Parsed(read.title, read.passages, read.warnings)
+    return _FormatResult(read.title, read.passages, read.warnings)
 
 
 def read_csv(text: str, *, tabs: bool = False) -> list[Passage]:
     """A CSV or TSV file as one table; lines that break its rules are kept as they are."""
     delimiter = "\t" if tabs else _delimiter(text)
-    csv.field_size_limit(_LONGEST_CELL)
+    csv.field_size_limit(_MAX_CELL)
     try:
         table = table_text(csv.reader(io.StringIO(text), delimiter=delimiter, strict=False))
     except csv.Error:
         table = table_text(line.split(delimiter) for line in text.splitlines())
-    return [Passage(table, is_whole=True)] if table else []
+    return [Passage(table, is_atomic=True)] if table else []
 
 
 def _delimiter(text: str) -> str:
     """The character that parts the first lines into the most columns, equally many in each."""
-    lines = [line for line in text[:100_000].splitlines() if line.strip()][:_ROWS_LOOKED_AT]
+    lines = [line for line in text[:100_000].splitlines() if line.strip()][:_SAMPLE_ROWS]
 
     def columns(delimiter: str) -> tuple[bool, int]:
         counts = [len(row) for row in csv.reader(lines, delimiter=delimiter, strict=False)]
@@ -173,13 +173,13 @@ def _delimiter(text: str) -> str:
     return max(_DELIMITERS, key=columns)
 
 
-_READERS: dict[str, Callable[[Blob, Format, ReadingLimits], _Parsed]] = {
+_READERS: dict[str, Callable[[Blob, Format, ParseLimits], _FormatResult]] = {
     "plain": _plain,
     "markdown": _markdown,
     "source": _source,
     "tables": _table,
     "json": _json,
-    "hypertext": _hypertext,
-    "word": _word,
+    "hypertext": _html,
+    "word": _docx,
     "pdf": _pdf,
 }

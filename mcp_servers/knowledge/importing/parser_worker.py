@@ -16,11 +16,11 @@ import sys
 from dataclasses import asdict, fields
 from typing import Any, cast
 
-from mcp_servers.knowledge.errors import KnowledgeProblem, MissingExtraError
+from mcp_servers.knowledge.errors import KnowledgeError, MissingExtraError
 from mcp_servers.knowledge.importing import errors
-from mcp_servers.knowledge.importing.documents import Blob, ReadDocument, ReadingLimits
+from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, ParseLimits
 from mcp_servers.knowledge.importing.errors import DamagedDocumentError, TooSlowError
-from mcp_servers.knowledge.importing.parse import read_blob
+from mcp_servers.knowledge.importing.parse import parse_blob
 from mcp_servers.knowledge.types import Passage
 
 # Length of the JSON, length of the bytes behind it.
@@ -29,7 +29,7 @@ HEAD = struct.Struct("!QQ")
 EXIT_MEMORY = 71
 NO_MEMORY = "it needs more memory than one document may"
 
-_PROBLEMS: dict[str, type[KnowledgeProblem]] = {
+_PROBLEMS: dict[str, type[KnowledgeError]] = {
     kind.__name__: kind
     for kind in (
         errors.UnsupportedFormatError,
@@ -43,31 +43,31 @@ _PROBLEMS: dict[str, type[KnowledgeProblem]] = {
 }
 
 
-def pack_request(blob: Blob, limits: ReadingLimits) -> bytes:
+def pack_request(blob: Blob, limits: ParseLimits) -> bytes:
     """A document to be read."""
-    about = {name: value for name, value in vars(blob).items() if name != "content"}
-    return _pack({"blob": about, "limits": asdict(limits)}, blob.content)
+    header = {name: value for name, value in vars(blob).items() if name != "content"}
+    return _pack({"blob": header, "limits": asdict(limits)}, blob.content)
 
 
-def unpack_request(head: bytes, content: bytes) -> tuple[Blob, ReadingLimits]:
+def unpack_request(head: bytes, content: bytes) -> tuple[Blob, ParseLimits]:
     """The document to be read, and how much it may cost."""
     request = json.loads(head)
-    return Blob(content=content, **request["blob"]), ReadingLimits(**request["limits"])
+    return Blob(content=content, **request["blob"]), ParseLimits(**request["limits"])
 
 
-def pack_document(document: ReadDocument) -> bytes:
+def pack_document(document: ParsedDocument) -> bytes:
     """A document that was read."""
-    passages = [[passage.text, passage.headings, passage.page, passage.is_whole] for passage in document.passages]
+    passages = [[passage.text, passage.headings, passage.page, passage.is_atomic] for passage in document.passages]
     return _pack({**vars(document), "passages": passages})
 
 
-def pack_problem(problem: KnowledgeProblem) -> bytes:
+def pack_problem(problem: KnowledgeError) -> bytes:
     """Why a document was not read."""
     values = {each.name: getattr(problem, each.name) for each in fields(cast("Any", problem))}
     return _pack({"problem": type(problem).__name__, "fields": values})
 
 
-def unpack_answer(head: bytes) -> ReadDocument:
+def unpack_answer(head: bytes) -> ParsedDocument:
     """The document that was read.
 
     Raises:
@@ -77,7 +77,7 @@ def unpack_answer(head: bytes) -> ReadDocument:
     answer = json.loads(head)
     if "problem" in answer:
         raise _PROBLEMS[answer["problem"]](**{name: str(value) for name, value in answer["fields"].items()})
-    return ReadDocument(
+    return ParsedDocument(
         title=str(answer["title"]),
         passages=tuple(_passage(*passage) for passage in answer["passages"]),
         content_hash=str(answer["content_hash"]),
@@ -87,8 +87,8 @@ def unpack_answer(head: bytes) -> ReadDocument:
     )
 
 
-def _passage(text: object, headings: list[object], page: object, is_whole: object) -> Passage:
-    return Passage(str(text), tuple(map(str, headings)), page if isinstance(page, int) else None, bool(is_whole))
+def _passage(text: object, headings: list[object], page: object, is_atomic: object) -> Passage:
+    return Passage(str(text), tuple(map(str, headings)), page if isinstance(page, int) else None, bool(is_atomic))
 
 
 def _pack(value: dict[str, Any], content: bytes = b"") -> bytes:
@@ -98,16 +98,16 @@ def _pack(value: dict[str, Any], content: bytes = b"") -> bytes:
 
 
 IDLE_S = 60.0
-_MOST_DOCUMENTS = 500
+_MAX_DOCUMENTS = 500
 
 
 def main() -> int:
     """Serve the process that started this one; its argument is the limit of the address space in bytes."""
     requests, answers = os.dup(0), os.dup(1)
     # What a library prints must not end up among the answers.
-    nowhere = os.open(os.devnull, os.O_RDWR)
+    devnull = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
-        os.dup2(nowhere, standard)
+        os.dup2(devnull, standard)
     _limit(int(sys.argv[-1]))
     try:
         serve(requests, answers)
@@ -124,23 +124,23 @@ def serve(requests: int, answers: int, *, idle_s: float = IDLE_S) -> None:
         answers: a file descriptor to write to.
         idle_s: how long to wait for the next document.
     """
-    for _ in range(_MOST_DOCUMENTS):
+    for _ in range(_MAX_DOCUMENTS):
         if not select.select([requests], [], [], idle_s)[0]:
             return
         head = _read(requests, HEAD.size)
         if not head:
             return
         about_bytes, content_bytes = HEAD.unpack(head)
-        about = _read(requests, about_bytes)
-        _write(answers, _answer(about, _read(requests, content_bytes)))
+        header = _read(requests, about_bytes)
+        _write(answers, _answer(header, _read(requests, content_bytes)))
 
 
-def _answer(about: bytes, content: bytes) -> bytes:
-    blob, limits = unpack_request(about, content)
+def _answer(header: bytes, content: bytes) -> bytes:
+    blob, limits = unpack_request(header, content)
     signal.setitimer(signal.ITIMER_REAL, limits.seconds)
     try:
-        return pack_document(read_blob(blob, limits))
-    except KnowledgeProblem as problem:
+        return pack_document(parse_blob(blob, limits))
+    except KnowledgeError as problem:
         return pack_problem(problem)
     except MemoryError:
         return pack_problem(TooSlowError(blob.name, NO_MEMORY))
@@ -168,6 +168,6 @@ def _read(descriptor: int, size: int) -> bytes:
 
 
 def _write(descriptor: int, answer: bytes) -> None:
-    waiting = memoryview(answer)
-    while waiting:
-        waiting = waiting[os.write(descriptor, waiting) :]
+    unsent = memoryview(answer)
+    while unsent:
+        unsent = unsent[os.write(descriptor, unsent) :]

@@ -18,7 +18,7 @@ from statistics import median
 from typing import Any, Literal, cast
 
 from mcp_servers.knowledge.errors import MissingExtraError
-from mcp_servers.knowledge.importing.documents import CELL, Blob, Draft, ReadingLimits
+from mcp_servers.knowledge.importing.documents import CELL, Blob, DocumentBuilder, ParseLimits
 from mcp_servers.knowledge.importing.errors import DamagedDocumentError, EncryptedDocumentError, NoTextError
 from mcp_servers.knowledge.importing.plain_text import ends_sentence, is_cjk, is_list_item, join, join_lines
 from mcp_servers.knowledge.types import Passage
@@ -83,26 +83,26 @@ _FIRST_SENTENCE = re.compile(r".*?(?:[。．！？]|[!?.](?![\w.]))[」』）)�
 _CELL_CHARACTERS = 15
 
 
-def arranged(pages: Sequence[Page], bookmarks: Sequence[Bookmark] = ()) -> list[Passage]:
+def layout_passages(pages: Sequence[Page], bookmarks: Sequence[Bookmark] = ()) -> list[Passage]:
     """The passages of a document, page by page."""
     pages = [replace(page, lines=tuple(_in_reading_order(page.lines))) for page in _without_running_lines(pages)]
     headings = _bookmarked(pages, bookmarks) if len(bookmarks) > 1 else _by_size(pages)
-    draft = Draft()
+    builder = DocumentBuilder()
     for page in pages:
         paragraph: list[Line] = []
         for level, text in headings.get((page.number, -1), ()):
-            draft.heading(level, text, page.number)
+            builder.heading(level, text, page.number)
         for number, line in enumerate(page.lines):
             found = headings.get((page.number, number), ())
-            if paragraph and (found or not _goes_on(paragraph, line, page.lines, number)):
-                draft.add(join_lines(each.text for each in paragraph), page.number)
+            if paragraph and (found or not _continues(paragraph, line, page.lines, number)):
+                builder.add(join_lines(each.text for each in paragraph), page.number)
                 paragraph = []
             for level, text in found:
-                draft.heading(level, text, page.number)
+                builder.heading(level, text, page.number)
             if not found:
                 paragraph.append(line)
-        draft.add(join_lines(each.text for each in paragraph), page.number)
-    return _with_whole_sentences(draft.finish())
+        builder.add(join_lines(each.text for each in paragraph), page.number)
+    return _with_whole_sentences(builder.finish())
 
 
 def line_between(text: str, first: Box, last: Box) -> Line:
@@ -126,9 +126,9 @@ def _without_running_lines(pages: Sequence[Page]) -> list[Page]:
     bottom, top = min(line.bottom for line in lines), max(line.top for line in lines)
     margin = (top - bottom) * _EDGE_PART
 
-    def is_running(line: Line, known: Container[str]) -> bool:
+    def is_running(line: Line, content_hashes: Container[str]) -> bool:
         is_at_edge = line.top > top - margin or line.bottom < bottom + margin
-        return is_at_edge and _edge_key(line) in known
+        return is_at_edge and _edge_key(line) in content_hashes
 
     keys = [{_edge_key(line) for line in page.lines if is_running(line, {_edge_key(line)})} for page in pages]
     seen = Counter(key for found in keys for key in found)
@@ -147,15 +147,15 @@ def _in_reading_order(lines: Sequence[Line]) -> list[Line]:
     for line in lines:
         weights[line.direction] += len(line.text)
     direction = weights.most_common(1)[0][0]
-    lines = [_turned(line, direction) for line in lines]
-    backwards = sum(1 for a, b in pairwise(lines) if b.bottom >= a.top - 1 and _share_column(a, b))
+    lines = [_rotated(line, direction) for line in lines]
+    backwards = sum(1 for a, b in pairwise(lines) if b.bottom >= a.top - 1 and _overlap(a, b))
     is_columns = _is_side_by_side(lines) and _gutter(lines) is not None
     is_jumbled = backwards > max(2, len(lines) * 0.15)
     ordered = _sorted(lines) if direction == "down" or is_columns or is_jumbled else lines
     return _with_rows(ordered)
 
 
-def _turned(line: Line, direction: Direction) -> Line:
+def _rotated(line: Line, direction: Direction) -> Line:
     """The line on a page that is turned until its text goes to the right."""
     left, bottom, right, top = line.left, line.bottom, line.right, line.top
     if direction == "down":
@@ -189,7 +189,7 @@ def _with_rows(lines: Sequence[Line]) -> list[Line]:
     return result
 
 
-def _share_column(a: Line, b: Line) -> bool:
+def _overlap(a: Line, b: Line) -> bool:
     return a.left < b.right and b.left < a.right
 
 
@@ -264,7 +264,7 @@ def _rounded(size: float) -> float:
     return round(size * 2) / 2
 
 
-def _goes_on(paragraph: Sequence[Line], line: Line, lines: Sequence[Line], number: int) -> bool:
+def _continues(paragraph: Sequence[Line], line: Line, lines: Sequence[Line], number: int) -> bool:
     """Whether a line continues the paragraph before it."""
     before = paragraph[-1]
     if is_list_item(line.text) or abs(line.size - before.size) > before.size * 0.25:
@@ -272,13 +272,13 @@ def _goes_on(paragraph: Sequence[Line], line: Line, lines: Sequence[Line], numbe
     if CELL in before.text or CELL in line.text:
         return False
     em = before.size
-    neighbours = [each for each in lines[max(0, number - 6) : number + 6] if _share_column(each, before)]
+    neighbours = [each for each in lines[max(0, number - 6) : number + 6] if _overlap(each, before)]
     edge = max(each.right for each in neighbours)
     # Japanese lines are full to the last character, Latin ones to the last word that fits.
     slack = em * 2 if is_cjk(before.text[-1]) else max(em * 4, (edge - before.left) * 0.2)
     if before.right < edge - slack:
         return False
-    if not _share_column(before, line) or line.bottom > before.top:
+    if not _overlap(before, line) or line.bottom > before.top:
         return not ends_sentence(before.text)
     step = before.top - line.top
     usual = median([a.top - b.top for a, b in pairwise(paragraph)] or [step])
@@ -291,7 +291,7 @@ def _with_whole_sentences(passages: Sequence[Passage]) -> list[Passage]:
     result: list[Passage] = []
     for passage in passages:
         before = result[-1] if result else None
-        if before and _runs_over(before, passage):
+        if before and _is_continued(before, passage):
             found = _FIRST_SENTENCE.match(passage.text[:_CARRIED_CHARACTERS])
             end = found.end() if found else 0
             if end:
@@ -302,7 +302,7 @@ def _with_whole_sentences(passages: Sequence[Passage]) -> list[Passage]:
     return result
 
 
-def _runs_over(before: Passage, passage: Passage) -> bool:
+def _is_continued(before: Passage, passage: Passage) -> bool:
     is_next_page = before.page is not None and passage.page == before.page + 1
     begins = passage.text[:1]
     return (
@@ -315,14 +315,14 @@ def _runs_over(before: Passage, passage: Passage) -> bool:
 
 
 # fpdfview.h: FPDF_ERR_PASSWORD, FPDF_ERR_SECURITY.
-_LOCKED = frozenset({4, 5})
-_MOST_BOOKMARKS = 10_000
+_PASSWORD_ERRORS = frozenset({4, 5})
+_MAX_BOOKMARKS = 10_000
 # What fonts without a table of their characters come out as.
 _UNKNOWN_SHARE = 0.3
 # A wider gap inside a line parts columns or cells.
 _GAP_EMS = 1.5
 # Titles that programs put in when nobody gave one.
-_NO_TITLES = frozenset({"untitled", "(anonymous)", "anonymous", "(unspecified)", "無題"})
+_PLACEHOLDER_TITLES = frozenset({"untitled", "(anonymous)", "anonymous", "(unspecified)", "無題"})
 _PROGRAM = re.compile(r"^Microsoft (?:Word|PowerPoint|Excel) - |\.(?:docx?|pptx?|xlsx?|indd|tex|dvi)$", re.IGNORECASE)
 
 
@@ -341,7 +341,7 @@ class PdfText:
     warnings: tuple[str, ...]
 
 
-def read_pdf(blob: Blob, limits: ReadingLimits) -> PdfText:
+def read_pdf(blob: Blob, limits: ParseLimits) -> PdfText:
     """Read a PDF.
 
     Raises:
@@ -358,7 +358,7 @@ def read_pdf(blob: Blob, limits: ReadingLimits) -> PdfText:
     try:
         document = library.PdfDocument(blob.content)
     except library.PdfiumError as error:
-        if error.err_code in _LOCKED:
+        if error.err_code in _PASSWORD_ERRORS:
             raise EncryptedDocumentError(blob.name) from error
         raise DamagedDocumentError(blob.name, "no PDF reader can open it") from error
     with closing(document):
@@ -366,7 +366,7 @@ def read_pdf(blob: Blob, limits: ReadingLimits) -> PdfText:
         pages = list(_pages(document, library, limits))
         bookmarks = list(_bookmarks(document, library))
         title = _title(str(document.get_metadata_dict().get("Title", "")))
-    passages = arranged(pages, bookmarks)
+    passages = layout_passages(pages, bookmarks)
     if not passages:
         raise NoTextError(blob.name, f"its {count} pages are pictures" if count > 1 else "its page is a picture")
     return PdfText(title, passages, tuple(_warnings(pages, count)))
@@ -374,10 +374,10 @@ def read_pdf(blob: Blob, limits: ReadingLimits) -> PdfText:
 
 def _title(given: str) -> str:
     title = _PROGRAM.sub("", " ".join(given.split()))
-    return "" if title.lower() in _NO_TITLES else title
+    return "" if title.lower() in _PLACEHOLDER_TITLES else title
 
 
-def _pages(document: Any, library: Any, limits: ReadingLimits) -> Iterator[Page]:
+def _pages(document: Any, library: Any, limits: ParseLimits) -> Iterator[Page]:
     characters = 0
     for number in range(min(len(document), limits.pages)):
         try:
@@ -398,12 +398,12 @@ def _lines(text_page: Any, raw: Any) -> Iterator[Line]:
     for piece in text.split("\r\n"):
         stripped = piece.strip()
         if stripped:
-            yield from _parts(_Drawn(text_page, raw), stripped, start + len(piece) - len(piece.lstrip()))
+            yield from _parts(_CharacterBoxes(text_page, raw), stripped, start + len(piece) - len(piece.lstrip()))
         start += len(piece) + 2
 
 
 @dataclass(frozen=True)
-class _Drawn:
+class _CharacterBoxes:
     """The characters of a page, which know their places."""
 
     text_page: Any
@@ -415,9 +415,9 @@ class _Drawn:
         return self.text_page.get_charbox(max(0, index), loose=True)
 
 
-def _parts(drawn: _Drawn, text: str, start: int) -> Iterator[Line]:
+def _parts(boxes: _CharacterBoxes, text: str, start: int) -> Iterator[Line]:
     """A line, or the parts of it between which a column or a cell ends: PDFium takes all of a height for one line."""
-    line = line_between(text, drawn.box(start), drawn.box(start + len(text) - 1))
+    line = line_between(text, boxes.box(start), boxes.box(start + len(text) - 1))
     em = line.size
     natural = em * sum(1 if is_cjk(each) else 0.6 for each in text)
     if line.direction != "right" or line.right - line.left < natural + em * 2 or " " not in text:
@@ -425,11 +425,11 @@ def _parts(drawn: _Drawn, text: str, start: int) -> Iterator[Line]:
         return
     begin = 0
     for space in [at for at, each in enumerate(text) if each == " "]:
-        gap = drawn.box(start + space + 1)[0] - drawn.box(start + space - 1)[2]
+        gap = boxes.box(start + space + 1)[0] - boxes.box(start + space - 1)[2]
         if gap > em * _GAP_EMS and text[begin:space].strip():
-            yield line_between(text[begin:space], drawn.box(start + begin), drawn.box(start + space - 1))
+            yield line_between(text[begin:space], boxes.box(start + begin), boxes.box(start + space - 1))
             begin = space + 1
-    yield line_between(text[begin:], drawn.box(start + begin), drawn.box(start + len(text) - 1))
+    yield line_between(text[begin:], boxes.box(start + begin), boxes.box(start + len(text) - 1))
 
 
 def _bookmarks(document: Any, library: Any) -> Iterator[Bookmark]:
@@ -440,7 +440,7 @@ def _bookmarks(document: Any, library: Any) -> Iterator[Bookmark]:
             title = " ".join(str(bookmark.get_title()).split())
             if page is not None and title:
                 yield Bookmark(int(bookmark.level) + 1, title, int(page) + 1)
-            if number >= _MOST_BOOKMARKS:
+            if number >= _MAX_BOOKMARKS:
                 return
     except library.PdfiumError:
         return

@@ -76,15 +76,15 @@ def columns(text: str) -> int:
 
 _BLANK = re.compile(r"\n[ \t\u3000]*\n")
 # Wider lines were broken by no program; and a line is full when the next word would not have fitted.
-_WIDEST_COLUMNS, _FEWEST_COLUMNS = 120, 40
+_MAX_COLUMNS, _MIN_COLUMNS = 120, 40
 _FULL = 0.8
 # A wrapped block longer than this is not looked at in detail.
-_LONGEST_BLOCK = 200_000
+_MAX_BLOCK = 200_000
 
 
 def read_plain(text: str) -> list[Passage]:
     """The paragraphs of a text."""
-    return [Passage(unwrapped(block)) for block in blocks(text)]
+    return [Passage(unwrap(block)) for block in blocks(text)]
 
 
 def blocks(text: str) -> Iterator[str]:
@@ -95,14 +95,14 @@ def blocks(text: str) -> Iterator[str]:
             yield block.rstrip()
 
 
-def unwrapped(block: str) -> str:
+def unwrap(block: str) -> str:
     """A block with the lines joined that were broken at a fixed width."""
     lines = block.split("\n")
-    if len(lines) == 1 or len(block) > _LONGEST_BLOCK:
+    if len(lines) == 1 or len(block) > _MAX_BLOCK:
         return block.strip()
     widths = [columns(line.rstrip()) for line in lines]
     widest = max(widths)
-    if not _FEWEST_COLUMNS <= widest <= _WIDEST_COLUMNS:
+    if not _MIN_COLUMNS <= widest <= _MAX_COLUMNS:
         return block.strip()
     paragraphs: list[list[str]] = [[lines[0]]]
     for before, width, line in zip(lines, widths, lines[1:], strict=False):

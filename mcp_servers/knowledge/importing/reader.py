@@ -14,10 +14,10 @@ from pathlib import Path
 
 import anyio.to_thread
 
-from mcp_servers.knowledge.importing.documents import Blob, ReadDocument, ReadingLimits
+from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, ParseLimits
 from mcp_servers.knowledge.importing.errors import TooLargeError, UnreadableFileError
 from mcp_servers.knowledge.importing.fetch import FetchLimits, fetch
-from mcp_servers.knowledge.importing.parser_process import Parser, open_parser
+from mcp_servers.knowledge.importing.parser_process import ParserProcess, open_parser
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class ReaderSettings:
         fetching: how addresses are asked.
     """
 
-    reading: ReadingLimits = field(default_factory=ReadingLimits)
+    reading: ParseLimits = field(default_factory=ParseLimits)
     fetching: FetchLimits = field(default_factory=FetchLimits)
 
 
@@ -41,11 +41,11 @@ class Reader:
         settings: how.
     """
 
-    def __init__(self, parser: Parser, settings: ReaderSettings) -> None:
+    def __init__(self, parser: ParserProcess, settings: ReaderSettings) -> None:
         self._parser = parser
         self._settings = settings
 
-    async def read_document(self, source: Path | str | Blob) -> ReadDocument:
+    async def read_document(self, source: Path | str | Blob) -> ParsedDocument:
         """Read a document.
 
         Args:
@@ -69,7 +69,7 @@ class Reader:
             UnreadableFileError: it is not there, not allowed, or no file.
             TooLargeError: it has more bytes than are read.
         """
-        return await anyio.to_thread.run_sync(_loaded, path, self._settings.reading.document_bytes)
+        return await anyio.to_thread.run_sync(_load_file, path, self._settings.reading.document_bytes)
 
 
 @asynccontextmanager
@@ -80,28 +80,28 @@ async def open_reader(settings: ReaderSettings | None = None) -> AsyncGenerator[
         yield Reader(parser, settings)
 
 
-def _loaded(path: Path, most_bytes: int) -> Blob:
+def _load_file(path: Path, max_bytes: int) -> Blob:
     try:
         # Not resolve(): a link's own name is what people know the document by.
         path = Path(os.path.abspath(path.expanduser()))  # noqa: PTH100
         # Without O_NONBLOCK opening a pipe waits for somebody to write into it.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError, RuntimeError) as error:
-        raise UnreadableFileError(_printable(path), _why(error)) from error
+        raise UnreadableFileError(_printable(path), _os_reason(error)) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise UnreadableFileError(_printable(path), "it is no file")
     with os.fdopen(descriptor, "rb") as file:
         try:
-            content = file.read(most_bytes + 1)
+            content = file.read(max_bytes + 1)
         except OSError as error:
-            raise UnreadableFileError(_printable(path), _why(error)) from error
-    if len(content) > most_bytes:
-        raise TooLargeError(_printable(path.name), f"it has more than {most_bytes // 1_000_000:,} MB")
+            raise UnreadableFileError(_printable(path), _os_reason(error)) from error
+    if len(content) > max_bytes:
+        raise TooLargeError(_printable(path.name), f"it has more than {max_bytes // 1_000_000:,} MB")
     return Blob(content, _printable(path.name), uri=path.as_uri())
 
 
-def _why(error: Exception) -> str:
+def _os_reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 

@@ -18,9 +18,7 @@ _C_LIKE = (
     r"|[A-Za-z_][\w:<>,*&\[\]?. \t]{0,150}?[ \t*&]~?[A-Za-z_][\w:]{0,100}[ \t]*\([^;\n]{0,500}$)"
 )
 # No statement of these languages begins a definition, though it may look like one: "return f(x)", "else if (…".
-_NO_DEFINITION = re.compile(
-    r"\s*(?:return|else|if|for|while|switch|case|throw|new|await|do|goto|using|delete|catch|try)\b"
-)
+_STATEMENT = re.compile(r"\s*(?:return|else|if|for|while|switch|case|throw|new|await|do|goto|using|delete|catch|try)\b")
 _SCRIPT = (
     r"(?:export\s+)?(?:default\s+)?(?:declare\s+)?(?:abstract\s+)?(?:async\s+)?"
     r"(?:function\b|class\b|interface\b|enum\b|namespace\b|type\s+\w+\s*[=<]"
@@ -44,9 +42,9 @@ _DEFINITIONS: dict[str, str] = {
     "sql": r"(?i:create|alter|insert|select|with|update|delete|drop)\b",
     "css": r"[^\s@}/][^{\n]{0,200}\{|@[\w-]+",
 }
-_ABOVE = re.compile(r"\s*(?:#|//|/\*|\*|--|@|\[[\w(]|;;|template\s*<)")
+_LEADING = re.compile(r"\s*(?:#|//|/\*|\*|--|@|\[[\w(]|;;|template\s*<)")
 _NAME_CHARACTERS = 80
-_LONGEST_LINE = 1_000
+_MAX_LINE = 1_000
 
 
 def read_source(text: str, language: str) -> list[Passage]:
@@ -66,10 +64,10 @@ def _starts(lines: list[str], definition: re.Pattern[str]) -> Iterator[tuple[int
     """Where each definition's comments begin, where it begins itself, and how deep it stands (0 or 1)."""
     unit, last = 0, 0
     for number, line in enumerate(lines):
-        if len(line) > _LONGEST_LINE:
+        if len(line) > _MAX_LINE:
             continue
         found = definition.match(line)
-        if not found or _NO_DEFINITION.match(line):
+        if not found or _STATEMENT.match(line):
             continue
         indent = len(found.group(1).expandtabs(4))
         # The first indented definition tells how wide one level is in this file.
@@ -77,7 +75,7 @@ def _starts(lines: list[str], definition: re.Pattern[str]) -> Iterator[tuple[int
         if indent > unit:
             continue
         start = number
-        while start > last and lines[start - 1].strip() and _ABOVE.match(lines[start - 1]):
+        while start > last and lines[start - 1].strip() and _LEADING.match(lines[start - 1]):
             start -= 1
         last = number + 1
         yield start, number, int(indent > 0)
@@ -86,7 +84,7 @@ def _starts(lines: list[str], definition: re.Pattern[str]) -> Iterator[tuple[int
 def _add(passages: list[Passage], lines: list[str], path: tuple[str, ...]) -> None:
     text = "\n".join(line.rstrip() for line in lines).strip("\n")
     if text.strip():
-        passages.append(Passage(text, path, is_whole=True))
+        passages.append(Passage(text, path, is_atomic=True))
 
 
 def _name(line: str) -> str:

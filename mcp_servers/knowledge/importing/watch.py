@@ -17,22 +17,22 @@ import anyio
 import anyio.lowlevel
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from mcp_servers.knowledge.errors import KnowledgeProblem
+from mcp_servers.knowledge.errors import KnowledgeError
 from mcp_servers.knowledge.importing.documents import Progress
 from mcp_servers.knowledge.importing.folders import (
+    DocumentStore,
     FolderReport,
     FolderRules,
-    Importer,
     SeenFiles,
     WalkRules,
     import_folder,
     is_ignored,
-    nobody_listens,
+    no_progress,
 )
 from mcp_servers.knowledge.importing.reader import Reader
 
 # What a round did, or why there was none.
-Told = Callable[[FolderReport | KnowledgeProblem], Awaitable[None]]
+RoundListener = Callable[[FolderReport | KnowledgeError], Awaitable[None]]
 
 # How often the thread that waits for the operating system looks whether it should end.
 _STEP_MS = 50
@@ -54,17 +54,17 @@ class WatchRules:
     debounce_s: float = 1.6
     interval_s: float = 30.0
     rescan_s: float = 600.0
-    is_notified: bool = True
+    uses_notifications: bool = True
 
 
 async def watch_folder(
     folder: Path,
-    importer: Importer,
+    store: DocumentStore,
     reader: Reader,
     rules: WatchRules,
-    on_round: Told,
+    on_round: RoundListener,
     *,
-    on_progress: Progress = nobody_listens,
+    on_progress: Progress = no_progress,
 ) -> None:
     """Import a folder now and whenever it changes, until cancelled.
 
@@ -77,34 +77,34 @@ async def watch_folder(
         on_progress: as ``import_folder``.
     """
     seen: SeenFiles = {}
-    told = ""
+    last_reported = ""
 
-    async def go_round() -> None:
-        nonlocal told
-        report = await import_folder(folder, importer, reader, rules.importing, on_progress=on_progress, seen=seen)
-        told = ""
+    async def run_round() -> None:
+        nonlocal last_reported
+        report = await import_folder(folder, store, reader, rules.importing, on_progress=on_progress, seen=seen)
+        last_reported = ""
         if any(file.outcome in {"imported", "removed", "failed"} for file in report.files):
             await on_round(report)
 
     while True:
-        problem = await _rounds(folder, rules, go_round)
-        if problem and str(problem) != told:
-            told = str(problem)
+        problem = await _rounds(folder, rules, run_round)
+        if problem and str(problem) != last_reported:
+            last_reported = str(problem)
             await on_round(problem)
         await anyio.sleep(rules.interval_s)
 
 
-async def _rounds(folder: Path, rules: WatchRules, go_round: Callable[[], Awaitable[None]]) -> KnowledgeProblem | None:
+async def _rounds(folder: Path, rules: WatchRules, run_round: Callable[[], Awaitable[None]]) -> KnowledgeError | None:
     """Go round at once and at every change; ends with what kept a round from being made."""
-    problem: KnowledgeProblem | None = None
+    problem: KnowledgeError | None = None
     changed, changes = anyio.create_memory_object_stream[None](1)
     stop = anyio.Event()
     async with changed, changes, anyio.create_task_group() as tasks:
         # Watching begins before the first look, so that what changes during the round is not missed.
-        tasks.start_soon(_notice, folder, rules, changed.clone(), stop)
+        tasks.start_soon(_signal_changes, folder, rules, changed.clone(), stop)
         await anyio.lowlevel.checkpoint()
         try:
-            problem = await _until_problem(go_round, changes)
+            problem = await _until_problem(run_round, changes)
         finally:
             # The thread that waits for changes cannot be cancelled; this ends it at its next step.
             stop.set()
@@ -113,28 +113,32 @@ async def _rounds(folder: Path, rules: WatchRules, go_round: Callable[[], Awaita
 
 
 async def _until_problem(
-    go_round: Callable[[], Awaitable[None]], changes: MemoryObjectReceiveStream[None]
-) -> KnowledgeProblem:
+    run_round: Callable[[], Awaitable[None]], changes: MemoryObjectReceiveStream[None]
+) -> KnowledgeError:
     while True:
         try:
-            await go_round()
-        except KnowledgeProblem as problem:
+            await run_round()
+        except KnowledgeError as problem:
             return problem
         await changes.receive()
 
 
-async def _notice(folder: Path, rules: WatchRules, changed: MemoryObjectSendStream[None], stop: anyio.Event) -> None:
+async def _signal_changes(
+    folder: Path, rules: WatchRules, changed: MemoryObjectSendStream[None], stop: anyio.Event
+) -> None:
     """Tell of changes; several that nobody has taken are one."""
     with changed:
         while not stop.is_set():
-            if rules.is_notified:
+            if rules.uses_notifications:
                 with suppress(ImportError, OSError):
-                    await _notified(folder, rules, changed, stop)
+                    await _signal_notifications(folder, rules, changed, stop)
             await anyio.sleep(rules.interval_s)
-            _tell(changed)
+            _signal(changed)
 
 
-async def _notified(folder: Path, rules: WatchRules, changed: MemoryObjectSendStream[None], stop: anyio.Event) -> None:
+async def _signal_notifications(
+    folder: Path, rules: WatchRules, changed: MemoryObjectSendStream[None], stop: anyio.Event
+) -> None:
     """Tell what the operating system tells.
 
     Raises:
@@ -146,7 +150,7 @@ async def _notified(folder: Path, rules: WatchRules, changed: MemoryObjectSendSt
     def is_counted(_: object, path: str) -> bool:
         return not _is_ignored(Path(path), folder, rules.importing.walking)
 
-    told = cast("Any", watchfiles).awatch(
+    last_reported = cast("Any", watchfiles).awatch(
         folder,
         watch_filter=is_counted,
         debounce=int(rules.debounce_s * 1000),
@@ -156,12 +160,12 @@ async def _notified(folder: Path, rules: WatchRules, changed: MemoryObjectSendSt
         yield_on_timeout=True,
         ignore_permission_denied=True,
     )
-    async with aclosing(told) as rounds:
+    async with aclosing(last_reported) as rounds:
         async for _ in rounds:
-            _tell(changed)
+            _signal(changed)
 
 
-def _tell(changed: MemoryObjectSendStream[None]) -> None:
+def _signal(changed: MemoryObjectSendStream[None]) -> None:
     with suppress(anyio.WouldBlock, anyio.BrokenResourceError):
         changed.send_nowait(None)
 

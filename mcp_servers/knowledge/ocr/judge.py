@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import anyio
 import httpx2
 
-from mcp_servers.knowledge.embedding.remote import ServiceAddress
+from mcp_servers.knowledge.embedding.remote import ModelAddress
 from mcp_servers.knowledge.errors import ModelServiceUnavailableError
 from mcp_servers.knowledge.ocr.lexicon import HALF_LONG, LONG, ONE, is_dash, long_mark
 
@@ -25,9 +25,9 @@ INSTRUCTIONS = (
     "文脈から判断して長音符（ー）に直してください。語と語をつなぐハイフン、型番、番号はそのまま残してください。"
     "ほかの文字は一切変えず、行の数と順序を保ち、直した行だけを出力してください。説明は不要です。"
 )
-_AROUND = 30
+_CONTEXT = 30
 # A model is asked about this many places at most; one answer is what somebody waits for.
-_MOST_PLACES = 40
+_MAX_PLACES = 40
 _NUMBERING = re.compile(r"\s*(?:[-*•]\s+|\d+[.):：．]\s*)")
 _KATAKANA = re.compile("[ァ-ヴｦ-ﾟ]")
 
@@ -66,10 +66,10 @@ class Excerpt:
 def excerpts(text: str, places: Sequence[int]) -> list[Excerpt]:
     """What the model has to see of a text to judge some of its places; those near each other are seen together."""
     found: list[Excerpt] = []
-    for place in places[:_MOST_PLACES]:
-        start = max(text.rfind("\n", 0, place) + 1, place - _AROUND)
+    for place in places[:_MAX_PLACES]:
+        start = max(text.rfind("\n", 0, place) + 1, place - _CONTEXT)
         line_end = text.find("\n", place)
-        end = min(len(text) if line_end < 0 else line_end, place + 1 + _AROUND)
+        end = min(len(text) if line_end < 0 else line_end, place + 1 + _CONTEXT)
         last = found[-1] if found else None
         if last is not None and start < last.start + len(last.text):
             found[-1] = Excerpt(last.start, text[last.start : end], (*last.places, place))
@@ -78,7 +78,7 @@ def excerpts(text: str, places: Sequence[int]) -> list[Excerpt]:
     return found
 
 
-def verdicts(asked: Sequence[Excerpt], answer: str) -> Mapping[int, str]:
+def parse_answer(asked: Sequence[Excerpt], answer: str) -> Mapping[int, str]:
     """What a model's answer says of each place it was asked about: the character to stand there.
 
     Args:
@@ -89,7 +89,7 @@ def verdicts(asked: Sequence[Excerpt], answer: str) -> Mapping[int, str]:
     found: dict[int, str] = {}
     for excerpt in asked:
         for number, line in enumerate(lines):
-            judged = _judged(excerpt, line)
+            judged = _judge_line(excerpt, line)
             if judged is not None:
                 found |= judged
                 # In their order, because two excerpts may read the same.
@@ -98,20 +98,20 @@ def verdicts(asked: Sequence[Excerpt], answer: str) -> Mapping[int, str]:
     return found
 
 
-def _judged(excerpt: Excerpt, line: str) -> Mapping[int, str] | None:
+def _judge_line(excerpt: Excerpt, line: str) -> Mapping[int, str] | None:
     """The characters of a line at the excerpt's places; nothing when it is not that excerpt."""
-    for candidate in _spellings(line):
+    for candidate in _variants(line):
         if len(candidate) != len(excerpt.text):
             continue
         pairs = zip(excerpt.text, candidate, strict=True)
         changed = {excerpt.start + at for at, (before, after) in enumerate(pairs) if before != after}
         if changed <= set(excerpt.places):
             judged = {place: candidate[place - excerpt.start] for place in excerpt.places}
-            return {place: _fitting(excerpt, place, to) for place, to in judged.items() if _is_possible(to)}
+            return {place: _replacement(excerpt, place, to) for place, to in judged.items() if _is_possible(to)}
     return None
 
 
-def _spellings(line: str) -> Iterable[str]:
+def _variants(line: str) -> Iterable[str]:
     """A line as it is, and without what models put around one: spaces, numbers, quotation marks."""
     yield line
     yield line.strip()
@@ -125,7 +125,7 @@ def _is_possible(character: str) -> bool:
     return is_long or character == ONE or is_dash(character) or _KATAKANA.match(character) is not None
 
 
-def _fitting(excerpt: Excerpt, place: int, character: str) -> str:
+def _replacement(excerpt: Excerpt, place: int, character: str) -> str:
     """What is to stand at a place: ー in the width of its neighbour; the mark as it was for any dash."""
     at = place - excerpt.start
     if character in {LONG, HALF_LONG}:
@@ -138,18 +138,18 @@ _CONNECT_TIMEOUT_S = 3.0
 _CLOSE_S = 1.0
 # What a model says around the lines that it was asked for, in tokens; a token of Japanese is hardly longer than a
 # character, so the answer itself needs no more tokens than the question has characters.
-_POLITENESS = 64
+_EXTRA_TOKENS = 64
 
 
 @dataclass(frozen=True)
-class ChatService:
+class ChatJudge:
     """A language model at an address.
 
     Args:
         address: http or https, up to where ``/chat/completions`` follows; and for how long to wait.
     """
 
-    address: ServiceAddress
+    address: ModelAddress
 
     async def answer(self, instructions: str, text: str) -> str:
         """What the model makes of a text; the same every time, as far as the service allows.
@@ -158,7 +158,7 @@ class ChatService:
             ModelServiceUnavailableError: the service does not answer in time, refuses, or answers something else.
         """
         messages = [{"role": "system", "content": instructions}, {"role": "user", "content": text}]
-        most = len(text) + _POLITENESS
+        most = len(text) + _EXTRA_TOKENS
         body = {"model": self.address.model, "messages": messages, "temperature": 0, "max_tokens": most}
         try:
             with anyio.fail_after(self.address.timeout_s):

@@ -53,11 +53,11 @@ _SUFFIXES = frozenset(
     "額率数量度値比差別側内外上下前後時期帯層圏域版剤酸菌症病炎類属科目色味状形品板管器計炉弁体様君達等"
 )
 
-After = Literal["katakana", "suffix", "word", "letter", "digit", "other"]
+Follower = Literal["katakana", "suffix", "word", "letter", "digit", "other"]
 
 
 @dataclass(frozen=True)
-class Run:
+class KatakanaRun:
     """Katakana with open places: marks that may be meant as ー.
 
     Args:
@@ -69,11 +69,11 @@ class Run:
 
     letters: str
     marks: dict[int, str]
-    after: After
+    after: Follower
     places: tuple[int, ...]
 
 
-def runs(text: str) -> Iterator[Run]:
+def katakana_runs(text: str) -> Iterator[KatakanaRun]:
     """The runs of ``text`` with an open place in them, in their order."""
     for match in _RUN.finditer(text):
         letters, places = _composed(match.group(), match.start())
@@ -83,9 +83,11 @@ def runs(text: str) -> Iterator[Run]:
             yield _run(letters[start:end], after, tuple(places[start:end]))
 
 
-def _run(letters: Sequence[str], after: After, places: tuple[int, ...]) -> Run:
+def _run(letters: Sequence[str], after: Follower, places: tuple[int, ...]) -> KatakanaRun:
     marks = {at: letter for at, letter in enumerate(letters) if is_mark(letter)}
-    return Run("".join(LONG if at in marks else letter for at, letter in enumerate(letters)), marks, after, places)
+    return KatakanaRun(
+        "".join(LONG if at in marks else letter for at, letter in enumerate(letters)), marks, after, places
+    )
 
 
 def is_mark(letter: str) -> bool:
@@ -118,7 +120,7 @@ def _composed(text: str, start: int) -> tuple[list[str], list[int]]:
     return letters, places
 
 
-def _kind(text: str) -> After:
+def _kind(text: str) -> Follower:
     """What stands behind a run, by its first two characters."""
     if not text:
         return "other"
@@ -193,13 +195,13 @@ class Lexicon:
         return (self._follows[len(before)][before + letter] + kinds * shorter) / (seen + kinds) if seen else shorter
 
 
-def own_words() -> frozenset[str]:
+def bundled_words() -> frozenset[str]:
     """The project's words, from their files."""
     lines = [line for file in _FILES for line in file.read_text("utf-8").splitlines()]
     return frozenset(word for line in lines if not line.startswith("#") for word in line.split())
 
 
 @lru_cache(maxsize=1)
-def own_lexicon() -> Lexicon:
+def default_lexicon() -> Lexicon:
     """The project's words, read when the first dash has to be judged."""
-    return Lexicon(own_words())
+    return Lexicon(bundled_words())

@@ -11,18 +11,18 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from mcp_servers.knowledge.errors import ModelServiceUnavailableError, TextTooLongError
-from mcp_servers.knowledge.ocr.judge import INSTRUCTIONS, Judge, excerpts, verdicts
-from mcp_servers.knowledge.ocr.lexicon import LONG, Lexicon, Run, long_mark, own_lexicon, runs
-from mcp_servers.knowledge.ocr.scoring import leanings
+from mcp_servers.knowledge.ocr.judge import INSTRUCTIONS, Judge, excerpts, parse_answer
+from mcp_servers.knowledge.ocr.lexicon import LONG, KatakanaRun, Lexicon, default_lexicon, katakana_runs, long_mark
+from mcp_servers.knowledge.ocr.scoring import long_mark_scores
 
 # A beginning shorter than this is common to many words by chance.
-_SHORTEST_BEGINNING = 3
+_MIN_PREFIX = 3
 # Below this the other reading is one that a careful person would think of (bench/ocr.py shows how many places that is).
 _SURE = 4.0
 
 
 @dataclass(frozen=True)
-class OpenPlace:
+class UncertainPosition:
     """A mark behind katakana, and what the rules make of it.
 
     Args:
@@ -35,7 +35,7 @@ class OpenPlace:
     position: int
     is_long: bool
     margin: float
-    has_rival: bool = False
+    has_alternative: bool = False
 
     @property
     def is_close(self) -> bool:
@@ -45,32 +45,32 @@ class OpenPlace:
     @property
     def is_sure(self) -> bool:
         """Whether nobody needs to be asked."""
-        return not (self.is_close or self.has_rival)
+        return not (self.is_close or self.has_alternative)
 
 
-def normalised(text: str, lexicon: Lexicon | None = None) -> str:
+def correct_long_marks(text: str, lexicon: Lexicon | None = None) -> str:
     """``text`` with its misread long vowel marks put right.
 
     Args:
         text: any length.
         lexicon: the words; the project's own when not given.
     """
-    longs: dict[int, str] = {}
-    for run in runs(text):
-        for at in _longs(run, lexicon or own_lexicon()):
+    corrections: dict[int, str] = {}
+    for run in katakana_runs(text):
+        for at in _long_positions(run, lexicon or default_lexicon()):
             position = run.places[at]
-            longs[position] = long_mark(text[position - 1])
-    return replaced(text, longs)
+            corrections[position] = long_mark(text[position - 1])
+    return replace_characters(text, corrections)
 
 
-def open_places(text: str, lexicon: Lexicon | None = None) -> list[OpenPlace]:
+def uncertain_positions(text: str, lexicon: Lexicon | None = None) -> list[UncertainPosition]:
     """Every mark of ``text`` that could be a long vowel mark, in order."""
-    words = lexicon or own_lexicon()
-    beginnings = _beginnings(text, words)
-    return [place for run in runs(text) for place in _places(run, words, beginnings)]
+    words = lexicon or default_lexicon()
+    prefixes = _word_prefixes(text, words)
+    return [place for run in katakana_runs(text) for place in _positions(run, words, prefixes)]
 
 
-def replaced(text: str, changes: Mapping[int, str]) -> str:
+def replace_characters(text: str, changes: Mapping[int, str]) -> str:
     """``text`` with other characters at some positions."""
     if not changes:
         return text
@@ -80,38 +80,38 @@ def replaced(text: str, changes: Mapping[int, str]) -> str:
     return "".join(characters)
 
 
-def _longs(run: Run, lexicon: Lexicon) -> Iterable[int]:
+def _long_positions(run: KatakanaRun, lexicon: Lexicon) -> Iterable[int]:
     # What most runs are, listed words with nothing behind them that a hyphen could belong to; the search would find
     # the same, more slowly.
     if run.letters in lexicon and (run.after == "other" or len(run.letters) - 1 not in run.marks):
         return run.marks
-    return [at for at, leaning in leanings(run, lexicon).items() if leaning > 0]
+    return [at for at, score in long_mark_scores(run, lexicon).items() if score > 0]
 
 
-def _places(run: Run, lexicon: Lexicon, beginnings: Collection[str]) -> Iterator[OpenPlace]:
-    for at, leaning in leanings(run, lexicon).items():
+def _positions(run: KatakanaRun, lexicon: Lexicon, prefixes: Collection[str]) -> Iterator[UncertainPosition]:
+    for at, score in long_mark_scores(run, lexicon).items():
         ends_run = at + 1 == len(run.letters)
-        has_rival = leaning > 0 and ends_run and any(run.letters[start:at] in beginnings for start in range(at))
-        yield OpenPlace(run.places[at], leaning > 0, abs(leaning), has_rival)
+        has_alternative = score > 0 and ends_run and any(run.letters[start:at] in prefixes for start in range(at))
+        yield UncertainPosition(run.places[at], score > 0, abs(score), has_alternative)
 
 
-def _beginnings(text: str, lexicon: Lexicon) -> Collection[str]:
+def _word_prefixes(text: str, lexicon: Lexicon) -> Collection[str]:
     """What the listed words in ``text`` begin with, all but their last letter."""
     return {
         text[at : end - 1]
         for at, letter in enumerate(text)
         if "ァ" <= letter <= "ヺ"
         for end in lexicon.words_at(text, at)
-        if end - 1 - at >= _SHORTEST_BEGINNING and text[end - 1] != LONG
+        if end - 1 - at >= _MIN_PREFIX and text[end - 1] != LONG
     }
 
 
-MOST_CHARACTERS = 10_000
+MAX_CHARACTERS = 10_000
 _SUCCESS = "success"
 
 
 @dataclass(frozen=True)
-class Normalized:
+class NormalizedText:
     """A text as a scanner read it, and corrected.
 
     Args:
@@ -127,7 +127,7 @@ class Normalized:
     unsure: tuple[int, ...] = ()
 
 
-async def normalize(text: str, judge: Judge | None = None) -> Normalized:
+async def normalize(text: str, judge: Judge | None = None) -> NormalizedText:
     """Put misread long vowel marks right.
 
     Args:
@@ -137,30 +137,30 @@ async def normalize(text: str, judge: Judge | None = None) -> Normalized:
     Raises:
         TextTooLongError: there is more.
     """
-    if len(text) > MOST_CHARACTERS:
-        raise TextTooLongError(len(text), MOST_CHARACTERS)
-    places = open_places(text)
-    by_rules = replaced(text, _corrections(text, places))
+    if len(text) > MAX_CHARACTERS:
+        raise TextTooLongError(len(text), MAX_CHARACTERS)
+    places = uncertain_positions(text)
+    by_rules = replace_characters(text, _corrections(text, places))
     open_to_doubt = {place.position: place for place in places if not place.is_sure}
     unsure = tuple(open_to_doubt)
     if judge is None or not unsure:
-        return Normalized(text, by_rules, unsure=unsure)
-    asked = excerpts(replaced(text, _corrections(text, [place for place in places if place.is_sure])), unsure)
+        return NormalizedText(text, by_rules, unsure=unsure)
+    asked = excerpts(replace_characters(text, _corrections(text, [place for place in places if place.is_sure])), unsure)
     try:
         answer = await judge.answer(INSTRUCTIONS, "\n".join(excerpt.text for excerpt in asked))
     except ModelServiceUnavailableError as problem:
-        return Normalized(text, by_rules, f"{problem.words}; decided by rules alone", unsure)
+        return NormalizedText(text, by_rules, f"{problem.words}; decided by rules alone", unsure)
     judged = {
         position: character
-        for position, character in verdicts(asked, answer).items()
+        for position, character in parse_answer(asked, answer).items()
         # Where the rules only wonder which letter it was, a dash that is left as it was is no answer.
         if open_to_doubt[position].is_close or character != text[position]
     }
     left = tuple(position for position in unsure if position not in judged)
-    return Normalized(text, replaced(by_rules, judged), _status(len(left), len(unsure)), left)
+    return NormalizedText(text, replace_characters(by_rules, judged), _status(len(left), len(unsure)), left)
 
 
-def _corrections(text: str, places: list[OpenPlace]) -> dict[int, str]:
+def _corrections(text: str, places: list[UncertainPosition]) -> dict[int, str]:
     return {place.position: long_mark(text[place.position - 1]) for place in places if place.is_long}
 
 

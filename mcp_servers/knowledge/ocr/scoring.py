@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from mcp_servers.knowledge.ocr.lexicon import BEFORE_WORD, LONG, ONE, WORD_END, After, Lexicon, Run
+from mcp_servers.knowledge.ocr.lexicon import BEFORE_WORD, LONG, ONE, WORD_END, Follower, KatakanaRun, Lexicon
 
 # A listed word, and one of two letters: of these there are few, and many of them stand in other words by chance.
 _WORD, _SHORT_WORD, _SHORT = 8.0, 9.5, 2
@@ -30,7 +30,7 @@ _LENGTHENED, _LENGTHENED_INSIDE = 3.0, 4.8
 # A mark that stays: a hyphen by what follows it. Before katakana it often joins (バス-トイレ), before other words
 # sometimes (ドル-円), before a suffix, a particle or a full stop hardly ever, before letters and digits mostly
 # (タイプ-C).
-_HYPHEN: Mapping[After, float] = {
+_HYPHEN: Mapping[Follower, float] = {
     "katakana": 6.0,
     "suffix": 13.0,
     "word": 6.0,
@@ -42,7 +42,7 @@ _HYPHEN: Mapping[After, float] = {
 # misread one misread the other as well.
 _AMONG_MISREAD, _CERTAIN = 2.0, 4.0
 # The number one stands before what it counts: データ一覧, アジア一の.
-_NUMBER: Mapping[After, float] = {
+_NUMBER: Mapping[Follower, float] = {
     "katakana": 6.0,
     "suffix": -6.0,
     "word": -6.0,
@@ -54,8 +54,8 @@ _NUMBER: Mapping[After, float] = {
 _DIGIT_AFTER_OTHERS = 1.0
 _NEVER_LONG = frozenset("ンッーヽヾ")
 # Sums in another order differ by less.
-_NOTHING = 1e-9
-_NO_WAY = float("inf")
+_EPSILON = 1e-9
+_UNREACHABLE = float("inf")
 
 
 class _Node(NamedTuple):
@@ -80,27 +80,27 @@ class _Edge(NamedTuple):
     is_long: bool
 
 
-def leanings(run: Run, lexicon: Lexicon) -> dict[int, float]:
+def long_mark_scores(run: KatakanaRun, lexicon: Lexicon) -> dict[int, float]:
     """For each open place, the natural logarithm of how much likelier ー is than the mark; 0 when neither is."""
-    found = _leanings(run, _Ways(run, lexicon).edges)
+    found = _scores(run, _ScoreGraph(run, lexicon).edges)
     if min(found.values()) > 0 or max(found.values()) <= _CERTAIN:
         return found
     # A corrected run has no such place any more, and what was kept in it is kept the more.
-    return _leanings(run, _Ways(run, lexicon, _AMONG_MISREAD).edges)
+    return _scores(run, _ScoreGraph(run, lexicon, _AMONG_MISREAD).edges)
 
 
-def _leanings(run: Run, edges: list[_Edge]) -> dict[int, float]:
+def _scores(run: KatakanaRun, edges: list[_Edge]) -> dict[int, float]:
     costs_to = _costs_to(edges)
     costs_from = _costs_from(edges, _Node(len(run.letters)))
-    as_long = dict.fromkeys(run.marks, _NO_WAY)
-    as_mark = dict.fromkeys(run.marks, _NO_WAY)
+    as_long = dict.fromkeys(run.marks, _UNREACHABLE)
+    as_mark = dict.fromkeys(run.marks, _UNREACHABLE)
     for edge in edges:
-        cost = costs_to[edge.start] + edge.price + costs_from.get(edge.end, _NO_WAY)
+        cost = costs_to[edge.start] + edge.price + costs_from.get(edge.end, _UNREACHABLE)
         cheapest = as_long if edge.is_long else as_mark
         for place in edge.places:
             cheapest[place] = min(cheapest[place], cost)
     differences = {place: as_mark[place] - as_long[place] for place in run.marks}
-    return {place: 0.0 if abs(difference) < _NOTHING else difference for place, difference in differences.items()}
+    return {place: 0.0 if abs(difference) < _EPSILON else difference for place, difference in differences.items()}
 
 
 def _costs_to(edges: Iterable[_Edge]) -> dict[_Node, float]:
@@ -108,7 +108,7 @@ def _costs_to(edges: Iterable[_Edge]) -> dict[_Node, float]:
     costs = {_Node(0): 0.0}
     for edge in edges:
         cost = costs[edge.start] + edge.price
-        if cost < costs.get(edge.end, _NO_WAY):
+        if cost < costs.get(edge.end, _UNREACHABLE):
             costs[edge.end] = cost
     return costs
 
@@ -117,16 +117,16 @@ def _costs_from(edges: list[_Edge], goal: _Node) -> dict[_Node, float]:
     """The cheapest way from each node to the goal."""
     costs = {goal: 0.0}
     for edge in reversed(edges):
-        cost = edge.price + costs.get(edge.end, _NO_WAY)
-        if cost < costs.get(edge.start, _NO_WAY):
+        cost = edge.price + costs.get(edge.end, _UNREACHABLE)
+        if cost < costs.get(edge.start, _UNREACHABLE):
             costs[edge.start] = cost
     return costs
 
 
-class _Ways:
+class _ScoreGraph:
     """The graph of a run's readings: ``edges``, in the order in which they can be gone."""
 
-    def __init__(self, run: Run, lexicon: Lexicon, surcharge: float = 0.0) -> None:
+    def __init__(self, run: KatakanaRun, lexicon: Lexicon, surcharge: float = 0.0) -> None:
         self._run, self._lexicon = run, lexicon
         # On a hyphen between two words.
         self._surcharge = surcharge

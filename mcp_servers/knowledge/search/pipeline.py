@@ -15,32 +15,35 @@ import anyio
 import anyio.to_thread
 
 from mcp_servers.knowledge.embedding import Embedder, Reranker, Vectors
-from mcp_servers.knowledge.errors import EngineUnreachableError, KnowledgeProblem
+from mcp_servers.knowledge.errors import EngineUnreachableError, KnowledgeError
 from mcp_servers.knowledge.search.ranking import (
-    FOUND_BY_EACH,
+    CANDIDATES_PER_SEARCH,
     Candidate,
+    bm25_shares,
     calibration_for,
-    covered_shares,
+    cosine_above_mean,
     fuse,
-    nearness,
-    rarest,
-    weights_of,
+    query_weights,
+    select_terms,
 )
 from mcp_servers.knowledge.search.trace import Trace
-from mcp_servers.knowledge.search.vector_index import NOTHING_NEAR, Nearest, VectorMemory
-from mcp_servers.knowledge.storage.bases import Filter, StoredBase, base_by_key, document_filter
+from mcp_servers.knowledge.search.vector_index import NO_NEIGHBOURS, NearestChunks, VectorIndex
+from mcp_servers.knowledge.storage.bases import SqlFilter, StoredBase, base_by_key, document_filter
 from mcp_servers.knowledge.storage.database import Database
-from mcp_servers.knowledge.storage.documents import Located, document_rows, locate
+from mcp_servers.knowledge.storage.documents import ChunkLocation, locate, visible_document_keys
 from mcp_servers.knowledge.storage.text_index import document_frequencies, profiles, ranked_chunks
-from mcp_servers.knowledge.storage.vectors import embedding_by_key, total_of
-from mcp_servers.knowledge.text_analysis import Analysis, analyse_query
+from mcp_servers.knowledge.storage.vectors import embedding_by_key, mean_direction
+from mcp_servers.knowledge.text_analysis import Analysis, analyze_query
 from mcp_servers.knowledge.types import Access, Hit, Scores, SearchRequest
 
-OPENED = 8
+MAX_ROUTED_BASES = 8
 
 
-def nearest_bases(
-    bases: Sequence[StoredBase], summaries: Mapping[int, Vectors], queries: Mapping[str, Vectors], most: int = OPENED
+def select_bases(
+    bases: Sequence[StoredBase],
+    summaries: Mapping[int, Vectors],
+    queries: Mapping[str, Vectors],
+    maximum: int = MAX_ROUTED_BASES,
 ) -> list[StoredBase]:
     """The bases to search: those nearest to the question, and every one that has no summary vector to judge by.
 
@@ -50,17 +53,17 @@ def nearest_bases(
         queries: the question as each embedder sees it.
         most: how many of those with a summary are searched.
     """
-    nearness: dict[int, float] = {}
+    cosine_above_mean: dict[int, float] = {}
     for base in bases:
         summary, query = summaries.get(base.key), queries.get(base.base.embedder)
         if summary is not None and query is not None and summary.shape == query.shape:
-            nearness[base.key] = float(summary @ query)
-    opened = set(sorted(nearness, key=lambda key: -nearness[key])[:most])
-    return [base for base in bases if base.key in opened or base.key not in nearness]
+            cosine_above_mean[base.key] = float(summary @ query)
+    routed = set(sorted(cosine_above_mean, key=lambda key: -cosine_above_mean[key])[:maximum])
+    return [base for base in bases if base.key in routed or base.key not in cosine_above_mean]
 
 
 @dataclass(frozen=True)
-class Engines:
+class SearchModels:
     """The models at hand.
 
     Args:
@@ -106,19 +109,19 @@ CROSS_ENCODED = 10
 
 
 @dataclass(frozen=True)
-class _Question:
+class _Query:
     """A question on its way through the stages."""
 
     request: SearchRequest
     access: Access
     analysis: Analysis
-    visible: Filter
+    visible: SqlFilter
     vectors: QueryVectors
     trace: Trace
 
 
 @dataclass(frozen=True)
-class _ByWords:
+class _SparseResult:
     """What the words found, and in how many chunks each of them is."""
 
     found: list[tuple[int, float]]
@@ -126,7 +129,7 @@ class _ByWords:
 
 
 @dataclass(frozen=True)
-class _Ranked:
+class _ScoredChunk:
     """A chunk with the score it has so far."""
 
     base: StoredBase
@@ -143,10 +146,10 @@ class Pipeline:
         engines: the models.
     """
 
-    def __init__(self, database: Database, engines: Engines) -> None:
+    def __init__(self, database: Database, models: SearchModels) -> None:
         self._database = database
-        self._engines = engines
-        self._memory = VectorMemory()
+        self._models = models
+        self._index = VectorIndex()
         # Queries beside imports and beside each other; more threads would only wait for the processor.
         self._threads = anyio.CapacityLimiter(4)
 
@@ -165,133 +168,133 @@ class Pipeline:
             StorageError: the file cannot be read.
         """
         visible = document_filter(access, request.collection, request.fields)
-        vectors = QueryVectors(request.query, self._engines.embedders)
-        question = _Question(request, access, analyse_query(request.query), visible, vectors, trace)
-        opened = await self._route(question, bases)
-        await self._explain_filter(question, opened)
-        ranked: list[_Ranked] = []
-        for base in opened:
-            ranked += await self._search_base(question, base)
+        vectors = QueryVectors(request.query, self._models.embedders)
+        query = _Query(request, access, analyze_query(request.query), visible, vectors, trace)
+        routed = await self._route(query, bases)
+        await self._explain_filter(query, routed)
+        ranked: list[_ScoredChunk] = []
+        for base in routed:
+            ranked += await self._search_base(query, base)
         ranked.sort(key=lambda found: -found.score)
-        return await self._finish(question, ranked[: max(request.max_results, CROSS_ENCODED)])
+        return await self._finish(query, ranked[: max(request.max_results, CROSS_ENCODED)])
 
-    async def _route(self, question: _Question, bases: Sequence[StoredBase]) -> Sequence[StoredBase]:
+    async def _route(self, query: _Query, bases: Sequence[StoredBase]) -> Sequence[StoredBase]:
         """Stage 1."""
         given = f"{len(bases)} knowledge bases"
-        if question.request.base_id is not None:
-            question.trace.leave_out("base filter", given, "the question names its knowledge base")
+        if query.request.base_id is not None:
+            query.trace.skip("base filter", given, "the question names its knowledge base")
             return bases
-        if len(bases) <= OPENED:
-            question.trace.leave_out("base filter", given, f"up to {OPENED} knowledge bases are all searched")
+        if len(bases) <= MAX_ROUTED_BASES:
+            query.trace.skip("base filter", given, f"up to {MAX_ROUTED_BASES} knowledge bases are all searched")
             return bases
-        with question.trace.stage("base filter", given) as stage:
+        with query.trace.stage("base filter", given) as stage:
             queries: dict[str, Vectors] = {}
             for name in {base.base.embedder for base in bases} - {""}:
-                vector = await question.vectors.of(name)
+                vector = await query.vectors.of(name)
                 if not isinstance(vector, str):
                     queries[name] = vector
             summaries = await anyio.to_thread.run_sync(self._summaries, bases, limiter=self._threads)
-            opened = nearest_bases(bases, summaries, queries)
-            if len(opened) < len(bases):
-                stage.made = f"{len(opened)} knowledge bases nearest by their summary vectors"
+            routed = select_bases(bases, summaries, queries)
+            if len(routed) < len(bases):
+                stage.made = f"{len(routed)} knowledge bases nearest by their summary vectors"
             else:
                 stage.left_out = "there are no summary vectors, so all knowledge bases are searched"
-        return opened
+        return routed
 
-    async def _explain_filter(self, question: _Question, bases: Sequence[StoredBase]) -> None:
+    async def _explain_filter(self, query: _Query, bases: Sequence[StoredBase]) -> None:
         """Stage 2, which runs inside the queries of stage 3; here it is only counted, where somebody wants to know."""
-        given = _who(question.access) + _limits(question.request)
-        if question.visible.passes_everything:
-            question.trace.leave_out("metadata filter", given, "nothing limits the documents")
-        elif question.trace.is_wanted:
-            with question.trace.stage("metadata filter", given) as stage:
+        given = _access_text(query.access) + _filter_text(query.request)
+        if query.visible.passes_everything:
+            query.trace.skip("metadata filter", given, "nothing limits the documents")
+        elif query.trace.is_enabled:
+            with query.trace.stage("metadata filter", given) as stage:
                 rows = [
-                    len(await anyio.to_thread.run_sync(self._visible_documents, base, question, limiter=self._threads))
+                    len(await anyio.to_thread.run_sync(self._visible_documents, base, query, limiter=self._threads))
                     for base in bases
                 ]
                 stage.made = f"{sum(rows)} documents"
 
-    async def _search_base(self, question: _Question, base: StoredBase) -> list[_Ranked]:
+    async def _search_base(self, query: _Query, base: StoredBase) -> list[_ScoredChunk]:
         """Stages 3 to 5 in one base."""
-        words = _ByWords([], {})
-        nearest = NOTHING_NEAR
-        problem: KnowledgeProblem | None = None
+        words = _SparseResult([], {})
+        nearest = NO_NEIGHBOURS
+        problem: KnowledgeError | None = None
 
-        async def by_words() -> None:
+        async def sparse_search() -> None:
             nonlocal words, problem
             try:
-                words = await anyio.to_thread.run_sync(self._sparse, question, base, limiter=self._threads)
-            except KnowledgeProblem as error:
+                words = await anyio.to_thread.run_sync(self._sparse, query, base, limiter=self._threads)
+            except KnowledgeError as error:
                 # Raised here it would end the other search, and arrive in a group.
                 problem = error
 
-        async with anyio.create_task_group() as both:
-            both.start_soon(by_words)
+        async with anyio.create_task_group() as searches:
+            searches.start_soon(sparse_search)
             try:
-                nearest = await self._dense(question, base)
-            except KnowledgeProblem as error:
+                nearest = await self._dense(query, base)
+            except KnowledgeError as error:
                 problem = error
         if problem:
             raise problem
-        with question.trace.stage("fusion", f"{len(words.found)} by words, {len(nearest.chunks)} by vectors") as stage:
+        with query.trace.stage("fusion", f"{len(words.found)} by words, {len(nearest.chunks)} by vectors") as stage:
             candidates = fuse(words.found, nearest.chunks)
             stage.made = f"{len(candidates)} candidates"
-        with question.trace.stage("bm25", f"{len(candidates)} candidates") as stage:
+        with query.trace.stage("bm25", f"{len(candidates)} candidates") as stage:
             ranked = await anyio.to_thread.run_sync(
-                self._rerank, question, base, candidates, words.frequencies, nearest, limiter=self._threads
+                self._rerank, query, base, candidates, words.frequencies, nearest, limiter=self._threads
             )
-            stage.made = f"{len(ranked)} chunks{_best([(r.chunk, r.scores.bm25 or 0) for r in ranked])}"
+            stage.made = f"{len(ranked)} chunks{_best_text([(r.chunk, r.scores.bm25 or 0) for r in ranked])}"
         return ranked
 
-    async def _dense(self, question: _Question, base: StoredBase) -> Nearest:
+    async def _dense(self, query: _Query, base: StoredBase) -> NearestChunks:
         """Stage 3, by vectors."""
-        given = f"the question as a vector, {_size(base)}"
+        given = f"the question as a vector, {_base_text(base)}"
         if not base.base.embedder:
-            question.trace.leave_out("dense", given, "this knowledge base has no vectors")
-            return NOTHING_NEAR
-        vector = await question.vectors.of(base.base.embedder)
+            query.trace.skip("dense", given, "this knowledge base has no vectors")
+            return NO_NEIGHBOURS
+        vector = await query.vectors.of(base.base.embedder)
         if isinstance(vector, str):
-            question.trace.leave_out("dense", given, vector, is_problem=True)
-            return NOTHING_NEAR
-        with question.trace.stage("dense", given) as stage:
-            nearest = await anyio.to_thread.run_sync(self._nearest, question, base, vector, limiter=self._threads)
-            stage.made = f"{len(nearest.chunks)} chunks{_best(nearest.chunks)}"
+            query.trace.skip("dense", given, vector, is_problem=True)
+            return NO_NEIGHBOURS
+        with query.trace.stage("dense", given) as stage:
+            nearest = await anyio.to_thread.run_sync(self._nearest, query, base, vector, limiter=self._threads)
+            stage.made = f"{len(nearest.chunks)} chunks{_best_text(nearest.chunks)}"
         return nearest
 
-    async def _finish(self, question: _Question, ranked: list[_Ranked]) -> tuple[Hit, ...]:
+    async def _finish(self, query: _Query, ranked: list[_ScoredChunk]) -> tuple[Hit, ...]:
         """Stage 6, and what reaches the threshold."""
-        places = await anyio.to_thread.run_sync(self._locate, question, ranked, limiter=self._threads)
+        places = await anyio.to_thread.run_sync(self._locate, query, ranked, limiter=self._threads)
         ranked = [found for found in ranked if found.chunk in places]
-        ranked = await self._cross_encode(question, ranked, places)
-        request = question.request
-        with question.trace.stage("score", f"{len(ranked)} chunks, threshold {request.threshold:g}") as stage:
+        ranked = await self._cross_encode(query, ranked, places)
+        request = query.request
+        with query.trace.stage("score", f"{len(ranked)} chunks, threshold {request.threshold:g}") as stage:
             kept = [found for found in ranked if found.score >= request.threshold][: request.max_results]
-            stage.made = f"{len(kept)} results{_best([(k.chunk, k.score) for k in kept])}"
+            stage.made = f"{len(kept)} results{_best_text([(k.chunk, k.score) for k in kept])}"
         return tuple(_hit(found, places[found.chunk]) for found in kept)
 
     async def _cross_encode(
-        self, question: _Question, ranked: list[_Ranked], places: dict[int, Located]
-    ) -> list[_Ranked]:
+        self, query: _Query, ranked: list[_ScoredChunk], places: dict[int, ChunkLocation]
+    ) -> list[_ScoredChunk]:
         head, tail = ranked[:CROSS_ENCODED], ranked[CROSS_ENCODED:]
-        given, reranker = f"{len(head)} chunks", self._engines.reranker
+        given, reranker = f"{len(head)} chunks", self._models.reranker
         if reranker is None or not head:
             why = "there is nothing to rank" if reranker else "no cross-encoder is configured"
-            question.trace.leave_out("cross-encoder", given, why)
+            query.trace.skip("cross-encoder", given, why)
             return ranked
         passages = ["\n".join([places[found.chunk].title, places[found.chunk].text]) for found in head]
-        with question.trace.stage("cross-encoder", given) as stage:
+        with query.trace.stage("cross-encoder", given) as stage:
             try:
-                scores = await reranker.relevance(question.request.query, passages)
+                scores = await reranker.relevance(query.request.query, passages)
             except EngineUnreachableError as error:
                 stage.left_out = f"the cross-encoder was left out: {error.words}"
-                question.trace.problems.append(stage.left_out)
+                query.trace.problems.append(stage.left_out)
                 return ranked
             head = [
                 replace(found, score=score, scores=replace(found.scores, cross_encoder=score))
                 for found, score in zip(head, scores, strict=True)
             ]
             head.sort(key=lambda found: -found.score)
-            stage.made = f"{len(head)} chunks{_best([(h.chunk, h.score) for h in head])}"
+            stage.made = f"{len(head)} chunks{_best_text([(h.chunk, h.score) for h in head])}"
         # What the cross-encoder did not read is not put above what it did.
         return [*head, *(replace(found, score=min(found.score, head[-1].score)) for found in tail)]
 
@@ -300,76 +303,76 @@ class Pipeline:
     def _summaries(self, bases: Sequence[StoredBase]) -> dict[int, Vectors]:
         with self._database.reading() as connection:
             totals = {
-                base.key: total_of(embedding_by_key(connection, base.embedding))
+                base.key: mean_direction(embedding_by_key(connection, base.embedding))
                 for base in bases
                 if base.embedding is not None
             }
         return {key: total for key, total in totals.items() if total is not None}
 
-    def _visible_documents(self, base: StoredBase, question: _Question) -> list[int]:
+    def _visible_documents(self, base: StoredBase, query: _Query) -> list[int]:
         with self._database.reading() as connection:
-            return document_rows(connection, base.key, question.visible)
+            return visible_document_keys(connection, base.key, query.visible)
 
-    def _sparse(self, question: _Question, base: StoredBase) -> _ByWords:
-        terms = list(dict.fromkeys(question.analysis.terms))
+    def _sparse(self, query: _Query, base: StoredBase) -> _SparseResult:
+        terms = list(dict.fromkeys(query.analysis.terms))
         with (
-            question.trace.stage("sparse", f"{len(terms)} terms, {_size(base)}") as stage,
+            query.trace.stage("sparse", f"{len(terms)} terms, {_base_text(base)}") as stage,
             self._database.reading() as connection,
         ):
             frequencies = document_frequencies(connection, base.key, terms)
-            chosen = rarest(frequencies)
-            found = ranked_chunks(connection, base.key, chosen, question.visible, FOUND_BY_EACH)
+            chosen = select_terms(frequencies)
+            found = ranked_chunks(connection, base.key, chosen, query.visible, CANDIDATES_PER_SEARCH)
             fewer = f" by the {len(chosen)} rarest" if len(chosen) < len(terms) else ""
-            stage.made = f"{len(found)} chunks{fewer}{_best(found)}"
-        return _ByWords(found, frequencies)
+            stage.made = f"{len(found)} chunks{fewer}{_best_text(found)}"
+        return _SparseResult(found, frequencies)
 
-    def _nearest(self, question: _Question, base: StoredBase, vector: Vectors) -> Nearest:
+    def _nearest(self, query: _Query, base: StoredBase, vector: Vectors) -> NearestChunks:
         with self._database.reading() as connection:
             now = base_by_key(connection, base.key)
             if now.embedding is None or now.embedding != base.embedding:
                 # The embedder was changed while the question was on its way.
-                return NOTHING_NEAR
+                return NO_NEIGHBOURS
             embedding = embedding_by_key(connection, now.embedding)
             if embedding.dimensions != vector.size:
-                return NOTHING_NEAR
-            visible = question.visible
-            documents = None if visible.passes_everything else document_rows(connection, base.key, visible)
-            return self._memory.nearest(connection, base.key, embedding, vector, documents, FOUND_BY_EACH)
+                return NO_NEIGHBOURS
+            visible = query.visible
+            documents = None if visible.passes_everything else visible_document_keys(connection, base.key, visible)
+            return self._index.nearest(connection, base.key, embedding, vector, documents, CANDIDATES_PER_SEARCH)
 
     def _rerank(
         self,
-        question: _Question,
+        query: _Query,
         base: StoredBase,
         candidates: list[Candidate],
         frequencies: Mapping[str, int],
-        nearest: Nearest,
-    ) -> list[_Ranked]:
+        nearest: NearestChunks,
+    ) -> list[_ScoredChunk]:
         by_chunk = {candidate.chunk: candidate for candidate in candidates}
         with self._database.reading() as connection:
             numbers = base_by_key(connection, base.key)
-            known = profiles(connection, list(by_chunk))
-        weights = weights_of(question.analysis, frequencies, numbers.chunks)
-        shares = covered_shares(weights, known, numbers.terms / max(numbers.chunks, 1))
+            content_hashes = profiles(connection, list(by_chunk))
+        weights = query_weights(query.analysis, frequencies, numbers.chunks)
+        shares = bm25_shares(weights, content_hashes, numbers.terms / max(numbers.chunks, 1))
         cosines = nearest.cosines_of(list(by_chunk))
         # While vectors are still being made, their lack must not push a chunk down.
         is_complete = bool(cosines) and len(cosines) == len(by_chunk)
         calibration = calibration_for(base.base.embedder if is_complete else "")
-        ranked: list[_Ranked] = []
-        for profile, share in zip(known, shares.tolist(), strict=True):
+        ranked: list[_ScoredChunk] = []
+        for profile, share in zip(content_hashes, shares.tolist(), strict=True):
             candidate = by_chunk[profile.chunk]
-            near = nearness(cosines[profile.chunk], nearest.background) if is_complete else 0.0
+            near = cosine_above_mean(cosines[profile.chunk], nearest.background) if is_complete else 0.0
             scores = Scores(candidate.sparse, cosines.get(profile.chunk), candidate.rrf, share)
-            score = calibration.score(calibration.figure(share, near))
-            ranked.append(_Ranked(numbers, profile.chunk, score, scores))
+            score = calibration.score(calibration.combine(share, near))
+            ranked.append(_ScoredChunk(numbers, profile.chunk, score, scores))
         ranked.sort(key=lambda found: (-found.score, found.chunk))
         return ranked[:RERANKED]
 
-    def _locate(self, question: _Question, ranked: list[_Ranked]) -> dict[int, Located]:
+    def _locate(self, query: _Query, ranked: list[_ScoredChunk]) -> dict[int, ChunkLocation]:
         with self._database.reading() as connection:
-            return locate(connection, [found.chunk for found in ranked], question.access)
+            return locate(connection, [found.chunk for found in ranked], query.access)
 
 
-def _hit(found: _Ranked, place: Located) -> Hit:
+def _hit(found: _ScoredChunk, place: ChunkLocation) -> Hit:
     return Hit(
         content=place.text,
         score=found.score,
@@ -387,20 +390,20 @@ def _hit(found: _Ranked, place: Located) -> Hit:
     )
 
 
-def _size(base: StoredBase) -> str:
+def _base_text(base: StoredBase) -> str:
     return f"{base.chunks} chunks of {base.base.name}"
 
 
-def _best(scored: Sequence[tuple[int, float]]) -> str:
+def _best_text(scored: Sequence[tuple[int, float]]) -> str:
     return f", best {scored[0][1]:.3g}" if scored else ""
 
 
-def _who(access: Access) -> str:
-    if access.is_everyone:
+def _access_text(access: Access) -> str:
+    if access.is_unrestricted:
         return "no limits"
     return f"tenant {access.tenant!r}, department {access.department!r}, clearance {access.clearance}"
 
 
-def _limits(request: SearchRequest) -> str:
+def _filter_text(request: SearchRequest) -> str:
     collection = f", collection {request.collection!r}" if request.collection is not None else ""
     return collection + "".join(f", {name} = {value!r}" for name, value in request.fields.items())

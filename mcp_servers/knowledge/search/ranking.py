@@ -20,13 +20,13 @@ from mcp_servers.knowledge.text_analysis import Analysis
 
 # Followed: Cormack et al., "Reciprocal Rank Fusion outperforms Condorcet" (2009), which sets 60.
 RRF_K = 60
-FOUND_BY_EACH = 500
-FUSED = 1000
+CANDIDATES_PER_SEARCH = 500
+MAX_CANDIDATES = 1000
 # How many places of the text index one search reads, at 2 µs each. A word that is in every tenth of 100,000 chunks
 # costs as much as all the others together, and what it finds they find: measured there, the first result was the same
 # for every question, and of the first ten 99.6 %, at half the time of the slowest twentieth.
-PLACES_READ = 20_000
-_FEWEST_TERMS = 3
+MAX_POSTINGS = 20_000
+_MIN_TERMS = 3
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Candidate:
     rrf: float
 
 
-def rarest(frequencies: Mapping[str, int], most: int = PLACES_READ) -> list[str]:
+def select_terms(frequencies: Mapping[str, int], maximum: int = MAX_POSTINGS) -> list[str]:
     """The terms worth searching with: the rarest first, as many as can be afforded. The re-rank counts all of them.
 
     Args:
@@ -54,18 +54,20 @@ def rarest(frequencies: Mapping[str, int], most: int = PLACES_READ) -> list[str]
         most: how many places of the index may be read for them.
     """
     chosen: list[str] = []
-    known = 0
+    content_hashes = 0
     for term in sorted(frequencies, key=lambda term: frequencies[term]):
-        most -= frequencies[term]
-        if most < 0 and known >= _FEWEST_TERMS:
+        maximum -= frequencies[term]
+        if maximum < 0 and content_hashes >= _MIN_TERMS:
             break
         chosen.append(term)
         # A term that no chunk has costs nothing and finds nothing, so it stands for none that would.
-        known += frequencies[term] > 0
+        content_hashes += frequencies[term] > 0
     return chosen
 
 
-def fuse(sparse: Sequence[tuple[int, float]], dense: Sequence[tuple[int, float]], most: int = FUSED) -> list[Candidate]:
+def fuse(
+    sparse: Sequence[tuple[int, float]], dense: Sequence[tuple[int, float]], maximum: int = MAX_CANDIDATES
+) -> list[Candidate]:
     """Both lists as one, best places first.
 
     Args:
@@ -78,7 +80,7 @@ def fuse(sparse: Sequence[tuple[int, float]], dense: Sequence[tuple[int, float]]
     for found in (sparse, dense):
         for rank, (chunk, _) in enumerate(found, 1):
             fused[chunk] += 1 / (RRF_K + rank)
-    best = sorted(fused, key=lambda chunk: -fused[chunk])[:most]
+    best = sorted(fused, key=lambda chunk: -fused[chunk])[:maximum]
     return [Candidate(chunk, sparse_scores.get(chunk), dense_scores.get(chunk), fused[chunk]) for chunk in best]
 
 
@@ -91,7 +93,7 @@ _HALF = np.uint32(0xFFFF)
 
 
 @dataclass(frozen=True)
-class Weights:
+class QueryWeights:
     """What of a question counts how much.
 
     Args:
@@ -108,7 +110,7 @@ class Weights:
         return float(self.values.sum()) * (K1 + 1)
 
 
-def weights_of(query: Analysis, frequencies: Mapping[str, int], chunks: int) -> Weights:
+def query_weights(query: Analysis, frequencies: Mapping[str, int], chunks: int) -> QueryWeights:
     """The weights of a question's parts.
 
     Args:
@@ -129,10 +131,10 @@ def weights_of(query: Analysis, frequencies: Mapping[str, int], chunks: int) -> 
         weight = KANJI_WEIGHT * min(around) if around else _rarity(round(size * _LONE_KANJI_SHARE), size)
         weights[kanji_hash(kanji)] = weight * math.sqrt(count)
     ordered = sorted(weights.items())
-    return Weights(np.array([key for key, _ in ordered], np.uint32), np.array([value for _, value in ordered]))
+    return QueryWeights(np.array([key for key, _ in ordered], np.uint32), np.array([value for _, value in ordered]))
 
 
-def covered_shares(weights: Weights, profiles: Sequence[Profile], average_length: float) -> NDArray[np.float64]:
+def bm25_shares(weights: QueryWeights, profiles: Sequence[Profile], average_length: float) -> NDArray[np.float64]:
     """For each profile, its BM25 as a share of the best, 0..1.
 
     Args:
@@ -148,15 +150,15 @@ def covered_shares(weights: Weights, profiles: Sequence[Profile], average_length
     # Nearly all of a chunk's terms are not the question's; half of a hash tells most of them apart at once.
     halves = np.zeros(1 << 16, bool)
     halves[weights.hashes & _HALF] = True
-    likely = np.flatnonzero(halves[hashes & _HALF])
-    places = np.minimum(np.searchsorted(weights.hashes, hashes[likely]), weights.hashes.size - 1)
-    is_same = weights.hashes[places] == hashes[likely]
-    found, places = likely[is_same], places[is_same]
+    possible = np.flatnonzero(halves[hashes & _HALF])
+    places = np.minimum(np.searchsorted(weights.hashes, hashes[possible]), weights.hashes.size - 1)
+    is_same = weights.hashes[places] == hashes[possible]
+    found, places = possible[is_same], places[is_same]
     count, owner = counts[found].astype(float), owners[found]
     lengths = np.array([profile.length for profile in profiles], float)
-    burden = K1 * (1 - B + B * lengths / max(average_length, 1.0))
-    worth = weights.values[places] * count * (K1 + 1) / (count + burden[owner])
-    return np.bincount(owner, worth, minlength=len(profiles)) / weights.best
+    saturation = K1 * (1 - B + B * lengths / max(average_length, 1.0))
+    contribution = weights.values[places] * count * (K1 + 1) / (count + saturation[owner])
+    return np.bincount(owner, contribution, minlength=len(profiles)) / weights.best
 
 
 def _rarity(frequency: int, size: int) -> float:
@@ -176,40 +178,43 @@ class Calibration:
 
     dense_weight: float
     steepness: float
-    middle: float
+    midpoint: float
     source: str
 
-    def figure(self, share: float, nearness: float) -> float:
+    def combine(self, share: float, cosine_above_mean: float) -> float:
         """What candidates are ordered by.
 
         Args:
             share: of the best BM25, 0..1.
             nearness: the cosine above the background, 0..1.
         """
-        return share + self.dense_weight * nearness
+        return share + self.dense_weight * cosine_above_mean
 
     def score(self, figure: float) -> float:
         """The figure on the scale of the threshold."""
-        return 1 / (1 + math.exp(-self.steepness * (figure - self.middle)))
+        return 1 / (1 + math.exp(-self.steepness * (figure - self.midpoint)))
 
 
-WORDS_ALONE = Calibration(0.0, 8.0, 0.22, "chosen by eye on JaQuAD and others, checked on JSQuAD, XQuAD-en and SciFact")
+SPARSE_ONLY = Calibration(0.0, 8.0, 0.22, "chosen by eye on JaQuAD and others, checked on JSQuAD, XQuAD-en and SciFact")
 _BY_EMBEDDER = {
     HashingEmbedder.name: Calibration(
-        0.0, WORDS_ALONE.steepness, WORDS_ALONE.middle, "as words alone: hashing sees the same words, so it only finds"
+        0.0,
+        SPARSE_ONLY.steepness,
+        SPARSE_ONLY.midpoint,
+        "as words alone: hashing sees the same words, so it only finds",
     )
 }
 # Small, because the words decide: with a small static encoder the reference lost nothing at this weight.
-_A_MODEL = Calibration(
-    0.1, WORDS_ALONE.steepness, WORDS_ALONE.middle, "as words alone; never measured with vectors of a neural model"
+_NEURAL = Calibration(
+    0.1, SPARSE_ONLY.steepness, SPARSE_ONLY.midpoint, "as words alone; never measured with vectors of a neural model"
 )
 
 
 def calibration_for(embedder: str) -> Calibration:
     """The calibration where every candidate has a cosine of this embedder; for the empty name, none has."""
-    return _BY_EMBEDDER.get(embedder, _A_MODEL) if embedder else WORDS_ALONE
+    return _BY_EMBEDDER.get(embedder, _NEURAL) if embedder else SPARSE_ONLY
 
 
-def nearness(cosine: float, background: float) -> float:
+def cosine_above_mean(cosine: float, background: float) -> float:
     """The part of a cosine above the background, 0..1."""
     return min(max((cosine - background) / max(1 - background, 1e-6), 0.0), 1.0)

@@ -11,7 +11,7 @@ from mcp_servers.knowledge.types import ExplainedStage, StageName
 
 
 @dataclass
-class Stage:
+class StageRecord:
     """A stage at work.
 
     Args:
@@ -33,19 +33,19 @@ class Trace:
         problems: each sentence once.
     """
 
-    is_wanted: bool = False
+    is_enabled: bool = False
     stages: list[ExplainedStage] = field(default_factory=list[ExplainedStage])
     problems: list[str] = field(default_factory=list[str])
 
     @contextmanager
-    def stage(self, name: StageName, given: str) -> Generator[Stage, None, None]:
+    def stage(self, name: StageName, given: str) -> Generator[StageRecord, None, None]:
         """Notes a stage when the block ends."""
-        stage, start = Stage(), time.perf_counter()
+        stage, start = StageRecord(), time.perf_counter()
         yield stage
         seconds = time.perf_counter() - start
         self.stages.append(ExplainedStage(name, given, stage.made, stage.left_out, seconds))
 
-    def leave_out(self, name: StageName, given: str, why: str, *, is_problem: bool = False) -> None:
+    def skip(self, name: StageName, given: str, why: str, *, is_problem: bool = False) -> None:
         """Notes a stage that did not run.
 
         Args:

@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mcp_servers.knowledge.embedding import Vectors
-from mcp_servers.knowledge.storage.vectors import Embedding, read_vectors, vector_rows
+from mcp_servers.knowledge.storage.vectors import Embedding, embedded_chunks, read_vectors
 
-_SMALLEST = 64
+_MIN_ROWS = 64
 
 
 @dataclass(frozen=True)
-class Nearest:
+class NearestChunks:
     """The chunks nearest to a question, and how near any other is.
 
     Args:
@@ -49,11 +49,11 @@ class Nearest:
         return dict(zip(wanted[found].tolist(), self.all_cosines[places[found]].tolist(), strict=True))
 
 
-NOTHING_NEAR = Nearest([], 0.0, np.zeros(0, np.int64), np.zeros(0, np.float32))
+NO_NEIGHBOURS = NearestChunks([], 0.0, np.zeros(0, np.int64), np.zeros(0, np.float32))
 
 
 @dataclass
-class _Held:
+class _LoadedVectors:
     embedding: int
     changes: int = -1
     count: int = 0
@@ -63,11 +63,11 @@ class _Held:
     rows: dict[int, int] = field(default_factory=dict[int, int])
 
 
-class VectorMemory:
+class VectorIndex:
     """The vectors that were searched so far; safe to use from several threads."""
 
     def __init__(self) -> None:
-        self._held: dict[int, _Held] = {}
+        self._loaded: dict[int, _LoadedVectors] = {}
         self._lock = threading.Lock()
 
     def nearest(
@@ -77,8 +77,8 @@ class VectorMemory:
         embedding: Embedding,
         query: Vectors,
         documents: Sequence[int] | None,
-        most: int,
-    ) -> Nearest:
+        maximum: int,
+    ) -> NearestChunks:
         """The nearest chunks of a base.
 
         Args:
@@ -91,71 +91,73 @@ class VectorMemory:
             most: how many.
         """
         with self._lock:
-            held = self._fresh(connection, base, embedding)
-            if not held.count:
-                return NOTHING_NEAR
-            cosines = held.matrix[: held.count] @ query
-            chunks = held.chunks[: held.count]
+            loaded = self._refresh(connection, base, embedding)
+            if not loaded.count:
+                return NO_NEIGHBOURS
+            cosines = loaded.matrix[: loaded.count] @ query
+            chunks = loaded.chunks[: loaded.count]
             if documents is not None:
-                allowed = np.isin(held.documents[: held.count], np.array(documents, np.int64))
+                allowed = np.isin(loaded.documents[: loaded.count], np.array(documents, np.int64))
                 cosines, chunks = cosines[allowed], chunks[allowed]
             if not cosines.size:
-                return NOTHING_NEAR
-            top = np.argpartition(-cosines, most - 1)[:most] if cosines.size > most else np.arange(cosines.size)
+                return NO_NEIGHBOURS
+            top = (
+                np.argpartition(-cosines, maximum - 1)[:maximum] if cosines.size > maximum else np.arange(cosines.size)
+            )
             top = top[np.argsort(-cosines[top], kind="stable")]
             found = list(zip(chunks[top].tolist(), cosines[top].tolist(), strict=True))
             # Rows are in order already unless something was removed, and then a stable sort has little to do.
             order = np.argsort(chunks, kind="stable")
-            return Nearest(found, float(cosines.mean()), chunks[order], cosines[order])
+            return NearestChunks(found, float(cosines.mean()), chunks[order], cosines[order])
 
-    def _fresh(self, connection: sqlite3.Connection, base: int, embedding: Embedding) -> _Held:
-        held = self._held.get(base)
-        if held is None or held.embedding != embedding.key:
-            held = self._held[base] = _Held(embedding.key)
-        if held.changes != embedding.changes:
-            stored = set(vector_rows(connection, embedding.key))
-            for chunk in held.rows.keys() - stored:
-                _drop(held, chunk)
-            new = sorted(stored - held.rows.keys())
-            _append(connection, held, embedding, new)
-            held.changes = embedding.changes
-        return held
+    def _refresh(self, connection: sqlite3.Connection, base: int, embedding: Embedding) -> _LoadedVectors:
+        loaded = self._loaded.get(base)
+        if loaded is None or loaded.embedding != embedding.key:
+            loaded = self._loaded[base] = _LoadedVectors(embedding.key)
+        if loaded.changes != embedding.changes:
+            stored = set(embedded_chunks(connection, embedding.key))
+            for chunk in loaded.rows.keys() - stored:
+                _remove_row(loaded, chunk)
+            new = sorted(stored - loaded.rows.keys())
+            _append(connection, loaded, embedding, new)
+            loaded.changes = embedding.changes
+        return loaded
 
 
-def _drop(held: _Held, chunk: int) -> None:
+def _remove_row(loaded: _LoadedVectors, chunk: int) -> None:
     # The last row takes its place: order means nothing here.
-    row, last = held.rows.pop(chunk), held.count - 1
+    row, last = loaded.rows.pop(chunk), loaded.count - 1
     if row != last:
-        held.chunks[row], held.documents[row], held.matrix[row] = (
-            held.chunks[last],
-            held.documents[last],
-            held.matrix[last],
+        loaded.chunks[row], loaded.documents[row], loaded.matrix[row] = (
+            loaded.chunks[last],
+            loaded.documents[last],
+            loaded.matrix[last],
         )
-        held.rows[int(held.chunks[row])] = row
-    held.count = last
+        loaded.rows[int(loaded.chunks[row])] = row
+    loaded.count = last
 
 
-def _append(connection: sqlite3.Connection, held: _Held, embedding: Embedding, new: list[int]) -> None:
+def _append(connection: sqlite3.Connection, loaded: _LoadedVectors, embedding: Embedding, new: list[int]) -> None:
     if not new:
         return
-    _make_room(held, held.count + len(new), embedding.dimensions)
-    for chunk, document, half_floats in read_vectors(connection, embedding.key, new if held.count else None):
-        row = held.count
-        held.chunks[row], held.documents[row] = chunk, document
-        held.matrix[row] = np.frombuffer(half_floats, "<f2")
-        held.rows[chunk] = row
-        held.count += 1
+    _reserve(loaded, loaded.count + len(new), embedding.dimensions)
+    for chunk, document, half_floats in read_vectors(connection, embedding.key, new if loaded.count else None):
+        row = loaded.count
+        loaded.chunks[row], loaded.documents[row] = chunk, document
+        loaded.matrix[row] = np.frombuffer(half_floats, "<f2")
+        loaded.rows[chunk] = row
+        loaded.count += 1
 
 
-def _make_room(held: _Held, rows: int, dimensions: int) -> None:
-    if rows <= len(held.chunks):
+def _reserve(loaded: _LoadedVectors, rows: int, dimensions: int) -> None:
+    if rows <= len(loaded.chunks):
         return
     # A base that grows chunk by chunk is not copied at every one; one that was read whole wastes nothing.
-    size = max(rows, len(held.chunks) + len(held.chunks) // 4, _SMALLEST)
+    size = max(rows, len(loaded.chunks) + len(loaded.chunks) // 4, _MIN_ROWS)
     matrix = np.zeros((size, dimensions), np.float32)
     chunks, documents = np.zeros(size, np.int64), np.zeros(size, np.int64)
-    if held.count:
-        matrix[: held.count] = held.matrix[: held.count]
-        chunks[: held.count] = held.chunks[: held.count]
-        documents[: held.count] = held.documents[: held.count]
-    held.matrix, held.chunks, held.documents = matrix, chunks, documents
+    if loaded.count:
+        matrix[: loaded.count] = loaded.matrix[: loaded.count]
+        chunks[: loaded.count] = loaded.chunks[: loaded.count]
+        documents[: loaded.count] = loaded.documents[: loaded.count]
+    loaded.matrix, loaded.chunks, loaded.documents = matrix, chunks, documents

@@ -18,11 +18,11 @@ from mcp_servers.knowledge.errors import AccessDeniedError, BaseNotFoundError
 from mcp_servers.knowledge.storage.database import create_text_index, drop_text_index
 from mcp_servers.knowledge.text_analysis import ANALYZER_VERSION
 from mcp_servers.knowledge.types import Access, KnowledgeBase
-from mcp_servers.knowledge.validation import known_id
+from mcp_servers.knowledge.validation import parse_uuid
 
 
 @dataclass(frozen=True)
-class Filter:
+class SqlFilter:
     """A condition over ``document`` with its parameters.
 
     Args:
@@ -43,10 +43,12 @@ class Filter:
         return f" AND {self.sql}" if self.sql else ""
 
 
-def document_filter(access: Access, collection: str | None = None, fields: Mapping[str, str] | None = None) -> Filter:
+def document_filter(
+    access: Access, collection: str | None = None, fields: Mapping[str, str] | None = None
+) -> SqlFilter:
     """Which documents a person may see, and of these the ones that were asked for."""
     conditions: list[tuple[str, tuple[object, ...]]] = []
-    if not access.is_everyone:
+    if not access.is_unrestricted:
         conditions += [
             ("document.tenant IN ('', ?)", (access.tenant,)),
             ("document.department IN ('', ?)", (access.department,)),
@@ -58,12 +60,12 @@ def document_filter(access: Access, collection: str | None = None, fields: Mappi
         ("EXISTS (SELECT 1 FROM field WHERE field.document = document.id AND name = ? AND value = ?)", pair)
         for pair in (fields or {}).items()
     ]
-    return Filter(" AND ".join(sql for sql, _ in conditions), tuple(p for _, pair in conditions for p in pair))
+    return SqlFilter(" AND ".join(sql for sql, _ in conditions), tuple(p for _, pair in conditions for p in pair))
 
 
-def base_filter(access: Access) -> Filter:
+def base_filter(access: Access) -> SqlFilter:
     """Which knowledge bases a person may see; the condition is over ``base``."""
-    return Filter() if access.is_everyone else Filter("base.tenant IN ('', ?)", (access.tenant,))
+    return SqlFilter() if access.is_unrestricted else SqlFilter("base.tenant IN ('', ?)", (access.tenant,))
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class StoredBase:
     chunks: int
     terms: int
     embedding: int | None
-    becoming: int | None
+    next_embedding: int | None
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ def base_by_id(connection: sqlite3.Connection, base_id: str, access: Access) -> 
         BaseNotFoundError: there is none of this id.
         AccessDeniedError: the person may not see it.
     """
-    row = connection.execute(f"{_SELECT} WHERE uuid = ?", (known_id(base_id),)).fetchone()
+    row = connection.execute(f"{_SELECT} WHERE uuid = ?", (parse_uuid(base_id),)).fetchone()
     if row is None:
         raise BaseNotFoundError(base_id)
     visible = base_filter(access)
@@ -189,6 +191,6 @@ def counts(connection: sqlite3.Connection, key: int, access: Access) -> Counts:
 
 
 def _base(row: tuple[int, str, str, str, str, str, int, int, int, int | None, int | None, str]) -> StoredBase:
-    key, base_id, name, description, tenant, created, analyzer, chunks, terms, embedding, becoming, embedder = row
+    key, base_id, name, description, tenant, created, analyzer, chunks, terms, embedding, next_embedding, embedder = row
     base = KnowledgeBase(base_id, name, description, tenant, embedder, created)
-    return StoredBase(key, base, analyzer, chunks, terms, embedding, becoming)
+    return StoredBase(key, base, analyzer, chunks, terms, embedding, next_embedding)

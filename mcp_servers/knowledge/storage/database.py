@@ -27,7 +27,7 @@ from mcp_servers.knowledge.errors import (
     StorageNewerError,
 )
 
-_STEPS: tuple[str, ...] = (
+_MIGRATIONS: tuple[str, ...] = (
     """
     CREATE TABLE base (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -125,12 +125,12 @@ def migrate(connection: sqlite3.Connection) -> None:
         NewerFileError: it has taken more than there are.
         sqlite3.Error: it cannot be read or written, or is no database.
     """
-    if steps_taken(connection) == len(_STEPS):
+    if schema_version(connection) == len(_MIGRATIONS):
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
         # Asked again: another process may have been faster.
-        for number, step in enumerate(_STEPS[steps_taken(connection) :], steps_taken(connection) + 1):
+        for number, step in enumerate(_MIGRATIONS[schema_version(connection) :], schema_version(connection) + 1):
             for statement in step.split(";\n"):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {number}")
@@ -140,7 +140,7 @@ def migrate(connection: sqlite3.Connection) -> None:
         raise
 
 
-def steps_taken(connection: sqlite3.Connection) -> int:
+def schema_version(connection: sqlite3.Connection) -> int:
     """How many steps the file has taken.
 
     Raises:
@@ -148,8 +148,8 @@ def steps_taken(connection: sqlite3.Connection) -> int:
         sqlite3.Error: it cannot be read, or is no database.
     """
     taken: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    if taken > len(_STEPS):
-        raise NewerFileError(f"layout {taken}, this program knows {len(_STEPS)}")
+    if taken > len(_MIGRATIONS):
+        raise NewerFileError(f"layout {taken}, this program knows {len(_MIGRATIONS)}")
     return taken
 
 
@@ -202,7 +202,7 @@ class Database:
             os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
         except OSError as error:
             raise StorageError(str(self.path), error.strerror or str(error)) from error
-        with self._sentences():
+        with self._translate_errors():
             connection = self._connect()
             try:
                 migrate(connection)
@@ -227,7 +227,7 @@ class Database:
         Raises:
             StorageError: the file cannot be read.
         """
-        with self._sentences(), self._connection() as connection:
+        with self._translate_errors(), self._connection() as connection:
             connection.execute("BEGIN")
             try:
                 yield connection
@@ -245,7 +245,7 @@ class Database:
         if not self._writing.acquire(timeout=self._busy_timeout_s):
             raise StorageBusyError(str(self.path), f"another import has been writing for {self._busy_timeout_s:g} s")
         try:
-            with self._sentences(), self._connection() as connection:
+            with self._translate_errors(), self._connection() as connection:
                 connection.execute("BEGIN IMMEDIATE")
                 try:
                     yield connection
@@ -285,7 +285,7 @@ class Database:
         )
         try:
             # First of all: a newer file is left exactly as it is.
-            steps_taken(connection)
+            schema_version(connection)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
@@ -297,22 +297,22 @@ class Database:
         return connection
 
     @contextmanager
-    def _sentences(self) -> Generator[None, None, None]:
+    def _translate_errors(self) -> Generator[None, None, None]:
         try:
             yield
         except NewerFileError as error:
             raise StorageNewerError(str(self.path), str(error)) from None
         except sqlite3.Error as error:
-            raise _problem(str(self.path), error) from error
+            raise _storage_error(str(self.path), error) from error
 
 
-def _problem(path: str, error: sqlite3.Error) -> StorageError:
+def _storage_error(path: str, error: sqlite3.Error) -> StorageError:
     # Python 3.10 has no sqlite_errorcode; the messages are SQLite's and have not changed in ten years.
     text = str(error)
     # What SQLite says when there is no room even for its side files.
     if "disk I/O error" in text and _is_full(path):
         return StorageFullError(path, text)
-    for words, kind in _KINDS:
+    for words, kind in _ERROR_CLASSES:
         if words in text:
             return kind(path, text)
     return StorageError(path, text)
@@ -325,7 +325,7 @@ def _is_full(path: str) -> bool:
         return False
 
 
-_KINDS: tuple[tuple[str, type[StorageError]], ...] = (
+_ERROR_CLASSES: tuple[tuple[str, type[StorageError]], ...] = (
     ("disk is full", StorageFullError),
     ("malformed", StorageDamagedError),
     ("not a database", StorageDamagedError),

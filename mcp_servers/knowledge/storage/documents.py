@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from mcp_servers.knowledge.errors import AccessDeniedError, DocumentNotFoundError
-from mcp_servers.knowledge.storage.bases import Filter, StoredBase, base_filter, document_filter, now
-from mcp_servers.knowledge.storage.text_index import IndexedChunk, add_texts, remove_texts
+from mcp_servers.knowledge.storage.bases import SqlFilter, StoredBase, base_filter, document_filter, now
+from mcp_servers.knowledge.storage.text_index import IndexedChunk, add_chunks, remove_document_chunks
 from mcp_servers.knowledge.storage.vectors import Vectors, remove_vectors, store_vectors
-from mcp_servers.knowledge.types import Access, Added, Document, NewDocument
-from mcp_servers.knowledge.validation import known_id
+from mcp_servers.knowledge.types import Access, AddResult, Document, NewDocument
+from mcp_servers.knowledge.validation import parse_uuid
 
 _SELECT = """
     SELECT document.id, document.base, document.uuid, base.uuid, collection.uuid, collection.name, title, uri,
@@ -35,7 +35,7 @@ class StoredDocument:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedDocument:
     """A document with what was made of it before the transaction.
 
     Args:
@@ -50,7 +50,7 @@ class Prepared:
 
 
 @dataclass(frozen=True)
-class Located:
+class ChunkLocation:
     """Where a found chunk stands.
 
     Args:
@@ -78,40 +78,42 @@ class Located:
 
 def unchanged_document(
     connection: sqlite3.Connection, base: StoredBase, new: NewDocument, access: Access
-) -> Added | None:
+) -> AddResult | None:
     """What adding a document comes to when the very same is there already; None when it is not."""
-    old = _older(connection, base, new, access)
+    old = _existing_version(connection, base, new, access)
     if old is None or not _is_unchanged(old.document, new) or not _is_visible(connection, old.key, access):
         return None
-    return Added(old.document.id, old.document.version, old.document.chunks, is_new=False)
+    return AddResult(old.document.id, old.document.version, old.document.chunks, is_new=False)
 
 
-def write_document(connection: sqlite3.Connection, base: StoredBase, prepared: Prepared, access: Access) -> Added:
+def write_document(
+    connection: sqlite3.Connection, base: StoredBase, prepared: PreparedDocument, access: Access
+) -> AddResult:
     """A document in, and its older version out.
 
     Raises:
         AccessDeniedError: there is an older version that ``access`` may not see.
     """
     new = prepared.document
-    old = _older(connection, base, new, access)
+    old = _existing_version(connection, base, new, access)
     if old and not _is_visible(connection, old.key, access):
         raise AccessDeniedError(base.base.id, "there is such a document already, and you may not see it")
     if old and _is_unchanged(old.document, new):
-        return Added(old.document.id, old.document.version, old.document.chunks, is_new=False)
+        return AddResult(old.document.id, old.document.version, old.document.chunks, is_new=False)
     if old:
         delete_document(connection, old)
     document_id, version = (old.document.id, old.document.version + 1) if old else (str(uuid.uuid4()), 1)
     key = _insert(connection, base, new, document_id, version)
     chunks = [_insert_chunk(connection, base.key, key, new, position) for position in range(len(new.chunks))]
-    add_texts(connection, base.key, list(zip(chunks, prepared.chunks, strict=True)))
+    add_chunks(connection, base.key, list(zip(chunks, prepared.chunks, strict=True)))
     for embedding, vectors in prepared.vectors.items():
         store_vectors(connection, embedding, chunks, vectors)
-    return Added(document_id, version, len(chunks), is_new=True)
+    return AddResult(document_id, version, len(chunks), is_new=True)
 
 
 def delete_document(connection: sqlite3.Connection, stored: StoredDocument) -> None:
     """A document out, with its chunks, terms and vectors; its collection stays, and keeps its id."""
-    remove_texts(connection, stored.base, stored.key)
+    remove_document_chunks(connection, stored.base, stored.key)
     remove_vectors(connection, stored.key)
     connection.execute("DELETE FROM document WHERE id = ?", (stored.key,))
 
@@ -125,7 +127,7 @@ def document_by_id(connection: sqlite3.Connection, document_id: str, access: Acc
     visible, base_visible = document_filter(access), base_filter(access)
     row = connection.execute(
         f"{_SELECT} WHERE document.uuid = ?{visible.and_sql()}{base_visible.and_sql()}",
-        (known_id(document_id), *visible.parameters, *base_visible.parameters),
+        (parse_uuid(document_id), *visible.parameters, *base_visible.parameters),
     ).fetchone()
     if row is None:
         raise DocumentNotFoundError(document_id)
@@ -143,7 +145,7 @@ def documents_of(connection: sqlite3.Connection, base: int, access: Access, uri:
     return [_document(row).document for row in rows]
 
 
-def locate(connection: sqlite3.Connection, chunks: Sequence[int], access: Access) -> dict[int, Located]:
+def locate(connection: sqlite3.Connection, chunks: Sequence[int], access: Access) -> dict[int, ChunkLocation]:
     """Where chunks stand; those a person may not see, or that were removed meanwhile, are missing."""
     visible = document_filter(access)
     marks = ", ".join("?" * len(chunks))
@@ -156,25 +158,27 @@ def locate(connection: sqlite3.Connection, chunks: Sequence[int], access: Access
         (*chunks, *visible.parameters),
     )
     return {
-        key: Located(text, position, tuple(json.loads(headings)), page, *rest)
+        key: ChunkLocation(text, position, tuple(json.loads(headings)), page, *rest)
         for key, text, position, headings, page, *rest in rows
     }
 
 
-def document_rows(connection: sqlite3.Connection, base: int, visible: Filter) -> list[int]:
+def visible_document_keys(connection: sqlite3.Connection, base: int, visible: SqlFilter) -> list[int]:
     """The rows of the documents of a base that pass a filter."""
     rows = connection.execute(f"SELECT id FROM document WHERE base = ?{visible.and_sql()}", (base, *visible.parameters))
     return [row[0] for row in rows]
 
 
-def _older(connection: sqlite3.Connection, base: StoredBase, new: NewDocument, access: Access) -> StoredDocument | None:
+def _existing_version(
+    connection: sqlite3.Connection, base: StoredBase, new: NewDocument, access: Access
+) -> StoredDocument | None:
     """The document that ``new`` is a version of: of the same uri, or without one, of the same content.
 
     A uri is one document's, whoever looks; the same content may be several people's, who are not to learn of each
     other.
     """
     mark, value = ("uri", new.uri) if new.uri else ("content_hash", new.content_hash)
-    visible = Filter() if new.uri else document_filter(access)
+    visible = SqlFilter() if new.uri else document_filter(access)
     row = connection.execute(
         f"{_SELECT} WHERE document.base = ? AND {mark} = ? AND document.tenant = ? AND (uri <> '') = ?"
         f"{visible.and_sql()}",

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mcp_servers.knowledge.storage.bases import Filter
+from mcp_servers.knowledge.storage.bases import SqlFilter
 from mcp_servers.knowledge.storage.database import create_text_index
-from mcp_servers.knowledge.text_analysis import ANALYZER_VERSION, analyse, indexed_text
+from mcp_servers.knowledge.text_analysis import ANALYZER_VERSION, analyze, indexed_text
 
 # Ahead of a kanji that is counted by itself: a lone kanji is a term besides.
 _KANJI_MARK = "\x01"
-_MOST_COUNTED = 255
+_MAX_COUNT = 255
 _BATCH = 500
 
 
@@ -64,11 +64,11 @@ class Profile:
 
 def index_chunk(title: str, headings: tuple[str, ...], text: str) -> IndexedChunk:
     """A chunk taken apart."""
-    analysis = analyse(indexed_text(title, headings, text))
+    analysis = analyze(indexed_text(title, headings, text))
     found = Counter(analysis.terms)
     found.update(_KANJI_MARK + kanji for kanji in analysis.kanji)
     hashes = np.fromiter(map(term_hash, found), "<u4", len(found)).tobytes()
-    counts = bytes(min(count, _MOST_COUNTED) for count in found.values())
+    counts = bytes(min(count, _MAX_COUNT) for count in found.values())
     return IndexedChunk(" ".join(analysis.terms), len(analysis.terms), hashes, counts)
 
 
@@ -82,7 +82,7 @@ def kanji_hash(kanji: str) -> int:
     return term_hash(_KANJI_MARK + kanji)
 
 
-def add_texts(connection: sqlite3.Connection, base: int, chunks: Sequence[tuple[int, IndexedChunk]]) -> None:
+def add_chunks(connection: sqlite3.Connection, base: int, chunks: Sequence[tuple[int, IndexedChunk]]) -> None:
     """Chunks into the index, and into the numbers of the base."""
     connection.executemany(
         f"INSERT INTO text_{base:d} (rowid, terms) VALUES (?, ?)", ((key, chunk.terms) for key, chunk in chunks)
@@ -97,9 +97,9 @@ def add_texts(connection: sqlite3.Connection, base: int, chunks: Sequence[tuple[
     )
 
 
-def remove_texts(connection: sqlite3.Connection, base: int, document: int) -> None:
+def remove_document_chunks(connection: sqlite3.Connection, base: int, document: int) -> None:
     """The chunks of a document out of the index: a contentless index is told the terms it is to forget."""
-    chunks = list(_indexed(connection, "document.id = ?", document))
+    chunks = list(_analyzed_chunks(connection, "document.id = ?", document))
     connection.executemany(
         f"INSERT INTO text_{base:d} (text_{base:d}, rowid, terms) VALUES ('delete', ?, ?)",
         ((key, chunk.terms) for key, chunk in chunks),
@@ -110,27 +110,27 @@ def remove_texts(connection: sqlite3.Connection, base: int, document: int) -> No
     )
 
 
-def rebuild_texts(connection: sqlite3.Connection, base: int) -> None:
+def rebuild_text_index(connection: sqlite3.Connection, base: int) -> None:
     """The index of a base anew from its chunks, with today's analyzer."""
     create_text_index(connection, base)
     connection.execute("DELETE FROM profile WHERE chunk IN (SELECT id FROM chunk WHERE base = ?)", (base,))
     connection.execute("UPDATE base SET chunks = 0, terms = 0, analyzer = ? WHERE id = ?", (ANALYZER_VERSION, base))
     batch: list[tuple[int, IndexedChunk]] = []
-    for chunk in _indexed(connection, "chunk.base = ?", base):
+    for chunk in _analyzed_chunks(connection, "chunk.base = ?", base):
         batch.append(chunk)
         if len(batch) == _BATCH:
-            add_texts(connection, base, batch)
+            add_chunks(connection, base, batch)
             batch.clear()
-    add_texts(connection, base, batch)
+    add_chunks(connection, base, batch)
 
 
-def forget_texts(connection: sqlite3.Connection, base: int) -> None:
+def mark_text_index_stale(connection: sqlite3.Connection, base: int) -> None:
     """Mark the index of a base as one to be made anew."""
     connection.execute("UPDATE base SET analyzer = 0 WHERE id = ?", (base,))
 
 
 def ranked_chunks(
-    connection: sqlite3.Connection, base: int, terms: Iterable[str], visible: Filter, most: int
+    connection: sqlite3.Connection, base: int, terms: Iterable[str], visible: SqlFilter, maximum: int
 ) -> list[tuple[int, float]]:
     """The chunks that hold any of the terms, best BM25 first.
 
@@ -156,7 +156,7 @@ def ranked_chunks(
             CROSS JOIN document ON document.id = chunk.document
             WHERE {table} MATCH ?{visible.and_sql()} ORDER BY {table}.rank LIMIT ?
         """
-    return connection.execute(sql, (match, *visible.parameters, most)).fetchall()
+    return connection.execute(sql, (match, *visible.parameters, maximum)).fetchall()
 
 
 def _phrase(term: str) -> str:
@@ -180,7 +180,7 @@ def profiles(connection: sqlite3.Connection, chunks: Sequence[int]) -> list[Prof
     return [Profile(*row) for row in rows]
 
 
-def _indexed(connection: sqlite3.Connection, condition: str, key: int) -> Iterator[tuple[int, IndexedChunk]]:
+def _analyzed_chunks(connection: sqlite3.Connection, condition: str, key: int) -> Iterator[tuple[int, IndexedChunk]]:
     rows = connection.execute(
         f"""
         SELECT chunk.id, title, headings, text FROM document JOIN chunk ON chunk.document = document.id

@@ -41,7 +41,7 @@ class Embedding:
 
 
 @dataclass(frozen=True)
-class Unembedded:
+class PendingChunk:
     """A chunk without a vector."""
 
     chunk: int
@@ -63,12 +63,12 @@ def create_embedding(connection: sqlite3.Connection, base: int, embedder: str) -
     return connection.execute("INSERT INTO embedding (base, embedder) VALUES (?, ?)", (base, embedder)).lastrowid or 0
 
 
-def set_becoming(connection: sqlite3.Connection, base: int, key: int | None) -> None:
+def set_next_embedding(connection: sqlite3.Connection, base: int, key: int | None) -> None:
     """The set that is to be searched once it is complete; None for none."""
     connection.execute("UPDATE base SET becoming = ? WHERE id = ?", (key, base))
 
 
-def set_searched(connection: sqlite3.Connection, base: int, key: int) -> None:
+def set_active_embedding(connection: sqlite3.Connection, base: int, key: int) -> None:
     """The set that is searched from now on, and that nothing is becoming any more."""
     connection.execute("UPDATE base SET embedding = ?, becoming = NULL WHERE id = ?", (key, base))
 
@@ -117,7 +117,9 @@ def remove_vectors(connection: sqlite3.Connection, document: int) -> None:
     connection.execute("DELETE FROM vector WHERE chunk IN (SELECT id FROM chunk WHERE document = ?)", (document,))
 
 
-def unembedded(connection: sqlite3.Connection, base: int, key: int, after: int, most: int) -> list[Unembedded]:
+def chunks_without_vectors(
+    connection: sqlite3.Connection, base: int, key: int, after: int, maximum: int
+) -> list[PendingChunk]:
     """Chunks of a base that have no vector in a set, in order, from behind a chunk."""
     rows = connection.execute(
         """
@@ -126,12 +128,12 @@ def unembedded(connection: sqlite3.Connection, base: int, key: int, after: int, 
         AND NOT EXISTS (SELECT 1 FROM vector WHERE vector.chunk = chunk.id AND embedding = ?)
         ORDER BY chunk.id LIMIT ?
         """,
-        (base, after, key, most),
+        (base, after, key, maximum),
     )
-    return [Unembedded(chunk, title, tuple(json.loads(headings)), text) for chunk, title, headings, text in rows]
+    return [PendingChunk(chunk, title, tuple(json.loads(headings)), text) for chunk, title, headings, text in rows]
 
 
-def vector_rows(connection: sqlite3.Connection, key: int) -> list[int]:
+def embedded_chunks(connection: sqlite3.Connection, key: int) -> list[int]:
     """The chunks of a set."""
     return [row[0] for row in connection.execute("SELECT chunk FROM vector WHERE embedding = ?", (key,))]
 
@@ -151,7 +153,7 @@ def read_vectors(
         yield from connection.execute(f"{sql} AND vector.chunk = ?", (key, chunk))
 
 
-def total_of(embedding: Embedding) -> Vectors | None:
+def mean_direction(embedding: Embedding) -> Vectors | None:
     """Where the documents of a set lie: a unit vector; None while there are none."""
     total = _numbers(embedding.total, embedding.dimensions)
     length = float(np.linalg.norm(total))

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import HMACAlgorithm, RSAAlgorithm
 
-from mcp_servers.knowledge.access import TokenReader
+from mcp_servers.knowledge.access import TokenVerifier
 from mcp_servers.knowledge.errors import InvalidTokenError
 from mcp_servers.knowledge.settings import SettingsError, TokenSettings
 from mcp_servers.knowledge.types import Access
@@ -55,7 +55,7 @@ def key_file(folder: Path, *keys: dict[str, Any]) -> Path:
 
 
 def access_of(token: str, secret: str = SECRET, **settings: Any) -> Access:
-    return TokenReader(TokenSettings(secret, **settings)).access_of(f"Bearer {token}")
+    return TokenVerifier(TokenSettings(secret, **settings)).access_of(f"Bearer {token}")
 
 
 def test_a_token_says_tenant_department_and_clearance() -> None:
@@ -107,7 +107,7 @@ def test_a_token_that_is_not_to_be_believed_says_why_and_nothing_of_itself(
 def test_without_a_bearer_token_nobody_asks(before: str) -> None:
     for header in ("", "Bearer", "Bearer ", f"{before}{signed()}"):
         with pytest.raises(InvalidTokenError, match="there is no bearer token"):
-            TokenReader(TokenSettings(SECRET)).access_of(header)
+            TokenVerifier(TokenSettings(SECRET)).access_of(header)
 
 
 def test_an_audience_and_an_issuer_that_are_configured_have_to_be_there() -> None:
@@ -142,7 +142,7 @@ def test_the_public_key_is_no_secret_to_sign_with(tmp_path: Path) -> None:
 
 
 def test_a_file_of_new_keys_is_noticed_and_a_broken_one_is_not_believed(tmp_path: Path) -> None:
-    reader = TokenReader(TokenSettings(jwks=key_file(tmp_path, public(KEY, "one"))))
+    reader = TokenVerifier(TokenSettings(jwks=key_file(tmp_path, public(KEY, "one"))))
     with pytest.raises(InvalidTokenError):
         reader.access_of(f"Bearer {by_key('two', NEXT_KEY)}")
     key_file(tmp_path, public(NEXT_KEY, "two"), public(KEY, "other"))
@@ -170,4 +170,4 @@ def test_a_key_file_that_cannot_be_used_says_what_to_give(tmp_path: Path, conten
     path = tmp_path / "jwks.json"
     path.write_text(content, "utf-8")
     with pytest.raises(SettingsError, match=words):
-        TokenReader(TokenSettings(jwks=path))
+        TokenVerifier(TokenSettings(jwks=path))

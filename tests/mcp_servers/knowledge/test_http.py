@@ -16,7 +16,7 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from mcp_servers.knowledge.http import create_app, listen
+from mcp_servers.knowledge.http import create_app, serve_http
 from mcp_servers.knowledge.service import open_service
 from mcp_servers.knowledge.settings import HttpSettings, Settings, SettingsError, TokenSettings
 from tests.support.knowledge_server import RULES, Mode, said
@@ -69,7 +69,7 @@ async def served(folder: Path, http: HttpSettings, **headers: str) -> AsyncGener
             open_service(Settings(folder)) as service,
             anyio.create_task_group() as tasks,
         ):
-            tasks.start_soon(listen, create_app(service, http), http, tell)
+            tasks.start_soon(serve_http, create_app(service, http), http, tell)
             await is_open.wait()
             yield Web(client, f"http://127.0.0.1:{ports[0]}")
             tasks.cancel_scope.cancel()
@@ -176,4 +176,4 @@ async def _alone(http: HttpSettings) -> None:
     async def nothing(*_: Any) -> None:
         raise AssertionError
 
-    await listen(nothing, http, lambda _: None)
+    await serve_http(nothing, http, lambda _: None)

@@ -15,7 +15,7 @@ from mcp_servers.knowledge.errors import (
     BadArgumentError,
     BaseNotFoundError,
     DocumentNotFoundError,
-    KnowledgeProblem,
+    KnowledgeError,
     MaxResultsError,
     TextTooLongError,
     ThresholdError,
@@ -254,7 +254,7 @@ async def test_without_a_base_every_base_a_person_may_see_is_searched(library: L
     ],
 )
 async def test_a_request_out_of_range_is_refused(
-    library: Library, request_: SearchRequest, kind: type[KnowledgeProblem]
+    library: Library, request_: SearchRequest, kind: type[KnowledgeError]
 ) -> None:
     with pytest.raises(kind):
         await library.search(request_)

@@ -11,7 +11,7 @@ import pytest
 from mcp_types import CreateMessageResult, ErrorData, TextContent
 
 from mcp_servers.knowledge.settings import ModelSettings, Settings
-from mcp_servers.knowledge.types import EVERYONE, Access
+from mcp_servers.knowledge.types import UNRESTRICTED, Access
 from tests.support.knowledge_server import RULES, Mode, open_tools
 
 pytestmark = pytest.mark.anyio
@@ -308,7 +308,7 @@ async def test_another_tenants_base_is_refused_and_what_is_shared_is_not(tmp_pat
 
 
 async def test_what_is_for_everybody_no_tenant_takes_from_the_others(tmp_path: Path) -> None:
-    who = [EVERYONE]
+    who = [UNRESTRICTED]
     async with open_tools(tmp_path, access_of=lambda _: who[0]) as tools:
         base_id = await tools.base(text=RULES)
         who[0] = Access("a")
@@ -376,7 +376,7 @@ async def test_an_index_is_made_anew_while_searches_go_on(tmp_path: Path) -> Non
         base_id = await tools.base(text=RULES)
         state = await tools.call("reindex", knowledge_base_id=base_id)
         found = await tools.call("search_documents", query="リモートワーク手当", knowledge_base_id=base_id)
-        await tools.service.library.settled()
+        await tools.service.library.wait_idle()
         vectors = await tools.call("search_documents", query="リモートワーク手当", knowledge_base_id=base_id)
     assert state.facts["chunks"] == 2
     assert found.facts["count"] == 1

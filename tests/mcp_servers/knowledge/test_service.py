@@ -8,7 +8,7 @@ import pytest
 from mcp_servers.knowledge.errors import BadArgumentError, BaseNotFoundError
 from mcp_servers.knowledge.importing.watch import WatchRules
 from mcp_servers.knowledge.service import open_service
-from mcp_servers.knowledge.settings import ModelSettings, Settings, Watch
+from mcp_servers.knowledge.settings import ModelSettings, Settings, WatchedFolder
 from tests.support.knowledge_server import RULES, Tools, open_tools
 
 pytestmark = pytest.mark.anyio
@@ -29,7 +29,7 @@ async def test_a_watched_folder_is_in_the_knowledge_base_of_its_name(tmp_path: P
     folder = tmp_path / "docs"
     folder.mkdir()
     (folder / "rules.md").write_text(RULES, "utf-8")
-    settings = Settings(tmp_path, watch=(Watch(folder, "規程"),), default_base="規程")
+    settings = Settings(tmp_path, watch=(WatchedFolder(folder, "規程"),), default_base="規程")
     async with open_tools(tmp_path, settings, watching=QUICK) as tools:
         await until_found(tools, "リモートワーク手当", 1)
         (tmp_path / "more.md").write_text("# 出張\n\n日当は2,000円とする。", "utf-8")
@@ -44,7 +44,7 @@ async def test_a_watched_folder_is_in_the_knowledge_base_of_its_name(tmp_path: P
 
 
 async def test_what_cannot_be_watched_or_asked_ends_the_start_with_its_reason(tmp_path: Path) -> None:
-    nowhere = Watch(tmp_path, "00000000-0000-4000-8000-000000000000")
+    nowhere = WatchedFolder(tmp_path, "00000000-0000-4000-8000-000000000000")
     with pytest.raises(BaseNotFoundError):
         async with open_service(Settings(tmp_path, watch=(nowhere,))):
             pass
@@ -59,5 +59,5 @@ async def test_what_cannot_be_watched_or_asked_ends_the_start_with_its_reason(tm
         for _ in range(2):
             await service.library.create("規程")
     with pytest.raises(BadArgumentError, match="several knowledge bases"):
-        async with open_service(Settings(tmp_path, watch=(Watch(tmp_path, "規程"),))):
+        async with open_service(Settings(tmp_path, watch=(WatchedFolder(tmp_path, "規程"),))):
             pass

@@ -10,9 +10,9 @@ from mcp_servers.knowledge.settings import (
     Settings,
     SettingsError,
     TokenSettings,
-    Watch,
-    read_flags,
-    settings_from,
+    WatchedFolder,
+    load_settings,
+    parse_flags,
 )
 
 SECRET = "a secret of more than thirty-two bytes"
@@ -20,7 +20,7 @@ HOME = {"HOME": "/home/me"}
 
 
 def read(*words: str, **environ: str) -> Settings:
-    return settings_from(read_flags(words), HOME | environ)
+    return load_settings(parse_flags(words), HOME | environ)
 
 
 def test_without_settings_everything_is_at_home_and_no_model_is_asked() -> None:
@@ -42,11 +42,11 @@ def test_a_flag_counts_more_than_a_variable_and_a_variable_more_than_the_file(tm
     assert settings == Settings(
         folder=tmp_path / "kept",
         models=ModelSettings("hashing", "k", llm="http://h/v1#m", sampling=False, strict=True),
-        watch=(Watch(Path("/w=b"), "KB"),),
+        watch=(WatchedFolder(Path("/w=b"), "KB"),),
         default_base="flag",
         import_from=(tmp_path / "in", Path("/abs")),
     )
-    assert read("--config", str(file)).watch == (Watch(tmp_path / "docs", "規程"),)
+    assert read("--config", str(file)).watch == (WatchedFolder(tmp_path / "docs", "規程"),)
 
 
 def test_http_needs_tokens_off_loopback_alone(tmp_path: Path) -> None:

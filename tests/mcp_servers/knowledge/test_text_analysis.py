@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_servers.knowledge.text_analysis import analyse, analyse_query, embedded_text, indexed_text
+from mcp_servers.knowledge.text_analysis import analyze, analyze_query, embedded_text, indexed_text
 
 
 @pytest.mark.parametrize(
@@ -24,15 +24,15 @@ from mcp_servers.knowledge.text_analysis import analyse, analyse_query, embedded
     ],
 )
 def test_a_text_gives_these_terms(text: str, terms: list[str]) -> None:
-    assert analyse(text).terms == terms
+    assert analyze(text).terms == terms
 
 
 def test_every_kanji_is_counted_by_itself_too() -> None:
-    assert analyse("人々の雨 rain").kanji == ["人", "々", "雨"]
+    assert analyze("人々の雨 rain").kanji == ["人", "々", "雨"]
 
 
 def test_a_misread_long_vowel_mark_gives_the_same_terms_as_the_right_one() -> None:
-    assert analyse("マネ-ジャ-のユ‐ザ−") == analyse("マネージャーのユーザー")
+    assert analyze("マネ-ジャ-のユ‐ザ−") == analyze("マネージャーのユーザー")
 
 
 @pytest.mark.parametrize(
@@ -45,9 +45,9 @@ def test_a_misread_long_vowel_mark_gives_the_same_terms_as_the_right_one() -> No
     ],
 )
 def test_a_query_loses_its_grammar_unless_little_else_is_left(query: str, terms: list[str]) -> None:
-    assert analyse_query(query).terms == terms
+    assert analyze_query(query).terms == terms
 
 
 def test_a_chunk_is_found_by_its_title_and_headings_and_embedded_with_them() -> None:
-    assert analyse(indexed_text("規程", ("手当",), "5,000円")).terms == ["規程", "規程", "手当", "5", "000", "円"]
+    assert analyze(indexed_text("規程", ("手当",), "5,000円")).terms == ["規程", "規程", "手当", "5", "000", "円"]
     assert embedded_text("規程", ("手当",), "5,000円") == "規程\n手当\n5,000円"

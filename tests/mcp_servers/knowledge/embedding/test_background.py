@@ -36,16 +36,16 @@ def model(service: ModelService, name: str = "words") -> Embedder:
     return embedder
 
 
-async def settled(library: Library) -> None:
+async def wait_idle(library: Library) -> None:
     with anyio.fail_after(60):
-        await library.settled()
+        await library.wait_idle()
 
 
 async def filled(library: Library, *texts: str) -> str:
     base = await library.create("base")
     for text in texts:
         await library.add(base.id, document(text))
-    await settled(library)
+    await wait_idle(library)
     return base.id
 
 
@@ -57,7 +57,7 @@ async def test_a_document_has_its_words_at_once_and_its_vectors_soon(tmp_path: P
     async with open_library(tmp_path, LibrarySettings(model(service))) as library:
         base_id = await filled(library, *TEXTS)
         state = await library.index_state(base_id)
-        assert (state.searched_with, state.becoming, state.done, state.chunks) == ("words", "", 3, 3)
+        assert (state.active_embedder, state.next_embedding, state.done, state.chunks) == ("words", "", 3, 3)
         # No word in common: only the vector finds it.
         hit = await first(library, base_id, "mountainside")
         assert (hit.content, hit.scores.sparse) == ("mountain and snow", None)
@@ -106,7 +106,7 @@ async def test_work_that_could_not_be_done_is_done_later(tmp_path: Path, service
         assert (state.done, "HTTP 503" in state.problem) == (0, True)
         service.answers["/v1/embeddings"] = answer
         await library.add(base_id, document(TEXTS[1]))
-        await settled(library)
+        await wait_idle(library)
         state = await library.index_state(base_id)
         assert (state.done, state.problem) == (2, "")
 
@@ -125,17 +125,17 @@ async def test_another_embedder_takes_over_when_its_vectors_are_complete(tmp_pat
     service.answers["/v1/embeddings"] = fails_later
     # Two requests of sixteen make the first batch of 32; the third fails, and the program ends.
     async with open_library(tmp_path, LibrarySettings(model(service))) as library:
-        await settled(library)
+        await wait_idle(library)
         state = await library.index_state(base_id)
-        assert (state.searched_with, state.becoming, state.done) == ("hashing-1024", "words", 32)
+        assert (state.active_embedder, state.next_embedding, state.done) == ("hashing-1024", "words", 32)
         hit = await first(library, base_id, "sea")
         assert hit.scores.dense is not None
     service.answers["/v1/embeddings"] = good
     service.asked.clear()
     async with open_library(tmp_path, LibrarySettings(model(service))) as library:
-        await settled(library)
+        await wait_idle(library)
         state = await library.index_state(base_id)
-        assert (state.searched_with, state.becoming, state.done) == ("words", "", 40)
+        assert (state.active_embedder, state.next_embedding, state.done) == ("words", "", 40)
         assert sum(len(asked.body["input"]) for asked in service.asked) == 8
         assert (await first(library, base_id, "sea")).scores.dense == pytest.approx(1.0, abs=0.01)
 
@@ -161,7 +161,7 @@ async def test_vectors_of_another_length_are_refused(tmp_path: Path, service: Mo
             {"data": [{"index": at, "embedding": [1.0, 2.0]} for at in range(len(body["input"]))]},
         )
         await library.add(base_id, document(TEXTS[1]))
-        await settled(library)
+        await wait_idle(library)
         assert "it gave vectors of 2 numbers, before 7" in (await library.index_state(base_id)).problem
         result = await library.search(SearchRequest("sea", base_id, threshold=0))
         assert (result.hits[0].content, result.hits[0].scores.dense) == (TEXTS[0], None)
@@ -171,9 +171,9 @@ async def test_reindexing_makes_everything_anew_and_goes_back_to_the_same(tmp_pa
     async with open_library(tmp_path, LibrarySettings(HashingEmbedder())) as library:
         base_id = await filled(library, *TEXTS)
         before = await first(library, base_id, "mountain snow")
-        assert (await library.reindex(base_id)).becoming == "hashing-1024"
-        await settled(library)
-        assert (await library.index_state(base_id)).becoming == ""
+        assert (await library.reindex(base_id)).next_embedding == "hashing-1024"
+        await wait_idle(library)
+        assert (await library.index_state(base_id)).next_embedding == ""
         assert await first(library, base_id, "mountain snow") == before
 
 
@@ -190,7 +190,7 @@ async def test_the_index_of_an_older_analyzer_is_made_anew(tmp_path: Path) -> No
         connection.execute("INSERT INTO text_1 (rowid, terms) VALUES (1, 'terms of another time')")
         connection.execute("CREATE VIRTUAL TABLE vocabulary_1 USING fts5vocab(text_1, row)")
     async with open_library(tmp_path) as library:
-        await settled(library)
+        await wait_idle(library)
         assert await first(library, base_id, "mountain") == before
         assert not (await library.search(SearchRequest("another time", base_id, threshold=0))).hits
     with database.reading() as connection:
@@ -222,7 +222,7 @@ async def test_the_vector_search_sees_only_what_the_person_may_see(tmp_path: Pat
         for number in range(600):
             await library.add(base.id, document(f"sea {number}", clearance=5))
         await library.add(base.id, document("mountain and sea"))
-        await settled(library)
+        await wait_idle(library)
         hits = (await library.search(SearchRequest("seas", base.id, threshold=0), Access(clearance=1))).hits
         assert [hit.content for hit in hits] == ["mountain and sea"]
 
@@ -232,7 +232,7 @@ async def test_many_bases_are_narrowed_to_the_nearest(tmp_path: Path, service: M
         for number in range(10):
             base = await library.create(f"base {number}")
             await library.add(base.id, document(TEXTS[0] if number < 8 else TEXTS[1]))
-        await settled(library)
+        await wait_idle(library)
         result = await library.search(SearchRequest("sea", threshold=0), explain=True)
         stage = next(stage for stage in result.explained if stage.stage == "base filter")
         assert stage.made == "8 knowledge bases nearest by their summary vectors"
@@ -243,7 +243,7 @@ class HeldEmbedder:
     """Gives no vector before it may."""
 
     name = "held"
-    is_quick = False
+    is_fast = False
 
     def __init__(self) -> None:
         self.asked, self.may_answer = anyio.Event(), anyio.Event()
@@ -288,9 +288,9 @@ async def test_what_changes_while_vectors_are_made_does_not_end_the_work(
             await embedder.asked.wait()
             await change(library, changing)
             embedder.may_answer.set()
-            await library.settled()
+            await library.wait_idle()
             other = await library.create("other")
             await library.add(other.id, document("mountain"))
-            await library.settled()
+            await library.wait_idle()
         state = await library.index_state(other.id)
-    assert (state.searched_with, state.done, state.problem) == ("held", 1, "")
+    assert (state.active_embedder, state.done, state.problem) == ("held", 1, "")

@@ -57,13 +57,13 @@ def test_the_network_is_found_where_it_is_usually_published(tmp_path: Path, file
 def test_a_folder_says_how_its_model_is_used(tmp_path: Path) -> None:
     folder = write_embedder(tmp_path / "ruri")
     bare = read_model_folder("embedder", str(folder))
-    assert (bare.pooling, bare.query_prompt, bare.document_prompt, bare.most_tokens) == ("mean", "", "", 16)
+    assert (bare.pooling, bare.query_prompt, bare.document_prompt, bare.max_tokens) == ("mean", "", "", 16)
     says(folder, "1_Pooling/config.json", pooling_mode_mean_tokens=False, pooling_mode_cls_token=True)
     says(folder, "config_sentence_transformers.json", prompts={"query": "検索: ", "document": "文書: "})
     says(folder, "tokenizer_config.json", model_max_length=10**30)
     says(folder, "sentence_bert_config.json", max_seq_length=128)
     told = read_model_folder("embedder", str(folder))
-    assert (told.pooling, told.query_prompt, told.document_prompt, told.most_tokens) == (
+    assert (told.pooling, told.query_prompt, told.document_prompt, told.max_tokens) == (
         "first",
         "検索: ",
         "文書: ",
@@ -195,17 +195,17 @@ async def test_a_search_finds_by_meaning_and_another_model_makes_its_own_vectors
             base = await library.create("base")
             for text in ("the ocean", "the peak", "the stream"):
                 await library.add(base.id, document(text))
-            await library.settled()
+            await library.wait_idle()
             before = await library.index_state(base.id)
             (hit, *_) = (await library.search(SearchRequest("山", base.id, threshold=0))).hits
             assert (hit.content, hit.scores.sparse) == ("the peak", None)
         async with open_library(kept, LibrarySettings(embedder_at(write_embedder(folder, turned=True)))) as library:
-            await library.settled()
+            await library.wait_idle()
             after = await library.index_state(base.id)
             (hit, *_) = (await library.search(SearchRequest("山", base.id, threshold=0))).hits
             assert hit.content == "the peak"
-    assert (before.done, after.done, after.becoming) == (3, 3, "")
-    assert before.searched_with != after.searched_with
+    assert (before.done, after.done, after.next_embedding) == (3, 3, "")
+    assert before.active_embedder != after.active_embedder
 
 
 @needs_library
@@ -217,7 +217,7 @@ async def test_a_damaged_model_costs_its_stage_and_is_told(tmp_path: Path) -> No
     async with open_library(tmp_path / "kept", settings) as library:
         base = await library.create("base")
         await library.add(base.id, document("the sea"))
-        await library.settled()
+        await library.wait_idle()
         assert "cannot be used" in (await library.index_state(base.id)).problem
         result = await library.search(SearchRequest("sea", base.id))
     assert [hit.content for hit in result.hits] == ["the sea"]

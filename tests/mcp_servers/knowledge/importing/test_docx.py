@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_servers.knowledge.importing.documents import Blob, ReadingLimits
-from mcp_servers.knowledge.importing.errors import DamagedDocumentError, ImportProblem, NoTextError, TooLargeError
-from mcp_servers.knowledge.importing.parse import read_blob
-from tests.support.imported import docx, paragraph, shown, table
+from mcp_servers.knowledge.importing.documents import Blob, ParseLimits
+from mcp_servers.knowledge.importing.errors import DamagedDocumentError, DocumentImportError, NoTextError, TooLargeError
+from mcp_servers.knowledge.importing.parse import parse_blob
+from tests.support.imported import docx, paragraph, redact_url, table
 
 BODY = (
     paragraph("序文です。")
@@ -16,8 +16,8 @@ BODY = (
 )
 
 
-def read(content: bytes, limits: ReadingLimits | None = None) -> list[tuple[str, tuple[str, ...]]]:
-    return shown(read_blob(Blob(content, "a.docx"), limits or ReadingLimits()).passages)
+def read(content: bytes, limits: ParseLimits | None = None) -> list[tuple[str, tuple[str, ...]]]:
+    return redact_url(parse_blob(Blob(content, "a.docx"), limits or ParseLimits()).passages)
 
 
 def test_headings_paragraphs_and_tables_of_a_document_are_read() -> None:
@@ -30,14 +30,14 @@ def test_headings_paragraphs_and_tables_of_a_document_are_read() -> None:
 
 @pytest.mark.parametrize(("title", "called"), [("見積書 & 契約", "見積書 & 契約"), ("", "契約")])
 def test_the_title_is_the_properties_one_else_the_first_heading(title: str, called: str) -> None:
-    assert read_blob(Blob(docx(BODY, title=title), "a.docx"), ReadingLimits()).title == called
+    assert parse_blob(Blob(docx(BODY, title=title), "a.docx"), ParseLimits()).title == called
 
 
 def test_an_archive_that_unpacks_to_more_than_is_read_is_not_unpacked() -> None:
     bomb = docx(BODY, extra={"word/media/a": bytes(3_000_000)})
     assert len(bomb) < 10_000
     with pytest.raises(TooLargeError, match=r"a\.docx is too large: it unpacks to 3 MB in 6 parts"):
-        read(bomb, ReadingLimits(unpacked_bytes=1_000_000))
+        read(bomb, ParseLimits(unpacked_bytes=1_000_000))
 
 
 def test_entities_that_multiply_do_not_fill_the_memory() -> None:
@@ -60,7 +60,7 @@ def test_a_document_with_a_wrong_byte_becomes_a_sentence_or_text(place: int) -> 
     content[place] ^= 0xFF
     try:
         assert read(bytes(content))
-    except ImportProblem as problem:
+    except DocumentImportError as problem:
         assert str(problem).startswith("a.docx ")
 
 

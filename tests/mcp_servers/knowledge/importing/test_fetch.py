@@ -19,11 +19,11 @@ from mcp_servers.knowledge.importing.documents import Blob
 from mcp_servers.knowledge.importing.errors import (
     AddressRefusedError,
     AddressUnreachableError,
-    ImportProblem,
+    DocumentImportError,
     TooLargeError,
     UnsupportedFormatError,
 )
-from mcp_servers.knowledge.importing.fetch import FetchLimits, fetch, is_allowed, shown
+from mcp_servers.knowledge.importing.fetch import FetchLimits, fetch, is_allowed, redact_url
 from mcp_servers.knowledge.importing.reader import ReaderSettings, open_reader
 
 pytestmark = pytest.mark.anyio
@@ -172,7 +172,7 @@ async def test_a_redirect_into_a_private_network_is_not_followed(target: str) ->
     ],
 )
 async def test_what_is_no_document_or_too_large_is_given_up(
-    path: str, problem: type[ImportProblem], sentence: str
+    path: str, problem: type[DocumentImportError], sentence: str
 ) -> None:
     with anyio.fail_after(60):
         async with open_site() as site:
@@ -256,5 +256,5 @@ def test_a_network_of_ones_own_can_be_allowed() -> None:
 
 
 def test_an_address_is_shown_without_its_secrets() -> None:
-    assert shown("https://user:word@example.com:8443/a?token=x#y") == "https://example.com:8443/a"
-    assert shown("http://[broken") == "the address"
+    assert redact_url("https://user:word@example.com:8443/a?token=x#y") == "https://example.com:8443/a"
+    assert redact_url("http://[broken") == "the address"

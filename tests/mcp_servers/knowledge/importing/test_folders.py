@@ -10,14 +10,14 @@ import anyio
 import pytest
 
 from mcp_servers.knowledge.errors import BadArgumentError, StorageFullError
-from mcp_servers.knowledge.importing.documents import ReadingLimits
+from mcp_servers.knowledge.importing.documents import ParseLimits
 from mcp_servers.knowledge.importing.errors import TooLargeError, UnreadableFileError
 from mcp_servers.knowledge.importing.folders import (
     FolderReport,
     FolderRules,
     FoundFile,
-    LeftOut,
     SeenFiles,
+    SkippedPath,
     WalkRules,
     import_folder,
     walk,
@@ -36,9 +36,9 @@ def write(folder: Path, *names: str) -> None:
 
 
 @asynccontextmanager
-async def reading(limits: ReadingLimits | None = None) -> AsyncGenerator[Reader]:
+async def reading(limits: ParseLimits | None = None) -> AsyncGenerator[Reader]:
     with anyio.fail_after(60):
-        async with open_reader(ReaderSettings(reading=limits or ReadingLimits())) as reader:
+        async with open_reader(ReaderSettings(reading=limits or ParseLimits())) as reader:
             yield reader
 
 
@@ -190,7 +190,7 @@ async def test_files_of_every_odd_kind_are_a_sentence(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "a.db") as database:
         database.execute("create table t (a)")
     database.close()
-    async with reading(ReadingLimits(document_bytes=10)) as reader:
+    async with reading(ParseLimits(document_bytes=10)) as reader:
         for name, sentence in (("pipe", "it is no file"), ("none.txt", "No such file"), ("", "it is no file")):
             with pytest.raises(UnreadableFileError, match=sentence):
                 await reader.read_document(tmp_path / name)
@@ -209,20 +209,20 @@ def test_links_are_followed_on_request_and_never_in_a_circle(tmp_path: Path) -> 
     (tmp_path / "a" / "file").symlink_to("one.txt")
     found = list(walk(tmp_path, WalkRules(follows_links=True)))
     assert [each.path.name for each in found if isinstance(each, FoundFile)] == ["file", "one.txt"]
-    left = {each.path.name: each.reason for each in found if isinstance(each, LeftOut)}
+    left = {each.path.name: each.reason for each in found if isinstance(each, SkippedPath)}
     assert left["back"] == "was seen already, behind another link"
     assert left["self"].startswith("cannot be opened")
 
 
 def test_more_files_than_are_wanted_are_told(tmp_path: Path) -> None:
     write(tmp_path, *(f"{number}.txt" for number in range(5)))
-    found = list(walk(tmp_path, WalkRules(most_files=3)))
+    found = list(walk(tmp_path, WalkRules(max_files=3)))
     assert len(found) == 4
-    assert found[-1] == LeftOut(tmp_path, "has more than 3 files")
+    assert found[-1] == SkippedPath(tmp_path, "has more than 3 files")
 
 
 def test_a_name_that_is_no_text_is_told_and_skipped(tmp_path: Path) -> None:
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.txt")).touch()
-    assert [str(each.reason) for each in walk(tmp_path, WalkRules()) if isinstance(each, LeftOut)] == [
+    assert [str(each.reason) for each in walk(tmp_path, WalkRules()) if isinstance(each, SkippedPath)] == [
         "has a name that is no text"
     ]

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_servers.knowledge.importing.documents import Blob, ReadingLimits
+from mcp_servers.knowledge.importing.documents import Blob, ParseLimits
 from mcp_servers.knowledge.importing.html import declared_charset, read_html
-from mcp_servers.knowledge.importing.parse import read_blob
-from tests.support.imported import shown
+from mcp_servers.knowledge.importing.parse import parse_blob
+from tests.support.imported import redact_url
 
 PAGE = """<!doctype html><html><head><meta charset="utf-8"><title> 製品
 の案内 </title><style>p{}</style><script>var a = "<p>no</p>"</script></head>
@@ -25,7 +25,7 @@ if x:
 def test_a_page_gives_title_headings_lists_tables_and_code() -> None:
     title, passages = read_html(PAGE)
     assert title == "製品 の案内"
-    assert shown(passages) == [
+    assert redact_url(passages) == [
         ("これは 重要 な文です。\n次の行。", ("概要",)),
         ("- 軽い", ("概要", "仕様")),
         ("- 速い", ("概要", "仕様")),
@@ -34,16 +34,18 @@ def test_a_page_gives_title_headings_lists_tables_and_code() -> None:
         ("if x:\n    y", ("概要", "仕様")),
         ("漢字を読む", ("概要", "仕様")),
     ]
-    assert [passage.is_whole for passage in passages] == [False, False, False, False, True, True, False]
+    assert [passage.is_atomic for passage in passages] == [False, False, False, False, True, True, False]
 
 
 def test_a_table_that_only_arranges_the_page_is_read_as_text() -> None:
     _, passages = read_html("<table><tr><td><h1>A</h1>one</td><td><table><tr><td>x<td>y</table></td></tr></table>")
-    assert shown(passages) == [("one", ("A",)), ("x | y", ("A",))]
+    assert redact_url(passages) == [("one", ("A",)), ("x | y", ("A",))]
 
 
 def test_an_empty_main_element_does_not_hide_the_text() -> None:
-    assert shown(read_html("<main>Loading</main><div>" + "The text. " * 30 + "</div>")[1])[1][0].startswith("The text.")
+    assert redact_url(read_html("<main>Loading</main><div>" + "The text. " * 30 + "</div>")[1])[1][0].startswith(
+        "The text."
+    )
 
 
 @pytest.mark.parametrize(
@@ -84,5 +86,5 @@ def test_the_declared_encoding_is_found(content: bytes, charset: str) -> None:
 @pytest.mark.parametrize("declared", ["Shift_JIS", "EUC-JP", "UTF-8", "ISO-8859-1", "x-unknown"])
 def test_a_page_is_read_whatever_it_declares(written: str, declared: str) -> None:
     page = f'<html><head><meta charset="{declared}"><title>試験</title></head><p>日本語の文章です。</p></html>'
-    read = read_blob(Blob(page.encode(written), "index.html"), ReadingLimits())
+    read = parse_blob(Blob(page.encode(written), "index.html"), ParseLimits())
     assert (read.title, read.passages[0].text) == ("試験", "日本語の文章です。")

@@ -7,20 +7,20 @@ import zipfile
 
 import pytest
 
-from mcp_servers.knowledge.importing.documents import Blob, ReadingLimits
+from mcp_servers.knowledge.importing.documents import Blob, ParseLimits
 from mcp_servers.knowledge.importing.errors import (
     DamagedDocumentError,
+    DocumentImportError,
     EncryptedDocumentError,
-    ImportProblem,
     NoTextError,
     TooLargeError,
     UnsupportedFormatError,
 )
 from mcp_servers.knowledge.importing.formats import format_of
-from mcp_servers.knowledge.importing.parse import read_blob
+from mcp_servers.knowledge.importing.parse import parse_blob
 from tests.support.imported import docx, paragraph, pdf
 
-LIMITS = ReadingLimits()
+LIMITS = ParseLimits()
 
 
 def archive(name: str) -> bytes:
@@ -68,7 +68,7 @@ def test_the_bytes_are_believed_before_the_name_and_the_name_before_the_sender(
 )
 def test_what_cannot_be_read_is_called_what_it_is(name: str, content: bytes, sentence: str) -> None:
     with pytest.raises(UnsupportedFormatError) as caught:
-        read_blob(Blob(content, name), LIMITS)
+        parse_blob(Blob(content, name), LIMITS)
     assert sentence in str(caught.value)
 
 
@@ -87,11 +87,11 @@ def test_what_cannot_be_read_is_called_what_it_is(name: str, content: bytes, sen
     ],
 )
 def test_a_document_that_cannot_be_read_is_a_sentence_with_its_name_and_advice(
-    name: str, content: bytes, problem: type[ImportProblem]
+    name: str, content: bytes, problem: type[DocumentImportError]
 ) -> None:
-    limits = ReadingLimits(document_bytes=100) if problem is TooLargeError else LIMITS
+    limits = ParseLimits(document_bytes=100) if problem is TooLargeError else LIMITS
     with pytest.raises(problem) as caught:
-        read_blob(Blob(content, name), limits)
+        parse_blob(Blob(content, name), limits)
     sentence = str(caught.value)
     assert sentence.startswith(name)
     assert sentence.count(". ") >= 1
@@ -100,32 +100,32 @@ def test_a_document_that_cannot_be_read_is_a_sentence_with_its_name_and_advice(
 
 def test_a_document_is_named_hashed_and_typed() -> None:
     content = "題名のない文。".encode("cp932")
-    document = read_blob(Blob(content, "メモ.txt", uri="file:///tmp/a"), LIMITS)
+    document = parse_blob(Blob(content, "メモ.txt", uri="file:///tmp/a"), LIMITS)
     assert (document.title, document.uri, document.media_type) == ("メモ", "file:///tmp/a", "text/plain")
     assert document.content_hash == hashlib.sha256(content).hexdigest()
 
 
 def test_json_can_be_searched_even_when_written_in_escapes_on_one_line() -> None:
     content = json.dumps({"都市": ["東京", "大阪"], "n": 1}).encode()
-    document = read_blob(Blob(content, "a.json"), LIMITS)
+    document = parse_blob(Blob(content, "a.json"), LIMITS)
     assert document.passages[0].text == '{\n "都市": [\n  "東京",\n  "大阪"\n ],\n "n": 1\n}'
-    assert read_blob(Blob(b'{"broken', "a.json"), LIMITS).passages[0].text == '{"broken'
-    assert read_blob(Blob(b"[" * 100_000, "a.json"), LIMITS).passages[0].text.startswith("[[[")
+    assert parse_blob(Blob(b'{"broken', "a.json"), LIMITS).passages[0].text == '{"broken'
+    assert parse_blob(Blob(b"[" * 100_000, "a.json"), LIMITS).passages[0].text.startswith("[[[")
 
 
 def test_damage_and_what_was_left_out_are_warned_of() -> None:
-    damaged = read_blob(Blob("日本語の文章です。\n".encode() * 9 + b"\xe3\x81", "a.txt"), LIMITS)
+    damaged = parse_blob(Blob("日本語の文章です。\n".encode() * 9 + b"\xe3\x81", "a.txt"), LIMITS)
     assert damaged.warnings == ("1 places could not be read as utf-8 and are shown as �.",)
-    long = read_blob(Blob(b"word " * 100, "a.txt"), ReadingLimits(characters=50))
+    long = parse_blob(Blob(b"word " * 100, "a.txt"), ParseLimits(characters=50))
     assert long.warnings == ("Only the first 50 of 500 characters were read.",)
 
 
 def test_what_is_no_character_never_reaches_a_passage() -> None:
-    document = read_blob(Blob("a\x07b\x0cc\ufeffd\x85e".encode(), "a.txt"), LIMITS)
+    document = parse_blob(Blob("a\x07b\x0cc\ufeffd\x85e".encode(), "a.txt"), LIMITS)
     assert "\n".join(passage.text for passage in document.passages) == "ab\ncde"
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.html"])
 def test_ten_megabytes_in_one_line_are_read(name: str) -> None:
-    document = read_blob(Blob(b"some words " * 950_000, name), LIMITS)
+    document = parse_blob(Blob(b"some words " * 950_000, name), LIMITS)
     assert sum(len(passage.text) for passage in document.passages) > 10_000_000

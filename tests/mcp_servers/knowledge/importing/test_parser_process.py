@@ -10,9 +10,9 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from mcp_servers.knowledge.errors import KnowledgeProblem, MissingExtraError
+from mcp_servers.knowledge.errors import KnowledgeError, MissingExtraError
 from mcp_servers.knowledge.importing import parser_worker
-from mcp_servers.knowledge.importing.documents import Blob, ReadingLimits
+from mcp_servers.knowledge.importing.documents import Blob, ParseLimits
 from mcp_servers.knowledge.importing.errors import (
     DamagedDocumentError,
     EncryptedDocumentError,
@@ -21,8 +21,8 @@ from mcp_servers.knowledge.importing.errors import (
     TooSlowError,
     UnsupportedFormatError,
 )
-from mcp_servers.knowledge.importing.parse import read_blob
-from mcp_servers.knowledge.importing.parser_process import Parser, open_parser
+from mcp_servers.knowledge.importing.parse import parse_blob
+from mcp_servers.knowledge.importing.parser_process import ParserProcess, open_parser
 from tests.support.imported import column, docx, paragraph, pdf
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +33,7 @@ PAGES = Blob(pdf([column(["一頁。"]), column(["二頁。"])]), "a.pdf")
 ENDLESS = Blob(b"<div>" * 150_000, "deep.html")
 
 
-def process_of(parser: Parser) -> int:
+def process_of(parser: ParserProcess) -> int:
     assert parser.process is not None
     return parser.process.pid
 
@@ -47,8 +47,8 @@ async def test_documents_come_back_as_they_were_read_and_one_process_reads_them_
         async with open_parser() as parser:
             read = [await parser.parse(blob) for blob in (TEXT, PAGES, Blob(docx(paragraph("あ")), "a.docx"))]
             process = process_of(parser)
-            assert await parser.parse(TEXT) == read[0] == read_blob(TEXT, ReadingLimits())
-            assert read[1] == read_blob(PAGES, ReadingLimits())
+            assert await parser.parse(TEXT) == read[0] == parse_blob(TEXT, ParseLimits())
+            assert read[1] == parse_blob(PAGES, ParseLimits())
             assert process_of(parser) == process
     assert not is_there(process)
 
@@ -70,7 +70,7 @@ async def test_several_documents_at_once_are_read_one_after_the_other() -> None:
 async def test_text_made_to_be_slow_is_read_in_time() -> None:
     units = ("[a", "int f(", "*", "|", '"a', "(x=>", "あ。", "`", ">", "# ", "<b>", "\n\n", "- ")
     with anyio.fail_after(120):
-        async with open_parser(ReadingLimits(seconds=15)) as parser:
+        async with open_parser(ParseLimits(seconds=15)) as parser:
             for name in ("a.md", "a.c", "a.py", "a.js", "a.csv", "a.json", "a.txt"):
                 for unit in units:
                     with suppress(NoTextError):
@@ -79,7 +79,7 @@ async def test_text_made_to_be_slow_is_read_in_time() -> None:
 
 async def test_a_document_that_takes_too_long_is_given_up_and_the_next_is_read() -> None:
     with anyio.fail_after(60):
-        async with open_parser(ReadingLimits(seconds=0.5)) as parser:
+        async with open_parser(ParseLimits(seconds=0.5)) as parser:
             with pytest.raises(TooSlowError, match=r"deep\.html could not be read: it took longer than 0\.5 s\. Split"):
                 await parser.parse(ENDLESS)
             assert (await parser.parse(TEXT)).title == "a"
@@ -88,7 +88,7 @@ async def test_a_document_that_takes_too_long_is_given_up_and_the_next_is_read()
 @pytest.mark.parametrize("memory_bytes", [60_000_000, 120_000_000], ids=["while it comes", "while it is read"])
 async def test_a_document_that_eats_the_memory_is_given_up_and_the_next_is_read(memory_bytes: int) -> None:
     with anyio.fail_after(60):
-        async with open_parser(ReadingLimits(memory_bytes=memory_bytes)) as parser:
+        async with open_parser(ParseLimits(memory_bytes=memory_bytes)) as parser:
             with pytest.raises(TooSlowError, match=f"big.txt could not be read: {parser_worker.NO_MEMORY}"):
                 await parser.parse(Blob(b"a " * 20_000_000, "big.txt"))
             assert (await parser.parse(TEXT)).title == "a"
@@ -154,7 +154,7 @@ async def test_a_parser_that_is_never_used_starts_nothing() -> None:
     ],
     ids=lambda problem: type(problem).__name__,
 )
-async def test_a_problem_says_the_same_on_both_sides_of_the_pipe(problem: KnowledgeProblem) -> None:
+async def test_a_problem_says_the_same_on_both_sides_of_the_pipe(problem: KnowledgeError) -> None:
     packed = parser_worker.pack_problem(problem)
     with pytest.raises(type(problem)) as caught:
         parser_worker.unpack_answer(packed[parser_worker.HEAD.size :])
@@ -163,14 +163,14 @@ async def test_a_problem_says_the_same_on_both_sides_of_the_pipe(problem: Knowle
 
 async def test_the_child_answers_until_its_input_ends() -> None:
     (requests, ours), (theirs, answers) = os.pipe(), os.pipe()
-    os.write(ours, parser_worker.pack_request(TEXT, ReadingLimits(seconds=0)))
-    os.write(ours, parser_worker.pack_request(Blob(b"\x89PNG\x00\x00", "a.png"), ReadingLimits(seconds=0)))
+    os.write(ours, parser_worker.pack_request(TEXT, ParseLimits(seconds=0)))
+    os.write(ours, parser_worker.pack_request(Blob(b"\x89PNG\x00\x00", "a.png"), ParseLimits(seconds=0)))
     os.close(ours)
     parser_worker.serve(requests, answers)
     received = os.read(theirs, 65_536)
     length, _ = parser_worker.HEAD.unpack(received[: parser_worker.HEAD.size])
     first, second = received[parser_worker.HEAD.size :][:length], received[parser_worker.HEAD.size * 2 + length :]
-    assert parser_worker.unpack_answer(first) == read_blob(TEXT, ReadingLimits())
+    assert parser_worker.unpack_answer(first) == parse_blob(TEXT, ParseLimits())
     with pytest.raises(UnsupportedFormatError, match=r"a\.png"):
         parser_worker.unpack_answer(second)
     for descriptor in (requests, theirs, answers):

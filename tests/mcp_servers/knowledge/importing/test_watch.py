@@ -8,7 +8,7 @@ import anyio
 import pytest
 from anyio.streams.memory import MemoryObjectReceiveStream
 
-from mcp_servers.knowledge.errors import KnowledgeProblem
+from mcp_servers.knowledge.errors import KnowledgeError
 from mcp_servers.knowledge.importing.folders import FolderReport
 from mcp_servers.knowledge.importing.reader import open_reader
 from mcp_servers.knowledge.importing.watch import WatchRules, watch_folder
@@ -16,13 +16,13 @@ from tests.support.imported import RememberingImporter
 
 pytestmark = pytest.mark.anyio
 
-Rounds = MemoryObjectReceiveStream[FolderReport | KnowledgeProblem]
+Rounds = MemoryObjectReceiveStream[FolderReport | KnowledgeError]
 QUICK = WatchRules(debounce_s=0.1, interval_s=0.05)
 
 
 @asynccontextmanager
 async def watching(folder: Path, importer: RememberingImporter, rules: WatchRules) -> AsyncGenerator[Rounds]:
-    send, receive = anyio.create_memory_object_stream[FolderReport | KnowledgeProblem](100)
+    send, receive = anyio.create_memory_object_stream[FolderReport | KnowledgeError](100)
     with anyio.fail_after(60):
         async with send, receive, open_reader() as reader, anyio.create_task_group() as tasks:
             tasks.start_soon(watch_folder, folder, importer, reader, rules, send.send)
@@ -37,11 +37,11 @@ def write(folder: Path, name: str, text: str) -> None:
     beside.replace(folder / name)
 
 
-@pytest.mark.parametrize("is_notified", [True, False], ids=["told by the system", "at intervals"])
-async def test_a_watched_folder_follows_what_happens_in_it(tmp_path: Path, is_notified: bool) -> None:
+@pytest.mark.parametrize("uses_notifications", [True, False], ids=["told by the system", "at intervals"])
+async def test_a_watched_folder_follows_what_happens_in_it(tmp_path: Path, uses_notifications: bool) -> None:
     write(tmp_path, "a.txt", "一。")
     importer = RememberingImporter()
-    rules = WatchRules(debounce_s=0.1, interval_s=0.05, is_notified=is_notified)
+    rules = WatchRules(debounce_s=0.1, interval_s=0.05, uses_notifications=uses_notifications)
     async with watching(tmp_path, importer, rules) as rounds:
         assert str(await rounds.receive()) == "1 imported."
         write(tmp_path, "b.txt", "二。")

@@ -13,9 +13,9 @@ from typing import Any
 import anyio
 import pytest
 
-from mcp_servers.knowledge.embedding.remote import ServiceAddress
+from mcp_servers.knowledge.embedding.remote import ModelAddress
 from mcp_servers.knowledge.errors import ModelServiceUnavailableError
-from mcp_servers.knowledge.ocr.judge import ChatService
+from mcp_servers.knowledge.ocr.judge import ChatJudge
 from mcp_servers.knowledge.ocr.normalize import normalize
 
 pytestmark = pytest.mark.anyio
@@ -36,8 +36,8 @@ class FakeService:
     asked: list[tuple[str, str | None, dict[str, Any]]] = field(default_factory=list[Any])
     over: Event = field(default_factory=Event)
 
-    def address(self, timeout_s: float = 10.0) -> ServiceAddress:
-        return ServiceAddress(self.url, "elyza", KEY, timeout_s)
+    def address(self, timeout_s: float = 10.0) -> ModelAddress:
+        return ModelAddress(self.url, "elyza", KEY, timeout_s)
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def serving(service: FakeService) -> Generator[FakeService, None, None]:
 
 async def test_the_unsure_places_are_asked_in_one_request_that_asks_for_no_invention() -> None:
     with serving(FakeService(completion("ユーザーIDの一覧"))) as service:
-        result = await normalize("ユーザ-IDの一覧", ChatService(service.address()))
+        result = await normalize("ユーザ-IDの一覧", ChatJudge(service.address()))
     assert (result.normalized_text, result.status) == ("ユーザーIDの一覧", "success")
     ((path, key, body),) = service.asked
     assert (path, key) == ("/v1/chat/completions", f"Bearer {KEY}")
@@ -96,7 +96,7 @@ async def test_an_answer_that_is_none_is_a_service_that_is_not_available(
     answer: object, status: int, reason: str
 ) -> None:
     with serving(FakeService(answer, status)) as service:
-        result = await normalize("ユーザ-ID", ChatService(service.address()))
+        result = await normalize("ユーザ-ID", ChatJudge(service.address()))
     assert result.normalized_text == "ユーザーID"
     assert result.status == f"LLM service unavailable: {reason}; decided by rules alone"
 
@@ -104,13 +104,13 @@ async def test_an_answer_that_is_none_is_a_service_that_is_not_available(
 async def test_a_service_that_says_nothing_is_waited_for_so_long_and_no_longer() -> None:
     with serving(FakeService(None)) as service, anyio.fail_after(60):
         with pytest.raises(ModelServiceUnavailableError, match=r"no answer in 0\.2 s"):
-            await ChatService(service.address(timeout_s=0.2)).answer("", "")
+            await ChatJudge(service.address(timeout_s=0.2)).answer("", "")
         service.over.set()
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9/v1", "http://[", "ftp://127.0.0.1/v1"])
 async def test_an_address_where_nobody_is_is_told_without_the_key(url: str) -> None:
     with anyio.fail_after(60), pytest.raises(ModelServiceUnavailableError, match="LLM service unavailable") as caught:
-        await ChatService(ServiceAddress(url, "elyza", KEY)).answer("", "")
+        await ChatJudge(ModelAddress(url, "elyza", KEY)).answer("", "")
     assert KEY not in str(caught.value)
-    assert KEY not in repr(ChatService(ServiceAddress(url, "elyza", KEY)))
+    assert KEY not in repr(ChatJudge(ModelAddress(url, "elyza", KEY)))

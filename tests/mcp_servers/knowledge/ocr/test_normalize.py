@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from mcp_servers.knowledge.errors import ModelServiceUnavailableError, TextTooLongError
-from mcp_servers.knowledge.ocr.judge import INSTRUCTIONS, excerpts, verdicts
-from mcp_servers.knowledge.ocr.normalize import Normalized, normalised, normalize
+from mcp_servers.knowledge.ocr.judge import INSTRUCTIONS, excerpts, parse_answer
+from mcp_servers.knowledge.ocr.normalize import NormalizedText, correct_long_marks, normalize
 
 pytestmark = pytest.mark.anyio
 
@@ -50,7 +50,7 @@ def out_of_order(_: str) -> str:
 async def test_the_missions_examples_are_answered_without_a_model(text: str, corrected: str) -> None:
     result = await normalize(text)
     assert (result.original_text, result.normalized_text, result.status) == (text, corrected, "success")
-    assert normalised(text) == corrected
+    assert correct_long_marks(text) == corrected
 
 
 async def test_a_model_is_not_asked_where_the_rules_are_sure() -> None:
@@ -62,7 +62,7 @@ async def test_a_model_is_not_asked_where_the_rules_are_sure() -> None:
 async def test_a_model_decides_where_they_are_not_and_sees_the_mark_as_it_was_read() -> None:
     judge = ScriptedJudge(lambda text: text)
     text = f"サ-ビスの{UNSURE}"
-    assert await normalize(text, judge) == Normalized(text, "サービスのユーザ-IDの一覧")
+    assert await normalize(text, judge) == NormalizedText(text, "サービスのユーザ-IDの一覧")
     assert judge.asked == ["サービスのユーザ-IDの一覧"]
     assert (await normalize(text)).normalized_text == "サービスのユーザーIDの一覧"
     assert (await normalize(text)).unsure == (8,)
@@ -70,7 +70,7 @@ async def test_a_model_decides_where_they_are_not_and_sees_the_mark_as_it_was_re
 
 async def test_a_model_may_know_the_letter_that_was_misread() -> None:
     judge = ScriptedJudge(lambda text: text.replace("キャリ-", "キャリア"))
-    assert await normalize(MISSION, judge) == Normalized(MISSION, MISSION.replace("キャリ-", "キャリア"))
+    assert await normalize(MISSION, judge) == NormalizedText(MISSION, MISSION.replace("キャリ-", "キャリア"))
 
 
 @pytest.mark.parametrize(
@@ -122,14 +122,14 @@ def test_excerpts_are_short_stay_in_their_line_and_share_one_when_they_are_near(
     "answer", ["ユーザーID", "1. ユーザーID", "「ユーザーID」", "  ユーザーID  ", "直しました:\nユーザーID\r\n"]
 )
 def test_what_models_put_around_a_line_does_not_matter(answer: str) -> None:
-    assert verdicts(excerpts("ユーザ-ID", [3]), answer) == {3: "ー"}
+    assert parse_answer(excerpts("ユーザ-ID", [3]), answer) == {3: "ー"}
 
 
 def test_lines_that_read_the_same_are_judged_in_their_order() -> None:
     asked = excerpts("ユーザ-ID\nユーザ-ID", [3, 10])
-    assert verdicts(asked, "ユーザ-ID\nユーザーID") == {3: "-", 10: "ー"}
+    assert parse_answer(asked, "ユーザ-ID\nユーザーID") == {3: "-", 10: "ー"}
 
 
 def test_a_verdict_takes_the_width_of_its_place_and_any_dash_is_the_one_that_was_there() -> None:
-    assert verdicts(excerpts("ﾕｰｻﾞ-ID", [4]), "ﾕｰｻﾞーID") == {4: "ｰ"}
-    assert verdicts(excerpts("ユーザ−ID", [3]), "ユーザ-ID") == {3: "−"}
+    assert parse_answer(excerpts("ﾕｰｻﾞ-ID", [4]), "ﾕｰｻﾞーID") == {4: "ｰ"}
+    assert parse_answer(excerpts("ユーザ−ID", [3]), "ユーザ-ID") == {3: "−"}
