@@ -1,4 +1,4 @@
-"""Starts the knowledge server: ``python -m mcp_servers.knowledge``, on standard input and output or over HTTP."""
+"""Command line of the knowledge server: ``python -m mcp_servers.knowledge``."""
 
 from __future__ import annotations
 
@@ -19,24 +19,19 @@ _USAGE_ERROR, _INTERRUPTED = 2, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serves until the client leaves, or a signal says so.
+    """Run the server until the client disconnects or a signal arrives.
 
-    Args:
-        arguments: instead of the command line's.
-
-    Returns:
-        The exit code: 0 when the client left or the program was told to end, 2 when a setting or the folder is
-        unusable, 130 when interrupted.
+    The exit code is 0 after a disconnect or SIGTERM, 2 for an unusable setting or data folder, 130 after SIGINT.
     """
     try:
         settings = load_settings(parse_flags(arguments), os.environ)
     except SettingsError as error:
         print(error, file=sys.stderr)
         return _USAGE_ERROR
-    # Libraries log requests with their headers and addresses: only what is ours is told in detail.
+    # Libraries log headers and addresses at these levels: only this package logs in detail.
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     logging.getLogger("mcp_servers").setLevel(settings.log_level.upper())
-    # anyio and the SDK take most of a second to import; --help and a wrong setting should not wait for them.
+    # Deferred: anyio and the SDK take most of a second to import, which --help should not pay.
     import anyio
 
     try:
@@ -63,11 +58,11 @@ async def _run(settings: Settings) -> int:
                 code = _INTERRUPTED if number == signal.SIGINT else 0
                 scope.cancel()
                 break
-        # From here on the default holds again: a second signal does not wait for the end.
+        # The default handlers are restored here: a second signal ends the process at once.
 
     async with anyio.create_task_group() as tasks:
         await tasks.start(watch, tasks.cancel_scope)
-        # A task group would wrap what is raised inside it in a group.
+        # Kept out of the task group, which would wrap it in an exception group.
         try:
             await _serve(settings)
         except Exception as error:  # noqa: BLE001  # raised again below
@@ -98,7 +93,7 @@ async def _serve(settings: Settings) -> None:
 
 
 def _unwrap(error: Exception) -> Exception:
-    """The one error in a group of one, however deep."""
+    """Return the only exception of nested exception groups."""
     inner: tuple[Exception, ...] = getattr(error, "exceptions", ())
     return _unwrap(inner[0]) if len(inner) == 1 else error
 

@@ -1,13 +1,13 @@
-"""What can go wrong, in the words and with the statuses the tools promise.
+"""Errors that tools and HTTP endpoints return, with their HTTP status.
 
-    KnowledgeProblem                     status
+    KnowledgeError                       status
     ├── InvalidTokenError                401
     ├── AccessDeniedError                403
     ├── BaseNotFoundError                404
     ├── DocumentNotFoundError            404
     ├── NothingFoundError                404
     ├── NoCollectionsError               404
-    ├── NoDocumentsError                 404     a warning rather than an error
+    ├── NoDocumentsError                 404     returned as a warning
     ├── TextTooLongError                 413
     ├── BadArgumentError                 422
     ├── ThresholdError                   422
@@ -23,7 +23,7 @@
         ├── StorageBusyError             503
         └── StorageFullError             507
 
-Each class is a row of a table: its status, the promised words, and the advice that ends its sentence.
+A class declares its status, its message (the specified words first) and advice for the reader.
 """
 
 from __future__ import annotations
@@ -32,44 +32,40 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 
-class KnowledgeError(Exception):  # noqa: N818 - it becomes a tool error, or an HTTP status
-    """Anything a tool of this program answers instead of a result."""
+class KnowledgeError(Exception):
+    """Base class: an error that is returned to the client as a tool error or HTTP status."""
 
     status: ClassVar[int] = 500
-    # Templates over the error itself; what the fields hold is inserted, never read as a template.
+    # Templates formatted with the error as ``e``; field values are inserted and never parsed as templates.
     _WORDS: ClassVar[str] = ""
     _ADVICE: ClassVar[str] = ""
 
     @property
     def words(self) -> str:
-        """The words the tools promise, and the case at hand."""
+        """The specified message with the details of this case."""
         return self._WORDS.format(e=self)
 
     @property
     def advice(self) -> str:
-        """What the reader can do."""
+        """A sentence about possible remedies."""
         return self._ADVICE.format(e=self)
 
     def __str__(self) -> str:
-        """The words, then the advice."""
+        """Return message and advice."""
         return f"{self.words}. {self.advice}."
 
     @property
     def because(self) -> str:
-        """The reason behind a colon, where there is one."""
+        """The reason after a colon, or an empty string."""
         reason = getattr(self, "reason", "")
         return f": {reason}" if reason else ""
 
 
 @dataclass(eq=False)
 class InvalidTokenError(KnowledgeError):
-    """The token is not one of ours, or has expired.
+    """The token is missing, invalid or expired."""
 
-    Args:
-        reason: what is wrong with it; never the token.
-    """
-
-    reason: str = ""
+    reason: str = ""  # never contains the token
     status: ClassVar[int] = 401
     _WORDS: ClassVar[str] = "Invalid authentication credentials{e.because}"
     _ADVICE: ClassVar[str] = "Sign in again and send the new token"
@@ -77,15 +73,10 @@ class InvalidTokenError(KnowledgeError):
 
 @dataclass(eq=False)
 class AccessDeniedError(KnowledgeError):
-    """The knowledge base, or the place in it, is somebody else's.
-
-    Args:
-        base_id: which one.
-        reason: what is not allowed; empty for everything.
-    """
+    """The caller has no access to the knowledge base or to the attributes given for a document."""
 
     base_id: str
-    reason: str = ""
+    reason: str = ""  # the operation that is not allowed; empty for all access
     status: ClassVar[int] = 403
     _WORDS: ClassVar[str] = "Access denied to this knowledge base{e.because}"
     _ADVICE: ClassVar[str] = "Ask the owner of {e.base_id} for access, or choose one of list_knowledge_bases"
@@ -93,11 +84,7 @@ class AccessDeniedError(KnowledgeError):
 
 @dataclass(eq=False)
 class BaseNotFoundError(KnowledgeError):
-    """There is no knowledge base of this id.
-
-    Args:
-        base_id: as asked.
-    """
+    """No knowledge base has this id or name."""
 
     base_id: str
     status: ClassVar[int] = 404
@@ -107,11 +94,7 @@ class BaseNotFoundError(KnowledgeError):
 
 @dataclass(eq=False)
 class DocumentNotFoundError(KnowledgeError):
-    """There is no document of this id that the asking person may see.
-
-    Args:
-        document_id: as asked.
-    """
+    """No document visible to the caller has this id."""
 
     document_id: str
     status: ClassVar[int] = 404
@@ -121,11 +104,7 @@ class DocumentNotFoundError(KnowledgeError):
 
 @dataclass(eq=False)
 class NothingFoundError(KnowledgeError):
-    """No chunk reaches the threshold.
-
-    Args:
-        threshold: as asked.
-    """
+    """No chunk reaches the threshold."""
 
     threshold: float
     status: ClassVar[int] = 404
@@ -134,17 +113,13 @@ class NothingFoundError(KnowledgeError):
 
     @property
     def lower_threshold(self) -> str:
-        """The other thing to try, where there is a lower threshold."""
+        """Advice to lower the threshold, unless it is 0."""
         return f", or a threshold below {self.threshold:g}" if self.threshold > 0 else ""
 
 
 @dataclass(eq=False)
 class NoCollectionsError(KnowledgeError):
-    """The knowledge base has no collections yet.
-
-    Args:
-        base_id: which one.
-    """
+    """The knowledge base has no collections."""
 
     base_id: str
     status: ClassVar[int] = 404
@@ -154,11 +129,7 @@ class NoCollectionsError(KnowledgeError):
 
 @dataclass(eq=False)
 class NoDocumentsError(KnowledgeError):
-    """The knowledge base has no documents yet.
-
-    Args:
-        base_id: which one.
-    """
+    """The knowledge base has no documents."""
 
     base_id: str
     status: ClassVar[int] = 404
@@ -168,14 +139,9 @@ class NoDocumentsError(KnowledgeError):
 
 @dataclass(eq=False)
 class TextTooLongError(KnowledgeError):
-    """More text than one call takes.
+    """The text exceeds the limit of one call."""
 
-    Args:
-        length: characters given.
-        most: characters allowed.
-    """
-
-    length: int
+    length: int  # characters
     maximum: int = 10_000
     status: ClassVar[int] = 413
     _WORDS: ClassVar[str] = "Text too long (max {e.maximum} chars)"
@@ -184,17 +150,11 @@ class TextTooLongError(KnowledgeError):
 
 @dataclass(eq=False)
 class BadArgumentError(KnowledgeError):
-    """An argument that cannot be used.
-
-    Args:
-        name: the argument's.
-        reason: what is wrong, as the rest of a sentence: "is empty".
-        remedy: what to give instead.
-    """
+    """An argument is missing or invalid."""
 
     name: str
-    reason: str
-    remedy: str
+    reason: str  # predicate of the sentence, e.g. "is empty"
+    remedy: str  # instruction, e.g. "Give a name"
     status: ClassVar[int] = 422
     _WORDS: ClassVar[str] = "{e.name} {e.reason}"
     _ADVICE: ClassVar[str] = "{e.remedy}"
@@ -202,11 +162,7 @@ class BadArgumentError(KnowledgeError):
 
 @dataclass(eq=False)
 class ThresholdError(KnowledgeError):
-    """The threshold is no share.
-
-    Args:
-        threshold: as asked.
-    """
+    """The threshold is outside 0 to 1."""
 
     threshold: float
     status: ClassVar[int] = 422
@@ -218,12 +174,7 @@ class ThresholdError(KnowledgeError):
 
 @dataclass(eq=False)
 class MaxResultsError(KnowledgeError):
-    """More results than there ever are, or none.
-
-    Args:
-        max_results: as asked.
-        most: the largest number allowed.
-    """
+    """``max_results`` is outside its range."""
 
     max_results: int
     maximum: int = 50
@@ -232,7 +183,7 @@ class MaxResultsError(KnowledgeError):
 
     @property
     def words(self) -> str:
-        """The promised words; they exist for too many only."""
+        """The specified message, which exists only for values above the limit."""
         return (
             f"max_results exceeds limit ({self.maximum})"
             if self.max_results > self.maximum
@@ -242,14 +193,9 @@ class MaxResultsError(KnowledgeError):
 
 @dataclass(eq=False)
 class EngineUnreachableError(KnowledgeError):
-    """A model service does not answer, or answers something else than asked.
+    """A model service does not answer, or its answer is invalid."""
 
-    Args:
-        engine: what was asked, an address without secrets.
-        reason: what happened.
-    """
-
-    engine: str
+    engine: str  # model name or address, without credentials
     reason: str
     status: ClassVar[int] = 503
     _WORDS: ClassVar[str] = "Failed to connect to {e.engine}{e.because}"
@@ -258,7 +204,7 @@ class EngineUnreachableError(KnowledgeError):
 
 @dataclass(eq=False)
 class ModelUnusableError(EngineUnreachableError):
-    """A model of this machine cannot be loaded or run."""
+    """A local model cannot be loaded or run."""
 
     _WORDS: ClassVar[str] = "The model {e.engine} cannot be used{e.because}"
     _ADVICE: ClassVar[str] = "Fetch its files again, or choose another model"
@@ -266,11 +212,7 @@ class ModelUnusableError(EngineUnreachableError):
 
 @dataclass(eq=False)
 class ModelServiceUnavailableError(KnowledgeError):
-    """The language model that unsure cases are asked of does not answer.
-
-    Args:
-        reason: what happened.
-    """
+    """The language model for uncertain OCR positions does not answer."""
 
     reason: str = ""
     status: ClassVar[int] = 503
@@ -280,35 +222,26 @@ class ModelServiceUnavailableError(KnowledgeError):
 
 @dataclass(eq=False)
 class StageUnavailableError(KnowledgeError):
-    """A stage could not run for lack of its model, and the owner wants no answer without it.
+    """A search stage or OCR decision needs a model that does not answer, and ``strict`` is set."""
 
-    Args:
-        why: a sentence about the stage, which ends with the words of the model's own problem.
-    """
-
-    why: str
+    why: str  # warning of the skipped stage, ending with the model's own error
     status: ClassVar[int] = 503
     _WORDS: ClassVar[str] = "{e.cause}"
     _ADVICE: ClassVar[str] = "Start it, or run without strict to have answers without it"
 
     @property
     def cause(self) -> str:
-        """The promised words, where the sentence has them; they come first."""
+        """The part of ``why`` that begins with the specified words, if it contains them."""
         start = self.why.find("Failed to connect")
         return self.why[max(start, 0) :].removesuffix(".")
 
 
 @dataclass(eq=False)
 class MissingExtraError(KnowledgeError):
-    """A library that a setting or a file format needs is not installed.
+    """A required library is not installed."""
 
-    Args:
-        purpose: what needs it, as the beginning of a sentence.
-        package: what to install.
-    """
-
-    purpose: str
-    package: str
+    purpose: str  # subject of the sentence
+    package: str  # package names for pip
     status: ClassVar[int] = 503
     _WORDS: ClassVar[str] = "{e.purpose} needs {e.package}, which is not installed"
     _ADVICE: ClassVar[str] = "Install it: pip install {e.package}"
@@ -316,22 +249,17 @@ class MissingExtraError(KnowledgeError):
 
 @dataclass(eq=False)
 class StorageError(KnowledgeError):
-    """The knowledge file cannot be used.
-
-    Args:
-        path: the file.
-        reason: what the system or SQLite said.
-    """
+    """The database file cannot be used."""
 
     path: str
-    reason: str
+    reason: str  # message of the system or of SQLite
     _WORDS: ClassVar[str] = "The knowledge file cannot be used ({e.path}: {e.reason})"
     _ADVICE: ClassVar[str] = "Check the folder's permissions and its disk, and try again; what was committed is kept"
 
 
 @dataclass(eq=False)
 class StorageDamagedError(StorageError):
-    """The file is not what was written."""
+    """The database file is corrupt."""
 
     _WORDS: ClassVar[str] = "The knowledge file is damaged ({e.path}: {e.reason})"
     _ADVICE: ClassVar[str] = (
@@ -342,7 +270,7 @@ class StorageDamagedError(StorageError):
 
 @dataclass(eq=False)
 class StorageNewerError(StorageError):
-    """The file's layout is unknown to this version."""
+    """The database has a newer schema version."""
 
     _WORDS: ClassVar[str] = "The knowledge file was written by a newer version ({e.path}: {e.reason})"
     _ADVICE: ClassVar[str] = "Update this program, or choose another folder"
@@ -350,7 +278,7 @@ class StorageNewerError(StorageError):
 
 @dataclass(eq=False)
 class StorageBusyError(StorageError):
-    """Another process has been writing for too long."""
+    """Another process holds the write lock for too long."""
 
     status: ClassVar[int] = 503
     _WORDS: ClassVar[str] = "The knowledge file is busy ({e.path}: {e.reason})"
@@ -359,7 +287,7 @@ class StorageBusyError(StorageError):
 
 @dataclass(eq=False)
 class StorageFullError(StorageError):
-    """There is no space left for what was to be written; nothing of it was."""
+    """The disk is full; the transaction was rolled back."""
 
     status: ClassVar[int] = 507
     _WORDS: ClassVar[str] = "The disk is full ({e.path}: {e.reason})"

@@ -1,20 +1,20 @@
-"""The tools over HTTP: MCP at ``/mcp``, and each tool as plain JSON beside it, with the promised statuses.
+"""HTTP application: MCP at ``/mcp`` and each tool as plain JSON, with authentication and the specified statuses.
 
     POST   /mcp                                MCP (Streamable HTTP)
     GET    /knowledge_bases                    list_knowledge_bases
     POST   /knowledge_bases                    create_knowledge_base {name, description?}
     GET    /knowledge_bases/{id}               one, with its documents
-    DELETE /knowledge_bases/{id}               once it is empty
+    DELETE /knowledge_bases/{id}               only if it is empty
     POST   /knowledge_bases/{id}/search        search_documents {query, threshold?, max_results?}
     GET    /knowledge_bases/{id}/summary       get_knowledge_base_summary
     POST   /knowledge_bases/{id}/documents     add_document {text | url | path, title?, …}
     POST   /knowledge_bases/{id}/reindex       reindex
     DELETE /documents/{id}                     remove_document
     POST   /normalize                          normalize_ocr_text {text}
-    GET    /healthz                            ok, for everybody
+    GET    /healthz                            ok, without authentication
 
-A problem is ``{"error": {"status", "message"}}``, beside the answer where there is one. Over MCP a problem is a tool
-error instead; only a token that is not believed is 401 there, too.
+Errors are ``{"error": {"status", "message"}}``, added to the result if there is one. Over MCP they are tool errors,
+except an invalid token, which is 401.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
-# method, path, tool, and what the {id} of the path is called there
+# method, path, tool, tool argument that receives {id}
 _ROUTES = (
     ("GET", "/knowledge_bases", "list_knowledge_bases", ""),
     ("POST", "/knowledge_bases", "create_knowledge_base", ""),
@@ -67,17 +67,9 @@ _CREATES = frozenset({"create_knowledge_base", "add_document"})
 
 
 def create_app(service: KnowledgeService, http: HttpSettings) -> AccessMiddleware:
-    """The application, with its door.
-
-    Args:
-        service: what the tools do.
-        http: who is let in.
-
-    Raises:
-        SettingsError: the keys of tokens cannot be used.
-    """
+    """Create the ASGI application; raise SettingsError if the configured token keys are unusable."""
     server = create_server(service, lambda context: request_access(context.request))
-    # The door has looked at Host and Origin already, for every path.
+    # AccessMiddleware has checked Host and Origin for every path.
     transport_security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     inner = server.streamable_http_app(transport_security=transport_security)
     routes = [
@@ -109,9 +101,9 @@ def _endpoint(service: KnowledgeService, name: str, id_argument: str) -> Endpoin
         except ClientDisconnect:
             return Response(status_code=_INTERNAL)
         except Exception:
-            # What it was is for the owner's log; a stranger learns nothing of it.
+            # Details go to the log only: they may contain private data.
             logger.exception("%s %s failed", request.method, request.url.path)
-            return _error(_INTERNAL, "Something went wrong inside the knowledge server. Its log says what.")
+            return _error(_INTERNAL, "Internal error in the knowledge server. See its log.")
         problem = answer.problem()
         if problem:
             return _error(problem.status, str(problem), answer.structured())
@@ -122,11 +114,7 @@ def _endpoint(service: KnowledgeService, name: str, id_argument: str) -> Endpoin
 
 
 async def _body(request: Request) -> dict[str, Any]:
-    """The JSON object of a request; nothing for one without a body.
-
-    Raises:
-        BadArgumentError: it is none, or too large.
-    """
+    """Return the JSON object of a request, or an empty one without a body."""
     content = bytearray()
     async for part in request.stream():
         content += part
@@ -137,14 +125,14 @@ async def _body(request: Request) -> dict[str, Any]:
     try:
         value: object = json.loads(content)
     except (ValueError, RecursionError):
-        raise BadArgumentError("the body", "is no JSON", "Send an object of arguments") from None
+        raise BadArgumentError("the body", "is not JSON", "Send an object of arguments") from None
     if not isinstance(value, Mapping):
-        raise BadArgumentError("the body", "is no object", "Send an object of arguments")
+        raise BadArgumentError("the body", "is not an object", "Send an object of arguments")
     return dict(cast("Mapping[str, Any]", value))
 
 
 class BodyTooLargeError(KnowledgeError):
-    """More than is read of a request."""
+    """The request body exceeds the limit."""
 
     status = 413
     _WORDS = f"The request has more than {DEFAULT_MAX_REQUEST_BODY_SIZE // 2**20} MB"
@@ -152,7 +140,7 @@ class BodyTooLargeError(KnowledgeError):
 
 
 def problem_response(problem: KnowledgeError) -> Response:
-    """A problem as HTTP says it."""
+    """Return an error as an HTTP response."""
     return _error(problem.status, str(problem))
 
 
@@ -161,27 +149,24 @@ def _error(status: int, message: str, answer: Mapping[str, Any] | None = None) -
 
 
 _STATE_KEY = "knowledge_access"
-# Says nothing but that the program runs.
+# Needs no authentication: it only shows that the process runs.
 _PUBLIC_PATHS = frozenset({"/healthz"})
 
 
 class NonLocalRequestError(KnowledgeError):
-    """A request that a web page may have made in somebody's browser."""
+    """Without tokens: a request that does not come from a program on this machine."""
 
     status = 403
     _WORDS = "This service is for programs of this machine"
-    _ADVICE = "Ask it as 127.0.0.1 or localhost, and from no page of another host"
+    _ADVICE = "Address it as 127.0.0.1 or localhost, not from a page of another host"
 
 
 class AccessMiddleware:
-    """An application behind its door.
+    """Authenticate every request except ``/healthz``.
 
-    Args:
-        app: the application.
-        http: who is let in.
-
-    Raises:
-        SettingsError: the keys of tokens cannot be used.
+    Without tokens the service is for programs on this machine: ``Host`` and ``Origin`` must be loopback, otherwise any
+    web page could reach it through a browser (DNS rebinding). With tokens every request needs a valid one. The
+    resulting Access is stored in the request's scope.
     """
 
     def __init__(self, app: ASGIApp, http: HttpSettings) -> None:
@@ -189,7 +174,7 @@ class AccessMiddleware:
         self._tokens = TokenVerifier(http.tokens) if http.tokens.is_configured else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request in, or say why not."""
+        """Pass the request on, or answer it with an error."""
         if scope["type"] == "http" and scope["path"] not in _PUBLIC_PATHS:
             try:
                 access = self._access(Headers(scope=scope))
@@ -208,14 +193,10 @@ class AccessMiddleware:
 
 
 def request_access(request: Any) -> Access:
-    """Who makes a request; nobody is anybody without having passed the door.
-
-    Raises:
-        InvalidTokenError: it did not.
-    """
+    """Return the access of a request; raise InvalidTokenError if the middleware did not set it."""
     access: object = request.scope.get("state", {}).get(_STATE_KEY) if isinstance(request, Request) else None
     if not isinstance(access, Access):
-        raise InvalidTokenError("nobody knows who asks")
+        raise InvalidTokenError("authentication is required")
     return access
 
 
@@ -231,30 +212,24 @@ def _error_response(problem: KnowledgeError) -> JSONResponse:
     return JSONResponse({"error": {"status": problem.status, "message": str(problem)}}, problem.status, challenge)
 
 
-# What is under way may end by itself for so long once the server is told to stop, seconds.
+# Time for running requests to finish after shutdown begins, seconds.
 _STOP_S = 5
 _MAX_CONNECTIONS = 256
 
 
 class _HttpServer(uvicorn.Server):
-    """Leaves the signals to the program, which cancels it."""
+    """uvicorn server without signal handlers: ``__main__`` handles signals by cancelling."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """Capture none."""
+        """Install no handlers."""
         yield
 
 
 async def serve_http(app: ASGIApp, http: HttpSettings, on_listening: Callable[[int], None]) -> None:
-    """Serve until cancelled.
+    """Serve until cancelled, then let running requests finish for ``_STOP_S``.
 
-    Args:
-        app: the application.
-        http: where.
-        told: the port, once it is open.
-
-    Raises:
-        SettingsError: the port cannot be had.
+    ``on_listening`` receives the port. Raises SettingsError if the address cannot be bound.
     """
     settings = uvicorn.Config(
         app,
@@ -273,12 +248,12 @@ async def serve_http(app: ASGIApp, http: HttpSettings, on_listening: Callable[[i
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_stop_when_cancelled, server)
             try:
-                # Cancelled it would leave its connections open; it is told to stop instead.
+                # Cancelling would leave connections open: should_exit makes uvicorn close them.
                 with anyio.CancelScope(shield=True):
                     await server.serve([listening_socket])
             finally:
                 tasks.cancel_scope.cancel()
-    # Whoever cancelled this is to be heard.
+    # Deliver the pending cancellation.
     await anyio.lowlevel.checkpoint()
 
 
@@ -288,7 +263,9 @@ def _bind(http: HttpSettings) -> socket.socket:
         listening_socket = socket.create_server(address, family=family)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise SettingsError(f"Cannot listen on {http.host}:{http.port} ({reason}): give another one.") from None
+        raise SettingsError(
+            f"Cannot listen on {http.host}:{http.port} ({reason}): give another address or port."
+        ) from None
     listening_socket.setblocking(False)
     return listening_socket
 

@@ -1,4 +1,7 @@
-"""A document that was read -> the library: the port that ``importing.folders`` wants, and one document at a time."""
+"""Adding documents: text, file, folder or web page -> Library, with progress.
+
+``path`` names a file of the server's machine, so only an unrestricted caller may use it, limited to ``import_from``.
+"""
 
 from __future__ import annotations
 
@@ -21,34 +24,19 @@ from mcp_servers.knowledge.types import DEFAULT_COLLECTION, UNRESTRICTED, Access
 
 @dataclass(frozen=True)
 class DocumentAttributes:
-    """What a document is to be besides what it says.
-
-    Args:
-        collection: the collection's name.
-        title: instead of the document's own; empty for that.
-        uri: instead of where it was read from; empty for that.
-        department: who it is for; empty for everybody.
-        clearance: what a reader needs.
-        fields: free metadata.
-    """
+    """Attributes given by the caller for documents to be added; empty values keep the document's own."""
 
     collection: str = DEFAULT_COLLECTION
     title: str = ""
-    uri: str = ""
+    uri: str = ""  # instead of the address it was read from
     department: str = ""
-    clearance: int = 0
+    clearance: int = 0  # required of readers
     fields: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True)
 class WrittenDocument:
-    """A document that was put into the library.
-
-    Args:
-        title: as kept.
-        uri: as kept.
-        added: what became of it.
-    """
+    """A document as stored, with the result of adding it."""
 
     title: str
     uri: str
@@ -56,18 +44,7 @@ class WrittenDocument:
 
 
 class DocumentWriter:
-    """Puts documents into one knowledge base.
-
-    Args:
-        library: where.
-        base_id: the knowledge base.
-        placing: what they are to be.
-        access: whose they are.
-
-    Attributes:
-        base_id: the knowledge base.
-        filed: what was put there.
-    """
+    """Write parsed documents to one knowledge base; implements ``folders.DocumentStore``."""
 
     def __init__(
         self,
@@ -83,16 +60,12 @@ class DocumentWriter:
         self.written: list[WrittenDocument] = []
 
     async def content_hashes(self, prefix: str) -> Mapping[str, str]:
-        """The content hash of every document whose address begins so, by address."""
+        """Return URI -> content hash of the documents whose URI starts with ``prefix``."""
         documents = await self._library.documents(self.base_id, self._access)
         return {document.uri: document.content_hash for document in documents if document.uri.startswith(prefix)}
 
     async def add(self, document: ParsedDocument, chunks: tuple[NewChunk, ...]) -> None:
-        """Keep a document, instead of the one of the same address.
-
-        Raises:
-            KnowledgeProblem: as ``Library.add``.
-        """
+        """Store a document, replacing the one with the same URI; raises as ``Library.add``."""
         attributes = self._attributes
         new = NewDocument(
             title=attributes.title or document.title,
@@ -109,7 +82,7 @@ class DocumentWriter:
         )
 
     async def remove(self, uri: str) -> None:
-        """Forget the document of an address; nothing when there is none."""
+        """Remove the document with this URI, if there is one."""
         document = await self._library.find(self.base_id, uri, self._access)
         if document:
             await self._library.remove(document.id, self._access)
@@ -121,11 +94,7 @@ _TITLE_CHARACTERS = 80
 
 @dataclass(eq=False)
 class PathRefusedError(KnowledgeError):
-    """A file of this program's machine that the caller may not have read.
-
-    Args:
-        reason: why.
-    """
+    """The caller may not read this path."""
 
     reason: str
     status: ClassVar[int] = 403
@@ -135,45 +104,30 @@ class PathRefusedError(KnowledgeError):
 
 @dataclass(frozen=True)
 class DocumentSource:
-    """Where a document comes from: exactly one of the three.
-
-    Args:
-        text: itself.
-        path: a file or a folder of this machine.
-        url: a web page.
-    """
+    """Source of a document: exactly one of text, path (file or folder) and URL."""
 
     text: str = ""
     path: str = ""
     url: str = ""
 
     def checked(self) -> DocumentSource:
-        """The source, if it is one.
-
-        Raises:
-            BadArgumentError: nothing was given, or too much.
-        """
+        """Return self; raise BadArgumentError unless exactly one source is given."""
         if sum(map(bool, (self.text.strip(), self.path, self.url))) != 1:
-            raise BadArgumentError("the document", "is not given, or more than once", "Give one of text, path or url")
+            raise BadArgumentError(
+                "the document", "is missing, or given more than once", "Give one of text, path or url"
+            )
         if self.url and "://" not in self.url:
-            raise BadArgumentError("url", "is no address", "Give one that begins with http:// or https://")
+            raise BadArgumentError("url", "is not a URL", "Give one that begins with http:// or https://")
         return self
 
 
 def allowed_path(given: str, folders: tuple[Path, ...], access: Access) -> Path:
-    """A path that may be read.
+    """Return the path if the caller may read it.
 
-    Args:
-        given: as asked.
-        folders: the only ones to read from; every one when empty.
-        access: who asks.
-
-    Raises:
-        PathRefusedError: the caller may name none, or it is elsewhere, perhaps behind a link.
-        BadArgumentError: it can be no path.
+    Links are resolved before ``folders`` is checked; an empty ``folders`` allows every path.
     """
     if not access.is_unrestricted:
-        raise PathRefusedError("it is one of the server's own machine")
+        raise PathRefusedError("it is on the server's machine")
     try:
         path = Path(given).expanduser()
         real = path.resolve()
@@ -186,10 +140,9 @@ def allowed_path(given: str, folders: tuple[Path, ...], access: Access) -> Path:
 
 
 async def add_path(path: Path, writer: DocumentWriter, reader: Reader, on_progress: Progress) -> AddedOutput:
-    """A file, or everything in a folder and below; nothing is removed, also where a file is gone.
+    """Add a file, or all files of a folder; documents of deleted files stay.
 
-    Raises:
-        KnowledgeProblem: the one file cannot be read or kept. Of a folder, the answer says it for each file.
+    A failure of a single file raises; failures inside a folder are listed in the result.
     """
     if not await anyio.to_thread.run_sync(path.is_dir):
         return await add_document(path, writer, reader, on_progress)
@@ -202,11 +155,7 @@ async def add_path(path: Path, writer: DocumentWriter, reader: Reader, on_progre
 async def add_document(
     source: Path | str | Blob, writer: DocumentWriter, reader: Reader, on_progress: Progress
 ) -> AddedOutput:
-    """One document.
-
-    Raises:
-        KnowledgeProblem: it cannot be read or kept; then nothing of it is.
-    """
+    """Add one document; nothing is stored if it raises."""
     await on_progress(0, _STEPS, "reading")
     document = await reader.read_document(source)
     await on_progress(1, _STEPS, "indexing")
@@ -217,7 +166,7 @@ async def add_document(
 
 
 def text_blob(text: str) -> Blob:
-    """A text as a document: Markdown is what models write, and plain text is plain Markdown."""
+    """Return text as a Markdown document named after its first line."""
     line = next((line.strip("# \t") for line in text.splitlines() if line.strip("# \t")), "")
     name = line[:_TITLE_CHARACTERS].replace("/", " ") or "text"
     return Blob(text.encode(), f"{name}.md", charset="utf-8")

@@ -1,8 +1,7 @@
-"""What the tools answer: the shapes of their results, as values and as text for who reads only text.
+"""Results of the tools: pydantic models, their JSON Schema, and their text form.
 
-``search_documents``, ``get_knowledge_base_summary`` and ``normalize_ocr_text`` have exactly the keys that were
-promised, and some beside them: where a passage stands, so that an answer can cite it, and what was left out. An answer
-that is also a problem (nothing found) says which.
+The keys of ``search_documents``, ``get_knowledge_base_summary`` and ``normalize_ocr_text`` are specified; additional
+keys carry sources, warnings and explanations.
 """
 
 from __future__ import annotations
@@ -17,37 +16,37 @@ from mcp_servers.knowledge.importing.folders import Outcome
 from mcp_servers.knowledge.ocr.normalize import NormalizedText
 from mcp_servers.knowledge.types import Document, Hit, KnowledgeBase, SearchResult, Summary
 
-# Enough to tell two scores apart; a small model pays for every digit.
+# Enough to distinguish scores; every digit costs a small model tokens.
 _DIGITS = 4
 _SECONDS = 4
 
 
 class ToolOutput(BaseModel):
-    """What a tool answers."""
+    """Result of a tool call."""
 
-    # Keys that are left out while they hold nothing.
+    # Keys that are omitted while empty.
     optional: ClassVar[frozenset[str]] = frozenset()
 
     def structured(self) -> dict[str, Any]:
-        """The answer as JSON has it."""
+        """Return the result as JSON values, without empty optional keys."""
         whole = self.model_dump(mode="json")
         return {key: value for key, value in whole.items() if key not in self.optional or value}
 
     def problem(self) -> KnowledgeError | None:
-        """What is wrong, where the answer is also a problem."""
+        """Return the error to report along with the result, if any."""
         return None
 
     def sources(self) -> str:
-        """A line with the sources, for who is to name them; empty where there are none."""
+        """Return a line that lists the sources; empty if there are none."""
         return ""
 
     def passages(self) -> str:
-        """The answer as prose; empty where it has none."""
+        """Return the result as prose; empty if it has no prose form."""
         return ""
 
 
 class HitMetadata(BaseModel):
-    """Where a passage stands and what each stage made of it; null for a stage that did not see it."""
+    """Source of a passage and the score of each stage; null for a stage that did not score it."""
 
     chunk_id: str
     document_id: str
@@ -74,7 +73,7 @@ class FoundPassage(BaseModel):
 
 
 class ExplainedStep(BaseModel):
-    """One stage of a search."""
+    """One stage of an explained search."""
 
     stage: str
     given: str
@@ -84,7 +83,7 @@ class ExplainedStep(BaseModel):
 
 
 class SearchOutput(ToolOutput):
-    """The passages that answer a question best."""
+    """Result of ``search_documents``."""
 
     optional: ClassVar[frozenset[str]] = frozenset({"warnings", "stages"})
 
@@ -97,22 +96,22 @@ class SearchOutput(ToolOutput):
     stages: list[ExplainedStep] = []
 
     def problem(self) -> KnowledgeError | None:
-        """Nothing was found."""
+        """Return NothingFoundError if there are no results."""
         return None if self.results else NothingFoundError(self.threshold)
 
     def sources(self) -> str:
-        """Each passage's citation."""
+        """List the citations."""
         return f"Sources: {' '.join(found.metadata.citation for found in self.results)}" if self.results else ""
 
     def passages(self) -> str:
-        """Each passage behind the citation that belongs to it."""
+        """Return numbered passages, each after its citation."""
         return "\n\n".join(
             f"[{number}] {found.metadata.citation}\n{found.content}" for number, found in enumerate(self.results, 1)
         )
 
 
 class Statistics(BaseModel):
-    """How much there is."""
+    """Counts of a knowledge base."""
 
     total_documents: int
     total_collections: int
@@ -120,7 +119,7 @@ class Statistics(BaseModel):
 
 
 class SummaryOutput(ToolOutput):
-    """A knowledge base in words and numbers."""
+    """Result of ``get_knowledge_base_summary``."""
 
     optional: ClassVar[frozenset[str]] = frozenset({"warning"})
 
@@ -131,12 +130,12 @@ class SummaryOutput(ToolOutput):
     warning: str = ""
 
     def problem(self) -> KnowledgeError | None:
-        """There is no collection. That there is no document is a warning."""
+        """Return NoCollectionsError for an empty knowledge base; missing documents are only a warning."""
         return None if self.statistics.total_collections else NoCollectionsError(self.knowledge_base_id)
 
 
 class NormalizedOutput(ToolOutput):
-    """A text as a scanner read it, and corrected."""
+    """Result of ``normalize_ocr_text``."""
 
     original_text: str
     normalized_text: str
@@ -144,7 +143,7 @@ class NormalizedOutput(ToolOutput):
 
 
 class BaseEntry(BaseModel):
-    """A knowledge base."""
+    """A knowledge base in a list."""
 
     knowledge_base_id: str
     name: str
@@ -156,7 +155,7 @@ class BaseEntry(BaseModel):
 
 
 class DocumentEntry(BaseModel):
-    """A document."""
+    """A document in a list."""
 
     document_id: str
     title: str
@@ -168,7 +167,7 @@ class DocumentEntry(BaseModel):
 
 
 class BasesOutput(ToolOutput):
-    """The knowledge bases there are."""
+    """Result of ``list_knowledge_bases``."""
 
     optional: ClassVar[frozenset[str]] = frozenset({"documents"})
 
@@ -177,7 +176,7 @@ class BasesOutput(ToolOutput):
 
 
 class CreatedOutput(ToolOutput):
-    """A new knowledge base."""
+    """Result of ``create_knowledge_base``."""
 
     knowledge_base_id: str
     name: str
@@ -185,7 +184,7 @@ class CreatedOutput(ToolOutput):
 
 
 class AddedDocument(BaseModel):
-    """What became of one document."""
+    """A document that was added."""
 
     document_id: str
     title: str
@@ -196,7 +195,7 @@ class AddedDocument(BaseModel):
 
 
 class FileOutcome(BaseModel):
-    """What became of one file of a folder that was not simply imported."""
+    """A file of a folder that failed, was skipped or has a warning."""
 
     path: str
     outcome: Outcome
@@ -204,7 +203,7 @@ class FileOutcome(BaseModel):
 
 
 class AddedOutput(ToolOutput):
-    """What was added."""
+    """Result of ``add_document``."""
 
     optional: ClassVar[frozenset[str]] = frozenset({"files", "unchanged", "warnings"})
 
@@ -217,7 +216,7 @@ class AddedOutput(ToolOutput):
 
 
 class RemovedOutput(ToolOutput):
-    """What was removed."""
+    """Result of ``remove_document``."""
 
     removed: str
     title: str
@@ -225,7 +224,7 @@ class RemovedOutput(ToolOutput):
 
 
 class ReindexOutput(ToolOutput):
-    """How far an index is."""
+    """Result of ``reindex``: progress of the index."""
 
     optional: ClassVar[frozenset[str]] = frozenset({"problem_found"})
 
@@ -238,7 +237,7 @@ class ReindexOutput(ToolOutput):
 
 
 def search_output(result: SearchResult, base_id: str) -> SearchOutput:
-    """A search's result."""
+    """Convert a search result."""
     return SearchOutput(
         query=result.request.query,
         knowledge_base_id=base_id,
@@ -260,7 +259,7 @@ def search_output(result: SearchResult, base_id: str) -> SearchOutput:
 
 
 def summary_output(summary: Summary) -> SummaryOutput:
-    """A knowledge base's summary; having no documents is said beside it."""
+    """Convert a summary, with a warning if there are no documents."""
     is_empty = summary.total_collections and not summary.total_documents
     warning = str(NoDocumentsError(summary.base_id)) if is_empty else ""
     return SummaryOutput(
@@ -277,7 +276,7 @@ def summary_output(summary: Summary) -> SummaryOutput:
 
 
 def normalized_output(normalized: NormalizedText) -> NormalizedOutput:
-    """A corrected text."""
+    """Convert a corrected text."""
     return NormalizedOutput(
         original_text=normalized.original_text,
         normalized_text=normalized.normalized_text,
@@ -286,7 +285,7 @@ def normalized_output(normalized: NormalizedText) -> NormalizedOutput:
 
 
 def bases_output(bases: Iterable[tuple[KnowledgeBase, Summary]], documents: Iterable[Document]) -> BasesOutput:
-    """Knowledge bases with their numbers, and the documents of one of them."""
+    """Convert knowledge bases with their counts, and the documents of one of them."""
     return BasesOutput(
         knowledge_bases=[
             BaseEntry(
@@ -316,13 +315,13 @@ def bases_output(bases: Iterable[tuple[KnowledgeBase, Summary]], documents: Iter
 
 
 def citation(title: str, page: int | None, headings: Sequence[str]) -> str:
-    """How an answer names a passage's source: ``(title, p. 3)``, the nearest heading where there are no pages."""
+    """Return the citation of a passage: ``(title, p. 3)``, or the nearest heading without pages."""
     place = f"p. {page}" if page is not None else next(iter(reversed(headings)), "")
     return f"({title}, {place})" if place and place != title else f"({title})"
 
 
 def schema_of(answer: type[ToolOutput]) -> dict[str, Any]:
-    """The JSON schema of an answer, without the titles and the docstrings, which repeat what the names say."""
+    """Return the JSON Schema of a result without titles and descriptions, which repeat the names."""
     return cast("dict[str, Any]", _plain(answer.model_json_schema(mode="serialization"), answer.optional))
 
 
@@ -332,7 +331,7 @@ def _plain(schema: Any, optional: frozenset[str] = frozenset()) -> Any:
     if not isinstance(schema, dict):
         return schema
     table = cast("dict[str, Any]", schema)
-    # A schema's own words, not those of a property that happens to be called so.
+    # Only the schema's own title, not a property named "title".
     bare = {key: _plain(value) for key, value in table.items() if key != "title" or not isinstance(value, str)}
     if "properties" in table:
         bare.pop("description", None)
@@ -365,5 +364,5 @@ def _passage(hit: Hit) -> FoundPassage:
 
 
 def _rounded(score: float | None) -> float | None:
-    # By its own size: BM25 in a small knowledge base is near nothing, and still tells one chunk from another.
+    # Significant digits: BM25 values of a small knowledge base are tiny but still differ.
     return None if score is None else float(f"{score:.{_DIGITS}g}")

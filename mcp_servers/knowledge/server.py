@@ -1,7 +1,7 @@
-"""The tools over MCP: a call becomes arguments and a caller, an answer becomes a result, a problem a tool error.
+"""MCP server: tool calls -> tools -> MCP results, and the stdio transport.
 
-Results go out twice, as MCP wants it: structured, and as text for clients that read only text. A problem's result says
-the promised words first, then what to do; its status stands in ``_meta``, for whoever wants it.
+A result is sent as structured content and as text for clients that read only text. The text of an error begins with the
+specified words; its HTTP status is in ``_meta.status``.
 """
 
 from __future__ import annotations
@@ -44,17 +44,12 @@ _INTERNAL = 500
 
 
 def unrestricted_access(_: Request) -> Access:
-    """The person at their own machine: everything may be seen."""
+    """Access for stdio: the owner of the machine, without restrictions."""
     return UNRESTRICTED
 
 
 def create_server(service: KnowledgeService, access_of: AccessOf = unrestricted_access) -> Server[Any]:
-    """The server, ready for a transport or an in-process client.
-
-    Args:
-        service: what the tools do.
-        access_of: who makes a request.
-    """
+    """Create the MCP server; ``access_of`` returns the access of a request."""
     tools = [tool_definition(tool, service.settings) for tool in TOOLS]
 
     async def list_tools(_: Request, __: PaginatedRequestParams | None) -> ListToolsResult:
@@ -68,9 +63,9 @@ def create_server(service: KnowledgeService, access_of: AccessOf = unrestricted_
         except InputRequired as question:
             return InputRequiredResult(input_requests={INPUT_KEY: question.request})
         except Exception:
-            # What it was is for the owner's log; a stranger learns nothing of it.
+            # Details go to the log only: they may contain private data.
             logger.exception("The tool %r failed", params.name)
-            return _error_result("Something went wrong inside the knowledge server. Its log says what.", _INTERNAL)
+            return _error_result("Internal error in the knowledge server. See its log.", _INTERNAL)
         return _result(answer, service.settings.text)
 
     return Server(
@@ -99,7 +94,7 @@ async def _call(
 
 
 class UnknownToolError(KnowledgeError):
-    """There is no tool of this name."""
+    """No tool has this name."""
 
     status = 404
 
@@ -108,15 +103,15 @@ class UnknownToolError(KnowledgeError):
         self.name = name
 
     def __str__(self) -> str:
-        """What to call instead."""
+        """List the existing tools."""
         return f"There is no tool {self.name!r:.60}. Call one of {', '.join(BY_NAME)}."
 
 
 def text_contents(answer: ToolOutput, form: TextForm) -> list[str]:
-    """An answer for who reads only text: the JSON of it and its sources, or prose where it has some."""
+    """Return the text form of a result: prose if requested and available, else JSON and sources."""
     prose = answer.passages() if form == "passages" else ""
     written = prose or json.dumps(answer.structured(), ensure_ascii=False, separators=(",", ":"))
-    # Prose names each source where it belongs.
+    # Prose contains the citations already.
     sources = "" if prose else answer.sources()
     return [written, sources] if sources else [written]
 
@@ -139,10 +134,10 @@ _READ_BYTES = 65536
 
 
 class StdinLines:
-    """The lines of an open file, to be iterated over.
+    """Asynchronous iterator over the lines of a file descriptor.
 
-    Args:
-        descriptor: the open file.
+    The SDK reads in a thread, which a signal cannot interrupt while the client sends nothing; this waits for
+    readability.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -151,11 +146,9 @@ class StdinLines:
         self._lines: list[bytes] = []
 
     def __aiter__(self) -> StdinLines:
-        """Itself."""
         return self
 
     async def __anext__(self) -> str:
-        """The next line, without its end."""
         while not self._lines:
             data = await self._bytes()
             if not data and not self._parts:
@@ -165,7 +158,7 @@ class StdinLines:
             if rest or not data:
                 whole = b"".join(self._parts)
                 self._parts = [rest[-1]] if rest and rest[-1] else []
-                # Taken from the end.
+                # In reverse order: pop() takes the last.
                 self._lines = [*reversed(rest[:-1]), whole]
         return self._lines.pop().decode("utf-8", "replace")
 
@@ -173,13 +166,13 @@ class StdinLines:
         try:
             await anyio.wait_readable(self._descriptor)
         except OSError:
-            # A regular file cannot be waited for, and need not be.
+            # epoll refuses regular files, which are always readable.
             await anyio.lowlevel.checkpoint()
         return os.read(self._descriptor, _READ_BYTES)
 
 
 async def serve_stdio(server: Server[Any]) -> None:
-    """Serve one client until it leaves."""
+    """Serve one client on standard input and output until it disconnects."""
     lines = cast("Any", StdinLines(sys.stdin.fileno()))
     async with stdio_server(stdin=lines) as (reading, writing):
         await server.run(reading, writing, server.create_initialization_options())

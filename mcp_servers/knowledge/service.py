@@ -1,7 +1,7 @@
-"""What the tools do, whoever asks and over whichever transport: typed values in, an answer or a problem out.
+"""The tools on typed values, independent of transport, and the construction of everything they need from Settings.
 
-A knowledge base is named by its id, by its name, or not at all where the owner chose a default. What a model cannot be
-asked for is left out, and said, or refused where the owner is ``strict``.
+A knowledge base is given by id, by name, or not at all if a default is configured. A stage whose model does not answer
+is skipped with a warning, or is an error with ``strict``.
 """
 
 from __future__ import annotations
@@ -40,20 +40,13 @@ from mcp_servers.knowledge.settings import ModelSettings, Settings, WatchedFolde
 from mcp_servers.knowledge.types import Access, KnowledgeBase, SearchRequest
 from mcp_servers.knowledge.validation import parse_uuid
 
-# Every knowledge base there is, where one is to be named.
+# Selects all knowledge bases.
 ALL_BASES = "*"
 _CHOOSE_BASE = "Give one of list_knowledge_bases"
 
 
 class KnowledgeService:
-    """The tools over one open library; ``opening.open_service`` makes one.
-
-    Args:
-        library: where everything is kept.
-        reader: reads documents.
-        settings: what the owner wants.
-        judge: a language model of the owner's for doubtful OCR; None for none.
-    """
+    """The tools over one open library; created by ``open_service``."""
 
     def __init__(self, library: Library, reader: Reader, settings: Settings, judge: Judge | None = None) -> None:
         self.library = library
@@ -62,16 +55,7 @@ class KnowledgeService:
         self._judge = judge
 
     async def search(self, request: SearchRequest, access: Access, *, explain: bool = False) -> SearchOutput:
-        """The passages that answer a question best.
-
-        Args:
-            request: its ``base_id`` may also be a name, ``*`` for all, or empty for the default.
-            access: who asks.
-            explain: say what each stage did.
-
-        Raises:
-            KnowledgeProblem: as ``Library.search``; a model does not answer, where that is to be an error.
-        """
+        """Search; ``request.base_id`` may also be a name, ``*`` for all, or empty for the default."""
         wanted = request.base_id or self.settings.default_base
         base_id = ALL_BASES if wanted == ALL_BASES else await self._resolve_base(wanted, access)
         asked = replace(request, base_id=None if base_id == ALL_BASES else base_id)
@@ -81,35 +65,18 @@ class KnowledgeService:
         return results.search_output(result, base_id)
 
     async def summary(self, base: str, access: Access) -> SummaryOutput:
-        """A knowledge base in words and numbers.
-
-        Raises:
-            KnowledgeProblem: as ``Library.summary``.
-        """
+        """Return name, description and counts of a knowledge base."""
         return results.summary_output(await self.library.summary(await self._resolve_base(base, access), access))
 
     async def normalize(self, text: str, judge: Judge | None) -> NormalizedOutput:
-        """Misread long vowel marks put right.
-
-        Args:
-            text: as a scanner read it.
-            judge: the host's model, which is asked before the owner's.
-
-        Raises:
-            TextTooLongError: there is too much of it.
-            StageUnavailableError: the model does not answer, where that is to be an error.
-        """
+        """Correct misread long vowel marks; ``judge`` takes precedence over the configured model."""
         normalized = await normalize(text, judge or self._judge)
         if self.settings.models.strict and normalized.status.startswith("LLM service unavailable"):
             raise StageUnavailableError(normalized.status)
         return results.normalized_output(normalized)
 
     async def bases(self, base: str, access: Access) -> BasesOutput:
-        """The knowledge bases there are; with one named, that one and its documents.
-
-        Raises:
-            KnowledgeProblem: as ``Library.documents``.
-        """
+        """List the knowledge bases, or one with its documents."""
         if not base:
             return results.bases_output(await self.library.overview(None, access), ())
         base_id = await self._resolve_base(base, access)
@@ -117,25 +84,17 @@ class KnowledgeService:
         return results.bases_output(found, await self.library.documents(base_id, access))
 
     async def create(self, name: str, description: str, access: Access) -> CreatedOutput:
-        """A new knowledge base.
-
-        Raises:
-            KnowledgeProblem: as ``Library.create``.
-        """
+        """Create a knowledge base."""
         base = await self.library.create(name, description, access=access)
         return CreatedOutput(knowledge_base_id=base.id, name=base.name, description=base.description)
 
     async def add(
         self, base: str, source: DocumentSource, attributes: DocumentAttributes, access: Access, on_progress: Progress
     ) -> AddedOutput:
-        """Documents in.
-
-        Raises:
-            KnowledgeProblem: the document cannot be read or kept, or may not be.
-        """
+        """Add documents from text, a path or a URL."""
         source = source.checked()
         base_id = await self._resolve_base(base, access)
-        # Before anything is read or fetched for somebody who may not even see the base.
+        # Checked before anything is read or fetched for a caller without access.
         await self.library.base(base_id, access)
         writer = DocumentWriter(self.library, base_id, attributes, access)
         if source.path:
@@ -145,20 +104,12 @@ class KnowledgeService:
         return await ingest.add_document(document, writer, self._reader, on_progress)
 
     async def remove(self, document_id: str, access: Access) -> RemovedOutput:
-        """A document out.
-
-        Raises:
-            KnowledgeProblem: as ``Library.remove``.
-        """
+        """Remove a document."""
         document = await self.library.remove(document_id, access)
         return RemovedOutput(removed=document.id, title=document.title, knowledge_base_id=document.base_id)
 
     async def remove_empty(self, base: str, access: Access) -> RemovedOutput:
-        """A knowledge base out, once it holds no document: no single call destroys more than one.
-
-        Raises:
-            KnowledgeProblem: as ``Library.remove_base``; it still holds documents.
-        """
+        """Remove a knowledge base if it has no documents, so that one call never deletes more than one."""
         base_id = await self._resolve_base(base, access)
         found = await self.library.base(base_id, access)
         if await self.library.documents(base_id, access):
@@ -167,11 +118,7 @@ class KnowledgeService:
         return RemovedOutput(removed=base_id, title=found.name, knowledge_base_id=base_id)
 
     async def reindex(self, base: str, access: Access) -> ReindexOutput:
-        """The index made anew, in the background.
-
-        Raises:
-            KnowledgeProblem: as ``Library.reindex``.
-        """
+        """Rebuild the indexes in the background."""
         state = await self.library.reindex(await self._resolve_base(base, access), access)
         return ReindexOutput(
             knowledge_base_id=state.base_id,
@@ -183,7 +130,7 @@ class KnowledgeService:
         )
 
     async def _resolve_base(self, base: str, access: Access) -> str:
-        """The id of a base that is given by its id or its name, or left to the default."""
+        """Return the id of a base given by id or name, or of the default."""
         wanted = (base or self.settings.default_base).strip()
         if not wanted:
             raise BadArgumentError("knowledge_base_id", "is missing", _CHOOSE_BASE)
@@ -196,7 +143,9 @@ class KnowledgeService:
             raise BadArgumentError("knowledge_base_id", "is missing", _CHOOSE_BASE)
         named = [found for found in bases if found.name.casefold() == wanted.casefold()]
         if len(named) > 1:
-            raise BadArgumentError("knowledge_base_id", f"is {wanted!r:.80}, as several are called", "Give an id")
+            raise BadArgumentError(
+                "knowledge_base_id", f"is {wanted!r:.80}, the name of several knowledge bases", "Give an id"
+            )
         if not named:
             raise BaseNotFoundError(wanted)
         return named[0].id
@@ -209,14 +158,9 @@ logger = logging.getLogger(__name__)
 async def open_service(
     settings: Settings, watch_rules: WatchRules | None = None
 ) -> AsyncGenerator[KnowledgeService, None]:
-    """The tools for as long as the block lasts.
+    """Open library, reader and watched folders for the duration of the block.
 
-    Args:
-        settings: what the owner wants.
-        watching: how folders are watched.
-
-    Raises:
-        KnowledgeProblem: the folder cannot be used, or a model or a knowledge base is none.
+    Cancelling an import of a watched folder leaves whole documents only; the next start continues.
     """
     models = settings.models
     judge = _judge(models)
@@ -227,7 +171,7 @@ async def open_service(
         open_reader(reading) as reader,
         anyio.create_task_group() as watchers,
     ):
-        # A task group would wrap what is raised inside it in a group.
+        # Kept out of the task group, which would wrap it in an exception group.
         try:
             for watch in settings.watch:
                 base = await _watched_base(library, watch.base)
@@ -252,18 +196,18 @@ async def _watch(watch: WatchedFolder, writer: DocumentWriter, reader: Reader, r
 
 
 async def _watched_base(library: Library, wanted: str) -> KnowledgeBase:
-    """The base of an id or a name, made when there is none of that name."""
+    """Return the base with this id or name, creating it if no base has the name."""
     if parse_uuid(wanted):
         return await library.base(wanted)
     named = [base for base in await library.bases() if base.name.casefold() == wanted.casefold()]
     if len(named) > 1:
-        raise BadArgumentError("watch", f"names {wanted!r:.80}, as several knowledge bases are called", "Give an id")
+        raise BadArgumentError("watch", f"names {wanted!r:.80}, the name of several knowledge bases", "Give an id")
     return named[0] if named else await library.create(wanted)
 
 
 def _library_settings(models: ModelSettings) -> LibrarySettings:
     embedder = embedder_from(models.embedder, key=models.embedder_key)
-    # A key goes to the service it belongs to and to no other.
+    # A key is sent only to the service it was configured for.
     is_same_service = models.previous_embedder.partition("#")[0] == models.embedder.partition("#")[0]
     previous = embedder_from(models.previous_embedder, key=models.embedder_key if is_same_service else "")
     reranker = reranker_from(models.reranker, key=models.reranker_key)

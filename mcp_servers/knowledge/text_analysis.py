@@ -1,18 +1,16 @@
-"""Text -> the terms it is found by: analyzer v2, one for what is stored and for what is asked.
+"""Analyzer v2: text -> terms, for both documents and queries.
 
-Japanese (and Chinese, Korean) has no spaces, so a run of its characters gives every pair of neighbours; runs of three
-or more katakana or kanji are terms as a whole besides, which is where most names are. Other scripts give words:
-without marks on the letters, without English function words, and without the plural (Harman's s-stemmer, 1991).
+Japanese (and Chinese, Korean) has no spaces: a run of its characters yields all bigrams, and runs of three or more
+katakana or kanji are terms as a whole as well, which covers most names. Other scripts yield words without diacritics,
+English function words and plural endings (Harman's s-stemmer, 1991).
 
-Rules:
-* The terms of a text never change within one ``ANALYZER_VERSION``: removing a document from the text index needs the
-  very terms it was added with. Whatever changes them, here or in the rules of ``ocr``, raises the version, and stored
-  text is indexed again.
-* A query drops pairs of two hiragana, which are grammar, unless fewer than two other terms remain. They are stored
-  nevertheless: うどん and りんご are words of hiragana alone.
-* Single kanji are no terms of the index, where each would match half of it; the re-rank counts them.
+* The terms of a text never change within one ``ANALYZER_VERSION``: deleting from the text index needs exactly the terms
+that were added. Any change here or in the rules of ``ocr`` raises the version, and stored text is indexed again.
+* Queries drop bigrams of two hiragana (grammar) unless fewer than two other terms remain. The index has them, because
+うどん and りんご are hiragana only.
+* Single kanji are not indexed, because each would match half of the index; the re-rank counts them.
 
-Followed: the measurements of docs/knowledge.md.
+Measurements: docs/knowledge.md.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from functools import lru_cache
 
 from mcp_servers.knowledge.ocr.normalize import correct_long_marks
 
-# Also to be raised when the rules of ``ocr`` change.
+# Raise it also when the rules of ``ocr`` change.
 ANALYZER_VERSION = 2
 
 _HIRAGANA = "\u3041-\u3096\u309d-\u309f"
@@ -40,25 +38,20 @@ a an and are as at be been but by did do does for from had has have how if in in
 that the their then there these they this to was were what when where which who why will with
 """
 _STOP = frozenset(_FUNCTION_WORDS.split())
-# A query of fewer terms keeps its grammar: there is nothing else to go by.
+# A query with fewer terms keeps its hiragana bigrams.
 _MIN_TERMS = 2
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """What a text is found by.
-
-    Args:
-        terms: in order, each as often as it occurs.
-        kanji: every single kanji, likewise.
-    """
+    """The terms of a text in order, with repetitions."""
 
     terms: list[str]
-    kanji: list[str]
+    kanji: list[str]  # every single kanji, with repetitions
 
 
 def analyze(text: str) -> Analysis:
-    """The terms of a stored text."""
+    """Analyze a stored text."""
     terms: list[str] = []
     kanji: list[str] = []
     for match in _RUN.finditer(unicodedata.normalize("NFKC", correct_long_marks(text)).lower()):
@@ -78,34 +71,34 @@ def analyze(text: str) -> Analysis:
 
 
 def analyze_query(text: str) -> Analysis:
-    """The terms of a question: without grammar, unless there is little else."""
+    """Analyze a query, without hiragana bigrams unless few other terms remain."""
     found = analyze(text)
     meaningful = [term for term in found.terms if not _GRAMMAR.fullmatch(term)]
     return Analysis(meaningful if len(meaningful) >= _MIN_TERMS else found.terms, found.kanji)
 
 
 def indexed_text(title: str, headings: tuple[str, ...], text: str) -> str:
-    """What a chunk is found by: its title counts twice, since a chunk seldom repeats what it is about.
+    """Return the text a chunk is indexed by; the title counts twice.
 
-    Measured: +0.5 nDCG points on JSQuAD, +1 on SciFact, against the title once; without it -2 on JSQuAD.
+    Measured against the title once: +0.5 nDCG points on JSQuAD, +1 on SciFact; without the title -2 on JSQuAD.
     """
     return "\n".join([title, title, *headings, text])
 
 
 def embedded_text(title: str, headings: tuple[str, ...], text: str) -> str:
-    """What a model reads of a chunk."""
+    """Return the text of a chunk that embedders read."""
     return "\n".join([title, *headings, text])
 
 
 @lru_cache(maxsize=65_536)
 def _word(run: str) -> str:
-    """A word as a term; empty for a function word."""
+    """Return the term of a word; empty for a function word."""
     bare = run if run.isascii() else "".join(c for c in unicodedata.normalize("NFKD", run) if c.isalnum())
     return "" if bare in _STOP else _singular(bare)
 
 
 def _singular(word: str) -> str:
-    """Harman's s-stemmer: the first rule that fits, or the word."""
+    """Apply the first matching rule of Harman's s-stemmer."""
     min_length = 4
     if len(word) < min_length or not word.endswith("s"):
         return word

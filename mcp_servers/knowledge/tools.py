@@ -1,7 +1,9 @@
-"""A call's JSON arguments -> values of the types a tool works with, or a sentence about what is wrong.
+"""The tools: names, schemas, annotations and functions, and the conversion of their arguments.
 
-What a model plainly meant is taken: ``"0.7"`` for a number, ``5.0`` for a whole one, null for what was left out.
-Anything else is refused in one sentence; nothing that JSON can hold is an accident here.
+The input schemas are specified word for word. They are short because a model reads every token of them, so ``explain``,
+``collection`` and ``fields`` of ``search_documents`` are accepted but not listed. Hosts rank tools by the words of the
+descriptions: the three that answer questions use the words of the questions (tests/tools/test_knowledge_choice.py), the
+others are kept short.
 """
 
 from __future__ import annotations
@@ -30,35 +32,28 @@ from mcp_servers.knowledge.types import (
     Access,
     SearchRequest,
 )
+from mcp_servers.knowledge.validation import valid_unicode
 
-# Nobody means a number beyond this, and Python refuses to write some that are.
+# Beyond this, numbers are meaningless and Python may refuse to format them.
 _MAX_NUMBER = 10**15
 
 
 class ToolArguments:
-    """The arguments of one call.
+    """Arguments of one call, converted tolerantly.
 
-    Args:
-        given: as they came.
+    Accepts ``"0.7"`` for a number, ``5.0`` for an integer and null for an omitted value. Other mismatches raise
+    BadArgumentError.
     """
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         self._given = arguments
 
     def has(self, name: str) -> bool:
-        """Whether something was given."""
+        """True if the argument is given and not null."""
         return self._given.get(name) is not None
 
     def text(self, name: str, default: str | None = None) -> str:
-        """A text, as Unicode can hold it.
-
-        Args:
-            name: the argument.
-            default: for one that was not given; without it, it has to be.
-
-        Raises:
-            BadArgumentError: it is missing, or no text.
-        """
+        """Return a string of valid Unicode; without ``default`` it is required."""
         value = self._given.get(name)
         if value is None:
             if default is None:
@@ -68,14 +63,10 @@ class ToolArguments:
             return str(value)
         if not isinstance(value, str):
             raise BadArgumentError(name, f"is {_type_name(value)}", "Give a text")
-        return _unicode(value)
+        return valid_unicode(value)
 
     def number(self, name: str, default: float) -> float:
-        """A number; infinite and undefined ones are passed on, for their own sentence.
-
-        Raises:
-            BadArgumentError: it is none.
-        """
+        """Return a number, also an infinite or undefined one: the range check rejects those."""
         value = self._given.get(name)
         if value is None:
             return default
@@ -85,33 +76,25 @@ class ToolArguments:
         return number
 
     def integer(self, name: str, default: int) -> int:
-        """A whole number, none beyond 10^15.
-
-        Raises:
-            BadArgumentError: it is none.
-        """
+        """Return an integer, clamped to ±10^15."""
         value = self.number(name, default)
         if math.isnan(value) or (math.isfinite(value) and value != int(value)):
             raise BadArgumentError(name, "is no whole number", "Give a whole number")
         return int(min(max(value, -_MAX_NUMBER), _MAX_NUMBER))
 
     def boolean(self, name: str) -> bool:
-        """Whether something is wanted."""
+        """Return True for true, "true" and 1."""
         return self._given.get(name) in (True, "true", 1)
 
     def mapping(self, name: str) -> dict[str, str]:
-        """Texts by name.
-
-        Raises:
-            BadArgumentError: it is no object, or one of its values is nested.
-        """
+        """Return an object of strings."""
         value = self._given.get(name)
         if value is None:
             return {}
         if not isinstance(value, Mapping):
             raise BadArgumentError(name, f"is {_type_name(value)}", "Give an object of texts")
         inner = ToolArguments(cast("Mapping[str, Any]", value))
-        return {_unicode(str(key)): inner.text(str(key), "") for key in cast("Mapping[str, Any]", value)}
+        return {valid_unicode(str(key)): inner.text(str(key), "") for key in cast("Mapping[str, Any]", value)}
 
 
 def _number(value: Any) -> float | None:
@@ -125,10 +108,6 @@ def _number(value: Any) -> float | None:
         return None
 
 
-def _unicode(text: str) -> str:
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
 def _type_name(value: Any) -> str:
     kinds = ((bool, "true or false"), (str, "a text"), (int, "a large number"), (float, "a number"), (list, "a list"))
     return next((words for kind, words in kinds if isinstance(value, kind)), "an object")
@@ -139,37 +118,20 @@ _ID = "knowledge_base_id"
 
 @dataclass(frozen=True)
 class CallContext:
-    """Who calls, and what they offer meanwhile.
-
-    Args:
-        access: what they may see.
-        judge: a language model of theirs; None for none.
-        on_progress: told how far the call is.
-    """
+    """Access of the caller and the services its client offers during the call."""
 
     access: Access
-    judge: Judge | None = None
+    judge: Judge | None = None  # the client's model, if it supports sampling
     on_progress: Progress = no_progress
 
 
 @dataclass(frozen=True)
 class KnowledgeTool:
-    """One tool.
-
-    Args:
-        name: as called.
-        title: for people.
-        description: for models.
-        properties: of the input schema.
-        required: those that have to be given.
-        answer: what comes out.
-        annotations: what it may change.
-        run: does it.
-    """
+    """Declaration of one tool."""
 
     name: str
-    title: str
-    description: str
+    title: str  # for people
+    description: str  # for models
     properties: Mapping[str, Any]
     required: tuple[str, ...]
     output: type[ToolOutput]
@@ -245,9 +207,10 @@ TOOLS: tuple[KnowledgeTool, ...] = (
         "search_documents",
         "ナレッジベース検索",
         (
-            "Search documents (company rules, policies, handbooks, manuals) for the passages that answer a question about a"
-            " subject: how, when, how much. 「金額は？」「日数は？」「方法は？」などの質問の答えが"
-            "ドキュメント（社内文書、契約書、マニュアル）のどこに書いてあるかを検索する。"
+            "Search documents (company rules, policies, handbooks, manuals) for the passages that answer a question "
+            "about a subject: how, when, how much. "
+            "「金額は？」「日数は？」「方法は？」などの質問の答えがドキュメント（社内文書、契約書、マニュアル）の"
+            "どこに書いてあるかを検索する。"
         ),
         {
             "query": _text("検索クエリ（日本語・英語対応）"),
@@ -276,9 +239,9 @@ TOOLS: tuple[KnowledgeTool, ...] = (
         "get_knowledge_base_summary",
         "ナレッジベースの概要",
         (
-            "Overview and statistics of a whole knowledge base (KB): what this knowledge base is about, how big it is, the"
-            " number of its documents, collections and chunks. "
-            "このナレッジベース（KB）について: 概要、中身、ドキュメント数、文書の総数、何件あるかなどの統計。"
+            "Overview and statistics of a whole knowledge base (KB): what this knowledge base is about, how big it "
+            "is, the number of its documents, collections and chunks. このナレッジベース（KB）について: 概要、中身、"
+            "ドキュメント数、文書の総数、何件あるかなどの統計。"
         ),
         {_ID: _BASE},
         (_ID,),
@@ -291,7 +254,8 @@ TOOLS: tuple[KnowledgeTool, ...] = (
         "OCRテキストの正規化",
         (
             "Correct scanned OCR text: hyphens misrecognised for the Japanese long vowel mark become ー again. "
-            "OCRテキストを正規化し、カタカナの長音符（ー）がハイフンに誤認識された箇所を直す（例: マネ-ジャ- → マネージャー）。"
+            "OCRテキストを正規化し、カタカナの長音符（ー）がハイフンに誤認識された箇所を直す（例: マネ-ジャ- → "
+            "マネージャー）。"
         ),
         {"text": _text("正規化対象のOCRテキスト")},
         ("text",),
@@ -303,8 +267,8 @@ TOOLS: tuple[KnowledgeTool, ...] = (
         "list_knowledge_bases",
         "ナレッジベース一覧",
         (
-            "List the names and ids of all that exist for the caller, to choose one from; other tools take such an id as"
-            " knowledge_base_id. どれを使うか選ぶために、名前とIDの一覧を返す。"
+            "List the names and ids of all that exist for the caller, to choose one from; other tools take such an "
+            "id as knowledge_base_id. どれを使うか選ぶために、名前とIDの一覧を返す。"
         ),
         {_ID: _BASE | {"description": "With one: this one and its documents"}},
         (),
@@ -316,8 +280,8 @@ TOOLS: tuple[KnowledgeTool, ...] = (
         "create_knowledge_base",
         "ナレッジベース作成",
         (
-            "Create a new, empty one under a name of its own and return its id; add_document then fills it with texts, files or"
-            " web pages. 空のものを新しく作成する。"
+            "Create a new, empty one under a name of its own and return its id; add_document then fills it with "
+            "texts, files or web pages. 空のものを新しく作成する。"
         ),
         {"name": _text("Its name"), "description": _text("What it is about, in a sentence")},
         ("name",),
@@ -329,8 +293,8 @@ TOOLS: tuple[KnowledgeTool, ...] = (
         "add_document",
         "ドキュメント追加",
         (
-            "Add text, a file or a web page to a knowledge base; it is cut into chunks and takes part in searches at once."
-            " テキスト、ファイル、URLを取り込んで追加する。"
+            "Add text, a file or a web page to a knowledge base; it is cut into chunks and takes part in searches at "
+            "once. テキスト、ファイル、URLを取り込んで追加する。"
         ),
         {
             _ID: _BASE,
@@ -352,8 +316,8 @@ TOOLS: tuple[KnowledgeTool, ...] = (
         "remove_document",
         "ドキュメント削除",
         (
-            "Delete the one whose id is given, for good, with all of its chunks; adding the same again later is possible."
-            " idで指定した一件を完全に削除する。"
+            "Delete the one whose id is given, for good, with all of its chunks; adding the same again later is "
+            "possible. idで指定した一件を完全に削除する。"
         ),
         {"document_id": _text("As search_documents or list_knowledge_bases say it") | {"format": "uuid"}},
         ("document_id",),
@@ -365,8 +329,8 @@ TOOLS: tuple[KnowledgeTool, ...] = (
         "reindex",
         "再インデックス",
         (
-            "Build the index of a knowledge base again in the background, for another embedder; searching goes on meanwhile."
-            " 新しい埋め込みモデル用に、検索インデックスを裏で作り直す。"
+            "Build the index of a knowledge base again in the background, for another embedder; searching goes on "
+            "meanwhile. 新しい埋め込みモデル用に、検索インデックスを裏で作り直す。"
         ),
         {_ID: _BASE},
         (_ID,),
@@ -379,10 +343,7 @@ BY_NAME: Mapping[str, KnowledgeTool] = {tool.name: tool for tool in TOOLS}
 
 
 def tool_definition(tool: KnowledgeTool, settings: Settings) -> Tool:
-    """A tool as MCP lists it.
-
-    With a default knowledge base, ``knowledge_base_id`` need not be given; without one it is required, as promised.
-    """
+    """Return the MCP definition; ``knowledge_base_id`` is required only without a default base."""
     properties = {name: dict(schema) for name, schema in tool.properties.items()}
     required = [name for name in tool.required if not (name == _ID and settings.default_base)]
     if "max_results" in properties:

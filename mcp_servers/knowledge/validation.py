@@ -1,7 +1,6 @@
-"""What callers give -> what the library works with, or a sentence about what is wrong with it.
+"""Input validation: arguments of the library -> values in range, valid Unicode, and permitted for the caller.
 
-Nothing behind this module sees an argument out of range, a text that is no Unicode (a lone surrogate from JSON cannot
-be stored), or a document that its giver could not read afterwards.
+Lone surrogates from JSON cannot be stored, so all texts are made valid Unicode here.
 """
 
 from __future__ import annotations
@@ -24,42 +23,37 @@ _MAX_FIELDS = 100
 
 
 def checked_request(request: SearchRequest) -> SearchRequest:
-    """A request that can be searched for.
-
-    Raises:
-        BadArgumentError: the query is empty.
-        TextTooLongError: the query is a document.
-        ThresholdError, MaxResultsError: out of range.
-    """
-    query = _unicode(request.query)
+    """Return a valid search request."""
+    query = valid_unicode(request.query)
     if not query.strip():
         raise BadArgumentError("query", "is empty", "Ask for something")
     if len(query) > MAX_QUERY_CHARACTERS:
         raise TextTooLongError(len(query), MAX_QUERY_CHARACTERS)
-    # Written so that a threshold that is no number does not pass.
+    # The comparison is also False for NaN.
     if not 0 <= request.threshold <= 1:
         raise ThresholdError(request.threshold)
     if not 1 <= request.max_results <= MAX_RESULTS:
         raise MaxResultsError(request.max_results, MAX_RESULTS)
-    fields = {_unicode(name): _unicode(value) for name, value in request.fields.items()}
+    fields = {valid_unicode(name): valid_unicode(value) for name, value in request.fields.items()}
     if len(fields) > _MAX_FIELDS:
         raise BadArgumentError("fields", "are too many", f"Give at most {_MAX_FIELDS}")
-    collection = None if request.collection is None else _unicode(request.collection)
+    collection = None if request.collection is None else valid_unicode(request.collection)
     return replace(request, query=query, fields=fields, collection=collection)
 
 
 def checked_access(access: Access) -> Access:
-    """An access whose parts can stand in a query."""
+    """Return an access whose values can be query parameters."""
     clearance = min(max(access.clearance, 0), MAX_CLEARANCE)
-    return replace(access, tenant=_unicode(access.tenant), department=_unicode(access.department), clearance=clearance)
+    return replace(
+        access, tenant=valid_unicode(access.tenant), department=valid_unicode(access.department), clearance=clearance
+    )
 
 
 def checked_document(document: NewDocument, base_id: str, access: Access) -> NewDocument:
-    """A document that can be kept, its tenant settled.
+    """Return a valid document with its tenant filled in.
 
-    Raises:
-        AccessDeniedError: the giver could not read it afterwards.
-        BadArgumentError: it has no chunks, or a part of it is out of range.
+    Raises AccessDeniedError if the caller could not read the document afterwards, BadArgumentError for invalid
+    attributes.
     """
     if not document.chunks:
         raise BadArgumentError("document", f"{document.title!r:.80} has no text", "Give one with text in it")
@@ -67,8 +61,8 @@ def checked_document(document: NewDocument, base_id: str, access: Access) -> New
         raise BadArgumentError("clearance", "is out of range", f"Give a number from 0 to {MAX_CLEARANCE}")
     if len(document.fields) > _MAX_FIELDS:
         raise BadArgumentError("fields", "are too many", f"Give at most {_MAX_FIELDS}")
-    tenant = _unicode(document.tenant) or access.tenant
-    department = _unicode(document.department)
+    tenant = valid_unicode(document.tenant) or access.tenant
+    department = valid_unicode(document.department)
     if not access.is_unrestricted:
         _check_readable(base_id, tenant, department, document.clearance, access)
     return replace(
@@ -80,17 +74,13 @@ def checked_document(document: NewDocument, base_id: str, access: Access) -> New
         chunks=tuple(_chunk(chunk) for chunk in document.chunks),
         tenant=tenant,
         department=department,
-        fields={_unicode(name): _unicode(value) for name, value in document.fields.items()},
+        fields={valid_unicode(name): valid_unicode(value) for name, value in document.fields.items()},
     )
 
 
 def checked_text(name: str, text: str, *, maximum: int, may_be_empty: bool = False) -> str:
-    """A short text of an argument.
-
-    Raises:
-        BadArgumentError: it is empty, or longer than ``most`` characters.
-    """
-    checked = _unicode(text).strip()
+    """Return a stripped string of at most ``maximum`` characters; raise BadArgumentError otherwise."""
+    checked = valid_unicode(text).strip()
     if not checked and not may_be_empty:
         raise BadArgumentError(name, "is empty", f"Give a {name}")
     if len(checked) > maximum:
@@ -99,7 +89,7 @@ def checked_text(name: str, text: str, *, maximum: int, may_be_empty: bool = Fal
 
 
 def parse_uuid(text: str) -> str | None:
-    """An id as it is kept; None for a text that cannot be one."""
+    """Return a UUID in its stored form, or None for other text."""
     try:
         return str(uuid.UUID(text))
     except ValueError:
@@ -116,8 +106,9 @@ def _check_readable(base_id: str, tenant: str, department: str, clearance: int, 
 
 
 def _chunk(chunk: NewChunk) -> NewChunk:
-    return replace(chunk, text=_unicode(chunk.text), headings=tuple(map(_unicode, chunk.headings)))
+    return replace(chunk, text=valid_unicode(chunk.text), headings=tuple(map(valid_unicode, chunk.headings)))
 
 
-def _unicode(text: str) -> str:
+def valid_unicode(text: str) -> str:
+    """Replace lone surrogates, which cannot be stored."""
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,7 +1,10 @@
-"""What the search asks of a model: two small protocols.
+"""Embedders (text -> vectors) and rerankers (query, passage -> relevance), as protocols.
 
-An embedder's ``name`` stands for the space its vectors lie in: vectors are compared only under one name, so it changes
-with the model and the number of dimensions, and not with the address it runs at.
+hashing     embedder without a model
+onnx        ONNX model folders on this machine's processor
+remote      OpenAI-style services
+choice      setting -> embedder or reranker
+background  fills in missing vectors
 """
 
 from __future__ import annotations
@@ -19,66 +22,56 @@ Vectors = NDArray[np.float32]
 
 
 class Embedder(Protocol):
-    """Texts -> unit vectors."""
+    """Text -> unit vectors."""
 
     @property
     def name(self) -> str:
-        """What its vectors are kept under."""
+        """The vector space: vectors are compared only under one name.
+
+        It changes with the model and the number of dimensions, not with the address.
+        """
         ...
 
     @property
     def is_fast(self) -> bool:
-        """Whether a document's vectors may be waited for when it is added."""
+        """True if adding a document may wait for its vectors."""
         ...
 
     async def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """One row of unit length for each text, in order.
-
-        Raises:
-            EngineUnreachableError: there is no usable answer.
-        """
+        """Return one unit row per text, in order; raise EngineUnreachableError on failure."""
         ...
 
     async def embed_query(self, text: str) -> Vectors:
-        """One vector of unit length.
-
-        Raises:
-            EngineUnreachableError: there is no usable answer.
-        """
+        """Return one unit vector; raise EngineUnreachableError on failure."""
         ...
 
     async def aclose(self) -> None:
-        """Gives back what it holds."""
+        """Release all resources."""
         ...
 
 
 class Reranker(Protocol):
-    """A question and passages -> how well each answers it."""
+    """Query and passages -> relevance."""
 
     @property
     def name(self) -> str:
-        """For explanations."""
+        """Shown in explanations."""
         ...
 
     async def relevance(self, query: str, passages: Sequence[str]) -> list[float]:
-        """For each passage, in order, the probability that it answers the query, 0..1.
+        """Return for each passage, in order, the probability that it answers the query, 0..1.
 
-        Raises:
-            EngineUnreachableError: there is no usable answer.
+        Raises EngineUnreachableError on failure.
         """
         ...
 
     async def aclose(self) -> None:
-        """Gives back what it holds."""
+        """Release all resources."""
         ...
 
 
 def unit_rows(rows: Sequence[Sequence[float]] | Vectors, engine: str) -> Vectors:
-    """Rows as they came, scaled to unit length.
-
-    Raises:
-        EngineUnreachableError: they are not rows of finite numbers, or one has no direction.
-    """
+    """Return the rows scaled to unit length; raise EngineUnreachableError for invalid or zero vectors."""
     try:
         vectors = np.asarray(rows, np.float32)
     except (ValueError, TypeError):
@@ -93,6 +86,6 @@ def unit_rows(rows: Sequence[Sequence[float]] | Vectors, engine: str) -> Vectors
 
 
 def sigmoid(logit: float) -> float:
-    """A raw score of a reranker as a probability."""
-    # Written so that neither end overflows.
+    """Return the raw score of a reranker as a probability."""
+    # Neither branch overflows.
     return 1 / (1 + math.exp(-logit)) if logit > 0 else math.exp(logit) / (1 + math.exp(logit))

@@ -1,10 +1,8 @@
-"""The background work of a library: text indexes of an older analyzer, and vectors that are missing.
+"""Background work of a library: text indexes of an older analyzer version, and missing vectors.
 
-What is to be done is read from the file each time, so work goes on where a killed process left it, and two processes
-that do the same work only waste it. A base is searched with its old vectors until the new ones are complete; then, in
-one transaction, they take their place.
-
-An engine that does not answer is asked again after a while, longer each time, and as soon as there is new work.
+Pending work is read from the file each time, so a killed process loses nothing and two processes at most repeat work. A
+base is searched with its old vectors until the new ones are complete, then one transaction switches. A failing embedder
+is retried with growing pauses, and at once when there is new work.
 """
 
 from __future__ import annotations
@@ -33,40 +31,37 @@ from mcp_servers.knowledge.storage.vectors import (
 from mcp_servers.knowledge.text_analysis import ANALYZER_VERSION, embedded_text
 from mcp_servers.knowledge.types import UNRESTRICTED
 
-# One commit costs 5 ms on a card; an embedder behind an address has batches of its own size.
+# One commit costs 5 ms on an SD card; remote embedders split batches themselves.
 _BATCH = 32
 _FIRST_PAUSE_S, _MAX_PAUSE_S = 5.0, 300.0
 
 
 class BackgroundIndexer:
-    """The background work; ``run`` does it until ``stop``.
+    """The background worker of one library; ``run`` works until ``stop``.
 
-    Args:
-        database: where the work is found and its results are kept.
-        embedders: by name.
-        wanted: the name of the embedder every base is to have; empty leaves each as it is.
+    ``target`` is the name of the embedder for all bases; empty keeps each base as it is.
     """
 
-    def __init__(self, database: Database, embedders: Mapping[str, Embedder], wanted: str) -> None:
+    def __init__(self, database: Database, embedders: Mapping[str, Embedder], target: str) -> None:
         self._database = database
         self._embedders = embedders
-        self._wanted = wanted
+        self._target = target
         self._new_work = anyio.Event()
         self._idle = anyio.Event()
         self._scope = anyio.CancelScope()
         self.problems: dict[int, str] = {}
 
     def wake(self) -> None:
-        """There may be something to do."""
+        """Signal that there may be work."""
         self._clear_idle()
         self._new_work.set()
 
     async def wait_idle(self) -> None:
-        """Waits until there is nothing left that can be done now."""
+        """Wait until nothing is left that can be done now."""
         await self._idle.wait()
 
     async def run(self) -> None:
-        """Works until ``stop``."""
+        """Work until ``stop`` is called."""
         with self._scope:
             pause = _FIRST_PAUSE_S
             while True:
@@ -81,16 +76,15 @@ class BackgroundIndexer:
                 self._clear_idle()
 
     def stop(self) -> None:
-        """Ends ``run`` as soon as the batch at hand is written."""
+        """End ``run`` after the current batch is stored."""
         self._scope.cancel()
 
     def _clear_idle(self) -> None:
-        # Only a rest that was had: whoever waits for the next one waits on this very event.
+        # Replaced only when set: waiters hold the current event.
         if self._idle.is_set():
             self._idle = anyio.Event()
 
     async def _process_all(self) -> None:
-        """Everything that is to be done now, base by base."""
         try:
             all_bases = await anyio.to_thread.run_sync(self._bases)
         except KnowledgeError as problem:
@@ -112,12 +106,12 @@ class BackgroundIndexer:
         try:
             if base.analyzer != ANALYZER_VERSION:
                 await anyio.to_thread.run_sync(self._rebuild, base.key)
-            embedder = self._embedders.get(self._wanted)
+            embedder = self._embedders.get(self._target)
             if embedder is None:
                 return
             key = await anyio.to_thread.run_sync(self._target_embedding, base.key)
             after = 0
-            # A second pass finds what was added behind the first one's back, and nothing means that it is complete.
+            # A second pass finds chunks added during the first.
             while not await anyio.to_thread.run_sync(self._finish, base.key, key):
                 missing = await anyio.to_thread.run_sync(self._missing, base.key, key, after)
                 after = missing[-1].chunk if missing else 0
@@ -126,7 +120,7 @@ class BackgroundIndexer:
                     vectors = await embedder.embed_documents(texts)
                     await anyio.to_thread.run_sync(self._store, base.key, key, missing, vectors)
         except BaseNotFoundError:
-            # It was removed meanwhile.
+            # The base was removed meanwhile.
             return
 
     # --- in threads, each in a transaction of its own -----------------------------------------------------------------
@@ -140,17 +134,17 @@ class BackgroundIndexer:
             rebuild_text_index(connection, base)
 
     def _target_embedding(self, base: int) -> int:
-        """The set of the wanted embedder, which is made and marked as becoming where there is none."""
+        """Return the vector set of the target embedder, creating and marking it as the next one if missing."""
         with self._database.writing() as connection:
             stored = base_by_key(connection, base)
             if stored.next_embedding is not None:
-                if embedding_by_key(connection, stored.next_embedding).embedder == self._wanted:
+                if embedding_by_key(connection, stored.next_embedding).embedder == self._target:
                     return stored.next_embedding
                 set_next_embedding(connection, base, None)
                 remove_embedding(connection, stored.next_embedding)
-            if stored.embedding is not None and stored.base.embedder == self._wanted:
+            if stored.embedding is not None and stored.base.embedder == self._target:
                 return stored.embedding
-            key = create_embedding(connection, base, self._wanted)
+            key = create_embedding(connection, base, self._target)
             set_next_embedding(connection, base, key)
             return key
 
@@ -161,16 +155,16 @@ class BackgroundIndexer:
     def _store(self, base: int, key: int, missing: list[PendingChunk], vectors: Vectors) -> None:
         with self._database.writing() as connection:
             stored = base_by_key(connection, base)
-            # While they were made, the base may have been indexed anew, and has another set now.
+            # The base may have been reindexed meanwhile and have another set.
             if key in {stored.embedding, stored.next_embedding}:
                 store_vectors(connection, key, [chunk.chunk for chunk in missing], vectors)
 
     def _finish(self, base: int, key: int) -> bool:
-        """Whether a set is complete; then it is also the one that is searched."""
+        """Return True if a set is complete or obsolete; a complete set becomes the active one."""
         with self._database.reading() as connection:
             stored = base_by_key(connection, base)
             if key not in {stored.embedding, stored.next_embedding}:
-                # Another process wants another embedder; that one is not to be fought with here.
+                # Another process uses another embedder: do not compete with it.
                 return True
             if embedding_by_key(connection, key).vectors < stored.chunks:
                 return False

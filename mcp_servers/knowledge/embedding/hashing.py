@@ -1,10 +1,10 @@
-"""An embedder without a model: what a text is found by, and pieces of its words, hashed into 1024 numbers.
+"""Embedder without a model: terms and character n-grams hashed into 1024 dimensions.
 
-It knows no meaning. What it adds to the words themselves is tolerance: a word that is spelled or inflected a little
-differently shares most of its pieces. Nothing is fitted, so a text has the same vector in every base, for ever.
+It adds tolerance to BM25, not meaning: words with other spelling or inflection share most n-grams. Nothing is trained,
+so vectors are the same in every base. The fixed weights replace inverse document frequencies, which cannot be counted
+one text at a time.
 
-The weights stand in for how rare a kind of feature is, which an embedder that sees one text at a time cannot count.
-Followed: Weinberger et al., "Feature Hashing for Large Scale Multitask Learning" (2009): signs make collisions cancel.
+Reference: Weinberger et al., "Feature Hashing for Large Scale Multitask Learning" (2009): signs cancel collisions.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from mcp_servers.knowledge.embedding import Vectors
 from mcp_servers.knowledge.text_analysis import Analysis, analyze, analyze_query
 
 DIMENSIONS = 1024
-# Our choice; nothing is ranked by these vectors, they only find candidates.
+# Not tuned: these vectors only add candidates and rank nothing.
 _TERM, _KANJI, _NGRAM = 1.0, 0.5, 0.3
 _NGRAM_LENGTH = 4
 
 
 class HashingEmbedder:
-    """Feature hashing; the same vectors wherever it runs."""
+    """Feature hashing."""
 
     name = f"hashing-{DIMENSIONS}"
     is_fast = True
 
     async def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """One unit row for each text."""
+        """Return one unit row per text."""
         return await anyio.to_thread.run_sync(lambda: np.stack([_vector(analyze(text)) for text in texts]))
 
     async def embed_query(self, text: str) -> Vectors:
-        """One unit vector."""
+        """Return one unit vector."""
         return _vector(analyze_query(text))
 
     async def aclose(self) -> None:
-        """Holds nothing."""
+        """Do nothing."""
 
 
 def _vector(analysis: Analysis) -> Vectors:
@@ -52,7 +52,7 @@ def _vector(analysis: Analysis) -> Vectors:
         vector[bucket] += sign * weight * (1 + math.log(count))
     length = float(np.linalg.norm(vector))
     if length == 0:
-        # A text without a word points somewhere of its own, so that it is not near anything by accident.
+        # An arbitrary fixed direction for texts without terms.
         vector[0] = length = 1.0
     return vector / length
 

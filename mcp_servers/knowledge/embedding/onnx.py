@@ -1,14 +1,13 @@
-"""A folder with a text model in ONNX -> what is to be run, and how its texts are to be written.
+"""Embedder and reranker that run an ONNX model folder with ONNX Runtime (optional dependency).
 
-    FOLDER/model.onnx, or onnx/model.onnx, or the one .onnx file that is there
+    FOLDER/model.onnx, or onnx/model.onnx, or the only .onnx file
     FOLDER/tokenizer.json
-    FOLDER/tokenizer_config.json, sentence_bert_config.json        how many tokens it takes
-    FOLDER/1_Pooling/config.json                                   how the vectors of tokens become one; else their mean
-    FOLDER/config_sentence_transformers.json                       what is written before a question and a passage
+    FOLDER/tokenizer_config.json, sentence_bert_config.json        maximum number of tokens
+    FOLDER/1_Pooling/config.json                                   pooling; default mean
+    FOLDER/config_sentence_transformers.json                       prompts before queries and passages
 
-Nothing is ever downloaded: what is in the folder is the model, so a board without a network has it as well.
-
-Followed: the layout that Sentence Transformers and Optimum write and that models are published in.
+This is the layout of Sentence Transformers and Optimum. Nothing is downloaded. Library and model are loaded on first
+use, in a thread. Batches run in separate threads, so a query does not wait for background embedding.
 """
 
 from __future__ import annotations
@@ -37,50 +36,35 @@ _POOLINGS: Mapping[str, Pooling] = {
     "pooling_mode_cls_token": "first",
     "pooling_mode_lasttoken": "last",
 }
-# A chunk is hardly longer, and the time for a text grows faster than its length.
+# Chunks are rarely longer, and attention grows faster than the length.
 _MAX_TOKENS = 1024
-# What BERT and its relatives take, where a folder does not say.
+# The usual limit of BERT models, if the folder names none.
 _DEFAULT_TOKENS = 512
-# Enough of the weights to tell two trainings of one model apart, without reading half a gigabyte at every start.
+# Distinguishes two trainings without hashing all weights at every start.
 _SAMPLE_BYTES = 1 << 20
 _DIGITS = 8
-# The E5 models are trained with these two and their folders do not say so.
+# E5 models need these prompts, but their folders do not contain them.
 _E5_PROMPTS = ("query: ", "passage: ")
 _REMEDY = "Give cpu:FOLDER with tokenizer.json and one .onnx file in it, or name that file"
 
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A model on disk.
+    """An ONNX model on disk."""
 
-    Args:
-        name: the folder's, and a mark of what is in it: another model in the same place has another name.
-        network: the ONNX file.
-        tokenizer: ``tokenizer.json``.
-        most_tokens: longer texts are cut.
-        pooling: how a model's vectors of tokens become one.
-        query_prompt: written before a question.
-        document_prompt: written before a passage.
-    """
-
-    name: str
-    network: Path
+    name: str  # folder name and fingerprint of the contents
+    network: Path  # ONNX file
     tokenizer: Path
-    max_tokens: int
+    max_tokens: int  # longer texts are truncated
     pooling: Pooling = "mean"
     query_prompt: str = ""
     document_prompt: str = ""
 
 
 def read_model_folder(setting: str, given: str) -> ModelFolder:
-    """The model of a folder, or of one ``.onnx`` file in it.
+    """Read a model folder, or one ``.onnx`` file in it.
 
-    Args:
-        setting: what it was given for, for the sentence of an error.
-        given: a path; ``~`` is the owner's home.
-
-    Raises:
-        BadArgumentError: there is no model that can be run.
+    ``setting`` names the argument in the message of BadArgumentError.
     """
     try:
         path = Path(given).expanduser().absolute()
@@ -108,7 +92,7 @@ def _network(setting: str, path: Path) -> Path:
     if path.is_file():
         return path
     if not path.is_dir():
-        raise BadArgumentError(setting, f"is no folder ({path})", _REMEDY)
+        raise BadArgumentError(setting, f"is not a folder ({path})", _REMEDY)
     for usual in (path / "model.onnx", path / "onnx" / "model.onnx"):
         if usual.is_file():
             return usual
@@ -130,7 +114,7 @@ def _max_tokens(folder: Path) -> int:
         _read_json(folder / "tokenizer_config.json").get("model_max_length"),
         _read_json(folder / "sentence_bert_config.json").get("max_seq_length"),
     )
-    # A length that nobody knows is written as 10^30.
+    # Unknown lengths are written as 10^30.
     limits = [limit for limit in declared if isinstance(limit, int) and 0 < limit < 1 << 31]
     return min([*limits, _MAX_TOKENS]) if limits else _DEFAULT_TOKENS
 
@@ -142,7 +126,7 @@ def _pooling(folder: Path) -> Pooling:
 
 
 def _prompts(folder: Path) -> tuple[str, str]:
-    """What is written before a question and before a passage."""
+    """Return the prompts before queries and before passages."""
     prompts = _read_json(folder / "config_sentence_transformers.json").get("prompts")
     if isinstance(prompts, dict) and prompts:
         table = cast("dict[str, Any]", prompts)
@@ -151,10 +135,10 @@ def _prompts(folder: Path) -> tuple[str, str]:
 
 
 def _fingerprint(model: ModelFolder) -> str:
-    """What the model's vectors depend on, as a few digits."""
+    """Return a short hash of everything that the vectors depend on."""
     digest = hashlib.sha256(f"{model.pooling}\0{model.document_prompt}\0{model.max_tokens}\0".encode())
     digest.update(model.tokenizer.read_bytes())
-    # Large weights lie in a file of their own beside the network.
+    # Large weights are stored in external data files.
     for file in (model.network, *sorted(model.network.parent.glob(f"{model.network.name}_data*"))):
         with file.open("rb") as opened:
             size = file.stat().st_size
@@ -166,19 +150,19 @@ def _fingerprint(model: ModelFolder) -> str:
 
 
 def _read_json(file: Path) -> dict[str, Any]:
-    """A JSON object; an empty one where there is no such file."""
+    """Return the JSON object in a file, or an empty one without the file."""
     if not file.is_file():
         return {}
     value: object = json.loads(file.read_text("utf-8"))
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-# Between two batches the program may end; a board needs about a second for one.
+# The program can stop between batches; a board needs about a second for one.
 _BATCH = 8
 _LIBRARY = "onnxruntime"
-# Its warnings are about the graph, and nobody here can do anything about them.
+# Its warnings concern the graph, which users cannot change.
 _LOG_ERRORS = 3
-# What Optimum calls a vector of the whole text, where the network makes one itself.
+# Optimum's name of the pooled output, if the network has one.
 _SENTENCE_OUTPUT = "sentence_embedding"
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 _2D, _3D = 2, 3
@@ -188,15 +172,7 @@ Texts = Sequence[str] | Sequence[tuple[str, str]]
 
 
 class OnnxEmbedder:
-    """Embeddings by a model of this machine.
-
-    Args:
-        folder: where the model lies.
-
-    Raises:
-        BadArgumentError: no model lies there.
-        MissingExtraError: ONNX Runtime is not installed.
-    """
+    """Embedder of an ONNX model folder."""
 
     is_fast = False
 
@@ -206,18 +182,18 @@ class OnnxEmbedder:
         self.name = self._folder.name
 
     async def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """One unit row for each text, in order."""
+        """Return one unit row per text, in order."""
         prompt = self._folder.document_prompt
         batches = [texts[start : start + _BATCH] for start in range(0, len(texts), _BATCH)]
         rows = [await self._vectors([f"{prompt}{text}" for text in batch]) for batch in batches]
         return np.concatenate(rows)
 
     async def embed_query(self, text: str) -> Vectors:
-        """One unit vector."""
+        """Return one unit vector."""
         return (await self._vectors([f"{self._folder.query_prompt}{text}"]))[0]
 
     async def aclose(self) -> None:
-        """Gives the model's memory back."""
+        """Unload the model."""
         self._network.unload()
 
     async def _vectors(self, texts: list[str]) -> Vectors:
@@ -226,15 +202,7 @@ class OnnxEmbedder:
 
 
 class OnnxReranker:
-    """Relevance by a cross-encoder of this machine.
-
-    Args:
-        folder: where the model lies.
-
-    Raises:
-        BadArgumentError: no model lies there.
-        MissingExtraError: ONNX Runtime is not installed.
-    """
+    """Reranker of an ONNX cross-encoder folder."""
 
     def __init__(self, folder: str) -> None:
         found = read_model_folder("reranker", folder)
@@ -242,32 +210,27 @@ class OnnxReranker:
         self.name = found.name
 
     async def relevance(self, query: str, passages: Sequence[str]) -> list[float]:
-        """The probability of each passage, 0..1."""
+        """Return the probability of each passage, 0..1."""
         pairs = [(query, passage) for passage in passages]
         batches = [pairs[start : start + _BATCH] for start in range(0, len(pairs), _BATCH)]
         output = [await anyio.to_thread.run_sync(self._network.run, batch) for batch in batches]
         return [share for batch in output for share in _probabilities(batch, self.name)]
 
     async def aclose(self) -> None:
-        """Gives the model's memory back."""
+        """Unload the model."""
         self._network.unload()
 
 
 @dataclass(frozen=True)
 class _NetworkOutput:
-    """What a network made of some texts.
-
-    Args:
-        outputs: by name, in the network's order.
-        mask: which places of each text hold a token.
-    """
+    """Output tensors by name in the network's order, and the attention mask of the input."""
 
     outputs: Mapping[str, NDArray[Any]]
     mask: NDArray[np.int64]
 
 
 class _OnnxNetwork:
-    """A model's tokenizer and network, loaded by who needs them first."""
+    """Tokenizer and inference session of a model, loaded on first use."""
 
     def __init__(self, folder: ModelFolder) -> None:
         if importlib.util.find_spec(_LIBRARY) is None:
@@ -280,11 +243,7 @@ class _OnnxNetwork:
         self._parts = None
 
     def run(self, texts: Texts) -> _NetworkOutput:
-        """What the network makes of texts, or of pairs of them.
-
-        Raises:
-            EngineUnreachableError: it cannot be loaded or run.
-        """
+        """Run texts or pairs of texts; raise EngineUnreachableError on failure."""
         try:
             tokenizer, session = self._loaded()
             given = _feeds(tokenizer.encode_batch(list(texts)))
@@ -293,7 +252,7 @@ class _OnnxNetwork:
         except EngineUnreachableError:
             raise
         except Exception as error:
-            # Whatever a library of models raises, the search goes on without it.
+            # Any exception of the libraries only skips the stage.
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
             raise ModelUnusableError(self._folder.name, reason) from error
         return _NetworkOutput(output, given["attention_mask"])
@@ -311,19 +270,19 @@ class _OnnxNetwork:
         tokenizer.enable_truncation(self._folder.max_tokens)
         options = library.SessionOptions()
         options.log_severity_level = _LOG_ERRORS
-        # Threads without work would turn in circles, at the cost of the model that answers.
+        # Spinning threads would slow down the language model.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         providers = ["CPUExecutionProvider"]
         session = library.InferenceSession(str(self._folder.network), options, providers=providers)
         unknown = [node.name for node in session.get_inputs() if node.name not in _INPUTS]
         if unknown:
-            raise ModelUnusableError(self._folder.name, f"it wants {unknown[0]!r}, which no text has")
+            raise ModelUnusableError(self._folder.name, f"it requires {unknown[0]!r}, which is not a text input")
         return tokenizer, session
 
 
 def _feeds(encoded: Sequence[Any]) -> dict[str, NDArray[np.int64]]:
-    """Texts in tokens -> what a network may ask for, padded to the longest."""
-    # A text that has no token at all is read as one token, for it must have a vector.
+    """Return the inputs of the network, padded to the longest text."""
+    # Texts without tokens get one, so that every text has a vector.
     width = max(1, *(len(each.ids) for each in encoded))
     ids, types, mask = (np.zeros((len(encoded), width), np.int64) for _ in range(3))
     for row, each in enumerate(encoded):
@@ -335,7 +294,7 @@ def _feeds(encoded: Sequence[Any]) -> dict[str, NDArray[np.int64]]:
 
 
 def _pooled(output: _NetworkOutput, pooling: Pooling) -> Vectors:
-    """One row for each text; what comes in another shape is left for ``unit_rows`` to refuse."""
+    """Return one row per text; ``unit_rows`` rejects other shapes."""
     sentence = output.outputs.get(_SENTENCE_OUTPUT)
     tokens = np.asarray(next(iter(output.outputs.values())) if sentence is None else sentence, np.float32)
     if tokens.ndim != _3D:
@@ -349,12 +308,12 @@ def _pooled(output: _NetworkOutput, pooling: Pooling) -> Vectors:
 
 
 def _probabilities(output: _NetworkOutput, name: str) -> list[float]:
-    """A network's logits as probabilities: one for each pair, or one for no and one for yes."""
+    """Return logits as probabilities: one column per pair, or two for no and yes."""
     logits: NDArray[np.float64] = np.asarray(next(iter(output.outputs.values())), np.float64)
     columns = logits[:, np.newaxis] if logits.ndim == 1 else logits
     if columns.ndim != _2D or columns.shape[1] not in {1, _YES_AND_NO}:
-        raise ModelUnusableError(name, "it gives no relevance, so it is no cross-encoder")
+        raise ModelUnusableError(name, "its output is not a relevance: it is not a cross-encoder")
     if not np.isfinite(columns).all():
-        raise ModelUnusableError(name, "it gave a relevance that is no number")
+        raise ModelUnusableError(name, "its relevance is not a number")
     raw = columns[:, -1] - (columns[:, 0] if columns.shape[1] == _YES_AND_NO else 0.0)
     return [sigmoid(score) for score in raw.tolist()]

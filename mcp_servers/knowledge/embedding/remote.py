@@ -1,12 +1,12 @@
-"""An embedder and a reranker behind an address: the board's own service, or any other of these two shapes.
+"""Model services over HTTP: client, embedder and reranker.
 
-    POST {address}/embeddings  {model, input: [...], encoding_format, dimensions?} -> {data: [{index, embedding}]}
-    POST {address}/rerank      {model, query, documents, top_n} -> {results: [{index, relevance_score}]}
+    POST {url}/embeddings  {model, input: [...], encoding_format, dimensions?} -> {data: [{index, embedding}]}
+    POST {url}/rerank      {model, query, documents, top_n} -> {results: [{index, relevance_score}]}
 
-``address`` ends where the paths begin, usually in ``/v1``. Whatever is not a usable answer is one kind of problem, so
-that a search can leave the stage out and go on. Keys travel in a header and appear nowhere else.
+``url`` usually ends in ``/v1``. Every failure is an EngineUnreachableError, so a search can skip the stage. Keys are
+sent in a header and appear nowhere else.
 
-Followed: OpenAI, "Create embeddings"; Jina and Cohere, "Rerank"; the model card of Qwen3-Embedding for its instruction.
+References: OpenAI, "Create embeddings"; Jina and Cohere, "Rerank"; model card of Qwen3-Embedding (instruction).
 """
 
 from __future__ import annotations
@@ -31,54 +31,55 @@ _CLOSE_S = 1.0
 
 @dataclass(frozen=True)
 class ModelAddress:
-    """Where a model answers.
+    """A model of a service."""
 
-    Args:
-        url: http or https, up to where ``/embeddings`` or ``/rerank`` follows.
-        model: its name there.
-        key: sent as a bearer token; empty for none.
-        timeout_s: for one request; an NPU needs 0.4 s for a passage, and a batch has several.
-    """
-
-    url: str
+    url: str  # base of /embeddings, /rerank and /chat/completions
     model: str
-    key: str = field(default="", repr=False)
-    timeout_s: float = 60.0
+    key: str = field(default="", repr=False)  # bearer token; empty for none
+    timeout_s: float = 60.0  # per request; an NPU needs 0.4 s per passage, and a batch has several
 
 
 class ModelClient:
+    """HTTP client of one model service."""
+
     def __init__(self, address: ModelAddress) -> None:
         self._address = address
-        parts = urlsplit(address.url)
-        # A password in the address is as secret as a key.
-        self.place = f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
+        try:
+            parts = urlsplit(address.url)
+            port = f":{parts.port}" if parts.port else ""
+            # Without user and password of the URL.
+            self.place = f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
+        except ValueError:
+            self.place = "the address"
         self._client: httpx2.AsyncClient | None = None
 
     async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Send a JSON request and return the JSON object of the answer."""
         try:
             with anyio.fail_after(self._address.timeout_s):
                 response = await self._http_client().post(self._address.url.rstrip("/") + path, json=body)
                 answer: object = response.json() if response.status_code == _OK else None
         except TimeoutError:
             raise EngineUnreachableError(self.place, f"no answer in {self._address.timeout_s:g} s") from None
-        except (httpx2.HTTPError, OSError) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             raise EngineUnreachableError(self.place, str(error) or type(error).__name__) from error
         except ValueError:
             raise EngineUnreachableError(self.place, "its answer is not JSON") from None
         if response.status_code != _OK:
             raise EngineUnreachableError(self.place, f"HTTP {response.status_code} for {path}")
         if not isinstance(answer, dict):
-            raise EngineUnreachableError(self.place, "its answer is no object")
+            raise EngineUnreachableError(self.place, "its answer is not an object")
         return cast("dict[str, Any]", answer)
 
     async def aclose(self) -> None:
+        """Close the connections."""
         client, self._client = self._client, None
         if client:
             with anyio.move_on_after(_CLOSE_S, shield=True):
                 await client.aclose()
 
     def _http_client(self) -> httpx2.AsyncClient:
-        # Made at the first request: reading the trust store takes a moment.
+        # Created on first use: reading the trust store takes time.
         if self._client is None:
             key = self._address.key
             self._client = httpx2.AsyncClient(
@@ -89,13 +90,10 @@ class ModelClient:
 
 
 class RemoteEmbedder:
-    """Embeddings from an address.
+    """Embedder of a service.
 
-    Args:
-        address: where.
-        dimensions: how many numbers are asked for, of models that offer a choice; 0 takes what comes.
-        query_template: what a question becomes, with ``{query}`` in it; empty chooses by the model's name.
-        batch: texts in one request.
+    ``dimensions`` is sent if not 0. ``query_template`` contains ``{query}``; empty chooses by the model's name.
+    ``batch`` is the number of texts per request.
     """
 
     is_fast = False
@@ -111,19 +109,19 @@ class RemoteEmbedder:
         self.name = f"{address.model}/{dimensions}" if dimensions else address.model
 
     async def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """One unit row for each text, in order."""
+        """Return one unit row per text, in order."""
         rows: list[list[float]] = []
         for start in range(0, len(texts), self._batch):
             rows += await self._request(list(texts[start : start + self._batch]))
         return unit_rows(rows, self._client.place)
 
     async def embed_query(self, text: str) -> Vectors:
-        """One unit vector, of the text within the template."""
+        """Return one unit vector of the query in its template."""
         rows = await self._request([self._template.replace("{query}", text)])
         return unit_rows(rows, self._client.place)[0]
 
     async def aclose(self) -> None:
-        """Closes the connections."""
+        """Close the connections."""
         await self._client.aclose()
 
     async def _request(self, texts: list[str]) -> list[list[float]]:
@@ -141,12 +139,7 @@ class RemoteEmbedder:
 
 
 class RemoteReranker:
-    """Relevance from an address.
-
-    Args:
-        address: where.
-        most_characters: of a passage that are sent; an NPU reads 640 tokens in a second.
-    """
+    """Reranker of a service; passages are truncated to ``max_characters`` (an NPU reads 640 tokens/s)."""
 
     def __init__(self, address: ModelAddress, *, max_characters: int = 1000) -> None:
         self._client = ModelClient(address)
@@ -155,7 +148,7 @@ class RemoteReranker:
         self.name = address.model
 
     async def relevance(self, query: str, passages: Sequence[str]) -> list[float]:
-        """The relevance of each passage, 0..1; raw scores of models that give no probability are squashed."""
+        """Return the relevance of each passage, 0..1; raw scores are converted with a sigmoid."""
         documents = [passage[: self._most_characters] for passage in passages]
         body = {"model": self._model, "query": query, "documents": documents, "top_n": len(documents)}
         answer = await self._client.post("/rerank", body)
@@ -167,9 +160,9 @@ class RemoteReranker:
                 self._client.place, f"its answer is not {len(documents)} results with relevance_score"
             ) from None
         if not all(math.isfinite(score) for score in scores):
-            raise EngineUnreachableError(self._client.place, "it gave a relevance that is no number")
+            raise EngineUnreachableError(self._client.place, "its relevance is not a number")
         return scores if all(0 <= score <= 1 for score in scores) else [sigmoid(score) for score in scores]
 
     async def aclose(self) -> None:
-        """Closes the connections."""
+        """Close the connections."""
         await self._client.aclose()

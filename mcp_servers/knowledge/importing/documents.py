@@ -1,4 +1,7 @@
-"""The values of an import: what goes in, what comes out, and the limits in between."""
+"""Values of an import, the builder for passages under headings, and the text form of tables.
+
+A table is one atomic passage: a line per row, cells separated by `` | ``, the first line with the column names.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from dataclasses import dataclass
 
 from mcp_servers.knowledge.types import Passage
 
-# done, total, what is being done; awaited, so that it may tell somebody over a connection.
+# done, total, description; awaited, because it may send a message.
 Progress = Callable[[int, int, str], Awaitable[None]]
 
 MEGABYTE = 1_000_000
@@ -15,71 +18,44 @@ MEGABYTE = 1_000_000
 
 @dataclass(frozen=True)
 class Blob:
-    """A document as it came.
-
-    Args:
-        content: all its bytes.
-        name: a file name or the last part of an address; its ending tells the format where the bytes do not.
-        media_type: what its sender calls it, e.g. ``text/html``; empty when nobody said.
-        charset: the encoding its sender claims; empty when nobody said.
-        uri: where it came from; empty for bytes from nowhere.
-    """
+    """The bytes of a document and their description."""
 
     content: bytes
-    name: str
-    media_type: str = ""
-    charset: str = ""
-    uri: str = ""
+    name: str  # file name or last part of the URL; its extension is used if the bytes are ambiguous
+    media_type: str = ""  # from the sender, e.g. text/html; empty if unknown
+    charset: str = ""  # from the sender; empty if unknown
+    uri: str = ""  # empty for bytes without a source
 
 
 @dataclass(frozen=True)
 class ParsedDocument:
-    """A document, read.
+    """A parsed document."""
 
-    Args:
-        title: its own, or its name without the ending.
-        passages: in reading order; never empty.
-        content_hash: SHA-256 of its bytes, hexadecimal.
-        media_type: what it turned out to be.
-        warnings: sentences about what may have been lost.
-        uri: where it came from; empty for bytes from nowhere.
-    """
-
-    title: str
-    passages: tuple[Passage, ...]
-    content_hash: str
-    media_type: str
-    warnings: tuple[str, ...] = ()
+    title: str  # its own, or its name without extension
+    passages: tuple[Passage, ...]  # in reading order; never empty
+    content_hash: str  # SHA-256 of the bytes, hexadecimal
+    media_type: str  # detected
+    warnings: tuple[str, ...] = ()  # sentences about possible losses
     uri: str = ""
 
 
 @dataclass(frozen=True)
 class ParseLimits:
-    """How much one document may cost.
+    """Limits for one document."""
 
-    Args:
-        document_bytes: of the file, or of what an address sends.
-        unpacked_bytes: of a docx when unpacked; a zip bomb has more.
-        characters: of text; what comes after is left out, with a warning.
-        pages: of a PDF; what comes after is left out, with a warning.
-        seconds: for one parse, then it is ended.
-        memory_bytes: address space of the process that parses.
-    """
-
-    document_bytes: int = 50 * MEGABYTE
-    unpacked_bytes: int = 200 * MEGABYTE
-    characters: int = 20_000_000
-    pages: int = 5_000
-    seconds: float = 120.0
-    memory_bytes: int = 2_000 * MEGABYTE
+    document_bytes: int = 50 * MEGABYTE  # of the file or HTTP response
+    unpacked_bytes: int = 200 * MEGABYTE  # of a docx; protects against zip bombs
+    characters: int = 20_000_000  # the rest is omitted with a warning
+    pages: int = 5_000  # of a PDF; the rest is omitted with a warning
+    seconds: float = 120.0  # for parsing
+    memory_bytes: int = 2_000 * MEGABYTE  # address space of the parser process
 
 
 class DocumentBuilder:
-    """A document while it is read from top to bottom.
+    """Collects headings and text in reading order into passages.
 
-    Attributes:
-        passages: what was read so far; whole after ``finish``.
-        title: the first heading of the highest level, empty when there is none.
+    ``title`` is the first level-1 heading. A heading without text below it becomes a passage, so that searches find it.
+    ``passages`` is complete after ``finish``.
     """
 
     def __init__(self) -> None:
@@ -89,7 +65,7 @@ class DocumentBuilder:
         self._empty_heading: Passage | None = None
 
     def heading(self, level: int, text: str, page: int | None = None) -> None:
-        """A heading begins; those of its level and below it have ended."""
+        """Begin a section and end those of its level and below."""
         text = " ".join(text.split())
         if self._empty_heading and self._levels and level <= self._levels[-1][0]:
             self.passages.append(self._empty_heading)
@@ -103,14 +79,14 @@ class DocumentBuilder:
                 self.title = text
 
     def add(self, text: str, page: int | None = None, *, is_atomic: bool = False) -> None:
-        """What stands below the headings so far; nothing when it is blank."""
+        """Add text to the current section, unless blank."""
         text = text.strip("\n")
         if text.strip():
             self._empty_heading = None
             self.passages.append(Passage(text if is_atomic else text.strip(), self._path, page, is_atomic))
 
     def finish(self) -> list[Passage]:
-        """Everything, in order."""
+        """Return all passages."""
         if self._empty_heading:
             self.passages.append(self._empty_heading)
             self._empty_heading = None
@@ -125,7 +101,7 @@ CELL = " | "
 
 
 def table_text(rows: Iterable[Sequence[str]]) -> str:
-    """The rows as lines; empty rows are left out, line breaks inside cells become spaces."""
+    """Return rows as lines, without empty rows and with line breaks in cells replaced by spaces."""
     lines: list[str] = []
     for row in rows:
         cells = [" ".join(cell.split()) for cell in row]
@@ -137,5 +113,5 @@ def table_text(rows: Iterable[Sequence[str]]) -> str:
 
 
 def is_table(text: str) -> bool:
-    """Whether a whole passage is a table, not code."""
+    """True if an atomic passage is a table rather than code."""
     return CELL in text.partition("\n")[0]

@@ -1,7 +1,7 @@
-"""A docx -> title and passages: its headings, paragraphs and tables by way of HTML.
+"""Word documents (docx) -> title and passages, through HTML.
 
-Sizes are looked at before anything is unpacked: an archive of a few kilobytes may hold gigabytes. Pictures are left
-out. A docx has no pages until a printer is chosen.
+Declared sizes are checked before unpacking, because a small archive may expand to gigabytes. Images are omitted, and
+there are no page numbers: pagination depends on the printer.
 """
 
 from __future__ import annotations
@@ -33,13 +33,9 @@ _STYLES = "\n".join(
 
 
 def read_docx(blob: Blob, limits: ParseLimits) -> tuple[str, list[Passage]]:
-    """The title (empty when it has none) and what stands below its headings.
+    """Return title (may be empty) and passages.
 
-    Raises:
-        MissingExtraError: mammoth is not installed.
-        TooLargeError: it unpacks to more than is read.
-        EncryptedDocumentError: its parts are encrypted.
-        DamagedDocumentError: it cannot be read as a docx.
+    Raises MissingExtraError without mammoth, TooLargeError, EncryptedDocumentError or DamagedDocumentError.
     """
     try:
         import mammoth
@@ -54,7 +50,7 @@ def read_docx(blob: Blob, limits: ParseLimits) -> tuple[str, list[Passage]]:
         heading, passages = read_html(str(page.value))
     except (DamagedDocumentError, EncryptedDocumentError, TooLargeError):
         raise
-    except Exception as error:  # mammoth says what is wrong with a document in exceptions of every kind
+    except Exception as error:  # mammoth raises exceptions of all kinds
         raise DamagedDocumentError(blob.name, f"{type(error).__name__}: {error}"[:200]) from error
     return title or heading, passages
 
@@ -68,7 +64,7 @@ def _checked_title(blob: Blob, limits: ParseLimits) -> str:
         parts = archive.infolist()
         if any(part.flag_bits & _ENCRYPTED for part in parts):
             raise EncryptedDocumentError(blob.name)
-        # The library reads no more of a part than is declared, so the declared sizes may be believed.
+        # The library reads at most the declared size, so it can be trusted.
         unpacked = sum(part.file_size for part in parts)
         if unpacked > limits.unpacked_bytes or len(parts) > _MAX_PARTS:
             reason = f"it unpacks to {unpacked // 1_000_000:,} MB in {len(parts):,} parts"

@@ -1,17 +1,15 @@
-"""What can be wrong with a document, in sentences that end with what its owner can do.
+"""Errors of an import, each with advice for the owner of the document.
 
-    ImportProblem                     status
-    ├── UnsupportedFormatError        415
-    ├── DamagedDocumentError          422
-    ├── EncryptedDocumentError        422
-    ├── NoTextError                   422
-    ├── TooLargeError                 413
-    ├── TooSlowError                  422
-    ├── UnreadableFileError           404
-    ├── AddressRefusedError           403
-    └── AddressUnreachableError       502
-
-Each class is a row of a table, as in ``knowledge.problems``.
+DocumentImportError               status
+├── UnsupportedFormatError        415
+├── DamagedDocumentError          422
+├── EncryptedDocumentError        422
+├── NoTextError                   422
+├── TooLargeError                 413
+├── TooSlowError                  422
+├── UnreadableFileError           404
+├── AddressRefusedError           403
+└── AddressUnreachableError       502
 """
 
 from __future__ import annotations
@@ -26,20 +24,15 @@ ACCEPTED = "PDF, HTML, Markdown, Word (docx), text, CSV, JSON, YAML and source c
 
 @dataclass(eq=False)
 class DocumentImportError(KnowledgeError):
-    """A document that cannot be imported.
+    """Base class: a document cannot be imported."""
 
-    Args:
-        name: its file name or address.
-        reason: what is wrong with it, as the rest of a sentence; empty where the kind of problem says it all.
-    """
-
-    name: str
-    reason: str = ""
+    name: str  # file name or URL
+    reason: str = ""  # predicate about it, e.g. "it is an archive"; may be empty
 
 
 @dataclass(eq=False)
 class UnsupportedFormatError(DocumentImportError):
-    """Not a format that can be read; ``reason`` names the format or is empty when it is unknown."""
+    """The format is not supported."""
 
     status: ClassVar[int] = 415
     _WORDS: ClassVar[str] = "{e.name} cannot be imported{e.because}"
@@ -48,7 +41,7 @@ class UnsupportedFormatError(DocumentImportError):
 
 @dataclass(eq=False)
 class DamagedDocumentError(DocumentImportError):
-    """Its bytes are not what its format wants."""
+    """The bytes are invalid for the format."""
 
     status: ClassVar[int] = 422
     _WORDS: ClassVar[str] = "{e.name} is damaged{e.because}"
@@ -57,7 +50,7 @@ class DamagedDocumentError(DocumentImportError):
 
 @dataclass(eq=False)
 class EncryptedDocumentError(DocumentImportError):
-    """It opens with a password only."""
+    """The document is protected with a password."""
 
     status: ClassVar[int] = 422
     _WORDS: ClassVar[str] = "{e.name} is protected with a password"
@@ -66,7 +59,7 @@ class EncryptedDocumentError(DocumentImportError):
 
 @dataclass(eq=False)
 class NoTextError(DocumentImportError):
-    """There is nothing in it that a search could find."""
+    """The document has no text."""
 
     status: ClassVar[int] = 422
     _WORDS: ClassVar[str] = "{e.name} has no text{e.because}"
@@ -75,7 +68,7 @@ class NoTextError(DocumentImportError):
 
 @dataclass(eq=False)
 class TooLargeError(DocumentImportError):
-    """More than is read."""
+    """The document exceeds a size limit."""
 
     status: ClassVar[int] = 413
     _WORDS: ClassVar[str] = "{e.name} is too large{e.because}"
@@ -84,7 +77,7 @@ class TooLargeError(DocumentImportError):
 
 @dataclass(eq=False)
 class TooSlowError(DocumentImportError):
-    """It took more time or memory than a document may."""
+    """Parsing exceeded the limit of time or memory, or crashed."""
 
     status: ClassVar[int] = 422
     _WORDS: ClassVar[str] = "{e.name} could not be read{e.because}"
@@ -93,7 +86,7 @@ class TooSlowError(DocumentImportError):
 
 @dataclass(eq=False)
 class UnreadableFileError(DocumentImportError):
-    """The system does not give the file."""
+    """The file cannot be opened."""
 
     status: ClassVar[int] = 404
     _WORDS: ClassVar[str] = "{e.name} cannot be opened{e.because}"
@@ -102,7 +95,7 @@ class UnreadableFileError(DocumentImportError):
 
 @dataclass(eq=False)
 class AddressRefusedError(DocumentImportError):
-    """An address that is never asked."""
+    """The URL may not be fetched."""
 
     status: ClassVar[int] = 403
     _WORDS: ClassVar[str] = "{e.name} is not fetched{e.because}"
@@ -113,7 +106,7 @@ class AddressRefusedError(DocumentImportError):
 
 @dataclass(eq=False)
 class AddressUnreachableError(DocumentImportError):
-    """The host does not answer, or not with a document."""
+    """The host does not answer, or does not send a document."""
 
     status: ClassVar[int] = 502
     _WORDS: ClassVar[str] = "{e.name} could not be fetched{e.because}"

@@ -1,8 +1,8 @@
-"""Which hosts a document may be fetched from.
+"""Fetching a URL, limited in time, size and reachable networks.
 
-A program that fetches what others name must not become their way into the network it stands in. So a name is looked
-up, every address it has is judged, and the connection goes to exactly the address that was judged: a second look-up
-could answer something else.
+Protection against server-side request forgery: a name is resolved once, every address is checked, and the connection
+goes to a checked address, because a second lookup could return another. Each redirect is checked the same way. Proxies
+and ``.netrc`` are not used: a proxy would connect to an unchecked address.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from mcp_servers.knowledge.importing.errors import (
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-# The last four bytes of these are an IPv4 address that a translator will talk to.
+# NAT64: the last four bytes are the IPv4 address that is reached.
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 def redact_url(url: str) -> str:
-    """An address as it may be shown: without a login and without a query, which may hold keys."""
+    """Return a URL for messages, without user, password and query."""
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -45,17 +45,9 @@ def redact_url(url: str) -> str:
 
 
 async def resolve_public(url: str, host: str, port: int, allowed: Sequence[str]) -> list[str]:
-    """The numeric addresses of a host, judged.
+    """Return the addresses of a host if all of them may be reached.
 
-    Args:
-        url: for the sentence.
-        host: a name or an address, in whatever notation the system understands.
-        port: to connect to.
-        allowed: networks that may be asked although they are not public, e.g. ``192.168.0.0/16``.
-
-    Raises:
-        AddressRefusedError: one of them is not public, or not even an address of one host.
-        AddressUnreachableError: the name is unknown.
+    ``allowed`` are networks permitted although private, e.g. ``192.168.0.0/16``.
     """
     try:
         found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -70,7 +62,7 @@ async def resolve_public(url: str, host: str, port: int, allowed: Sequence[str])
 
 
 def is_allowed(address: str, networks: Sequence[_Network] = ()) -> bool:
-    """Whether an address is public, or in one of the networks."""
+    """True if an address is public or in one of the networks."""
     address_meant = _embedded_ipv4(ipaddress.ip_address(address))
     if any(address_meant in network for network in networks):
         return True
@@ -80,7 +72,7 @@ def is_allowed(address: str, networks: Sequence[_Network] = ()) -> bool:
 
 
 def _embedded_ipv4(address: _Address) -> _Address:
-    """The IPv4 address inside an IPv6 one that leads there; else the address itself."""
+    """Return the IPv4 address inside a mapped, 6to4, Teredo or NAT64 address, else the address."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address.ipv4_mapped or address.sixtofour:
@@ -95,7 +87,7 @@ def _embedded_ipv4(address: _Address) -> _Address:
 _OK = 200
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _PORTS = {"http": 80, "https": 443}
-# Documents all, whatever is behind the slash; anything else is judged by its bytes.
+# Major types that are never documents; others are detected by their bytes.
 _MEDIA_KINDS = frozenset({"image", "audio", "video", "font", "model"})
 _MAX_ADDRESSES = 3
 _CLOSE_S = 1.0
@@ -103,38 +95,20 @@ _CLOSE_S = 1.0
 
 @dataclass(frozen=True)
 class FetchLimits:
-    """How a document is fetched.
+    """Limits of a fetch."""
 
-    Args:
-        allowed_networks: networks that may be asked although they are private, e.g. ``("192.168.0.0/16",)``.
-        redirects: followed at most.
-        connect_timeout_s: for connection and TLS.
-        read_timeout_s: between two pieces of an answer.
-        total_timeout_s: for everything.
-        user_agent: what the request says it comes from.
-    """
-
-    allowed_networks: tuple[str, ...] = ()
-    redirects: int = 5
-    connect_timeout_s: float = 5.0
-    read_timeout_s: float = 15.0
+    allowed_networks: tuple[str, ...] = ()  # permitted although private, e.g. 192.168.0.0/16
+    redirects: int = 5  # maximum
+    connect_timeout_s: float = 5.0  # including TLS
+    read_timeout_s: float = 15.0  # between two parts of the response
     total_timeout_s: float = 60.0
     user_agent: str = "rkllm-mcp-knowledge"
 
 
 async def fetch(url: str, limits: FetchLimits, max_bytes: int) -> Blob:
-    """Fetch a document.
+    """Fetch a document of at most ``max_bytes`` over http or https.
 
-    Args:
-        url: http or https.
-        limits: how.
-        most_bytes: larger ones are given up.
-
-    Raises:
-        AddressRefusedError: no address that may be asked, or a redirect to one.
-        AddressUnreachableError: no answer, or none with a document.
-        TooLargeError: more bytes than allowed.
-        UnsupportedFormatError: a picture, a recording.
+    Raises AddressRefusedError, AddressUnreachableError, TooLargeError, or UnsupportedFormatError for media.
     """
     timeout = httpx2.Timeout(limits.read_timeout_s, connect=limits.connect_timeout_s)
     try:
@@ -166,7 +140,7 @@ async def _follow(client: httpx2.AsyncClient, url: str, limits: FetchLimits, max
 
 
 async def _request(client: httpx2.AsyncClient, url: str, limits: FetchLimits, max_bytes: int) -> Blob | str:
-    """The document, or where it is instead."""
+    """Return the document, or the target of a redirect."""
     target = _checked(url)
     port = target.port or _PORTS[target.scheme]
     addresses = await resolve_public(url, target.host, port, limits.allowed_networks)
@@ -179,10 +153,10 @@ async def _request(client: httpx2.AsyncClient, url: str, limits: FetchLimits, ma
                 "Host": target.netloc.decode("ascii"),
                 "User-Agent": limits.user_agent,
                 "Accept": "*/*",
-                # Unpacked bytes are counted, but a server that packs nothing is easier on a small machine.
+                # The decompressed size is limited anyway; identity saves work on small machines.
                 "Accept-Encoding": "identity",
             },
-            # The certificate is checked against the name, not against the address that is connected to.
+            # The certificate is verified against the name, not the address.
             extensions={"sni_hostname": target.raw_host.decode("ascii"), "timeout": client.timeout.as_dict()},
         )
         try:
@@ -198,11 +172,11 @@ def _checked(url: str) -> httpx2.URL:
     try:
         target = httpx2.URL(url)
     except (httpx2.InvalidURL, ValueError) as error:
-        raise AddressRefusedError(redact_url(url), "it is no address") from error
+        raise AddressRefusedError(redact_url(url), "it is not a URL") from error
     if target.scheme not in _PORTS or not target.host:
-        raise AddressRefusedError(redact_url(url), "it is no http address")
+        raise AddressRefusedError(redact_url(url), "it is not an http address")
     if target.userinfo:
-        raise AddressRefusedError(redact_url(url), "it holds a login")
+        raise AddressRefusedError(redact_url(url), "it contains a user name or password")
     return target
 
 
@@ -245,6 +219,6 @@ def _content_type(header: str) -> tuple[str, str]:
 
 
 def _name(url: str) -> str:
-    """What the document is called: the last part of its address, or its host."""
+    """Return the last part of the path, or the host."""
     parts = urlsplit(url)
     return unquote(PurePosixPath(parts.path).name) or parts.hostname or url

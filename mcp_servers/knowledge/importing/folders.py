@@ -1,7 +1,9 @@
-"""A folder -> the files in it that are documents, and what was left out and why. Reads names, never contents.
+"""Synchronise a knowledge base with a folder.
 
-Hidden files, folders of tools and half-written files are left out silently, they are nobody's documents; everything
-else that is left out is told. Links are followed only on request, and never round in a circle.
+The knowledge base holds all state (URI and content hash of each document), so an interrupted run continues, and another
+run only reads the files. Documents of deleted files are removed; a file that has become unreadable keeps its document.
+Every file is reported once. Hidden files, tool folders and temporary files are ignored without a report; links are
+followed on request only.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from mcp_servers.knowledge.importing.errors import UnreadableFileError
 from mcp_servers.knowledge.importing.reader import Reader
 from mcp_servers.knowledge.types import NewChunk
 
-# Matched against every part of a path below the folder, whatever the case.
+# Compared with every path component below the folder, case-insensitively.
 IGNORED = (
     *(".*", "node_modules", "__pycache__", "venv", "site-packages", "lost+found", "$recycle.bin"),
     *("system volume information", "thumbs.db", "desktop.ini", "~$*", "*~", "*.tmp", "*.part", "*.crdownload", "*.swp"),
@@ -35,47 +37,31 @@ IGNORED = (
 
 @dataclass(frozen=True)
 class WalkRules:
-    """Which files of a folder count.
+    """Files of a folder that are imported."""
 
-    Args:
-        ignored: patterns of names; a folder that matches is not entered.
-        follows_links: also look behind symbolic links.
-        most_files: what comes after is left out, and told.
-    """
-
-    ignored: tuple[str, ...] = IGNORED
-    follows_links: bool = False
-    max_files: int = 100_000
+    ignored: tuple[str, ...] = IGNORED  # name patterns; matching folders are not entered
+    follows_links: bool = False  # follow symbolic links
+    max_files: int = 100_000  # the rest is skipped and reported
 
 
 @dataclass(frozen=True)
 class FoundFile:
-    """A file that may be a document.
-
-    Args:
-        path: below the folder as it was given.
-        stamp: size, time of the last change in nanoseconds and inode: another content has another stamp.
-    """
+    """A candidate for import."""
 
     path: Path
-    stamp: tuple[int, int, int]
+    stamp: tuple[int, int, int]  # size, mtime in nanoseconds and inode
 
 
 @dataclass(frozen=True)
 class SkippedPath:
-    """A file or folder that was not read, and why, as the rest of a sentence."""
+    """A file or folder that is not imported; ``reason`` is a predicate."""
 
     path: Path
     reason: str
 
 
 def walk(folder: Path, rules: WalkRules) -> Iterator[FoundFile | SkippedPath]:
-    """Everything in a folder and below, in the order of names.
-
-    Args:
-        folder: absolute.
-        rules: which files count.
-    """
+    """Yield the files below an absolute folder, by name."""
     entered: set[tuple[int, int]] = set()
     waiting = [folder]
     files = 0
@@ -93,7 +79,7 @@ def walk(folder: Path, rules: WalkRules) -> Iterator[FoundFile | SkippedPath]:
 def _listed(
     folder: Path, rules: WalkRules, entered: set[tuple[int, int]]
 ) -> tuple[list[Path], list[FoundFile | SkippedPath]]:
-    """The folders in a folder, and what else is in it."""
+    """Return the subfolders of a folder and its other entries."""
     try:
         about = folder.stat()
         with os.scandir(folder) as listing:
@@ -117,7 +103,7 @@ def _listed(
 
 
 def is_ignored(name: str, rules: WalkRules) -> bool:
-    """Whether a file or folder of this name is left out silently."""
+    """True if a name is ignored without a report."""
     return any(fnmatch(name.lower(), pattern) for pattern in rules.ignored)
 
 
@@ -129,13 +115,15 @@ def _classify(entry: os.DirEntry[str], rules: WalkRules) -> Path | FoundFile | S
             return SkippedPath(path, "is a link")
         about = entry.stat()
     except UnicodeError:
-        return SkippedPath(Path(os.fsencode(entry.path).decode("utf-8", "replace")), "has a name that is no text")
+        return SkippedPath(
+            Path(os.fsencode(entry.path).decode("utf-8", "replace")), "has a name that is not valid UTF-8"
+        )
     except OSError as error:
         return SkippedPath(path, f"cannot be opened: {error.strerror}")
     if stat.S_ISDIR(about.st_mode):
         return path
     if not stat.S_ISREG(about.st_mode):
-        return SkippedPath(path, "is no file")
+        return SkippedPath(path, "is not a regular file")
     return FoundFile(path, (about.st_size, about.st_mtime_ns, about.st_ino))
 
 
@@ -144,48 +132,42 @@ _SHOWN_FAILURES = 5
 
 
 class DocumentStore(Protocol):
-    """Where documents go; the knowledge base behind it is the library's business."""
+    """Destination of documents."""
 
     async def content_hashes(self, prefix: str) -> Mapping[str, str]:
-        """The content hash of every document whose address begins so, by address."""
+        """Return URI -> content hash of the documents whose URI starts with ``prefix``."""
         ...
 
     async def add(self, document: ParsedDocument, chunks: tuple[NewChunk, ...]) -> None:
-        """Keep a document, instead of the one of the same address."""
+        """Store a document, replacing the one with the same URI."""
         ...
 
     async def remove(self, uri: str) -> None:
-        """Forget the document of an address; nothing when there is none."""
+        """Remove the document with this URI, if there is one."""
         ...
 
 
 @dataclass(frozen=True)
 class FileReport:
-    """What became of one file.
-
-    Args:
-        path: the file.
-        outcome: in a word.
-        reason: why it was skipped or failed, or what may have been lost; a sentence or the rest of one.
-    """
+    """Result for one file."""
 
     path: str
     outcome: Outcome
-    reason: str = ""
+    reason: str = ""  # for a skipped or failed file, or warnings
 
 
 @dataclass(frozen=True)
 class FolderReport:
-    """What became of a folder: every file once, in order."""
+    """Results for all files of a folder, in order."""
 
     files: tuple[FileReport, ...] = ()
 
     def count(self, outcome: Outcome) -> int:
-        """How many files ended so."""
+        """Return the number of files with this outcome."""
         return Counter(file.outcome for file in self.files)[outcome]
 
     def __str__(self) -> str:
-        """The numbers, and the first failures."""
+        """Return the counts and the first failures."""
         outcomes: tuple[Outcome, ...] = ("imported", "unchanged", "removed", "skipped", "failed")
         counts = ", ".join(f"{self.count(outcome)} {outcome}" for outcome in outcomes if self.count(outcome))
         failed = [file for file in self.files if file.outcome == "failed"]
@@ -196,37 +178,26 @@ class FolderReport:
 
 @dataclass(frozen=True)
 class FolderRules:
-    """How a folder is imported.
-
-    Args:
-        walking: which files count.
-        chunking: how large chunks are.
-        removes: whether documents are removed whose files are gone.
-    """
+    """Options of a folder import."""
 
     walking: WalkRules = field(default_factory=WalkRules)
     chunking: ChunkLimits = DEFAULT_LIMITS
-    removes: bool = True
+    removes: bool = True  # remove documents of deleted files
 
 
 @dataclass(frozen=True)
 class SeenFile:
-    """A file as an earlier round saw it.
-
-    Args:
-        stamp: what it looked like.
-        problem: why it could not be imported; empty when it could.
-    """
+    """State of a file in an earlier round of a watched folder."""
 
     stamp: tuple[int, int, int]
-    problem: str = ""
+    problem: str = ""  # import error; empty if it succeeded
 
 
 SeenFiles = dict[Path, SeenFile]
 
 
 async def no_progress(done: int, total: int, message: str) -> None:
-    """The progress of an import nobody waits for."""
+    """Ignore progress."""
 
 
 async def import_folder(
@@ -240,17 +211,9 @@ async def import_folder(
 ) -> FolderReport:
     """Bring a knowledge base into agreement with a folder.
 
-    Args:
-        folder: what is imported, with everything below.
-        importer: where the documents go.
-        reader: reads them.
-        rules: how.
-        on_progress: awaited before every file.
-        seen: what earlier calls saw: files that look the same are not even opened. Kept up to date.
-
-    Raises:
-        UnreadableFileError: there is no such folder. Nothing is removed then: a drive may only be unplugged.
-        StorageError: the knowledge base cannot be written; what was imported before is kept.
+    ``seen`` is the state of earlier rounds, updated here; unchanged files are not even opened. Raises
+    UnreadableFileError without removing anything if the folder is missing (a drive may be unplugged), and StorageError
+    if the knowledge base cannot be written; documents stored before remain.
     """
     folder = Path(os.path.abspath(folder.expanduser()))  # noqa: PTH100, ASYNC240  # no look at the disk
     rules = rules or FolderRules()
@@ -263,7 +226,7 @@ async def import_folder(
     for number, file in enumerate(files):
         await on_progress(number, len(files), str(file.path.relative_to(folder)))
         reports.append(await run.import_file(file))
-    # Where something could not be looked into, what was in it is not known to be gone.
+    # Files below an unreadable folder are not known to be deleted.
     unreadable = tuple(
         f"{each.path.as_uri()}/" for each in found if isinstance(each, SkippedPath) and each.path.is_absolute()
     )
@@ -278,7 +241,7 @@ async def import_folder(
 def _found(folder: Path, rules: WalkRules) -> list[FoundFile | SkippedPath]:
     try:
         if not folder.is_dir():
-            raise UnreadableFileError(str(folder), "there is no such folder")
+            raise UnreadableFileError(str(folder), "the folder does not exist")
     except OSError as error:
         raise UnreadableFileError(str(folder), error.strerror or "it cannot be read") from error
     return list(walk(folder, rules))
@@ -295,7 +258,7 @@ class _FolderImport:
     seen: SeenFiles
 
     async def import_file(self, file: FoundFile) -> FileReport:
-        """Import a file if it has changed."""
+        """Import a file unless it is unchanged."""
         before = self.seen.get(file.path)
         if before and before.stamp == file.stamp:
             if before.problem:
@@ -321,7 +284,7 @@ class _FolderImport:
         return FileReport(str(file.path), "imported", " ".join(document.warnings))
 
     async def remove_document(self, uri: str) -> FileReport:
-        """Remove the document of a file that is gone."""
+        """Remove the document of a deleted file."""
         path = _path_of(uri)
         self.seen.pop(path, None)
         try:

@@ -1,7 +1,6 @@
-"""A document's first bytes, its name and what its sender says -> its format.
+"""Detection of a document's format: first bytes, then file name extension, then the sender's media type.
 
-The bytes are believed first, then the name's ending, then the sender: servers call half of everything
-``text/plain`` or ``application/octet-stream``. Whatever is text is accepted, whatever its name.
+Servers often send ``text/plain`` or ``application/octet-stream``, so the media type comes last. Any text is accepted.
 """
 
 from __future__ import annotations
@@ -21,18 +20,11 @@ DOCX_TYPE = "application/vnd.openxmlformats-officedocument.wordprocessingml.docu
 
 @dataclass(frozen=True)
 class Format:
-    """What a document is.
-
-    Args:
-        media_type: its name on the net.
-        reader: the module that reads it: ``pdf``, ``hypertext``, ``markdown``, ``word``, ``tables``, ``json``,
-            ``source`` or ``plain``.
-        language: of source code; empty for everything else.
-    """
+    """Media type and parser of a document."""
 
     media_type: str
-    reader: str
-    language: str = ""
+    reader: str  # key of ``parse._READERS``
+    language: str = ""  # of source code
 
 
 PDF = Format("application/pdf", "pdf")
@@ -88,7 +80,7 @@ _BY_TYPE = {
     "text/tab-separated-values": TSV,
     "application/json": JSON,
 }
-# What people have lying about, so that the sentence can say what it is.
+# Common binary formats, so that the error can name them.
 _BINARY: tuple[tuple[bytes, str], ...] = (
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "it is an old Office file (doc, xls, ppt)"),
     (b"{\\rtf", "it is Rich Text (rtf)"),
@@ -121,12 +113,7 @@ _HEAD_BYTES = 1024
 
 
 def format_of(blob: Blob) -> Format:
-    """What a document is.
-
-    Raises:
-        UnsupportedFormatError: nothing that can be read.
-        DamagedDocumentError: it begins like a docx and is no archive.
-    """
+    """Detect the format; raise UnsupportedFormatError, EncryptedDocumentError or DamagedDocumentError."""
     head = blob.content[:_HEAD_BYTES]
     ending = PurePosixPath(blob.name.lower()).suffix.removeprefix(".")
     if b"%PDF-" in head:
@@ -159,16 +146,16 @@ def _zipped(blob: Blob) -> Format:
 
 
 def _mismatch_error(blob: Blob, ending: str) -> Exception:
-    # Word encrypts by putting the docx into an old Office file.
+    # Encrypted docx files are OLE containers.
     if ending == "docx" and blob.content.startswith(_BINARY[0][0]):
         return EncryptedDocumentError(blob.name)
-    return DamagedDocumentError(blob.name, f"it is called {ending} but is none")
+    return DamagedDocumentError(blob.name, f"its name ends in {ending}, but it is another format")
 
 
 def _check_not_binary(blob: Blob, head: bytes) -> None:
     for magic, reason in _BINARY:
-        # Two letters are no proof: text may begin with them.
+        # Text may begin with two of these letters by chance.
         if head.startswith(magic) and (len(magic) > 3 or is_binary(blob.content)):
             raise UnsupportedFormatError(blob.name, reason)
     if is_binary(blob.content):
-        raise UnsupportedFormatError(blob.name, "it is no text")
+        raise UnsupportedFormatError(blob.name, "it is binary")

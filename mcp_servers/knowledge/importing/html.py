@@ -1,8 +1,8 @@
-"""HTML -> title and passages below their headings; tables stay whole as rows, ``pre`` as it is.
+"""HTML -> title and passages below headings; tables and ``pre`` stay whole.
 
-What is no text for readers (scripts, navigation, forms' buttons, hidden parts, ruby) is dropped first; then ``main``
-or the only ``article`` is read if the page has one that holds a fair part of its text, else the whole body. The tree
-is walked with a stack of our own: pages nested ten thousand deep exist.
+Scripts, navigation, controls, hidden elements and ruby are removed first. Then ``main`` or the only ``article`` is read
+if it contains enough of the text, else the body. The tree is walked with an explicit stack, because pages nested ten
+thousand levels deep exist.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _BLOCKS = frozenset(
         *("menu", "ol", "p", "section", "summary", "table", "tbody", "td", "tfoot", "th", "thead", "tr", "ul"),
     )
 )
-# Of the body's text; less, and "main" is not where the text is.
+# Minimum share of the body's text for ``main`` or ``article``.
 _MIN_MAIN_SHARE = 0.25
-# What stands for <br> until white space has been put in order: no text has it.
+# Placeholder of <br> until white space is normalized; does not occur in text.
 _BREAK = "\v"
 _CHARSET = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]{2,40})""", re.IGNORECASE)
 _CHARSET_BYTES = 4096
@@ -41,13 +41,13 @@ _BREAK_IN_JAPANESE = re.compile(rf"(?<=[{CJK}])[ \t]*\n\s*(?=[{CJK}])")
 
 
 def declared_charset(content: bytes) -> str:
-    """The encoding that the page claims for itself; empty when it claims none."""
+    """Return the charset declared in the page, or an empty string."""
     found = _CHARSET.search(content[:_CHARSET_BYTES])
     return found.group(1).decode("ascii", "ignore") if found else ""
 
 
 def read_html(text: str) -> tuple[str, list[Passage]]:
-    """The title (empty when the page has none) and what stands below its headings."""
+    """Return title (may be empty) and passages."""
     tree = LexborHTMLParser(text)
     title = _title(tree)
     tree.strip_tags(_DROPPED, recursive=True)
@@ -78,7 +78,7 @@ def _main(tree: LexborHTMLParser, body: LexborNode) -> LexborNode:
 
 
 class HtmlReader:
-    """One page, element by element."""
+    """Walks one page."""
 
     def __init__(self) -> None:
         self.builder = DocumentBuilder()
@@ -86,7 +86,7 @@ class HtmlReader:
         self._prefix = ""
 
     def read(self, root: LexborNode) -> None:
-        """Everything below an element."""
+        """Read everything below an element."""
         waiting: list[tuple[LexborNode, bool]] = [(root, False)]
         while waiting:
             node, is_read = waiting.pop()
@@ -101,7 +101,7 @@ class HtmlReader:
         self._flush()
 
     def _enter(self, node: LexborNode) -> bool:
-        """An element begins, or a text; whether to look inside."""
+        """Begin an element or text node; return True to visit its children."""
         tag = node.tag or ""
         if node.is_text_node:
             self._text.append(node.text_content or "")
@@ -143,7 +143,7 @@ class HtmlReader:
 
 
 def _rows(table: LexborNode) -> list[list[str]]:
-    """The cells of a table that holds data; empty when it only arranges a page."""
+    """Return the cells of a data table; empty for a layout table."""
     if any(inner.mem_id != table.mem_id for inner in table.css("table, h1, h2, h3, h4, h5, h6, pre, section, article")):
         return []
     rows = [[_normalize_space(_inline(cell)) for cell in row.css("th, td")] for row in table.css("tr")]
@@ -151,7 +151,7 @@ def _rows(table: LexborNode) -> list[list[str]]:
 
 
 def _inline(node: LexborNode) -> str:
-    """The text of an element, its inner blocks parted by spaces."""
+    """Return the text of an element with spaces between its blocks."""
     parts: list[str] = []
     for inner in node.traverse(include_text=True):
         if inner.is_text_node:
@@ -162,6 +162,6 @@ def _inline(node: LexborNode) -> str:
 
 
 def _normalize_space(text: str) -> str:
-    """Text with the white space that a browser would show."""
+    """Normalize white space as a browser does."""
     text = _BREAK_IN_JAPANESE.sub("", text)
     return "\n".join(line for line in (" ".join(part.split()) for part in text.split(_BREAK)) if line)

@@ -1,7 +1,7 @@
-"""Markdown -> title and passages below their headings; code and tables stay whole.
+"""Markdown -> title and passages below headings; code and tables stay whole.
 
-Front matter gives the title. Marks that only dress text (emphasis, links, images) are taken off; what is inside code
-stays as it is. Read line by line: no line can make it slow.
+Front matter gives the title. Emphasis, links and images are reduced to their text; code is unchanged. Processed line by
+line in bounded time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _INLINE_MARKUP: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 def read_markdown(text: str) -> tuple[str, list[Passage]]:
-    """The title (empty when the document has none) and what stands below its headings."""
+    """Return title (may be empty) and passages."""
     title, body = _front_matter(text)
     reader = MarkdownReader()
     for line in body.split("\n"):
@@ -43,7 +43,7 @@ def read_markdown(text: str) -> tuple[str, list[Passage]]:
 
 
 def strip_markup(text: str) -> str:
-    """Text without the marks that only change its looks; a text too long for a paragraph stays as it is."""
+    """Remove inline markup; very long texts are returned unchanged."""
     if len(text) > _MAX_PARAGRAPH:
         return text
     for pattern, replacement in _INLINE_MARKUP:
@@ -62,7 +62,7 @@ def _front_matter(text: str) -> tuple[str, str]:
 
 
 class MarkdownReader:
-    """One document, line by line."""
+    """Reads one document line by line."""
 
     def __init__(self) -> None:
         self.builder = DocumentBuilder()
@@ -70,7 +70,7 @@ class MarkdownReader:
         self._fence = ""
 
     def feed(self, line: str) -> None:
-        """The next line."""
+        """Process the next line."""
         if self._fence:
             self._lines.append(line)
             if line.strip().startswith(self._fence) and not line.strip().strip(self._fence[0]):
@@ -93,7 +93,7 @@ class MarkdownReader:
             self.end()
 
     def end(self) -> None:
-        """What was taken is a passage."""
+        """End the current block."""
         if self._fence:
             self._end_code()
             return
@@ -106,7 +106,7 @@ class MarkdownReader:
             self.builder.add(_paragraph(lines))
 
     def _setext_heading(self, line: str) -> bool:
-        """Whether the line makes a heading of the one line before it."""
+        """Turn the previous line into a heading if this line underlines it; return True if so."""
         found = _UNDERLINE.match(line)
         if not found or len(self._lines) != 1 or is_list_item(self._lines[0]):
             return False
@@ -124,10 +124,10 @@ class MarkdownReader:
 
 
 def _paragraph(lines: list[str]) -> str:
-    """A paragraph's lines joined; items of a list stay lines."""
+    """Join the lines of a paragraph; list items stay on lines."""
     parts = [lines[0]]
     for before, line in pairwise(lines):
-        # Two spaces or a backslash at the end of a line are a break somebody wants.
+        # Two spaces or a backslash at the end are a hard line break.
         if is_list_item(line) or line.startswith(("|", ">")) or before.endswith(("  ", "\\")):
             parts.append(line)
         else:

@@ -1,7 +1,6 @@
-"""A document's bytes -> its title and passages, by the format it turns out to be.
+"""Parsing: bytes -> title and passages, by detected format.
 
-Pure: no file, no network, no clock. May take long, or die in a library, on bytes made for that; ``isolation`` runs it
-where neither hurts.
+Pure: no files, network or clock. Malicious input may make it slow or crash a library, so it runs in ``parser_worker``.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ from mcp_servers.knowledge.types import Passage
 _TITLE_CHARACTERS = 300
 _DELIMITERS = ",;\t|"
 _SAMPLE_ROWS = 20
-# One cell may be a whole article; the library's own limit is 131,072.
+# A cell may be an article; the default limit of csv is 131,072.
 _MAX_CELL = 10_000_000
-# Control characters, what is no character at all, and halves of characters: no reader has a use for them.
+# Control characters, non-characters and surrogates.
 _NON_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufeff\ufffe\uffff\ud800-\udfff]")
-# Deeper JSON, or numbers with more digits, are kept as they are written.
+# JSON that is too deep or has huge numbers stays as written.
 _JSON_PROBLEMS = (ValueError, RecursionError)
 
 
 @dataclass(frozen=True)
 class _FormatResult:
-    """What a format's reader made of a document; an empty title leaves it to the document's name."""
+    """Result of a format's parser; an empty title becomes the document's name."""
 
     title: str
     passages: list[Passage]
@@ -46,12 +45,7 @@ class _FormatResult:
 
 
 def parse_blob(blob: Blob, limits: ParseLimits) -> ParsedDocument:
-    """Read a document.
-
-    Raises:
-        ImportProblem: it cannot be read; the sentence says why.
-        MissingExtraError: the library for its format is not installed.
-    """
+    """Parse a document; raise DocumentImportError, or MissingExtraError for a missing library."""
     if len(blob.content) > limits.document_bytes:
         raise TooLargeError(blob.name, f"it has more than {limits.document_bytes // 1_000_000:,} MB")
     if not blob.content.strip():
@@ -73,7 +67,7 @@ def parse_blob(blob: Blob, limits: ParseLimits) -> ParsedDocument:
 
 
 def title_of(name: str) -> str:
-    """What a document without a title is called."""
+    """Return the title for a document without one: its name without extension."""
     path = PurePosixPath(name)
     return (path.stem or path.name or name)[:_TITLE_CHARACTERS]
 
@@ -107,7 +101,7 @@ def _markdown(blob: Blob, _: Format, limits: ParseLimits) -> _FormatResult:
 
 def _source(blob: Blob, found: Format, limits: ParseLimits) -> _FormatResult:
     text, warnings = _text(blob, limits)
-    # Files of one stem (a.c, a.h) are told apart by the ending.
+    # With extension, to distinguish a.c and a.h.
     return _FormatResult(PurePosixPath(blob.name).name, read_source(text, found.language), warnings)
 
 
@@ -117,7 +111,7 @@ def _table(blob: Blob, found: Format, limits: ParseLimits) -> _FormatResult:
 
 
 def _json(blob: Blob, _: Format, limits: ParseLimits) -> _FormatResult:
-    """JSON, written anew with one value a line: escaped Japanese can be found, and a line of a megabyte be cut."""
+    """Reformat JSON with one value per line, so that escaped Japanese is found and long lines can be cut."""
     text, warnings = _text(blob, limits)
     try:
         text = json.dumps(json.loads(text), ensure_ascii=False, indent=1)
@@ -131,7 +125,7 @@ def _html(blob: Blob, _: Format, limits: ParseLimits) -> _FormatResult:
         from mcp_servers.knowledge.importing.html import declared_charset, read_html
     except ImportError as error:
         raise MissingExtraError("Reading HTML", "selectolax") from error
-    # What the page's own sender says counts more than what is written in it.
+    # The charset of the sender takes precedence over the page's own.
     text, warnings = _text(blob, limits, blob.charset or declared_charset(blob.content))
     return _FormatResult(*read_html(text), warnings)
 
@@ -152,7 +146,7 @@ def _pdf(blob: Blob, _: Format, limits: ParseLimits) -> _FormatResult:
 
 
 def read_csv(text: str, *, tabs: bool = False) -> list[Passage]:
-    """A CSV or TSV file as one table; lines that break its rules are kept as they are."""
+    """Return a CSV or TSV file as one table; malformed files are split at the delimiter."""
     delimiter = "\t" if tabs else _delimiter(text)
     csv.field_size_limit(_MAX_CELL)
     try:
@@ -163,7 +157,7 @@ def read_csv(text: str, *, tabs: bool = False) -> list[Passage]:
 
 
 def _delimiter(text: str) -> str:
-    """The character that parts the first lines into the most columns, equally many in each."""
+    """Return the character that splits the first lines into the most columns, equally many in each."""
     lines = [line for line in text[:100_000].splitlines() if line.strip()][:_SAMPLE_ROWS]
 
     def columns(delimiter: str) -> tuple[bool, int]:

@@ -1,7 +1,7 @@
-"""Documents -> passages in a process of its own, so that a bad one costs itself and nothing else.
+"""Parser process, parent side: starts the child, sends documents, enforces limits.
 
-One child serves one parser, one document after the other; it is started when the first comes, and again when it has
-ended. It gets no environment to speak of, no files and no answer but passages to give.
+One child per ParserProcess handles one document at a time; it is started on demand and restarted after a crash. It gets
+a minimal environment and can only return passages.
 """
 
 from __future__ import annotations
@@ -23,10 +23,13 @@ from mcp_servers.knowledge.importing import parser_worker
 from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, ParseLimits
 from mcp_servers.knowledge.importing.errors import TooSlowError
 
-# With -I no module of the working directory can take the place of ours; the path is handed over instead.
-_BOOTSTRAP = "import sys; sys.path[:] = sys.argv[1:-1]; from mcp_servers.knowledge.importing.parser_worker import main; sys.exit(main())"
+# -I keeps modules of the working directory from replacing ours; the path is passed explicitly.
+_BOOTSTRAP = (
+    "import sys; sys.path[:] = sys.argv[1:-1];"
+    " from mcp_servers.knowledge.importing.parser_worker import main; sys.exit(main())"
+)
 _ENVIRONMENT = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "PATH", "TMPDIR")
-# The child's own timer ends a document; this much later the child itself is taken for stuck.
+# Time after the child's own timer before it is considered stuck.
 _GRACE_S = 10.0
 _END_S = 2.0
 _MAX_ANSWER = 1_000_000_000
@@ -40,13 +43,9 @@ _CONNECTION_ERRORS = (
 
 
 class ParserProcess:
-    """A process that parses; ``open_parser`` makes one.
+    """Parses documents in a child process; created by ``open_parser``.
 
-    Args:
-        limits: how much one document may cost.
-
-    Attributes:
-        process: the process; None before the first document and after one that took it down.
+    ``process`` is None before the first document and after a crash.
     """
 
     def __init__(self, limits: ParseLimits) -> None:
@@ -55,24 +54,19 @@ class ParserProcess:
         self.process: anyio.abc.Process | None = None
 
     async def parse(self, blob: Blob) -> ParsedDocument:
-        """Read a document.
-
-        Raises:
-            ImportProblem: it cannot be read, or took the parser down.
-            MissingExtraError: the library for its format is not installed.
-        """
+        """Parse a document; raise DocumentImportError, or MissingExtraError for a missing library."""
         request = parser_worker.pack_request(blob, self._limits)
         async with self._lock:
             answer, exit_code = await self._ask(request)
             if answer is None and exit_code == 0:
-                # It had ended for having nothing to do, just when the document came.
+                # The child had exited when idle, just before the document was sent.
                 answer, exit_code = await self._ask(request)
         if answer is None:
             raise TooSlowError(blob.name, _reason(exit_code, self._limits))
         return await anyio.to_thread.run_sync(parser_worker.unpack_answer, answer)
 
     async def aclose(self) -> None:
-        """End the child, whatever it does."""
+        """End the child process."""
         child, self.process = self.process, None
         if child is None:
             return
@@ -87,7 +81,7 @@ class ParserProcess:
             await child.aclose()
 
     async def _ask(self, request: bytes) -> tuple[bytes | None, int]:
-        """The child's answer, or None and how the child ended."""
+        """Return the child's answer, or None and its exit code."""
         if self.process and self.process.returncode is not None:
             await self.aclose()
         child = self.process = self.process or await self._start()
@@ -108,7 +102,7 @@ class ParserProcess:
                 await self._kill(child)
 
     async def _kill(self, child: anyio.abc.Process) -> None:
-        """A child that owes an answer is of no more use, not even to be asked to end."""
+        """End a child that has not answered; it would not end by itself."""
         if child.returncode is None:
             with suppress(ProcessLookupError):
                 child.kill()
@@ -128,7 +122,7 @@ class ParserProcess:
 
 @asynccontextmanager
 async def open_parser(limits: ParseLimits | None = None) -> AsyncGenerator[ParserProcess, None]:
-    """A parser for as long as the block lasts; its process ends with it."""
+    """Yield a parser whose process ends with the block."""
     parser = ParserProcess(limits or ParseLimits())
     try:
         yield parser
@@ -137,7 +131,7 @@ async def open_parser(limits: ParseLimits | None = None) -> AsyncGenerator[Parse
 
 
 def _absolute_path() -> list[str]:
-    """Where this process finds its modules, for a process that works in another directory."""
+    """Return ``sys.path`` with absolute entries, for a process with another working directory."""
     return [str(Path(entry).absolute()) for entry in sys.path]
 
 

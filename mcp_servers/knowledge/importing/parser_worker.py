@@ -1,7 +1,11 @@
-"""What the two sides of the parser's pipe say to each other: JSON behind its length, then a document's bytes.
+"""Parser process, child side: its main program and the frames of the pipe.
 
-JSON and nothing cleverer, because the side that reads foreign documents is not trusted: what it answers is data, and
-is checked like data.
+    parent -> child    HEAD, JSON {blob, limits}, bytes of the document
+    child -> parent    HEAD, JSON of the document or of the error
+
+Documents may crash, hang or exhaust the process: a kernel timer ends parsing also inside C libraries, and the address
+space is limited. The child exits when its input ends, when idle, and after many documents, which bounds leaks. Its
+answers are untrusted, so they are JSON and are validated.
 """
 
 from __future__ import annotations
@@ -23,9 +27,9 @@ from mcp_servers.knowledge.importing.errors import DamagedDocumentError, TooSlow
 from mcp_servers.knowledge.importing.parse import parse_blob
 from mcp_servers.knowledge.types import Passage
 
-# Length of the JSON, length of the bytes behind it.
+# Length of the JSON, length of the bytes after it.
 HEAD = struct.Struct("!QQ")
-# How the parser's process ends when there was no memory left even to say so.
+# Exit code if there is not even memory for an answer.
 EXIT_MEMORY = 71
 NO_MEMORY = "it needs more memory than one document may"
 
@@ -44,36 +48,31 @@ _PROBLEMS: dict[str, type[KnowledgeError]] = {
 
 
 def pack_request(blob: Blob, limits: ParseLimits) -> bytes:
-    """A document to be read."""
+    """Encode a document and its limits."""
     header = {name: value for name, value in vars(blob).items() if name != "content"}
     return _pack({"blob": header, "limits": asdict(limits)}, blob.content)
 
 
 def unpack_request(head: bytes, content: bytes) -> tuple[Blob, ParseLimits]:
-    """The document to be read, and how much it may cost."""
+    """Decode a request."""
     request = json.loads(head)
     return Blob(content=content, **request["blob"]), ParseLimits(**request["limits"])
 
 
 def pack_document(document: ParsedDocument) -> bytes:
-    """A document that was read."""
+    """Encode a parsed document."""
     passages = [[passage.text, passage.headings, passage.page, passage.is_atomic] for passage in document.passages]
     return _pack({**vars(document), "passages": passages})
 
 
 def pack_problem(problem: KnowledgeError) -> bytes:
-    """Why a document was not read."""
+    """Encode an error."""
     values = {each.name: getattr(problem, each.name) for each in fields(cast("Any", problem))}
     return _pack({"problem": type(problem).__name__, "fields": values})
 
 
 def unpack_answer(head: bytes) -> ParsedDocument:
-    """The document that was read.
-
-    Raises:
-        KnowledgeProblem: it was not; as the other side raised it.
-        ValueError, LookupError, TypeError: what came is no answer.
-    """
+    """Decode an answer; raise the error that it contains, or ValueError, LookupError, TypeError if invalid."""
     answer = json.loads(head)
     if "problem" in answer:
         raise _PROBLEMS[answer["problem"]](**{name: str(value) for name, value in answer["fields"].items()})
@@ -92,7 +91,7 @@ def _passage(text: object, headings: list[object], page: object, is_atomic: obje
 
 
 def _pack(value: dict[str, Any], content: bytes = b"") -> bytes:
-    # A file name may hold bytes that are no text; json.loads takes them back the same way.
+    # File names may contain surrogates; json.loads restores them.
     text = json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
     return HEAD.pack(len(text), len(content)) + text + content
 
@@ -102,9 +101,9 @@ _MAX_DOCUMENTS = 500
 
 
 def main() -> int:
-    """Serve the process that started this one; its argument is the limit of the address space in bytes."""
+    """Serve the parent process; the last argument limits the address space in bytes."""
     requests, answers = os.dup(0), os.dup(1)
-    # What a library prints must not end up among the answers.
+    # Output of libraries must not mix with the answers.
     devnull = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(devnull, standard)
@@ -117,13 +116,7 @@ def main() -> int:
 
 
 def serve(requests: int, answers: int, *, idle_s: float = IDLE_S) -> None:
-    """Answer until nothing more comes.
-
-    Args:
-        requests: a file descriptor to read from.
-        answers: a file descriptor to write to.
-        idle_s: how long to wait for the next document.
-    """
+    """Answer requests from one file descriptor on another until the input ends or is idle."""
     for _ in range(_MAX_DOCUMENTS):
         if not select.select([requests], [], [], idle_s)[0]:
             return
@@ -144,7 +137,7 @@ def _answer(header: bytes, content: bytes) -> bytes:
         return pack_problem(problem)
     except MemoryError:
         return pack_problem(TooSlowError(blob.name, NO_MEMORY))
-    except Exception as error:  # noqa: BLE001  # whatever a parser does with bytes made to confuse it
+    except Exception as error:  # noqa: BLE001  # malicious input may raise anything
         return pack_problem(DamagedDocumentError(blob.name, f"{type(error).__name__}: {error}"[:200]))
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -152,12 +145,12 @@ def _answer(header: bytes, content: bytes) -> bytes:
 
 def _limit(memory_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
-    # A crash is expected now and then; its image on the disk helps nobody.
+    # Crashes are expected; core dumps are not useful.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def _read(descriptor: int, size: int) -> bytes:
-    """Exactly so many bytes; fewer only when the other side is gone."""
+    """Read exactly ``size`` bytes, or none at the end of the input."""
     received = bytearray()
     while len(received) < size:
         piece = os.read(descriptor, min(size - len(received), 1 << 20))

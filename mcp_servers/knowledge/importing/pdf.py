@@ -1,9 +1,10 @@
-"""Lines with their places on pages -> passages in reading order.
+"""PDF -> passages: text with positions from PDFium, arranged into reading order.
 
-A PDF knows where characters are, not what belongs together. Rules, in the order they are applied: lines that repeat
-at the edge of many pages are dropped; lines keep the file's order unless it runs back up the page; columns are read
-one after the other, vertical Japanese from right to left; bookmarks, or else larger type, are headings; a line that
-fills its column goes on in the next; a sentence belongs to the page on which it begins.
+Rules in order: lines repeated at the edge of many pages are dropped; lines keep the file's order unless it runs
+backwards; columns are read one after the other, vertical Japanese from right to left; bookmarks, or else larger type,
+are headings; a line that fills its column continues in the next; a sentence belongs to the page on which it begins.
+
+PDFium is C++ and PDFs are untrusted: call this in the parser process only.
 """
 
 from __future__ import annotations
@@ -30,30 +31,20 @@ Box = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a page, places in points from the lower left corner.
-
-    Args:
-        text: as extracted.
-        left: where it begins.
-        bottom: its lower edge.
-        right: where it ends.
-        top: its upper edge.
-        size: of its type.
-        direction: where its text goes; down also in vertical Japanese.
-    """
+    """A line of a page; positions in points from the lower left corner."""
 
     text: str
     left: float
     bottom: float
     right: float
     top: float
-    size: float
-    direction: Direction = "right"
+    size: float  # of the type
+    direction: Direction = "right"  # "down" also for vertical Japanese
 
 
 @dataclass(frozen=True)
 class Page:
-    """One page: its number from 1, and its lines in the file's order."""
+    """A page with its number from 1 and its lines in file order."""
 
     number: int
     lines: tuple[Line, ...]
@@ -61,30 +52,30 @@ class Page:
 
 @dataclass(frozen=True)
 class Bookmark:
-    """An entry of the file's own table of contents: level from 1, title, page from 1."""
+    """An outline entry; level and page from 1."""
 
     level: int
     title: str
     page: int
 
 
-# A line repeats when at least so many pages, and this part of them, have it at their edge.
+# A running line is at the edge of at least this many pages and this share of them.
 _REPEATS, _REPEATING_PART = 3, 0.3
 _EDGE_PART = 0.08
 _DIGITS = re.compile(r"\d+|[ivxl]+(?=\W*$)")
-# Larger than the body's type by this much, and short: a heading.
+# A heading is short and larger than the body's type by this factor.
 _HEADING_RATIO = 1.2
 _HEADING_CHARACTERS = 80
 _HEADING_LEVELS = 3
-# How much of a sentence may move to the page on which it begins.
+# Maximum length moved to the page on which a sentence begins.
 _CARRIED_CHARACTERS = 300
 _FIRST_SENTENCE = re.compile(r".*?(?:[。．！？]|[!?.](?![\w.]))[」』）)”’]*", re.DOTALL)
-# Shorter pieces side by side are cells of a table, longer ones lines of columns.
+# Shorter adjacent pieces are table cells, longer ones lines of columns.
 _CELL_CHARACTERS = 15
 
 
 def layout_passages(pages: Sequence[Page], bookmarks: Sequence[Bookmark] = ()) -> list[Passage]:
-    """The passages of a document, page by page."""
+    """Return the passages of a document, page by page."""
     pages = [replace(page, lines=tuple(_in_reading_order(page.lines))) for page in _without_running_lines(pages)]
     headings = _bookmarked(pages, bookmarks) if len(bookmarks) > 1 else _by_size(pages)
     builder = DocumentBuilder()
@@ -106,20 +97,20 @@ def layout_passages(pages: Sequence[Page], bookmarks: Sequence[Bookmark] = ()) -
 
 
 def line_between(text: str, first: Box, last: Box) -> Line:
-    """A line from the places of its first and last character."""
+    """Return a line from the boxes of its first and last character."""
     across, up = last[0] + last[2] - first[0] - first[2], last[1] + last[3] - first[1] - first[3]
     direction: Direction = (
         "right" if across >= abs(up) else "left" if -across >= abs(up) else "up" if up > 0 else "down"
     )
     low, high = (1, 3) if direction in {"right", "left"} else (0, 2)
-    # Fonts of one size differ in the height of their boxes; the smaller end of the line is nearer to the truth.
+    # Box heights differ between fonts of one size; the smaller end is more accurate.
     size = min(first[high] - first[low], last[high] - last[low])
     left, bottom = min(first[0], last[0]), min(first[1], last[1])
     return Line(text, left, bottom, max(first[2], last[2]), max(first[3], last[3]), size, direction)
 
 
 def _without_running_lines(pages: Sequence[Page]) -> list[Page]:
-    """The pages without headers, footers and page numbers."""
+    """Return the pages without headers, footers and page numbers."""
     lines = [line for page in pages for line in page.lines]
     if len(pages) < _REPEATS or not lines:
         return list(pages)
@@ -156,10 +147,10 @@ def _in_reading_order(lines: Sequence[Line]) -> list[Line]:
 
 
 def _rotated(line: Line, direction: Direction) -> Line:
-    """The line on a page that is turned until its text goes to the right."""
+    """Return the line as on a page rotated until its text runs to the right."""
     left, bottom, right, top = line.left, line.bottom, line.right, line.top
     if direction == "down":
-        # What was on the right is on top now: vertical Japanese becomes horizontal.
+        # The right edge becomes the top: vertical Japanese becomes horizontal.
         left, bottom, right, top = -top, left, -bottom, right
     elif direction == "up":
         left, bottom, right, top = bottom, -right, top, -left
@@ -173,13 +164,13 @@ def _is_beside(a: Line, b: Line) -> bool:
 
 
 def _is_side_by_side(lines: Sequence[Line]) -> bool:
-    """Whether long lines stand beside each other: columns that were drawn line by line."""
+    """True if long lines are adjacent: columns written line by line."""
     beside = [b for a, b in pairwise(lines) if _is_beside(a, b)]
     return len(beside) > 2 and median(len(line.text) for line in beside) >= _CELL_CHARACTERS
 
 
 def _with_rows(lines: Sequence[Line]) -> list[Line]:
-    """The lines with the cells of a row made one line."""
+    """Join the cells of each table row into one line."""
     result: list[Line] = []
     for line in lines:
         if result and _is_beside(result[-1], line) and len(line.text) < _CELL_CHARACTERS * 3:
@@ -194,7 +185,7 @@ def _overlap(a: Line, b: Line) -> bool:
 
 
 def _sorted(lines: Sequence[Line]) -> list[Line]:
-    """Lines from top to bottom; between lines as wide as the page, one column after the other."""
+    """Order lines from top to bottom, and by column between full-width lines."""
     ordered = sorted(lines, key=lambda line: (-round(line.top), line.left))
     gutter = _gutter(ordered)
     if gutter is None:
@@ -211,7 +202,7 @@ def _sorted(lines: Sequence[Line]) -> list[Line]:
 
 
 def _gutter(lines: Sequence[Line]) -> float | None:
-    """Where the page is parted into two columns; None when it is not."""
+    """Return the position between two columns, or None."""
     left, right = min(line.left for line in lines), max(line.right for line in lines)
     narrow = [line for line in lines if line.right - line.left < (right - left) * 0.6]
     if len(narrow) < max(6, len(lines) * 0.6):
@@ -226,7 +217,7 @@ def _gutter(lines: Sequence[Line]) -> float | None:
 
 
 def _bookmarked(pages: Sequence[Page], bookmarks: Sequence[Bookmark]) -> dict[tuple[int, int], list[tuple[int, str]]]:
-    """Headings by page and line; line -1 where the page does not show the bookmark's words."""
+    """Return headings by page and line; line -1 if the page does not contain the bookmark's title."""
     lines = {page.number: ["".join(line.text.split()).lower() for line in page.lines] for page in pages}
     headings: dict[tuple[int, int], list[tuple[int, str]]] = {}
     for bookmark in bookmarks:
@@ -234,7 +225,7 @@ def _bookmarked(pages: Sequence[Page], bookmarks: Sequence[Bookmark]) -> dict[tu
         shown = lines.get(bookmark.page, [])
         found = next((n for n, text in enumerate(shown) if text == wanted), None)
         if found is None:
-            # A number in front of the title is in one of the two only.
+            # A chapter number may be in one of the two only.
             found = next(
                 (n for n, text in enumerate(shown) if len(text) < len(wanted) + 8 and text.endswith(wanted)), -1
             )
@@ -243,7 +234,7 @@ def _bookmarked(pages: Sequence[Page], bookmarks: Sequence[Bookmark]) -> dict[tu
 
 
 def _by_size(pages: Sequence[Page]) -> dict[tuple[int, int], list[tuple[int, str]]]:
-    """Short lines in larger type than most of the text."""
+    """Return short lines in larger type as headings."""
     sizes: Counter[float] = Counter()
     for page in pages:
         for line in page.lines:
@@ -265,7 +256,7 @@ def _rounded(size: float) -> float:
 
 
 def _continues(paragraph: Sequence[Line], line: Line, lines: Sequence[Line], number: int) -> bool:
-    """Whether a line continues the paragraph before it."""
+    """True if a line continues the paragraph."""
     before = paragraph[-1]
     if is_list_item(line.text) or abs(line.size - before.size) > before.size * 0.25:
         return False
@@ -274,7 +265,7 @@ def _continues(paragraph: Sequence[Line], line: Line, lines: Sequence[Line], num
     em = before.size
     neighbours = [each for each in lines[max(0, number - 6) : number + 6] if _overlap(each, before)]
     edge = max(each.right for each in neighbours)
-    # Japanese lines are full to the last character, Latin ones to the last word that fits.
+    # Japanese lines are full to the last character, Latin lines to the last word that fits.
     slack = em * 2 if is_cjk(before.text[-1]) else max(em * 4, (edge - before.left) * 0.2)
     if before.right < edge - slack:
         return False
@@ -287,7 +278,7 @@ def _continues(paragraph: Sequence[Line], line: Line, lines: Sequence[Line], num
 
 
 def _with_whole_sentences(passages: Sequence[Passage]) -> list[Passage]:
-    """The end of a sentence moves to the page on which the sentence begins."""
+    """Move the end of a sentence to the page on which it begins."""
     result: list[Passage] = []
     for passage in passages:
         before = result[-1] if result else None
@@ -317,24 +308,18 @@ def _is_continued(before: Passage, passage: Passage) -> bool:
 # fpdfview.h: FPDF_ERR_PASSWORD, FPDF_ERR_SECURITY.
 _PASSWORD_ERRORS = frozenset({4, 5})
 _MAX_BOOKMARKS = 10_000
-# What fonts without a table of their characters come out as.
+# Share of unmapped characters above which the text is unreadable.
 _UNKNOWN_SHARE = 0.3
-# A wider gap inside a line parts columns or cells.
+# A wider gap separates columns or cells.
 _GAP_EMS = 1.5
-# Titles that programs put in when nobody gave one.
+# Placeholder titles of authoring programs.
 _PLACEHOLDER_TITLES = frozenset({"untitled", "(anonymous)", "anonymous", "(unspecified)", "無題"})
 _PROGRAM = re.compile(r"^Microsoft (?:Word|PowerPoint|Excel) - |\.(?:docx?|pptx?|xlsx?|indd|tex|dvi)$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class PdfText:
-    """What a PDF says.
-
-    Args:
-        title: from its properties; empty when it has none.
-        passages: page by page.
-        warnings: sentences about what may have been lost.
-    """
+    """Title (may be empty), passages and warnings of a PDF."""
 
     title: str
     passages: list[Passage]
@@ -342,13 +327,10 @@ class PdfText:
 
 
 def read_pdf(blob: Blob, limits: ParseLimits) -> PdfText:
-    """Read a PDF.
+    """Parse a PDF.
 
-    Raises:
-        MissingExtraError: pypdfium2 is not installed.
-        EncryptedDocumentError: it opens with a password only.
-        DamagedDocumentError: PDFium cannot open it.
-        NoTextError: its pages are pictures.
+    Raises MissingExtraError without pypdfium2, EncryptedDocumentError, DamagedDocumentError, or NoTextError if all
+    pages are images.
     """
     try:
         import pypdfium2
@@ -384,7 +366,7 @@ def _pages(document: Any, library: Any, limits: ParseLimits) -> Iterator[Page]:
             with closing(document[number]) as page, closing(page.get_textpage()) as text_page:
                 read = Page(number + 1, tuple(_lines(text_page, library.raw)))
         except library.PdfiumError:
-            # One broken page does not cost the others; it is told as a page without text.
+            # A broken page counts as a page without text.
             read = Page(number + 1, ())
         yield read
         characters += sum(len(line.text) for line in read.lines)
@@ -404,19 +386,19 @@ def _lines(text_page: Any, raw: Any) -> Iterator[Line]:
 
 @dataclass(frozen=True)
 class _CharacterBoxes:
-    """The characters of a page, which know their places."""
+    """Positions of the characters of a page."""
 
     text_page: Any
     raw: Any
 
     def box(self, text_index: int) -> Box:
-        """Left, bottom, right and top of a character, in points."""
+        """Return left, bottom, right and top of a character, in points."""
         index = self.raw.FPDFText_GetCharIndexFromTextIndex(self.text_page.raw, text_index)
         return self.text_page.get_charbox(max(0, index), loose=True)
 
 
 def _parts(boxes: _CharacterBoxes, text: str, start: int) -> Iterator[Line]:
-    """A line, or the parts of it between which a column or a cell ends: PDFium takes all of a height for one line."""
+    """Split a line at wide gaps between columns or cells, which PDFium joins."""
     line = line_between(text, boxes.box(start), boxes.box(start + len(text) - 1))
     em = line.size
     natural = em * sum(1 if is_cjk(each) else 0.6 for each in text)

@@ -1,7 +1,8 @@
-"""Lines that were broken to fit a page -> the sentences they were.
+"""Plain text -> paragraphs, and joining of wrapped lines, which other formats share.
 
-A break between two Japanese or Chinese characters is nothing, any other is a space; a hyphen at the end of a line
-between Latin letters is nothing either. Knows nothing of formats.
+Blank lines separate paragraphs. Lines wrapped at a fixed width are joined: without a space between Japanese or Chinese
+characters, without the hyphen of a divided Latin word, otherwise with a space. Lines that end at will (poems,
+addresses, logs) stay lines.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from mcp_servers.knowledge.types import Passage
 
-# Kana, kanji, their punctuation and full-width forms; no Hangul, which is written with spaces.
+# Kana, kanji, their punctuation and full-width forms; not Hangul, which uses spaces.
 CJK = (
     "\u2e80-\u303f\u3040-\u30ff\u3100-\u312f\u31a0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uffa0"
     "\U00020000-\U0003134f"
@@ -20,7 +21,7 @@ CJK = (
 _IS_CJK = re.compile(f"[{CJK}]")
 _HYPHENATED = re.compile(r"[^\W\d_][-\u2010\u00ad\u0002\ufffe]$")
 _LOWER = re.compile(r"[a-zà-öø-ÿß]")
-# What text extraction puts where a word was divided: hyphens nobody typed.
+# Inserted by text extraction where a word was divided.
 _SOFT_HYPHENS = str.maketrans("", "", "\u00ad\u0002\ufffe")
 
 SENTENCE_END = re.compile(r"""[。．！？!?｡][」』）)】〉》”"’]*$|[.:：;；][”"’)]*$""")
@@ -30,22 +31,22 @@ _LIST_ITEM = re.compile(
 
 
 def is_cjk(character: str) -> bool:
-    """Whether no space belongs beside this character."""
+    """True for characters that are not separated by spaces."""
     return _IS_CJK.match(character) is not None
 
 
 def is_list_item(line: str) -> bool:
-    """Whether a line begins with a bullet or a number of its own."""
+    """True if a line begins with a bullet or number."""
     return _LIST_ITEM.match(line) is not None
 
 
 def ends_sentence(text: str) -> bool:
-    """Whether a line may end here for another reason than being full."""
+    """True if a line may end here without being full."""
     return SENTENCE_END.search(text.rstrip()) is not None
 
 
 def join(left: str, right: str) -> str:
-    """Two lines of one paragraph, as one."""
+    """Join two lines of a paragraph."""
     left, right = left.rstrip(), right.lstrip()
     if not left or not right:
         return left + right
@@ -58,10 +59,10 @@ def join(left: str, right: str) -> str:
 
 
 def join_lines(lines: Iterable[str]) -> str:
-    """All lines of one paragraph, as one."""
+    """Join all lines of a paragraph."""
     text, tail = list[str](), ""
     for line in lines:
-        # Only the end of what there is matters for the next break: a long paragraph is not copied for every line.
+        # The next join needs only the end: long paragraphs are not copied per line.
         joined = join(tail, line.strip())
         keep = max(0, len(joined) - 2)
         text.append(joined[:keep])
@@ -70,25 +71,25 @@ def join_lines(lines: Iterable[str]) -> str:
 
 
 def columns(text: str) -> int:
-    """How wide a line is, in half-width columns."""
+    """Return the width of a line in half-width columns."""
     return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
 
 
 _BLANK = re.compile(r"\n[ \t\u3000]*\n")
-# Wider lines were broken by no program; and a line is full when the next word would not have fitted.
+# Text outside this range is not wrapped; a line is full if the next word would not have fitted.
 _MAX_COLUMNS, _MIN_COLUMNS = 120, 40
 _FULL = 0.8
-# A wrapped block longer than this is not looked at in detail.
+# Longer blocks are not examined.
 _MAX_BLOCK = 200_000
 
 
 def read_plain(text: str) -> list[Passage]:
-    """The paragraphs of a text."""
+    """Return the paragraphs of a text."""
     return [Passage(unwrap(block)) for block in blocks(text)]
 
 
 def blocks(text: str) -> Iterator[str]:
-    """What stands between blank lines, without them."""
+    """Yield the text between blank lines."""
     for block in _BLANK.split(text.replace("\f", "\n\n")):
         block = block.strip("\n")
         if block.strip():
@@ -96,7 +97,7 @@ def blocks(text: str) -> Iterator[str]:
 
 
 def unwrap(block: str) -> str:
-    """A block with the lines joined that were broken at a fixed width."""
+    """Join the lines of a block that were wrapped at a fixed width."""
     lines = block.split("\n")
     if len(lines) == 1 or len(block) > _MAX_BLOCK:
         return block.strip()

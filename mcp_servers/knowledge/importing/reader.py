@@ -1,7 +1,4 @@
-"""The front door: a path, bytes or a URL -> what was read.
-
-Files and addresses become bytes here, with their limits; what the bytes say is found out in the parser's process.
-"""
+"""Reader: path, bytes or URL -> ParsedDocument. Loads bytes here and parses them in the parser process."""
 
 from __future__ import annotations
 
@@ -22,38 +19,23 @@ from mcp_servers.knowledge.importing.parser_process import ParserProcess, open_p
 
 @dataclass(frozen=True)
 class ReaderSettings:
-    """How documents are read.
-
-    Args:
-        reading: how much one may cost.
-        fetching: how addresses are asked.
-    """
+    """Limits of parsing and fetching."""
 
     reading: ParseLimits = field(default_factory=ParseLimits)
     fetching: FetchLimits = field(default_factory=FetchLimits)
 
 
 class Reader:
-    """Reads documents; ``open_reader`` makes one.
-
-    Args:
-        parser: where bytes are parsed.
-        settings: how.
-    """
+    """Reads documents; created by ``open_reader``."""
 
     def __init__(self, parser: ParserProcess, settings: ReaderSettings) -> None:
         self._parser = parser
         self._settings = settings
 
     async def read_document(self, source: Path | str | Blob) -> ParsedDocument:
-        """Read a document.
+        """Read a path, an http(s) URL or bytes.
 
-        Args:
-            source: a path, an http or https address, or bytes with their name.
-
-        Raises:
-            ImportProblem: it cannot be had or read; the sentence says why.
-            MissingExtraError: the library for its format is not installed.
+        Raises DocumentImportError, or MissingExtraError for a missing library.
         """
         if isinstance(source, Blob):
             return await self._parser.parse(source)
@@ -63,18 +45,13 @@ class Reader:
         return await self._parser.parse(await self.load(Path(source)))
 
     async def load(self, path: Path) -> Blob:
-        """A file's bytes.
-
-        Raises:
-            UnreadableFileError: it is not there, not allowed, or no file.
-            TooLargeError: it has more bytes than are read.
-        """
+        """Return a file's bytes; raise UnreadableFileError or TooLargeError."""
         return await anyio.to_thread.run_sync(_load_file, path, self._settings.reading.document_bytes)
 
 
 @asynccontextmanager
 async def open_reader(settings: ReaderSettings | None = None) -> AsyncGenerator[Reader, None]:
-    """A reader for as long as the block lasts; its process is started by the first document."""
+    """Yield a reader; its process starts with the first document."""
     settings = settings or ReaderSettings()
     async with open_parser(settings.reading) as parser:
         yield Reader(parser, settings)
@@ -82,15 +59,15 @@ async def open_reader(settings: ReaderSettings | None = None) -> AsyncGenerator[
 
 def _load_file(path: Path, max_bytes: int) -> Blob:
     try:
-        # Not resolve(): a link's own name is what people know the document by.
+        # Not resolve(): the name of a link is kept.
         path = Path(os.path.abspath(path.expanduser()))  # noqa: PTH100
-        # Without O_NONBLOCK opening a pipe waits for somebody to write into it.
+        # Without O_NONBLOCK, opening a pipe waits for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError, RuntimeError) as error:
         raise UnreadableFileError(_printable(path), _os_reason(error)) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise UnreadableFileError(_printable(path), "it is no file")
+        raise UnreadableFileError(_printable(path), "it is not a regular file")
     with os.fdopen(descriptor, "rb") as file:
         try:
             content = file.read(max_bytes + 1)
@@ -106,5 +83,5 @@ def _os_reason(error: Exception) -> str:
 
 
 def _printable(path: Path | str) -> str:
-    """A name as text, also where its bytes are none."""
+    """Return a file name as valid text."""
     return os.fsencode(path).decode("utf-8", "replace")

@@ -1,7 +1,7 @@
-"""Source code -> one piece a definition, below the names of what it is inside of.
+"""Source code -> one passage per definition, below the names of the enclosing ones.
 
-A definition is a line that looks like one in its language and is indented at most one level; the comments and
-decorators right above belong to it. Nothing is parsed: broken code is split like any other.
+A definition is a line that looks like one in its language and is indented at most one level; comments and decorators
+directly above belong to it. Nothing is parsed, so broken code is split as well.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _C_LIKE = (
     r"(?:(?:class|struct|enum|interface|record|namespace|union|fun|object|trait|def|protocol|extension|func)\b"
     r"|[A-Za-z_][\w:<>,*&\[\]?. \t]{0,150}?[ \t*&]~?[A-Za-z_][\w:]{0,100}[ \t]*\([^;\n]{0,500}$)"
 )
-# No statement of these languages begins a definition, though it may look like one: "return f(x)", "else if (…".
+# Statements that look like definitions: "return f(x)", "else if (…".
 _STATEMENT = re.compile(r"\s*(?:return|else|if|for|while|switch|case|throw|new|await|do|goto|using|delete|catch|try)\b")
 _SCRIPT = (
     r"(?:export\s+)?(?:default\s+)?(?:declare\s+)?(?:abstract\s+)?(?:async\s+)?"
@@ -48,7 +48,7 @@ _MAX_LINE = 1_000
 
 
 def read_source(text: str, language: str) -> list[Passage]:
-    """The definitions of a file in order; what stands between them goes with the one before."""
+    """Return the definitions in order; other lines belong to the one before."""
     lines = text.split("\n")
     starts = _starts(lines, re.compile(rf"([ \t]*)(?:{_DEFINITIONS.get(language, _C_LIKE)})"))
     passages, path, begin = list[Passage](), tuple[str, ...](), 0
@@ -61,7 +61,7 @@ def read_source(text: str, language: str) -> list[Passage]:
 
 
 def _starts(lines: list[str], definition: re.Pattern[str]) -> Iterator[tuple[int, int, int]]:
-    """Where each definition's comments begin, where it begins itself, and how deep it stands (0 or 1)."""
+    """Yield the first line of each definition's comments, its own line, and its depth (0 or 1)."""
     unit, last = 0, 0
     for number, line in enumerate(lines):
         if len(line) > _MAX_LINE:
@@ -70,7 +70,7 @@ def _starts(lines: list[str], definition: re.Pattern[str]) -> Iterator[tuple[int
         if not found or _STATEMENT.match(line):
             continue
         indent = len(found.group(1).expandtabs(4))
-        # The first indented definition tells how wide one level is in this file.
+        # The first indented definition sets the width of one level.
         unit = unit or indent
         if indent > unit:
             continue

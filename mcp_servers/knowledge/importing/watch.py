@@ -1,8 +1,7 @@
-"""A folder that is imported again as soon as something in it changes.
+"""Watching a folder: a full ``import_folder`` at the start and after each change.
 
-Every round is a whole ``import_folder``; what watches only says when. So nothing depends on the operating system
-telling every change: a restart is a round like any other, and finds what changed meanwhile. Without ``watchfiles``, or
-where the system tells nothing, a round comes at a fixed interval.
+Notifications only trigger rounds, so a missed one is made up by the next round. Without ``watchfiles``, or where the
+system sends none, rounds run at a fixed interval.
 """
 
 from __future__ import annotations
@@ -31,30 +30,22 @@ from mcp_servers.knowledge.importing.folders import (
 )
 from mcp_servers.knowledge.importing.reader import Reader
 
-# What a round did, or why there was none.
+# Receives the report of a round, or the error that prevented it.
 RoundListener = Callable[[FolderReport | KnowledgeError], Awaitable[None]]
 
-# How often the thread that waits for the operating system looks whether it should end.
+# Interval at which the notification thread checks for its end.
 _STEP_MS = 50
 
 
 @dataclass(frozen=True)
 class WatchRules:
-    """How a folder is watched.
-
-    Args:
-        importing: how its files are imported.
-        debounce_s: changes that follow each other within this time are one change: a file is read when it was copied.
-        interval_s: between rounds where nobody tells of changes, and after a round that failed as a whole.
-        rescan_s: between rounds even when no change was told; systems forget some.
-        is_notified: let the operating system tell of changes; network drives do not.
-    """
+    """Options of a watched folder."""
 
     importing: FolderRules = field(default_factory=FolderRules)
-    debounce_s: float = 1.6
-    interval_s: float = 30.0
-    rescan_s: float = 600.0
-    uses_notifications: bool = True
+    debounce_s: float = 1.6  # changes closer together count as one, so files are read after copying
+    interval_s: float = 30.0  # between rounds without notifications, and after a failed round
+    rescan_s: float = 600.0  # between rounds without changes; systems miss some
+    uses_notifications: bool = True  # False for network drives, which send none
 
 
 async def watch_folder(
@@ -66,15 +57,9 @@ async def watch_folder(
     *,
     on_progress: Progress = no_progress,
 ) -> None:
-    """Import a folder now and whenever it changes, until cancelled.
+    """Import a folder now and after each change, until cancelled.
 
-    Args:
-        folder: watched with everything below.
-        importer: where the documents go.
-        reader: reads them.
-        rules: how.
-        on_round: told every round that did something, and what keeps rounds from being made, once each time.
-        on_progress: as ``import_folder``.
+    ``on_round`` receives each round that changed something, and each new error once.
     """
     seen: SeenFiles = {}
     last_reported = ""
@@ -95,18 +80,18 @@ async def watch_folder(
 
 
 async def _rounds(folder: Path, rules: WatchRules, run_round: Callable[[], Awaitable[None]]) -> KnowledgeError | None:
-    """Go round at once and at every change; ends with what kept a round from being made."""
+    """Run rounds until one fails; return its error."""
     problem: KnowledgeError | None = None
     changed, changes = anyio.create_memory_object_stream[None](1)
     stop = anyio.Event()
     async with changed, changes, anyio.create_task_group() as tasks:
-        # Watching begins before the first look, so that what changes during the round is not missed.
+        # Started before the first round, so changes during it are noticed.
         tasks.start_soon(_signal_changes, folder, rules, changed.clone(), stop)
         await anyio.lowlevel.checkpoint()
         try:
             problem = await _until_problem(run_round, changes)
         finally:
-            # The thread that waits for changes cannot be cancelled; this ends it at its next step.
+            # The thread cannot be cancelled; this ends it at its next step.
             stop.set()
         tasks.cancel_scope.cancel()
     return problem
@@ -126,7 +111,7 @@ async def _until_problem(
 async def _signal_changes(
     folder: Path, rules: WatchRules, changed: MemoryObjectSendStream[None], stop: anyio.Event
 ) -> None:
-    """Tell of changes; several that nobody has taken are one."""
+    """Signal changes; pending signals are merged."""
     with changed:
         while not stop.is_set():
             if rules.uses_notifications:
@@ -139,11 +124,9 @@ async def _signal_changes(
 async def _signal_notifications(
     folder: Path, rules: WatchRules, changed: MemoryObjectSendStream[None], stop: anyio.Event
 ) -> None:
-    """Tell what the operating system tells.
+    """Signal the notifications of the operating system.
 
-    Raises:
-        ImportError: watchfiles is not installed.
-        OSError: the system cannot watch the folder, or no further one.
+    Raises ImportError without watchfiles, OSError if the folder cannot be watched.
     """
     import watchfiles
 

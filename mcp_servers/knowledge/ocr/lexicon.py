@@ -1,8 +1,10 @@
-"""The characters that the rules speak of: dashes of every kind, katakana of both widths, and runs of the two.
+"""Characters and words: dashes and katakana runs in a text, and the lexicon of katakana words.
 
-A run is a stretch of katakana with single dashes in it or behind it. Two dashes in a row are a dash that somebody drew
-(――, --) and end a run; so does everything else. A run is read in full-width composed letters whatever its text is
-written in; ``Run.places`` leads back to the characters of the text.
+A run is katakana with single dashes inside or after it. Two dashes in a row are a drawn line and end a run. Runs use
+full-width composed letters; ``KatakanaRun.places`` maps them back to the text.
+
+The lexicon also estimates how likely letters follow each other: interpolated trigrams (Witten and Bell, "The
+Zero-Frequency Problem", 1991). Costs are negative natural logarithms of probabilities.
 """
 
 from __future__ import annotations
@@ -18,36 +20,36 @@ from pathlib import Path
 from typing import Literal
 
 LONG, HALF_LONG = "ー", "ｰ"
-# The kanji for one; in a column of katakana it looks like the long vowel mark, and the other way round.
+# The kanji for "one": in katakana it looks like ー, and the other way round.
 ONE = "一"
-# Hyphen-minus, Armenian and Mongolian hyphen, U+2010 to U+2015, hyphen bullet, minus signs (raised, lowered,
-# mathematical, heavy), the modifier letter, lines of technical drawings and boxes, a stroke of a kanji, a vowel of
-# hangul, the small and the full-width forms.
+# Hyphen-minus, Armenian and Mongolian hyphen, U+2010 to U+2015, hyphen bullet, minus signs (superscript, subscript,
+# mathematical, heavy), modifier letter, technical and box-drawing lines, a kanji stroke, a hangul vowel, small and
+# full-width forms.
 _DASHES = (
     "-\u058a\u1806\u02d7\u2010-\u2015\u2043\u207b\u208b\u2212\u23af"
     "\u2500\u2501\u2574\u2576\u2796\u31d0\u3161\ufe58\ufe63\uff0d"
 )
-# Without ヵ and ヶ, which count things: 一ヶ月.
+# Without the counters ヵ and ヶ: 一ヶ月.
 _LETTERS = "ァ-ヴヷ-ヺーヽヾ\u31f0-\u31ffｦ-ﾝｰ"
-# Behind hiragana as well, where they belong to no run.
+# Voicing marks also follow hiragana, which is not part of a run.
 _VOICING = "\u3099-\u309cﾞﾟ"
 _KATAKANA = f"[{_LETTERS}][{_LETTERS}{_VOICING}]*"
-# A dash that is not drawn with several, and 一 where it does not count: not 一カ月.
+# A single dash, or 一 that does not count (not 一カ月).
 _OPEN = rf"(?:[{_DASHES}](?![{_DASHES}{_VOICING}])|{ONE}(?![カケ][月国所年条村店社件]|[{_DASHES}{ONE}{_VOICING}]))"
 _RUN = re.compile(
     rf"(?<![{_LETTERS}])(?<![{_LETTERS}][{_VOICING}]){_KATAKANA}{_OPEN}(?:{_KATAKANA}{_OPEN})*(?:{_KATAKANA})?"
 )
-# Longer runs are no language and are read in parts, because the time for one grows faster than its length.
+# Longer runs are not words; scored in parts, because time grows faster than length.
 _MAX_RUN = 100
 _IS_DASH = re.compile(f"[{_DASHES}]")
 _SPACING_VOICE = str.maketrans("\u309b\u309c\uff9e\uff9f", "\u3099\u309a\u3099\u309a")
 _VOICE = "\u3099\u309a"
 
-# What hiragana words behind a noun begin with: particles, する, です, とか; others are words of their own.
+# First letters of particles, する, です, とか and similar after a noun; others begin a new word.
 _FOLLOWERS = frozenset("のをにがはでともやへかまよだなしすさせずばこぐくほっじちらねけみた")
 
-# Kanji that, standing alone, belong to the word before them: nobody writes a hyphen in front of these. One that counts
-# money or people is not among them (ドル-円).
+# Single kanji that are suffixes of the word before them and never follow a hyphen. Counters of money or people are not
+# included (ドル-円).
 _SUFFIXES = frozenset(
     "社者氏家化的性系型式風製用法論学語族州市県島川山湖海駅港線号機車船店館院所場室部課局庁党派軍会杯賞祭費料代"
     "額率数量度値比差別側内外上下前後時期帯層圏域版剤酸菌症病炎類属科目色味状形品板管器計炉弁体様君達等"
@@ -58,23 +60,16 @@ Follower = Literal["katakana", "suffix", "word", "letter", "digit", "other"]
 
 @dataclass(frozen=True)
 class KatakanaRun:
-    """Katakana with open places: marks that may be meant as ー.
+    """A katakana run with open positions: marks that may be misread ー."""
 
-    Args:
-        letters: full-width katakana, ー at the open places.
-        marks: what stands at each open place, by its index in ``letters``.
-        after: what follows the run; a word is one in kanji or hiragana, a suffix a single kanji that cannot be one.
-        places: where each letter begins in the text.
-    """
-
-    letters: str
-    marks: dict[int, str]
-    after: Follower
-    places: tuple[int, ...]
+    letters: str  # full-width katakana with ー at the open positions
+    marks: dict[int, str]  # original character of each open position, by index in ``letters``
+    after: Follower  # class of the following text; a suffix is a single kanji that is not a word
+    places: tuple[int, ...]  # index of each letter in the text
 
 
 def katakana_runs(text: str) -> Iterator[KatakanaRun]:
-    """The runs of ``text`` with an open place in them, in their order."""
+    """Yield the runs of ``text`` that have an open position."""
     for match in _RUN.finditer(text):
         letters, places = _composed(match.group(), match.start())
         for start in range(0, len(letters), _MAX_RUN):
@@ -91,22 +86,22 @@ def _run(letters: Sequence[str], after: Follower, places: tuple[int, ...]) -> Ka
 
 
 def is_mark(letter: str) -> bool:
-    """Whether a character is a dash or the kanji for one."""
+    """True for dashes and the kanji 一."""
     return letter == ONE or is_dash(letter)
 
 
 def is_dash(letter: str) -> bool:
-    """Whether a character is a dash."""
+    """True for dashes."""
     return _IS_DASH.match(letter) is not None
 
 
 def long_mark(before: str) -> str:
-    """The long vowel mark in the width of the character that it follows."""
+    """Return ー in the width of the preceding character."""
     return HALF_LONG if "ｦ" <= before <= "ﾟ" else LONG
 
 
 def _composed(text: str, start: int) -> tuple[list[str], list[int]]:
-    """The letters of a run in full width, each with its mark of voicing, and where they begin."""
+    """Return the letters in full width, composed with voicing marks, and their indices."""
     letters: list[str] = []
     places: list[int] = []
     for offset, character in enumerate(text):
@@ -121,7 +116,7 @@ def _composed(text: str, start: int) -> tuple[list[str], list[int]]:
 
 
 def _kind(text: str) -> Follower:
-    """What stands behind a run, by its first two characters."""
+    """Classify the text after a run by its first two characters."""
     if not text:
         return "other"
     character = text[0]
@@ -142,24 +137,20 @@ def _is_kanji(character: str) -> bool:
 
 _FILES = tuple(Path(__file__).with_name(name) for name in ("katakana.txt", "recent.txt"))
 _MIN_WORD = 2
-# About as many katakana as there are; what was never seen is one of them.
+# Number of katakana: the uniform distribution for unseen letters.
 _ALPHABET_SIZE = 90
-# What stands before the first letter of a word and behind its last.
+# Padding before the first letter and after the last.
 BEFORE_WORD, WORD_END = "^^", "$"
 
 
 class Lexicon:
-    """Words, and how likely letters are.
-
-    Args:
-        words: full-width katakana.
-    """
+    """A set of words and the letter statistics of these words."""
 
     def __init__(self, words: Iterable[str]) -> None:
         self._words = frozenset(words)
         self._longest = max(map(len, self._words), default=0)
         lines = [f"{BEFORE_WORD}{word}{WORD_END}" for word in sorted(self._words)]
-        # How often each letter follows none, one or two given letters, and how many different ones do.
+        # Counts after contexts of zero, one and two letters.
         self._follows = [
             Counter([line[at - length : at + 1] for line in lines for at in range(len(BEFORE_WORD), len(line))])
             for length in range(len(BEFORE_WORD) + 1)
@@ -176,13 +167,13 @@ class Lexicon:
         return word in self._words
 
     def words_at(self, letters: str, start: int) -> Iterator[int]:
-        """Where the words end that begin at ``start``."""
+        """Yield the ends of words that begin at ``start``."""
         for end in range(start + _MIN_WORD, min(len(letters), start + self._longest) + 1):
             if letters[start:end] in self._words:
                 yield end
 
     def letter_cost(self, before: str, letter: str) -> float:
-        """What a letter costs behind the two before it; ``^`` stands before a word and ``$`` is its end."""
+        """Return the cost of a letter after the two before it; ``^`` pads the start, ``$`` is the end."""
         key = before + letter
         cost = self._costs.get(key)
         if cost is None:
@@ -196,12 +187,12 @@ class Lexicon:
 
 
 def bundled_words() -> frozenset[str]:
-    """The project's words, from their files."""
+    """Return the words of katakana.txt and recent.txt."""
     lines = [line for file in _FILES for line in file.read_text("utf-8").splitlines()]
     return frozenset(word for line in lines if not line.startswith("#") for word in line.split())
 
 
 @lru_cache(maxsize=1)
 def default_lexicon() -> Lexicon:
-    """The project's words, read when the first dash has to be judged."""
+    """Return the lexicon of the bundled words, loaded once."""
     return Lexicon(bundled_words())

@@ -1,8 +1,14 @@
-"""A text -> the same text with ー for every dash that is likelier to be one; and the places where that is a guess.
+"""Correction of misread long vowel marks: by rules for indexes and queries, with a model for normalize_ocr_text.
 
-Rules: characters change at open places only (a single dash, or 一, behind katakana), one for one; a corrected text is
-corrected already; the same text always gives the same one, because an index and its queries go through here. Half-width
-katakana gets the half-width mark.
+Only open positions change (a single dash or 一 after katakana), one character for one; half-width katakana gets the
+half-width mark. Corrected text stays unchanged, and the result is deterministic, because documents and queries both
+pass through here.
+
+The rules decide every position. ``NormalizedText.status`` tells the source of the result:
+
+    success                                   no uncertain positions, no model, or the model decided
+    success (rules only: …)                   the model's answer was unusable for some positions
+    LLM service unavailable: …                the model did not answer; result of the rules
 """
 
 from __future__ import annotations
@@ -15,46 +21,34 @@ from mcp_servers.knowledge.ocr.judge import INSTRUCTIONS, Judge, excerpts, parse
 from mcp_servers.knowledge.ocr.lexicon import LONG, KatakanaRun, Lexicon, default_lexicon, katakana_runs, long_mark
 from mcp_servers.knowledge.ocr.scoring import long_mark_scores
 
-# A beginning shorter than this is common to many words by chance.
+# Shorter prefixes are common to many words by chance.
 _MIN_PREFIX = 3
-# Below this the other reading is one that a careful person would think of (bench/ocr.py shows how many places that is).
+# Below this, a careful reader would consider the alternative (counted by bench/ocr.py).
 _SURE = 4.0
 
 
 @dataclass(frozen=True)
 class UncertainPosition:
-    """A mark behind katakana, and what the rules make of it.
+    """An open position and the decision of the rules."""
 
-    Args:
-        position: its index in the text.
-        is_long: whether it is read as ー.
-        margin: the natural logarithm of how much likelier that is than the other reading.
-        has_rival: the text has a word with another letter there: キャリ- beside キャリア.
-    """
-
-    position: int
-    is_long: bool
-    margin: float
-    has_alternative: bool = False
+    position: int  # index in the text
+    is_long: bool  # decided as ー
+    margin: float  # log odds of the decision
+    has_alternative: bool = False  # the text has a word with another letter here: キャリ- and キャリア
 
     @property
     def is_close(self) -> bool:
-        """Whether the rules would hear of the other reading, whichever of the two it is."""
+        """True if the margin is too small to be certain."""
         return self.margin < _SURE
 
     @property
     def is_sure(self) -> bool:
-        """Whether nobody needs to be asked."""
+        """True if no model needs to be asked."""
         return not (self.is_close or self.has_alternative)
 
 
 def correct_long_marks(text: str, lexicon: Lexicon | None = None) -> str:
-    """``text`` with its misread long vowel marks put right.
-
-    Args:
-        text: any length.
-        lexicon: the words; the project's own when not given.
-    """
+    """Return ``text`` with misread long vowel marks corrected by rules."""
     corrections: dict[int, str] = {}
     for run in katakana_runs(text):
         for at in _long_positions(run, lexicon or default_lexicon()):
@@ -64,14 +58,14 @@ def correct_long_marks(text: str, lexicon: Lexicon | None = None) -> str:
 
 
 def uncertain_positions(text: str, lexicon: Lexicon | None = None) -> list[UncertainPosition]:
-    """Every mark of ``text`` that could be a long vowel mark, in order."""
+    """Return every open position of ``text`` with its decision, in order."""
     words = lexicon or default_lexicon()
     prefixes = _word_prefixes(text, words)
     return [place for run in katakana_runs(text) for place in _positions(run, words, prefixes)]
 
 
 def replace_characters(text: str, changes: Mapping[int, str]) -> str:
-    """``text`` with other characters at some positions."""
+    """Return ``text`` with the characters at some positions replaced."""
     if not changes:
         return text
     characters = list(text)
@@ -81,8 +75,8 @@ def replace_characters(text: str, changes: Mapping[int, str]) -> str:
 
 
 def _long_positions(run: KatakanaRun, lexicon: Lexicon) -> Iterable[int]:
-    # What most runs are, listed words with nothing behind them that a hyphen could belong to; the search would find
-    # the same, more slowly.
+    # Shortcut for most runs: a listed word not followed by anything that needs a hyphen. The search gives the same
+    # result more slowly.
     if run.letters in lexicon and (run.after == "other" or len(run.letters) - 1 not in run.marks):
         return run.marks
     return [at for at, score in long_mark_scores(run, lexicon).items() if score > 0]
@@ -96,7 +90,7 @@ def _positions(run: KatakanaRun, lexicon: Lexicon, prefixes: Collection[str]) ->
 
 
 def _word_prefixes(text: str, lexicon: Lexicon) -> Collection[str]:
-    """What the listed words in ``text`` begin with, all but their last letter."""
+    """Return the listed words in ``text`` without their last letter."""
     return {
         text[at : end - 1]
         for at, letter in enumerate(text)
@@ -112,31 +106,16 @@ _SUCCESS = "success"
 
 @dataclass(frozen=True)
 class NormalizedText:
-    """A text as a scanner read it, and corrected.
-
-    Args:
-        original_text: as given.
-        normalized_text: of the same length.
-        status: how it came about.
-        unsure: positions that the rules decided without being sure, and nobody else did.
-    """
+    """An OCR text, its correction and the source of the result."""
 
     original_text: str
-    normalized_text: str
+    normalized_text: str  # same length
     status: str = _SUCCESS
-    unsure: tuple[int, ...] = ()
+    unsure: tuple[int, ...] = ()  # uncertain positions that no model decided
 
 
 async def normalize(text: str, judge: Judge | None = None) -> NormalizedText:
-    """Put misread long vowel marks right.
-
-    Args:
-        text: at most 10,000 characters.
-        judge: asked about the places the rules are unsure of; without one they decide alone.
-
-    Raises:
-        TextTooLongError: there is more.
-    """
+    """Correct misread long vowel marks of at most 10,000 characters; ``judge`` decides uncertain positions."""
     if len(text) > MAX_CHARACTERS:
         raise TextTooLongError(len(text), MAX_CHARACTERS)
     places = uncertain_positions(text)
@@ -153,7 +132,7 @@ async def normalize(text: str, judge: Judge | None = None) -> NormalizedText:
     judged = {
         position: character
         for position, character in parse_answer(asked, answer).items()
-        # Where the rules only wonder which letter it was, a dash that is left as it was is no answer.
+        # If only the letter is uncertain, an unchanged dash is not an answer.
         if open_to_doubt[position].is_close or character != text[position]
     }
     left = tuple(position for position in unsure if position not in judged)

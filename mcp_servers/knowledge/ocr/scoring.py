@@ -1,14 +1,12 @@
-"""A run -> how much likelier it is, at each open place, that a long vowel mark was meant than that the mark was.
+"""Score of each open position: how much more likely ー is than the mark itself.
 
-A run is read as words with marks between some of them: words of the lexicon at one price, unknown words at a higher
-one by their letters, a mark that stays what it is at a price by what comes behind it. So バス-トイレ is two words and
-a hyphen, コンピュ-タ one word, and a word that nobody listed is still read by how words look. ー is never read where
-Japanese has none: behind ン, ッ, another ー, or a mark of repetition. A mark that is read as ー costs what a ー in the
-text costs, so that a corrected run is read as it was.
+A run is segmented into words with marks between some of them. Listed words have a fixed cost, unknown words a higher
+one by their letters, a mark that stays has a cost by the following text. So バス-トイレ becomes two words and a hyphen,
+コンピュ-タ one word, and an unlisted word is judged by its letters. ー never follows ン, ッ, another ー or an iteration
+mark. A mark read as ー costs as much as ー in the text, so correcting a corrected run changes nothing.
 
-All ways to read a run are the paths through a graph; the cheapest way forward to each node and from there to the end
-gives the cheapest reading with a ー at a place, and without one. The prices are ours, set by trying (bench/ocr.py);
-one is worth a factor of e in likelihood.
+All segmentations are paths in a graph; forward and backward shortest paths give the cheapest one with and without ー at
+each position. Costs were tuned by hand with bench/ocr.py; a difference of one is a factor of e in likelihood.
 """
 
 from __future__ import annotations
@@ -18,18 +16,17 @@ from typing import NamedTuple
 
 from mcp_servers.knowledge.ocr.lexicon import BEFORE_WORD, LONG, ONE, WORD_END, Follower, KatakanaRun, Lexicon
 
-# A listed word, and one of two letters: of these there are few, and many of them stand in other words by chance.
+# Cost of a listed word, and of a listed word of two letters, which often occur inside other words by chance.
 _WORD, _SHORT_WORD, _SHORT = 8.0, 9.5, 2
-# A word that is not listed, before its letters are paid for; and ending in a mark before a letter or digit.
+# Base cost of an unlisted word, and of one that ends in a mark before a letter or digit.
 _UNKNOWN, _UNKNOWN_BEFORE_LABEL = 6.0, 6.0
-# A word directly behind another, as in compounds.
+# A word directly after another, as in compounds.
 _JOINT = 1.0
-# A listed word with a ー behind it that is not listed, before that ー is paid for as a letter: コンピュータ and
-# コンピューター are one word. Between two words a hyphen is nearly as likely.
+# A listed word followed by an unlisted ー (コンピュータ and コンピューター), in addition to the letter cost of ー.
+# Between two words a hyphen is nearly as likely.
 _LENGTHENED, _LENGTHENED_INSIDE = 3.0, 4.8
-# A mark that stays: a hyphen by what follows it. Before katakana it often joins (バス-トイレ), before other words
-# sometimes (ドル-円), before a suffix, a particle or a full stop hardly ever, before letters and digits mostly
-# (タイプ-C).
+# Cost of a mark that stays a hyphen, by the following text: often before katakana (バス-トイレ), sometimes before other
+# words (ドル-円), rarely before a suffix, particle or full stop, mostly before letters and digits (タイプ-C).
 _HYPHEN: Mapping[Follower, float] = {
     "katakana": 6.0,
     "suffix": 13.0,
@@ -38,10 +35,10 @@ _HYPHEN: Mapping[Follower, float] = {
     "digit": -1.0,
     "other": 13.0,
 }
-# What more a hyphen between words costs in a run where another mark is ー for certain: コミュニティ-ネットワ-ク. Who
-# misread one misread the other as well.
+# Additional cost of a hyphen between words if another mark of the run is certainly ー: コミュニティ-ネットワ-ク.
+# Misreadings of one text are correlated.
 _AMONG_MISREAD, _CERTAIN = 2.0, 4.0
-# The number one stands before what it counts: データ一覧, アジア一の.
+# Cost of 一 as the number one, before what it counts: データ一覧, アジア一の.
 _NUMBER: Mapping[Follower, float] = {
     "katakana": 6.0,
     "suffix": -6.0,
@@ -50,28 +47,23 @@ _NUMBER: Mapping[Follower, float] = {
     "digit": 3.0,
     "other": 4.0,
 }
-# メ-カ-2社: who misread one ー of a word misread the other as well.
+# メ-カ-2社: misreadings of one word are correlated.
 _DIGIT_AFTER_OTHERS = 1.0
 _NEVER_LONG = frozenset("ンッーヽヾ")
-# Sums in another order differ by less.
+# Rounding differences are smaller.
 _EPSILON = 1e-9
 _UNREACHABLE = float("inf")
 
 
 class _Node(NamedTuple):
-    """Before a letter: between words, or with the last two letters of the unknown word that goes on."""
+    """Position before a letter: between words, or inside an unknown word with its last two letters."""
 
     at: int
     tail: str = ""
 
 
 class _Edge(NamedTuple):
-    """One step of a reading.
-
-    Args:
-        places: the open places on the way.
-        is_long: whether they are read as ー.
-    """
+    """One step of a segmentation; ``is_long`` is True if its open positions are read as ー."""
 
     start: _Node
     end: _Node
@@ -81,11 +73,11 @@ class _Edge(NamedTuple):
 
 
 def long_mark_scores(run: KatakanaRun, lexicon: Lexicon) -> dict[int, float]:
-    """For each open place, the natural logarithm of how much likelier ー is than the mark; 0 when neither is."""
+    """Return for each open position the log odds of ー against the mark; 0 if neither is possible."""
     found = _scores(run, _ScoreGraph(run, lexicon).edges)
     if min(found.values()) > 0 or max(found.values()) <= _CERTAIN:
         return found
-    # A corrected run has no such place any more, and what was kept in it is kept the more.
+    # After correction the run has no such position, and the marks kept here score further from ー.
     return _scores(run, _ScoreGraph(run, lexicon, _AMONG_MISREAD).edges)
 
 
@@ -104,7 +96,7 @@ def _scores(run: KatakanaRun, edges: list[_Edge]) -> dict[int, float]:
 
 
 def _costs_to(edges: Iterable[_Edge]) -> dict[_Node, float]:
-    """The cheapest way to each node; edges come in the order in which they can be gone."""
+    """Return the cheapest path to each node; edges are in topological order."""
     costs = {_Node(0): 0.0}
     for edge in edges:
         cost = costs[edge.start] + edge.price
@@ -114,7 +106,7 @@ def _costs_to(edges: Iterable[_Edge]) -> dict[_Node, float]:
 
 
 def _costs_from(edges: list[_Edge], goal: _Node) -> dict[_Node, float]:
-    """The cheapest way from each node to the goal."""
+    """Return the cheapest path from each node to the goal."""
     costs = {goal: 0.0}
     for edge in reversed(edges):
         cost = edge.price + costs.get(edge.end, _UNREACHABLE)
@@ -124,15 +116,15 @@ def _costs_from(edges: list[_Edge], goal: _Node) -> dict[_Node, float]:
 
 
 class _ScoreGraph:
-    """The graph of a run's readings: ``edges``, in the order in which they can be gone."""
+    """Graph of a run's segmentations, with ``edges`` in topological order."""
 
     def __init__(self, run: KatakanaRun, lexicon: Lexicon, surcharge: float = 0.0) -> None:
         self._run, self._lexicon = run, lexicon
-        # On a hyphen between two words.
+        # Added to a hyphen between two words.
         self._surcharge = surcharge
         self._never = {at for at in run.marks if run.letters[at - 1] in _NEVER_LONG}
         self.edges: list[_Edge] = []
-        # What can stand before each letter.
+        # Possible contexts before each letter.
         self._tails: list[set[str]] = [set() for _ in range(len(run.letters) + 1)]
         self._tails[0].add("")
         for at in range(len(run.letters)):
@@ -144,7 +136,7 @@ class _ScoreGraph:
             self._end_words(at + 1)
 
     def _begin(self, node: _Node) -> None:
-        """A mark, a listed word, or the first letter of another one."""
+        """Add a mark, the listed words, and the first letter of an unknown word."""
         at, run = node.at, self._run
         if at in run.marks:
             self._add(node, _Node(at + 1), self._price_of_mark(at), (at,), is_long=False)
@@ -159,7 +151,7 @@ class _ScoreGraph:
         self._add_letter(node, BEFORE_WORD, joint + _UNKNOWN)
 
     def _lengthen(self, node: _Node, end: int, price: float, places: tuple[int, ...]) -> None:
-        """A listed word with a ー behind it."""
+        """Add a listed word followed by ー."""
         letters = self._run.letters
         is_possible = letters[end : end + 1] == LONG and letters[end - 1] not in _NEVER_LONG
         if is_possible and not self._is_before_label(end):
@@ -168,18 +160,18 @@ class _ScoreGraph:
             self._add(node, _Node(end + 1), price, (*places, *self._places(end, end + 1)))
 
     def _go_on(self, node: _Node) -> None:
-        """The next letter of an unknown word."""
+        """Add the next letter of an unknown word."""
         if node.at not in self._never:
             self._add_letter(node, node.tail, 0.0)
 
     def _end_words(self, at: int) -> None:
-        """Unknown words may end anywhere; hardly by a mark that stands before a letter or digit."""
+        """End unknown words; expensive after a mark before a letter or digit."""
         price = _UNKNOWN_BEFORE_LABEL if self._is_before_label(at - 1) else 0.0
         for tail in sorted(self._tails[at] - {""}):
             self._add(_Node(at, tail), _Node(at), price + self._lexicon.letter_cost(tail, WORD_END), ())
 
     def _is_before_label(self, at: int) -> bool:
-        """Whether a ー, as it was read or as it may have been meant, stands before a letter or digit: タイプ-C."""
+        """True for ー, original or possible, before a letter or digit: タイプ-C."""
         letters = self._run.letters
         return at + 1 == len(letters) and letters[at] == LONG and self._run.after in {"letter", "digit"}
 
@@ -187,7 +179,7 @@ class _ScoreGraph:
         run = self._run
         if at + 1 == len(run.letters):
             return self._price_at_end(at)
-        # The word behind it pays for standing behind something; so much of that is due to the mark.
+        # The following word pays _JOINT for being second; that part is due to the mark.
         if run.marks[at] == ONE:
             return _NUMBER["katakana"] - _JOINT
         return _HYPHEN["katakana"] - _JOINT + self._surcharge

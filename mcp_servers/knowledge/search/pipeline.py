@@ -1,8 +1,7 @@
-"""Stage 1: which knowledge bases a question is put to, when it names none.
+"""Search pipeline: query and access -> hits, best first, with the scores of all stages.
 
-A base's summary vector is the mean of its vectors: where its documents lie. Bases that the words could not tell apart
-are told apart by it, before any of them is opened. Up to ``OPENED`` bases are all searched; leaving one out could only
-lose something there.
+Each base is searched separately, with its own term frequencies and embedder; the calibrated scores are merged. A stage
+whose model is missing or fails is skipped with a warning, because BM25 alone finds most answers.
 """
 
 from __future__ import annotations
@@ -45,13 +44,9 @@ def select_bases(
     queries: Mapping[str, Vectors],
     maximum: int = MAX_ROUTED_BASES,
 ) -> list[StoredBase]:
-    """The bases to search: those nearest to the question, and every one that has no summary vector to judge by.
+    """Return the bases to search: those nearest by summary vector, and those without one.
 
-    Args:
-        bases: all that may be seen.
-        summaries: by the base's row; absent where there are no vectors.
-        queries: the question as each embedder sees it.
-        most: how many of those with a summary are searched.
+    The summary vector of a base is the mean of its vectors. ``summaries`` is by base key, ``queries`` by embedder.
     """
     cosine_above_mean: dict[int, float] = {}
     for base in bases:
@@ -64,24 +59,14 @@ def select_bases(
 
 @dataclass(frozen=True)
 class SearchModels:
-    """The models at hand.
-
-    Args:
-        embedders: by name; a base is searched with the one its vectors are of.
-        reranker: None for no cross-encoder.
-    """
+    """Models for searching; a base uses the embedder of its vectors."""
 
     embedders: Mapping[str, Embedder]
     reranker: Reranker | None = None
 
 
 class QueryVectors:
-    """A question as a vector, made once for each embedder, when it is needed.
-
-    Args:
-        query: the question.
-        embedders: by name.
-    """
+    """Vectors of one query, made once per embedder and on demand."""
 
     def __init__(self, query: str, embedders: Mapping[str, Embedder]) -> None:
         self._query = query
@@ -89,7 +74,7 @@ class QueryVectors:
         self._made: dict[str, Vectors | str] = {}
 
     async def of(self, name: str) -> Vectors | str:
-        """The question as this embedder sees it, or a sentence that says why there is no such vector."""
+        """Return the vector of an embedder, or a sentence explaining its absence."""
         if name not in self._made:
             self._made[name] = await self._make(name)
         return self._made[name]
@@ -110,7 +95,7 @@ CROSS_ENCODED = 10
 
 @dataclass(frozen=True)
 class _Query:
-    """A question on its way through the stages."""
+    """A query with everything derived from it."""
 
     request: SearchRequest
     access: Access
@@ -122,7 +107,7 @@ class _Query:
 
 @dataclass(frozen=True)
 class _SparseResult:
-    """What the words found, and in how many chunks each of them is."""
+    """Chunks found by BM25, and the document frequency of each term."""
 
     found: list[tuple[int, float]]
     frequencies: Mapping[str, int]
@@ -130,7 +115,7 @@ class _SparseResult:
 
 @dataclass(frozen=True)
 class _ScoredChunk:
-    """A chunk with the score it has so far."""
+    """A chunk with its score so far."""
 
     base: StoredBase
     chunk: int
@@ -139,34 +124,19 @@ class _ScoredChunk:
 
 
 class Pipeline:
-    """The stages over one library.
-
-    Args:
-        database: what is searched.
-        engines: the models.
-    """
+    """The stages over one database."""
 
     def __init__(self, database: Database, models: SearchModels) -> None:
         self._database = database
         self._models = models
         self._index = VectorIndex()
-        # Queries beside imports and beside each other; more threads would only wait for the processor.
+        # More threads would only compete for the processor.
         self._threads = anyio.CapacityLimiter(4)
 
     async def search(
         self, bases: Sequence[StoredBase], request: SearchRequest, access: Access, trace: Trace
     ) -> tuple[Hit, ...]:
-        """The passages of some bases that answer a question best.
-
-        Args:
-            bases: those that the person may see and that were asked for.
-            request: checked.
-            access: who asks.
-            trace: is told what every stage did.
-
-        Raises:
-            StorageError: the file cannot be read.
-        """
+        """Return the hits of a checked request in ``bases``, all visible to the caller."""
         visible = document_filter(access, request.collection, request.fields)
         vectors = QueryVectors(request.query, self._models.embedders)
         query = _Query(request, access, analyze_query(request.query), visible, vectors, trace)
@@ -179,7 +149,7 @@ class Pipeline:
         return await self._finish(query, ranked[: max(request.max_results, CROSS_ENCODED)])
 
     async def _route(self, query: _Query, bases: Sequence[StoredBase]) -> Sequence[StoredBase]:
-        """Stage 1."""
+        """Stage 1: choose knowledge bases."""
         given = f"{len(bases)} knowledge bases"
         if query.request.base_id is not None:
             query.trace.skip("base filter", given, "the question names its knowledge base")
@@ -202,7 +172,7 @@ class Pipeline:
         return routed
 
     async def _explain_filter(self, query: _Query, bases: Sequence[StoredBase]) -> None:
-        """Stage 2, which runs inside the queries of stage 3; here it is only counted, where somebody wants to know."""
+        """Stage 2 runs inside the queries of stage 3; count its documents for explanations."""
         given = _access_text(query.access) + _filter_text(query.request)
         if query.visible.passes_everything:
             query.trace.skip("metadata filter", given, "nothing limits the documents")
@@ -225,7 +195,7 @@ class Pipeline:
             try:
                 words = await anyio.to_thread.run_sync(self._sparse, query, base, limiter=self._threads)
             except KnowledgeError as error:
-                # Raised here it would end the other search, and arrive in a group.
+                # Raising here would cancel the other search and arrive in an exception group.
                 problem = error
 
         async with anyio.create_task_group() as searches:
@@ -247,7 +217,7 @@ class Pipeline:
         return ranked
 
     async def _dense(self, query: _Query, base: StoredBase) -> NearestChunks:
-        """Stage 3, by vectors."""
+        """Stage 3, vectors."""
         given = f"the question as a vector, {_base_text(base)}"
         if not base.base.embedder:
             query.trace.skip("dense", given, "this knowledge base has no vectors")
@@ -262,7 +232,7 @@ class Pipeline:
         return nearest
 
     async def _finish(self, query: _Query, ranked: list[_ScoredChunk]) -> tuple[Hit, ...]:
-        """Stage 6, and what reaches the threshold."""
+        """Stage 6, then the threshold."""
         places = await anyio.to_thread.run_sync(self._locate, query, ranked, limiter=self._threads)
         ranked = [found for found in ranked if found.chunk in places]
         ranked = await self._cross_encode(query, ranked, places)
@@ -295,7 +265,7 @@ class Pipeline:
             ]
             head.sort(key=lambda found: -found.score)
             stage.made = f"{len(head)} chunks{_best_text([(h.chunk, h.score) for h in head])}"
-        # What the cross-encoder did not read is not put above what it did.
+        # Chunks it has not scored rank below those it has.
         return [*head, *(replace(found, score=min(found.score, head[-1].score)) for found in tail)]
 
     # --- in threads, each in a transaction of its own -----------------------------------------------------------------
@@ -330,7 +300,7 @@ class Pipeline:
         with self._database.reading() as connection:
             now = base_by_key(connection, base.key)
             if now.embedding is None or now.embedding != base.embedding:
-                # The embedder was changed while the question was on its way.
+                # The active vectors changed during this search.
                 return NO_NEIGHBOURS
             embedding = embedding_by_key(connection, now.embedding)
             if embedding.dimensions != vector.size:
@@ -354,7 +324,7 @@ class Pipeline:
         weights = query_weights(query.analysis, frequencies, numbers.chunks)
         shares = bm25_shares(weights, content_hashes, numbers.terms / max(numbers.chunks, 1))
         cosines = nearest.cosines_of(list(by_chunk))
-        # While vectors are still being made, their lack must not push a chunk down.
+        # Chunks whose vector is still missing must not lose rank.
         is_complete = bool(cosines) and len(cosines) == len(by_chunk)
         calibration = calibration_for(base.base.embedder if is_complete else "")
         ranked: list[_ScoredChunk] = []
@@ -376,7 +346,7 @@ def _hit(found: _ScoredChunk, place: ChunkLocation) -> Hit:
     return Hit(
         content=place.text,
         score=found.score,
-        # A chunk's id need not be kept: document, version and position make it.
+        # Derived from document, version and position, so it is not stored.
         chunk_id=str(uuid.uuid5(uuid.UUID(place.document_id), f"{place.version}/{place.position}")),
         chunk_index=place.position,
         document_id=place.document_id,

@@ -1,7 +1,17 @@
-"""Candidates: two searches side by side, and one list of what either found.
+"""Ranking: terms to search with, fusion of both searches, BM25 re-rank, calibrated score. Pure functions.
 
-Fusion only decides what is looked at more closely. It ranks by places, and a weak embedder's places would push good
-passages down: ranking by it loses 1 to 14 points of nDCG where the re-rank loses none (docs/knowledge.md).
+Fusion only selects candidates: ranking by it loses 1 to 14 points of nDCG with a weak embedder (docs/knowledge.md).
+
+The re-rank also counts single kanji and repeated query terms. Its result is the share of the best BM25 that any chunk
+could reach for the query, so it is comparable between queries. Deviations from textbook BM25, each measured:
+
+* ``K1`` 0.9 and ``B`` 0.6: chunks are short and of similar length.
+* IDF assumes 1,000 further chunks, so that words in a base of ten chunks do not look common.
+* A kanji weighs half of the most frequent bigram of the query that contains it.
+
+The calibrated score follows the guide of the tools: 0.5 broad, 0.6 balanced, 0.7 strict. Only midpoint and steepness
+are chosen; bench/knowledge_calibration.py prints their effect on queries with and without an answer. The cosine is used
+above its mean, (cos - mean) / (1 - mean), because models differ in their mean cosine.
 """
 
 from __future__ import annotations
@@ -18,41 +28,29 @@ from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
 from mcp_servers.knowledge.storage.text_index import Profile, kanji_hash, term_hash
 from mcp_servers.knowledge.text_analysis import Analysis
 
-# Followed: Cormack et al., "Reciprocal Rank Fusion outperforms Condorcet" (2009), which sets 60.
+# Cormack et al., "Reciprocal Rank Fusion outperforms Condorcet" (2009), which uses 60.
 RRF_K = 60
 CANDIDATES_PER_SEARCH = 500
 MAX_CANDIDATES = 1000
-# How many places of the text index one search reads, at 2 µs each. A word that is in every tenth of 100,000 chunks
-# costs as much as all the others together, and what it finds they find: measured there, the first result was the same
-# for every question, and of the first ten 99.6 %, at half the time of the slowest twentieth.
+# Postings read per search, 2 µs each. A word in every tenth of 100,000 chunks costs as much as all others together and
+# adds nothing: measured, the first result was the same for every query, 99.6 % of the first ten as well, at half the
+# time of the slowest 5 %.
 MAX_POSTINGS = 20_000
 _MIN_TERMS = 3
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A chunk that either search found.
-
-    Args:
-        chunk: its row.
-        sparse: BM25 of the text index; None when only the vectors found it.
-        dense: cosine; None when only the words found it.
-        rrf: sum of 1 / (60 + rank), ranks counted from 1.
-    """
+    """A chunk found by either search."""
 
     chunk: int
-    sparse: float | None
-    dense: float | None
-    rrf: float
+    sparse: float | None  # BM25; None if found by vectors only
+    dense: float | None  # cosine; None if found by terms only
+    rrf: float  # sum of 1 / (60 + rank)
 
 
 def select_terms(frequencies: Mapping[str, int], maximum: int = MAX_POSTINGS) -> list[str]:
-    """The terms worth searching with: the rarest first, as many as can be afforded. The re-rank counts all of them.
-
-    Args:
-        frequencies: in how many chunks each term occurs.
-        most: how many places of the index may be read for them.
-    """
+    """Return the rarest terms whose document frequencies sum up to ``maximum``."""
     chosen: list[str] = []
     content_hashes = 0
     for term in sorted(frequencies, key=lambda term: frequencies[term]):
@@ -60,7 +58,7 @@ def select_terms(frequencies: Mapping[str, int], maximum: int = MAX_POSTINGS) ->
         if maximum < 0 and content_hashes >= _MIN_TERMS:
             break
         chosen.append(term)
-        # A term that no chunk has costs nothing and finds nothing, so it stands for none that would.
+        # Terms without postings cost nothing and do not count.
         content_hashes += frequencies[term] > 0
     return chosen
 
@@ -68,13 +66,7 @@ def select_terms(frequencies: Mapping[str, int], maximum: int = MAX_POSTINGS) ->
 def fuse(
     sparse: Sequence[tuple[int, float]], dense: Sequence[tuple[int, float]], maximum: int = MAX_CANDIDATES
 ) -> list[Candidate]:
-    """Both lists as one, best places first.
-
-    Args:
-        sparse: chunks and scores, best first.
-        dense: likewise.
-        most: how many are kept.
-    """
+    """Merge both result lists, best first, by reciprocal rank."""
     sparse_scores, dense_scores = dict(sparse), dict(dense)
     fused = dict.fromkeys([*sparse_scores, *dense_scores], 0.0)
     for found in (sparse, dense):
@@ -87,43 +79,32 @@ def fuse(
 K1, B = 0.9, 0.6
 KANJI_WEIGHT = 0.5
 SURROUNDING_CHUNKS = 1000
-# A kanji that is in no pair stands for a word by itself; it is taken to be in one chunk of a hundred.
+# A kanji outside all bigrams is treated as a word in 1 % of the chunks.
 _LONE_KANJI_SHARE = 0.01
 _HALF = np.uint32(0xFFFF)
 
 
 @dataclass(frozen=True)
 class QueryWeights:
-    """What of a question counts how much.
+    """Weights of the query's terms and kanji."""
 
-    Args:
-        hashes: of terms and kanji, sorted.
-        values: for each, what it adds to a chunk that is full of it, before ``K1``.
-    """
-
-    hashes: NDArray[np.uint32]
-    values: NDArray[np.float64]
+    hashes: NDArray[np.uint32]  # sorted
+    values: NDArray[np.float64]  # contribution to BM25 before the factor K1 + 1
 
     @property
     def best(self) -> float:
-        """The BM25 that no chunk can exceed."""
+        """The upper bound of BM25."""
         return float(self.values.sum()) * (K1 + 1)
 
 
 def query_weights(query: Analysis, frequencies: Mapping[str, int], chunks: int) -> QueryWeights:
-    """The weights of a question's parts.
-
-    Args:
-        query: taken apart.
-        frequencies: in how many chunks of the base each term occurs.
-        chunks: how many the base has.
-    """
+    """Return the weights of a query; ``frequencies`` are document frequencies of its terms."""
     size = chunks + SURROUNDING_CHUNKS
     rarity = {term: _rarity(frequencies[term], size) for term in set(query.terms)}
     pairs = [term for term in rarity if len(term) > 1]
     weights: dict[int, float] = {}
     for term, count in Counter(query.terms).items():
-        # A lone kanji is searched as the beginning of pairs and counted as a kanji below.
+        # A lone kanji is searched as a prefix of bigrams, and counted as a kanji below.
         if len(term) > 1 or term not in query.kanji:
             weights[term_hash(term)] = rarity[term] * math.sqrt(count)
     for kanji, count in Counter(query.kanji).items():
@@ -135,19 +116,13 @@ def query_weights(query: Analysis, frequencies: Mapping[str, int], chunks: int) 
 
 
 def bm25_shares(weights: QueryWeights, profiles: Sequence[Profile], average_length: float) -> NDArray[np.float64]:
-    """For each profile, its BM25 as a share of the best, 0..1.
-
-    Args:
-        weights: of the question.
-        profiles: of the candidates.
-        average_length: terms in a chunk of the base.
-    """
+    """Return for each profile its share of the best possible BM25, 0..1."""
     if not profiles or not weights.hashes.size:
         return np.zeros(len(profiles))
     hashes = np.frombuffer(b"".join([profile.hashes for profile in profiles]), "<u4")
     counts = np.frombuffer(b"".join([profile.counts for profile in profiles]), np.uint8)
     owners = np.repeat(np.arange(len(profiles)), [len(profile.counts) for profile in profiles])
-    # Nearly all of a chunk's terms are not the question's; half of a hash tells most of them apart at once.
+    # Half of a hash excludes nearly all terms that are not in the query.
     halves = np.zeros(1 << 16, bool)
     halves[weights.hashes & _HALF] = True
     possible = np.flatnonzero(halves[hashes & _HALF])
@@ -167,54 +142,44 @@ def _rarity(frequency: int, size: int) -> float:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How a chunk's figures become its score.
+    """Parameters of the score."""
 
-    Args:
-        dense_weight: what a cosine adds to the share of BM25.
-        steepness: of the curve.
-        middle: the figure whose score is 0.5.
-        source: where the numbers come from.
-    """
-
-    dense_weight: float
+    dense_weight: float  # of the cosine, added to the BM25 share
     steepness: float
-    midpoint: float
-    source: str
+    midpoint: float  # the value whose score is 0.5
+    source: str  # origin of the numbers
 
     def combine(self, share: float, cosine_above_mean: float) -> float:
-        """What candidates are ordered by.
-
-        Args:
-            share: of the best BM25, 0..1.
-            nearness: the cosine above the background, 0..1.
-        """
+        """Return BM25 share plus weighted cosine above the mean."""
         return share + self.dense_weight * cosine_above_mean
 
     def score(self, figure: float) -> float:
-        """The figure on the scale of the threshold."""
+        """Map a combined value to the scale of the threshold."""
         return 1 / (1 + math.exp(-self.steepness * (figure - self.midpoint)))
 
 
-SPARSE_ONLY = Calibration(0.0, 8.0, 0.22, "chosen by eye on JaQuAD and others, checked on JSQuAD, XQuAD-en and SciFact")
+SPARSE_ONLY = Calibration(
+    0.0, 8.0, 0.22, "chosen by hand on JaQuAD and others, checked on JSQuAD, XQuAD-en and SciFact"
+)
 _BY_EMBEDDER = {
     HashingEmbedder.name: Calibration(
         0.0,
         SPARSE_ONLY.steepness,
         SPARSE_ONLY.midpoint,
-        "as words alone: hashing sees the same words, so it only finds",
+        "as BM25 only: hashing uses the same terms and only adds candidates",
     )
 }
-# Small, because the words decide: with a small static encoder the reference lost nothing at this weight.
+# Small: in the reference a static encoder lost nothing at this weight.
 _NEURAL = Calibration(
-    0.1, SPARSE_ONLY.steepness, SPARSE_ONLY.midpoint, "as words alone; never measured with vectors of a neural model"
+    0.1, SPARSE_ONLY.steepness, SPARSE_ONLY.midpoint, "as BM25 only; not measured with a neural embedder"
 )
 
 
 def calibration_for(embedder: str) -> Calibration:
-    """The calibration where every candidate has a cosine of this embedder; for the empty name, none has."""
+    """Return the calibration for cosines of this embedder; empty for BM25 only."""
     return _BY_EMBEDDER.get(embedder, _NEURAL) if embedder else SPARSE_ONLY
 
 
 def cosine_above_mean(cosine: float, background: float) -> float:
-    """The part of a cosine above the background, 0..1."""
+    """Return the cosine relative to the mean cosine, 0..1."""
     return min(max((cosine - background) / max(1 - background, 1e-6), 0.0), 1.0)

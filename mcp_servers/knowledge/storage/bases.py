@@ -1,7 +1,7 @@
-"""Who may see what -> a condition inside a query.
+"""Knowledge bases, and the SQL conditions that enforce access.
 
-Conditions are over ``document`` (and ``base`` for bases). They are part of the statements that read, so what a person
-may not see is never ranked, counted or fetched. Everything a caller gives is a parameter, never SQL.
+The conditions are part of every reading statement, so invisible data is never ranked, counted or read. Values from
+callers are always parameters.
 """
 
 # ruff: noqa: S608 - the SQL is put together from constants, whole numbers and question marks; values are parameters
@@ -23,30 +23,25 @@ from mcp_servers.knowledge.validation import parse_uuid
 
 @dataclass(frozen=True)
 class SqlFilter:
-    """A condition over ``document`` with its parameters.
+    """A condition over ``document`` with its parameters."""
 
-    Args:
-        sql: a boolean expression; empty when every document passes.
-        parameters: for its question marks, in order.
-    """
-
-    sql: str = ""
+    sql: str = ""  # empty: every document passes
     parameters: tuple[object, ...] = ()
 
     @property
     def passes_everything(self) -> bool:
-        """Whether nothing is filtered, so that the join can be saved."""
+        """True if the join with ``document`` can be omitted."""
         return not self.sql
 
     def and_sql(self) -> str:
-        """The condition to append to another one."""
+        """Return the condition for appending to another."""
         return f" AND {self.sql}" if self.sql else ""
 
 
 def document_filter(
     access: Access, collection: str | None = None, fields: Mapping[str, str] | None = None
 ) -> SqlFilter:
-    """Which documents a person may see, and of these the ones that were asked for."""
+    """Return the condition for visible documents of a collection with these fields."""
     conditions: list[tuple[str, tuple[object, ...]]] = []
     if not access.is_unrestricted:
         conditions += [
@@ -64,36 +59,26 @@ def document_filter(
 
 
 def base_filter(access: Access) -> SqlFilter:
-    """Which knowledge bases a person may see; the condition is over ``base``."""
+    """Return the condition over ``base`` for visible knowledge bases."""
     return SqlFilter() if access.is_unrestricted else SqlFilter("base.tenant IN ('', ?)", (access.tenant,))
 
 
 @dataclass(frozen=True)
 class StoredBase:
-    """A knowledge base as the stages of a search need it.
+    """A knowledge base with its row."""
 
-    Args:
-        key: its row.
-        base: what others see of it.
-        analyzer: the version its text index was made with.
-        chunks: how many there are.
-        terms: how many terms they have together.
-        embedding: the vectors a search uses; None for none.
-        becoming: the vectors that are being made; None when none are.
-    """
-
-    key: int
+    key: int  # row id
     base: KnowledgeBase
-    analyzer: int
-    chunks: int
-    terms: int
-    embedding: int | None
-    next_embedding: int | None
+    analyzer: int  # version of the text index
+    chunks: int  # count
+    terms: int  # total number of terms
+    embedding: int | None  # vector set that is searched
+    next_embedding: int | None  # vector set that is being made
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What a person may see of a base, counted."""
+    """Visible contents of a base."""
 
     documents: int
     collections: int
@@ -108,12 +93,12 @@ _SELECT = """
 
 
 def now() -> str:
-    """The moment, ISO 8601, UTC."""
+    """Return the current time, ISO 8601, UTC."""
     return datetime.now(timezone.utc).isoformat(timespec="microseconds")
 
 
 def create_base(connection: sqlite3.Connection, name: str, description: str, tenant: str) -> StoredBase:
-    """An empty base with an empty text index."""
+    """Create a base with an empty text index."""
     row = (str(uuid.uuid4()), name, description, tenant, now(), ANALYZER_VERSION)
     cursor = connection.execute(
         "INSERT INTO base (uuid, name, description, tenant, created, analyzer) VALUES (?, ?, ?, ?, ?, ?)", row
@@ -124,7 +109,7 @@ def create_base(connection: sqlite3.Connection, name: str, description: str, ten
 
 
 def bases(connection: sqlite3.Connection, access: Access) -> list[StoredBase]:
-    """Those a person may see, by name."""
+    """Return the visible bases by name."""
     visible = base_filter(access)
     rows = connection.execute(
         f"{_SELECT} WHERE TRUE{visible.and_sql()} ORDER BY name, base.id", visible.parameters
@@ -133,12 +118,7 @@ def bases(connection: sqlite3.Connection, access: Access) -> list[StoredBase]:
 
 
 def base_by_id(connection: sqlite3.Connection, base_id: str, access: Access) -> StoredBase:
-    """One base.
-
-    Raises:
-        BaseNotFoundError: there is none of this id.
-        AccessDeniedError: the person may not see it.
-    """
+    """Return one base; raise BaseNotFoundError or AccessDeniedError."""
     row = connection.execute(f"{_SELECT} WHERE uuid = ?", (parse_uuid(base_id),)).fetchone()
     if row is None:
         raise BaseNotFoundError(base_id)
@@ -150,11 +130,7 @@ def base_by_id(connection: sqlite3.Connection, base_id: str, access: Access) -> 
 
 
 def base_by_key(connection: sqlite3.Connection, key: int) -> StoredBase:
-    """One base that is known to be there.
-
-    Raises:
-        BaseNotFoundError: it was removed meanwhile.
-    """
+    """Return one base; raise BaseNotFoundError if it was removed meanwhile."""
     row = connection.execute(f"{_SELECT} WHERE base.id = ?", (key,)).fetchone()
     if row is None:
         raise BaseNotFoundError(str(key))
@@ -162,7 +138,7 @@ def base_by_key(connection: sqlite3.Connection, key: int) -> StoredBase:
 
 
 def remove_base(connection: sqlite3.Connection, key: int) -> None:
-    """A base with everything in it."""
+    """Delete a base and its contents."""
     connection.execute("DELETE FROM document WHERE base = ?", (key,))
     connection.execute("DELETE FROM collection WHERE base = ?", (key,))
     connection.execute("UPDATE base SET embedding = NULL, becoming = NULL WHERE id = ?", (key,))
@@ -172,7 +148,7 @@ def remove_base(connection: sqlite3.Connection, key: int) -> None:
 
 
 def counts(connection: sqlite3.Connection, key: int, access: Access) -> Counts:
-    """How much of a base a person may see; an empty collection is seen by everybody."""
+    """Count the visible contents of a base; empty collections are visible to all."""
     visible = document_filter(access)
     documents, chunks = connection.execute(
         f"SELECT COUNT(*), COALESCE(SUM(chunks), 0) FROM document WHERE base = ?{visible.and_sql()}",

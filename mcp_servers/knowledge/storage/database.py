@@ -1,13 +1,16 @@
-"""The tables, and the steps that bring an older file to them.
+"""The SQLite file: schema, migrations and transactions on pooled connections.
 
-``PRAGMA user_version`` counts the steps that were taken; each is one transaction, and none is ever changed once it was
-released. A file that has taken more steps than there are is left alone.
+* WAL: a reader sees the file as of its start; a writer waits for other writers up to a time limit.
+* ``synchronous = FULL``: committed data survives a power failure, which is frequent on boards.
+* Folder and files are accessible to the owner only (0700, 0600).
+* SQLite errors become StorageError. A damaged file is never repaired or deleted.
+* ``PRAGMA user_version`` counts migrations. Released migrations never change; newer files are left untouched.
 
-Text index: ``text_<base>`` is a contentless FTS5 table per base (one for all bases is seven times slower for a small
-base among large ones, docs/knowledge.md), ``vocabulary_<base>`` its vocabulary. Terms are made in ``analysis``; the
-``ascii`` tokenizer only cuts at the spaces between them, as it takes every other character beyond ASCII for a letter.
+Each base has a contentless FTS5 table ``text_<base>`` (one table for all bases is seven times slower for a small base,
+docs/knowledge.md) and its vocabulary ``vocabulary_<base>``. Terms come from ``text_analysis``; the ``ascii`` tokenizer
+only splits at spaces, because it treats all other non-ASCII characters as letters.
 
-Written for SQLite 3.37 (Ubuntu 22.04) and later.
+Requires SQLite 3.37 (Ubuntu 22.04). References: SQLite, "Write-Ahead Logging", "Result and Error Codes".
 """
 
 from __future__ import annotations
@@ -42,8 +45,8 @@ _MIGRATIONS: tuple[str, ...] = (
         embedding INTEGER REFERENCES embedding(id),
         becoming INTEGER REFERENCES embedding(id)
     );
-    -- The vectors one embedder made of a base; total is their sum, which points where the base's documents lie;
-    -- changes tells a process whether the vectors it has in memory are still these.
+    -- The vectors of one embedder for a base; total is their sum, the direction of the base's documents;
+    -- changes lets a process detect that its vectors in memory are outdated.
     CREATE TABLE embedding (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         base INTEGER NOT NULL REFERENCES base(id),
@@ -84,7 +87,7 @@ _MIGRATIONS: tuple[str, ...] = (
         value TEXT NOT NULL,
         PRIMARY KEY (document, name)
     ) WITHOUT ROWID;
-    -- An id is never used again: vectors in memory are told apart by it.
+    -- Ids are never reused: they identify vectors in memory.
     CREATE TABLE chunk (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         document INTEGER NOT NULL REFERENCES document(id) ON DELETE CASCADE,
@@ -96,7 +99,7 @@ _MIGRATIONS: tuple[str, ...] = (
     );
     CREATE INDEX chunk_by_document ON chunk (document, position);
     CREATE INDEX chunk_by_base ON chunk (base);
-    -- What the re-rank counts, apart from the text so that a hundred of them lie close together.
+    -- Term counts for the re-rank, apart from the text so that they are stored close together.
     CREATE TABLE profile (
         chunk INTEGER PRIMARY KEY REFERENCES chunk(id) ON DELETE CASCADE,
         terms INTEGER NOT NULL,
@@ -115,21 +118,16 @@ _MIGRATIONS: tuple[str, ...] = (
 
 
 class NewerFileError(Exception):
-    """The file has taken more steps than this version knows."""
+    """The file has more migrations than this version knows."""
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Take the steps that are missing.
-
-    Raises:
-        NewerFileError: it has taken more than there are.
-        sqlite3.Error: it cannot be read or written, or is no database.
-    """
+    """Run the missing migrations; raise NewerFileError or sqlite3.Error."""
     if schema_version(connection) == len(_MIGRATIONS):
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        # Asked again: another process may have been faster.
+        # Checked again: another process may have migrated meanwhile.
         for number, step in enumerate(_MIGRATIONS[schema_version(connection) :], schema_version(connection) + 1):
             for statement in step.split(";\n"):
                 connection.execute(statement)
@@ -141,12 +139,7 @@ def migrate(connection: sqlite3.Connection) -> None:
 
 
 def schema_version(connection: sqlite3.Connection) -> int:
-    """How many steps the file has taken.
-
-    Raises:
-        NewerFileError: more than there are.
-        sqlite3.Error: it cannot be read, or is no database.
-    """
+    """Return the number of migrations in the file; raise NewerFileError if unknown."""
     taken: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if taken > len(_MIGRATIONS):
         raise NewerFileError(f"layout {taken}, this program knows {len(_MIGRATIONS)}")
@@ -154,38 +147,31 @@ def schema_version(connection: sqlite3.Connection) -> int:
 
 
 def create_text_index(connection: sqlite3.Connection, base: int) -> None:
-    """An empty text index for a base, in place of any that is there."""
+    """Create an empty text index for a base, replacing an existing one."""
     drop_text_index(connection, base)
     connection.execute(f"CREATE VIRTUAL TABLE text_{base:d} USING fts5(terms, content='', tokenize='ascii')")
     connection.execute(f"CREATE VIRTUAL TABLE vocabulary_{base:d} USING fts5vocab(text_{base:d}, row)")
 
 
 def drop_text_index(connection: sqlite3.Connection, base: int) -> None:
-    """Remove the text index of a base."""
+    """Drop the text index of a base."""
     connection.execute(f"DROP TABLE IF EXISTS vocabulary_{base:d}")
     connection.execute(f"DROP TABLE IF EXISTS text_{base:d}")
 
 
 FILE_NAME = "knowledge.sqlite3"
-# Vectors are written in batches and documents one by one, so nobody writes for long; building a text index anew is
-# the exception, and takes 15 s for 100,000 chunks on the slowest machine it was measured on.
+# Transactions are short; only rebuilding a text index takes longer, measured up to 15 s for 100,000 chunks.
 _BUSY_TIMEOUT_S = 60.0
-# The pages a query touches again and again. The file is not mapped into memory instead: a card that fails to read
-# would end the process there, where it is an error here.
+# Cache for frequently used pages. Memory mapping is not used: a read error of the card would kill the process.
 _CACHE_KIB = 16_384
-# An import rewrites the same pages of the text index again and again; 16 MiB of them are worth one write to the file.
+# Imports rewrite the same index pages; checkpoints at 16 MiB save writes.
 _CHECKPOINT_PAGES = 4_000
 
 
 class Database:
-    """The file of a folder; connections are opened as they are needed and kept until ``close``.
+    """The database of a folder, with a pool of connections.
 
-    Args:
-        folder: made when there is none.
-        busy_timeout_s: how long a writer waits for another one.
-
-    Raises:
-        StorageError: it cannot be used, is damaged, or is of a newer version.
+    Creates the folder if missing. Raises StorageError if the file cannot be used, is damaged or newer.
     """
 
     def __init__(self, folder: Path, busy_timeout_s: float = _BUSY_TIMEOUT_S) -> None:
@@ -194,11 +180,11 @@ class Database:
         self._idle: list[sqlite3.Connection] = []
         self._idle_lock = threading.Lock()
         self._is_closed = False
-        # SQLite's own waiting is a series of naps; writers of one process take turns without.
+        # SQLite polls for its lock; writers of one process queue here instead.
         self._writing = threading.Lock()
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # SQLite would make it readable for everybody; its side files take over this file's mode.
+            # SQLite would create it world-readable; its side files inherit this mode.
             os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
         except OSError as error:
             raise StorageError(str(self.path), error.strerror or str(error)) from error
@@ -212,7 +198,7 @@ class Database:
             self._idle.append(connection)
 
     def close(self) -> None:
-        """Closes every connection that is not at work, and the others when their work is done."""
+        """Close idle connections now and the others when they are returned."""
         with self._idle_lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
@@ -222,11 +208,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Generator[sqlite3.Connection, None, None]:
-        """A transaction that sees one moment of the file.
-
-        Raises:
-            StorageError: the file cannot be read.
-        """
+        """Open a read transaction: a consistent snapshot."""
         with self._translate_errors(), self._connection() as connection:
             connection.execute("BEGIN")
             try:
@@ -237,11 +219,7 @@ class Database:
 
     @contextmanager
     def writing(self) -> Generator[sqlite3.Connection, None, None]:
-        """A transaction that is committed when the block ends, and undone when it raises.
-
-        Raises:
-            StorageError: the file cannot be written, or another process wrote for too long.
-        """
+        """Open a write transaction: committed at the end, rolled back on an exception."""
         if not self._writing.acquire(timeout=self._busy_timeout_s):
             raise StorageBusyError(str(self.path), f"another import has been writing for {self._busy_timeout_s:g} s")
         try:
@@ -284,7 +262,7 @@ class Database:
             self.path, timeout=self._busy_timeout_s, isolation_level=None, check_same_thread=False
         )
         try:
-            # First of all: a newer file is left exactly as it is.
+            # Checked first: a newer file must not be modified.
             schema_version(connection)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
@@ -307,9 +285,9 @@ class Database:
 
 
 def _storage_error(path: str, error: sqlite3.Error) -> StorageError:
-    # Python 3.10 has no sqlite_errorcode; the messages are SQLite's and have not changed in ten years.
+    # Python 3.10 has no sqlite_errorcode; SQLite's messages have been stable for ten years.
     text = str(error)
-    # What SQLite says when there is no room even for its side files.
+    # SQLite's message if there is no space even for its side files.
     if "disk I/O error" in text and _is_full(path):
         return StorageFullError(path, text)
     for words, kind in _ERROR_CLASSES:

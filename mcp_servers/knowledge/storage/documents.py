@@ -1,4 +1,4 @@
-"""A document in or out, with everything that is made of it, inside the caller's transaction."""
+"""Documents: adding, replacing, removing and locating, with all index entries, in the caller's transaction."""
 
 # ruff: noqa: S608 - the SQL is put together from constants, whole numbers and question marks; values are parameters
 
@@ -27,7 +27,7 @@ _SELECT = """
 
 @dataclass(frozen=True)
 class StoredDocument:
-    """A document with the rows of it and of its base."""
+    """A document with its row and the row of its base."""
 
     key: int
     base: int
@@ -36,37 +36,19 @@ class StoredDocument:
 
 @dataclass(frozen=True)
 class PreparedDocument:
-    """A document with what was made of it before the transaction.
-
-    Args:
-        document: as given, its tenant settled.
-        chunks: for the text index, one for each of the document's.
-        vectors: for each set of vectors that can be filled at once, by its row.
-    """
+    """A document with everything computed before the transaction."""
 
     document: NewDocument
-    chunks: Sequence[IndexedChunk]
-    vectors: Mapping[int, Vectors]
+    chunks: Sequence[IndexedChunk]  # for the text index, one per chunk
+    vectors: Mapping[int, Vectors]  # by embedding key
 
 
 @dataclass(frozen=True)
 class ChunkLocation:
-    """Where a found chunk stands.
-
-    Args:
-        text: its text.
-        position: within the document, from 0.
-        headings: above it.
-        page: where it begins.
-        version: the document's.
-        document_id: a UUID.
-        collection_id: a UUID.
-        title: the document's.
-        uri: the document's.
-    """
+    """Text and source of a chunk."""
 
     text: str
-    position: int
+    position: int  # from 0 within the document
     headings: tuple[str, ...]
     page: int | None
     version: int
@@ -79,7 +61,7 @@ class ChunkLocation:
 def unchanged_document(
     connection: sqlite3.Connection, base: StoredBase, new: NewDocument, access: Access
 ) -> AddResult | None:
-    """What adding a document comes to when the very same is there already; None when it is not."""
+    """Return the result of adding a document that is stored already, or None."""
     old = _existing_version(connection, base, new, access)
     if old is None or not _is_unchanged(old.document, new) or not _is_visible(connection, old.key, access):
         return None
@@ -89,10 +71,9 @@ def unchanged_document(
 def write_document(
     connection: sqlite3.Connection, base: StoredBase, prepared: PreparedDocument, access: Access
 ) -> AddResult:
-    """A document in, and its older version out.
+    """Add a document, replacing its previous version.
 
-    Raises:
-        AccessDeniedError: there is an older version that ``access`` may not see.
+    Raises AccessDeniedError if the caller may not see the previous version.
     """
     new = prepared.document
     old = _existing_version(connection, base, new, access)
@@ -112,18 +93,14 @@ def write_document(
 
 
 def delete_document(connection: sqlite3.Connection, stored: StoredDocument) -> None:
-    """A document out, with its chunks, terms and vectors; its collection stays, and keeps its id."""
+    """Delete a document with its index entries; its collection remains."""
     remove_document_chunks(connection, stored.base, stored.key)
     remove_vectors(connection, stored.key)
     connection.execute("DELETE FROM document WHERE id = ?", (stored.key,))
 
 
 def document_by_id(connection: sqlite3.Connection, document_id: str, access: Access) -> StoredDocument:
-    """One document.
-
-    Raises:
-        DocumentNotFoundError: there is none of this id that the person may see.
-    """
+    """Return one visible document; raise DocumentNotFoundError."""
     visible, base_visible = document_filter(access), base_filter(access)
     row = connection.execute(
         f"{_SELECT} WHERE document.uuid = ?{visible.and_sql()}{base_visible.and_sql()}",
@@ -135,7 +112,7 @@ def document_by_id(connection: sqlite3.Connection, document_id: str, access: Acc
 
 
 def documents_of(connection: sqlite3.Connection, base: int, access: Access, uri: str | None = None) -> list[Document]:
-    """The documents of a base that a person may see, by title; all, or those of one uri."""
+    """Return the visible documents of a base by title, all or those with one URI."""
     visible = document_filter(access)
     condition, parameters = ("", ()) if uri is None else (" AND uri = ?", (uri,))
     rows = connection.execute(
@@ -146,7 +123,7 @@ def documents_of(connection: sqlite3.Connection, base: int, access: Access, uri:
 
 
 def locate(connection: sqlite3.Connection, chunks: Sequence[int], access: Access) -> dict[int, ChunkLocation]:
-    """Where chunks stand; those a person may not see, or that were removed meanwhile, are missing."""
+    """Return the locations of chunks; invisible and removed ones are missing."""
     visible = document_filter(access)
     marks = ", ".join("?" * len(chunks))
     rows = connection.execute(
@@ -164,7 +141,7 @@ def locate(connection: sqlite3.Connection, chunks: Sequence[int], access: Access
 
 
 def visible_document_keys(connection: sqlite3.Connection, base: int, visible: SqlFilter) -> list[int]:
-    """The rows of the documents of a base that pass a filter."""
+    """Return the keys of a base's documents that pass a filter."""
     rows = connection.execute(f"SELECT id FROM document WHERE base = ?{visible.and_sql()}", (base, *visible.parameters))
     return [row[0] for row in rows]
 
@@ -172,10 +149,10 @@ def visible_document_keys(connection: sqlite3.Connection, base: int, visible: Sq
 def _existing_version(
     connection: sqlite3.Connection, base: StoredBase, new: NewDocument, access: Access
 ) -> StoredDocument | None:
-    """The document that ``new`` is a version of: of the same uri, or without one, of the same content.
+    """Return the document with the same URI, or without a URI with the same content.
 
-    A uri is one document's, whoever looks; the same content may be several people's, who are not to learn of each
-    other.
+    A URI belongs to one document regardless of visibility. Equal content may belong to several people who must not
+    learn of each other, so that lookup is limited to visible documents.
     """
     mark, value = ("uri", new.uri) if new.uri else ("content_hash", new.content_hash)
     visible = SqlFilter() if new.uri else document_filter(access)

@@ -1,8 +1,8 @@
-"""The text index of a base: terms in, chunks with their BM25 out; and the profiles the re-rank counts in.
+"""Text index of a base, and term profiles for the re-rank.
 
-A profile is a chunk's distinct terms and how often each occurs, 5 bytes a term. It saves the re-rank from taking
-hundreds of texts apart for every question, which was most of a query's time. Terms are told apart by 32 bits; among a
-chunk's 200 terms and a question's 20, two that differ share them once in a million.
+A profile is the distinct terms of a chunk with their counts, 5 bytes per term; analyzing hundreds of texts per query
+took most of its time. Terms are 32-bit hashes: among 200 terms of a chunk and 20 of a query, a collision occurs once in
+a million.
 """
 
 # ruff: noqa: S608 - the SQL is put together from constants, whole numbers and question marks; values are parameters
@@ -22,7 +22,7 @@ from mcp_servers.knowledge.storage.bases import SqlFilter
 from mcp_servers.knowledge.storage.database import create_text_index
 from mcp_servers.knowledge.text_analysis import ANALYZER_VERSION, analyze, indexed_text
 
-# Ahead of a kanji that is counted by itself: a lone kanji is a term besides.
+# Prefix for a kanji counted separately: a lone kanji is also a term.
 _KANJI_MARK = "\x01"
 _MAX_COUNT = 255
 _BATCH = 500
@@ -30,40 +30,26 @@ _BATCH = 500
 
 @dataclass(frozen=True)
 class IndexedChunk:
-    """A chunk ready for the index.
+    """An analyzed chunk."""
 
-    Args:
-        terms: separated by spaces, as the index takes them.
-        length: how many there are.
-        hashes: of its distinct terms and kanji, 32 bits each.
-        counts: how often each occurs, 8 bits each.
-    """
-
-    terms: str
-    length: int
-    hashes: bytes
-    counts: bytes
+    terms: str  # separated by spaces
+    length: int  # number of terms
+    hashes: bytes  # 32 bits per distinct term and kanji
+    counts: bytes  # 8 bits each
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A chunk as the re-rank sees it.
+    """Term profile of a chunk."""
 
-    Args:
-        chunk: its row.
-        length: how many terms it has.
-        hashes: as stored.
-        counts: as stored.
-    """
-
-    chunk: int
+    chunk: int  # row id
     length: int
     hashes: bytes
     counts: bytes
 
 
 def index_chunk(title: str, headings: tuple[str, ...], text: str) -> IndexedChunk:
-    """A chunk taken apart."""
+    """Analyze a chunk."""
     analysis = analyze(indexed_text(title, headings, text))
     found = Counter(analysis.terms)
     found.update(_KANJI_MARK + kanji for kanji in analysis.kanji)
@@ -73,17 +59,17 @@ def index_chunk(title: str, headings: tuple[str, ...], text: str) -> IndexedChun
 
 
 def term_hash(term: str) -> int:
-    """The 32 bits that stand for a term in a profile."""
+    """Return the hash of a term."""
     return zlib.crc32(term.encode())
 
 
 def kanji_hash(kanji: str) -> int:
-    """The 32 bits that stand for a kanji counted by itself."""
+    """Return the hash of a kanji counted separately."""
     return term_hash(_KANJI_MARK + kanji)
 
 
 def add_chunks(connection: sqlite3.Connection, base: int, chunks: Sequence[tuple[int, IndexedChunk]]) -> None:
-    """Chunks into the index, and into the numbers of the base."""
+    """Add chunks to the index and to the counts of the base."""
     connection.executemany(
         f"INSERT INTO text_{base:d} (rowid, terms) VALUES (?, ?)", ((key, chunk.terms) for key, chunk in chunks)
     )
@@ -98,7 +84,7 @@ def add_chunks(connection: sqlite3.Connection, base: int, chunks: Sequence[tuple
 
 
 def remove_document_chunks(connection: sqlite3.Connection, base: int, document: int) -> None:
-    """The chunks of a document out of the index: a contentless index is told the terms it is to forget."""
+    """Remove a document's chunks from the index; a contentless table needs the original terms."""
     chunks = list(_analyzed_chunks(connection, "document.id = ?", document))
     connection.executemany(
         f"INSERT INTO text_{base:d} (text_{base:d}, rowid, terms) VALUES ('delete', ?, ?)",
@@ -111,7 +97,7 @@ def remove_document_chunks(connection: sqlite3.Connection, base: int, document: 
 
 
 def rebuild_text_index(connection: sqlite3.Connection, base: int) -> None:
-    """The index of a base anew from its chunks, with today's analyzer."""
+    """Rebuild the index of a base with the current analyzer."""
     create_text_index(connection, base)
     connection.execute("DELETE FROM profile WHERE chunk IN (SELECT id FROM chunk WHERE base = ?)", (base,))
     connection.execute("UPDATE base SET chunks = 0, terms = 0, analyzer = ? WHERE id = ?", (ANALYZER_VERSION, base))
@@ -125,22 +111,14 @@ def rebuild_text_index(connection: sqlite3.Connection, base: int) -> None:
 
 
 def mark_text_index_stale(connection: sqlite3.Connection, base: int) -> None:
-    """Mark the index of a base as one to be made anew."""
+    """Mark the index of a base for rebuilding."""
     connection.execute("UPDATE base SET analyzer = 0 WHERE id = ?", (base,))
 
 
 def ranked_chunks(
     connection: sqlite3.Connection, base: int, terms: Iterable[str], visible: SqlFilter, maximum: int
 ) -> list[tuple[int, float]]:
-    """The chunks that hold any of the terms, best BM25 first.
-
-    Args:
-        connection: within a transaction.
-        base: its row.
-        terms: of the question; each counts once here.
-        visible: limits the chunks by their document, inside the query.
-        most: how many.
-    """
+    """Return the visible chunks that contain any of the terms with their BM25, best first."""
     match = " OR ".join(_phrase(term) for term in dict.fromkeys(terms))
     if not match:
         return []
@@ -148,7 +126,7 @@ def ranked_chunks(
     if visible.passes_everything:
         sql = f"SELECT rowid, -rank FROM {table} WHERE {table} MATCH ? ORDER BY rank LIMIT ?"
     else:
-        # The index comes first and in order of rank; whoever lets the planner choose may wait for minutes.
+        # CROSS JOIN keeps the index first, in rank order; the planner's own choice may take minutes.
         sql = f"""
             SELECT {table}.rowid, -{table}.rank
             FROM {table}
@@ -160,20 +138,20 @@ def ranked_chunks(
 
 
 def _phrase(term: str) -> str:
-    # Quoted, so that no term is an operator of the query language; terms hold no quotes. A character alone is the
-    # beginning of the pairs it is found in.
+    # Quoted, so that terms are not parsed as operators; terms contain no quotes. A single character is a prefix of
+    # bigrams.
     return f'"{term}"*' if len(term) == 1 and not term.isascii() else f'"{term}"'
 
 
 def document_frequencies(connection: sqlite3.Connection, base: int, terms: Sequence[str]) -> dict[str, int]:
-    """In how many chunks of the base each term occurs."""
+    """Return the number of chunks that contain each term."""
     sql = f"SELECT doc FROM vocabulary_{base:d} WHERE term = ?"
     rows = ((term, connection.execute(sql, (term,)).fetchone()) for term in terms)
     return {term: row[0] if row else 0 for term, row in rows}
 
 
 def profiles(connection: sqlite3.Connection, chunks: Sequence[int]) -> list[Profile]:
-    """The profiles of chunks, in no particular order; one that was removed meanwhile is missing."""
+    """Return the profiles of chunks in any order; removed chunks are missing."""
     marks = ", ".join("?" * len(chunks))
     sql = f"SELECT chunk, terms, hashes, counts FROM profile WHERE chunk IN ({marks})"
     rows = connection.execute(sql, tuple(chunks))

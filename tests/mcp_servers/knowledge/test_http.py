@@ -117,7 +117,7 @@ async def test_a_token_says_who_asks_over_mcp(tmp_path: Path, mode: Mode) -> Non
 
         own, other = await ask(token("acme")), await ask(token("other"))
     assert own[0] == "found"
-    assert own[1].startswith("The path is not read: it is one of the server's own machine")
+    assert own[1].startswith("The path is not read: it is on the server's machine")
     assert [answer.partition(".")[0] for answer in other] == ["Access denied to this knowledge base"] * 2
 
 
@@ -131,7 +131,7 @@ async def test_the_promised_statuses(tmp_path: Path) -> None:
             (await web.ask("POST", f"{base}/search", {"query": "量子力学"}), 404, "No results found"),
             (await web.ask("POST", f"{base}/search", {"query": "x", "threshold": 2}), 422, "threshold out of range"),
             (await web.ask("POST", f"{base}/search", {"query": "x", "max_results": 51}), 422, "max_results exceeds"),
-            (await web.ask("POST", f"{base}/search", ["query"]), 422, "the body is no object"),
+            (await web.ask("POST", f"{base}/search", ["query"]), 422, "the body is not an object"),
             (await web.ask("POST", "/normalize", {"text": "ア" * 10_001}), 413, "Text too long (max 10000 chars)"),
             (await web.ask("POST", "/normalize", {"text": "ア" * 4_200_000}), 413, "The request has more than 4 MB"),
         ]  # fmt: skip

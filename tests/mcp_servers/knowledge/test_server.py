@@ -39,8 +39,8 @@ PROBLEMS: list[tuple[str, dict[str, Any], str]] = [
     ("get_knowledge_base_summary", {"knowledge_base_id": NO_ID}, "Knowledge base not found"),
     ("normalize_ocr_text", {"text": "ア" * 10_001}, "Text too long (max 10000 chars)"),
     ("remove_document", {"document_id": NO_ID}, "Document not found"),
-    ("add_document", {}, "the document is not given, or more than once"),
-    ("add_document", {"text": "x", "url": "http://x"}, "the document is not given, or more than once"),
+    ("add_document", {}, "the document is missing, or given more than once"),
+    ("add_document", {"text": "x", "url": "http://x"}, "the document is missing, or given more than once"),
     ("add_document", {"path": "/none.pdf"}, "/none.pdf cannot be opened"),
     ("add_document", {"url": "http://127.0.0.1/"}, "http://127.0.0.1/ is not fetched"),
     ("create_knowledge_base", {"name": ""}, "name is empty"),
@@ -301,7 +301,7 @@ async def test_another_tenants_base_is_refused_and_what_is_shared_is_not(tmp_pat
             for tool in ("search_documents", "get_knowledge_base_summary", "add_document", "reindex")
         ]
         listed = await tools.call("list_knowledge_bases")
-    assert path.text == "The path is not read: it is one of the server's own machine. Send the text, or a url."
+    assert path.text == "The path is not read: it is on the server's machine. Send the text, or a url."
     assert all(answer.is_error for answer in answers)
     assert {answer.text.partition(".")[0] for answer in answers} == {"Access denied to this knowledge base"}
     assert listed.facts == {"knowledge_bases": []}

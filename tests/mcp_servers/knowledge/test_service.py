@@ -50,7 +50,7 @@ async def test_what_cannot_be_watched_or_asked_ends_the_start_with_its_reason(tm
             pass
     for models, words in (
         (ModelSettings(llm="magic"), "llm names no model"),
-        (ModelSettings(embedder="magic"), "embedder is 'magic', which is no model"),
+        (ModelSettings(embedder="magic"), "embedder is 'magic', which is not a model"),
     ):
         with pytest.raises(BadArgumentError, match=words):
             async with open_service(Settings(tmp_path, models)):

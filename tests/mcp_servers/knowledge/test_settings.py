@@ -62,8 +62,8 @@ def test_http_needs_tokens_off_loopback_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "environ", "sentence"),
     [
-        (["--http", "--host", "0.0.0.0"], {}, "Off loopback (0.0.0.0) everybody could read everything: "),
-        (["--http", "--host", ""], {}, "Off loopback () everybody could read everything: "),
+        (["--http", "--host", "0.0.0.0"], {}, "Off loopback (0.0.0.0) anyone could read all documents: "),
+        (["--http", "--host", ""], {}, "Off loopback () anyone could read all documents: "),
         (["--http"], {"KNOWLEDGE_JWT_SECRET": "short"}, "The JWT secret is too short: give at least 32 bytes"),
         (["--http", "--jwt-secret-file", "/none"], {}, "jwt_secret_file /none cannot be read (No such file"),
         (["--watch", "folder"], {}, "watch is 'folder': give FOLDER=KB"),
@@ -86,7 +86,11 @@ def test_a_setting_that_cannot_be_used_says_what_to_give(
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [("folders = 1", "unknown key 'folders'"), ("folder = 1", "folder in .* is no text"), ("folder", "are no TOML")],
+    [
+        ("folders = 1", "unknown key 'folders'"),
+        ("folder = 1", "folder in .* is not a string"),
+        ("folder", "are not TOML"),
+    ],
 )
 def test_a_file_that_cannot_be_used_says_where(tmp_path: Path, content: str, words: str) -> None:
     file = tmp_path / "kb.toml"

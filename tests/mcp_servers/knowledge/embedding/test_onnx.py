@@ -176,10 +176,10 @@ async def test_a_model_that_is_damaged_or_of_another_kind_is_said(tmp_path: Path
     network.write_bytes(network.read_bytes()[:-40])
     with pytest.raises(EngineUnreachableError, match=r"^The model broken@.* cannot be used: .*Fetch its files again"):
         await embedder_at(broken).embed_query("sea")
-    with pytest.raises(EngineUnreachableError, match="it gives no relevance, so it is no cross-encoder"):
+    with pytest.raises(EngineUnreachableError, match="its output is not a relevance: it is not a cross-encoder"):
         await reranker_at(write_embedder(tmp_path / "embedder")).relevance("sea", ["sea"])
     generates = write_embedder(tmp_path / "generates", asks="past_key")
-    with pytest.raises(EngineUnreachableError, match="it wants 'past_key', which no text has"):
+    with pytest.raises(EngineUnreachableError, match="it requires 'past_key', which is not a text input"):
         await embedder_at(generates).embed_query("sea")
 
 

@@ -92,7 +92,7 @@ async def test_a_question_is_sent_as_the_model_was_trained_on(
 _UNUSABLE: list[tuple[int, object, str]] = [
     (503, {}, "HTTP 503"),
     (200, b"<html>", "not JSON"),
-    (200, [], "no object"),
+    (200, [], "not an object"),
     (200, {"data": []}, "not 1 embeddings"),
     (200, {"data": [{"index": 0, "embedding": "zzz"}]}, "not 1 embeddings"),
     (200, {"data": [{"index": 0, "embedding": []}]}, "something else than vectors"),

@@ -155,7 +155,7 @@ async def test_a_folder_that_is_gone_removes_nothing(tmp_path: Path) -> None:
     async with reading() as reader:
         await import_folder(tmp_path / "docs", importer, reader)
         (tmp_path / "docs").rename(tmp_path / "moved")
-        with pytest.raises(UnreadableFileError, match="there is no such folder"):
+        with pytest.raises(UnreadableFileError, match="the folder does not exist"):
             await import_folder(tmp_path / "docs", importer, reader)
     assert importer.titles == ["a"]
 
@@ -191,7 +191,11 @@ async def test_files_of_every_odd_kind_are_a_sentence(tmp_path: Path) -> None:
         database.execute("create table t (a)")
     database.close()
     async with reading(ParseLimits(document_bytes=10)) as reader:
-        for name, sentence in (("pipe", "it is no file"), ("none.txt", "No such file"), ("", "it is no file")):
+        for name, sentence in (
+            ("pipe", "it is not a regular file"),
+            ("none.txt", "No such file"),
+            ("", "it is not a regular file"),
+        ):
             with pytest.raises(UnreadableFileError, match=sentence):
                 await reader.read_document(tmp_path / name)
         with pytest.raises(UnreadableFileError, match="embedded null"):
@@ -224,5 +228,5 @@ def test_more_files_than_are_wanted_are_told(tmp_path: Path) -> None:
 def test_a_name_that_is_no_text_is_told_and_skipped(tmp_path: Path) -> None:
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.txt")).touch()
     assert [str(each.reason) for each in walk(tmp_path, WalkRules()) if isinstance(each, SkippedPath)] == [
-        "has a name that is no text"
+        "has a name that is not valid UTF-8"
     ]

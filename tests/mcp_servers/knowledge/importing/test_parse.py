@@ -62,7 +62,7 @@ def test_the_bytes_are_believed_before_the_name_and_the_name_before_the_sender(
         ("a.doc", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(99), "it is an old Office file"),
         ("a.xlsx", archive("xl/workbook.xml"), "it is an Excel workbook; save the sheets as CSV"),
         ("a.zip", archive("readme.txt"), "it is an archive"),
-        ("a.bin", bytes(range(256)) * 9, "it is no text"),
+        ("a.bin", bytes(range(256)) * 9, "it is binary"),
         ("a.rtf", b"{\\rtf1 hello}", "it is Rich Text"),
     ],
 )

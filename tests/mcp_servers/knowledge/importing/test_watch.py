@@ -71,7 +71,7 @@ async def test_a_folder_that_is_not_there_is_told_once_and_waited_for(tmp_path: 
     folder = tmp_path / "docs"
     importer = RememberingImporter()
     async with watching(folder, importer, QUICK) as rounds:
-        assert "there is no such folder" in str(await rounds.receive())
+        assert "the folder does not exist" in str(await rounds.receive())
         folder.mkdir()
         write(folder, "a.txt", "一。")
         told = await rounds.receive()

@@ -85,10 +85,10 @@ async def test_the_unsure_places_are_asked_in_one_request_that_asks_for_no_inven
 @pytest.mark.parametrize(
     ("answer", "status", "reason"),
     [
-        ({"error": "no such model"}, 404, "HTTP 404"),
-        (b"<html>", 200, "its answer is no chat completion"),
-        ({"choices": []}, 200, "its answer is no chat completion"),
-        ([], 200, "its answer is no chat completion"),
+        ({"error": "no such model"}, 404, "HTTP 404 for /chat/completions"),
+        (b"<html>", 200, "its answer is not JSON"),
+        ({"choices": []}, 200, "its answer is not a chat completion"),
+        ([], 200, "its answer is not an object"),
         (completion(None), 200, "its answer has no text"),
     ],
 )
