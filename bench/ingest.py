@@ -18,9 +18,9 @@ from pathlib import Path
 
 import anyio
 
-from mcp_servers.knowledge.importing.chunking import chunks_of
+from mcp_servers.knowledge.importing.chunking import chunk_passages
 from mcp_servers.knowledge.importing.documents import Blob
-from mcp_servers.knowledge.importing.isolation import Parser, open_parser
+from mcp_servers.knowledge.importing.parser_process import ParserProcess, open_parser
 from tests.support.imported import column, docx, paragraph, pdf
 
 LINE = "吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつ"
@@ -45,11 +45,11 @@ def documents(pages: int) -> dict[str, Blob]:
     }
 
 
-async def one_run(parser: Parser, blob: Blob) -> Figures:
+async def one_run(parser: ParserProcess, blob: Blob) -> Figures:
     """Read and cut one document once."""
     start = time.monotonic()
     document = await parser.parse(blob)
-    chunks = chunks_of(document.passages)
+    chunks = chunk_passages(document.passages)
     return {"seconds": time.monotonic() - start, "chunks": len(chunks)}
 
 
@@ -69,7 +69,7 @@ def resident_mb(pid: int) -> float:
     return next((int(line.split()[1]) / 1000 for line in lines if line.startswith("VmHWM:")), 0.0)
 
 
-async def measure(pages: int, runs: int) -> dict[str, Figures]:
+async def measure(pages: int, katakana_runs: int) -> dict[str, Figures]:
     """Medians by format, and the process itself."""
     figures: dict[str, Figures] = {}
     async with open_parser() as parser:
@@ -78,7 +78,7 @@ async def measure(pages: int, runs: int) -> dict[str, Figures]:
         started = time.monotonic() - start
         for name, blob in documents(pages).items():
             await one_run(parser, blob)
-            samples = [await one_run(parser, blob) for _ in range(runs)]
+            samples = [await one_run(parser, blob) for _ in range(katakana_runs)]
             seconds = statistics.median(sample["seconds"] for sample in samples)
             figures[name] = {
                 "pages_per_s": round(pages / seconds),
@@ -98,7 +98,7 @@ def main() -> None:
     parser.add_argument("--pages", type=int, default=60, help="of every document (60)")
     parser.add_argument("--runs", type=int, default=5, help="counted runs (5)")
     arguments = parser.parse_args()
-    figures = anyio.run(measure, arguments.pages, arguments.runs)
+    figures = anyio.run(measure, arguments.pages, arguments.katakana_runs)
     if arguments.json:
         print(json.dumps(figures))
         return

@@ -32,7 +32,7 @@ import anyio
 from bench.knowledge_collections import COLLECTIONS, Collection, Question, ask, load, mean_ndcg, read_collection
 from mcp_servers.knowledge.embedding.choice import embedder_from
 from mcp_servers.knowledge.library import Library, LibrarySettings, open_library
-from mcp_servers.knowledge.values import KnowledgeBase, NewChunk, NewDocument
+from mcp_servers.knowledge.types import KnowledgeBase, NewChunk, NewDocument
 
 # nDCG@10 of the best without a model, and of the FTS5 index alone, as the reference measured them.
 REFERENCE_BEST = {"jsquad": 0.938, "xquad_en": 0.966, "scifact": 0.681}
@@ -138,7 +138,7 @@ async def _index(library: Library, texts: Sequence[str], titles: Sequence[str]) 
     for number, first in enumerate(range(0, len(texts), _CHUNKS_IN_A_DOCUMENT)):
         chunks = tuple(map(NewChunk, texts[first : first + _CHUNKS_IN_A_DOCUMENT]))
         await library.add(base.id, NewDocument(titles[number % len(titles)], chunks, str(number), uri=str(number)))
-    await library.settled()
+    await library.wait_idle()
     return base, time.perf_counter() - start
 
 

@@ -30,7 +30,7 @@ import anyio
 from bench.knowledge_collections import COLLECTIONS, Collection, Question, ask, load, read_collection
 from mcp_servers.knowledge.embedding.choice import embedder_from
 from mcp_servers.knowledge.library import LibrarySettings, open_library
-from mcp_servers.knowledge.values import Hit
+from mcp_servers.knowledge.types import Hit
 
 _FOREIGN = {"xquad_en": "scifact", "scifact": "xquad_en"}
 THRESHOLDS = (0.5, 0.6, 0.7, 0.8)
@@ -106,10 +106,10 @@ def _answered(asked: Sequence[Asked], threshold: float) -> float | None:
     return statistics.fmean(bool(one.returned(threshold)) for one in asked) if asked else None
 
 
-async def measure(name: str, embedder: str, questions: int, half: str, *, is_whole: bool) -> list[Row]:
+async def measure(name: str, embedder: str, questions: int, half: str, *, is_atomic: bool) -> list[Row]:
     """The table of one collection with one embedder."""
     collection = read_collection(name)
-    inside, outside = (collection, Collection(name, [], [])) if is_whole else split(collection)
+    inside, outside = (collection, Collection(name, [], [])) if is_atomic else split(collection)
     foreign = [read_collection(_FOREIGN[name])] if name in _FOREIGN else []
     with tempfile.TemporaryDirectory() as folder:
         async with open_library(Path(folder), LibrarySettings(embedder_from(embedder))) as library:
@@ -154,7 +154,7 @@ async def _main() -> None:
     table: list[Row] = []
     for embedder in given.embedder or ("none", "hashing"):
         for name in COLLECTIONS:
-            table += await measure(name, embedder, given.questions, given.half, is_whole=given.whole)
+            table += await measure(name, embedder, given.questions, given.half, is_atomic=given.whole)
     if given.json:
         for row in table:
             print(json.dumps(asdict(row)))

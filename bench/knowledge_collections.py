@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mcp_servers.knowledge.library import Library
-from mcp_servers.knowledge.values import KnowledgeBase, NewChunk, NewDocument, SearchRequest, SearchResult
+from mcp_servers.knowledge.types import KnowledgeBase, NewChunk, NewDocument, SearchRequest, SearchResult
 
 COLLECTIONS = ("jsquad", "xquad_en", "scifact")
 _SHARED = Path(os.environ.get("RKLLM_MCP_SHARED", Path(__file__).resolve().parents[2] / "shared"))
@@ -84,7 +84,7 @@ async def load(library: Library, name: str, passages: Sequence[Passage]) -> Know
     for passage in passages:
         chunk = NewChunk(passage.text)
         await library.add(base.id, NewDocument(passage.title, (chunk,), passage.id, uri=passage.id))
-    await library.settled()
+    await library.wait_idle()
     return base
 
 

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mcp_servers.knowledge.ocr.lexicon import Lexicon, own_words
-from mcp_servers.knowledge.ocr.rules import normalised, open_places
+from mcp_servers.knowledge.ocr.lexicon import Lexicon, bundled_words
+from mcp_servers.knowledge.ocr.normalize import correct_long_marks, uncertain_positions
 from scripts.katakana_lexicon import dictionary_words
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -64,16 +64,16 @@ def share_right(words: Iterable[str], mark: str, lexicon: Lexicon | None = None,
         read = re.sub("[ーｰ]", mark, written)
         for before, after in FRAMES:
             total += 1
-            right += normalised(f"{before}{read}{after}", lexicon) == f"{before}{written}{after}"
+            right += correct_long_marks(f"{before}{read}{after}", lexicon) == f"{before}{written}{after}"
     return right / total
 
 
 def unseen_halves(words: Sequence[str]) -> Iterator[tuple[Lexicon, list[str]]]:
     """Each half of some words with ー in them, and a lexicon of the other half of all words."""
-    everything = sorted(own_words())
+    everything = sorted(bundled_words())
     for half in (0, 1):
-        known = set(everything[half::2])
-        yield Lexicon(known), [word for word in words if word not in known]
+        content_hashes = set(everything[half::2])
+        yield Lexicon(content_hashes), [word for word in words if word not in content_hashes]
 
 
 def hyphenated(texts: Iterable[str]) -> list[str]:
@@ -85,7 +85,7 @@ def hyphenated(texts: Iterable[str]) -> list[str]:
 def share_altered(tokens: Sequence[str]) -> float:
     """The share of tokens in which anything changes, alone or behind Japanese."""
     texts = [f"{before}{token}" for token in tokens for before in AFTER_KATAKANA]
-    return sum(normalised(text) != text for text in texts) / len(texts)
+    return sum(correct_long_marks(text) != text for text in texts) / len(texts)
 
 
 def paragraphs(shared: Path, name: str) -> list[str]:
@@ -98,10 +98,10 @@ def restored(texts: Iterable[str]) -> tuple[float, int]:
     """The share of ー that come back in running text, and how many characters of the text as it was would change."""
     total = wrong = altered = 0
     for text in texts:
-        read = normalised(text.replace(LONG, "-"))
+        read = correct_long_marks(text.replace(LONG, "-"))
         wrong += sum(a == LONG != b for a, b in zip(text, read, strict=True))
         total += text.count(LONG)
-        altered += sum(a != b for a, b in zip(text, normalised(text), strict=True))
+        altered += sum(a != b for a, b in zip(text, correct_long_marks(text), strict=True))
     return 1 - wrong / total, altered
 
 
@@ -110,7 +110,7 @@ def milliseconds(text: str) -> float:
     times: list[float] = []
     for _ in range(3):
         started = time.perf_counter()
-        normalised(text)
+        correct_long_marks(text)
         times.append(time.perf_counter() - started)
     return min(times) * 1000 * 10_000 / len(text)
 
@@ -127,8 +127,8 @@ def measured(words: Sequence[str], shared: Path) -> dict[str, Any]:
         "right, unseen": sum(unseen) / len(unseen),
         "right, 一": share_right(long_words, "一"),
         "unsure, alone": sum(_is_unsure(word.replace(LONG, "-")) for word in long_words) / len(long_words),
-        "kept": f"{sum(normalised(text) == text for text in keep)} of {len(keep)}",
-        "mended": f"{sum(normalised(read) == written for read, written in mend)} of {len(mend)}",
+        "kept": f"{sum(correct_long_marks(text) == text for text in keep)} of {len(keep)}",
+        "mended": f"{sum(correct_long_marks(read) == written for read, written in mend)} of {len(mend)}",
     }
     if (shared / "cases").is_dir():
         figures |= _in_running_text(shared)
@@ -152,7 +152,7 @@ def _in_running_text(shared: Path) -> Mapping[str, Any]:
 
 
 def _is_unsure(text: str) -> bool:
-    return not all(place.is_sure for place in open_places(text))
+    return not all(place.is_sure for place in uncertain_positions(text))
 
 
 def _lines(name: str) -> list[str]:
@@ -173,7 +173,7 @@ def main() -> None:
     default = Path(os.environ.get("RKLLM_MCP_SHARED", REPOSITORY.parent / "shared"))
     parser.add_argument("--shared", type=Path, default=default, help="the folder with the collections")
     arguments = parser.parse_args()
-    words = dictionary_words(arguments.dictionary) if arguments.dictionary else own_words()
+    words = dictionary_words(arguments.dictionary) if arguments.dictionary else bundled_words()
     figures = measured(sorted(words), arguments.shared)
     if arguments.json:
         print(json.dumps(figures, ensure_ascii=False, indent=2))

@@ -1,16 +1,17 @@
-"""The knowledge server: an MCP program that finds passages in the owner's documents, in Japanese and English.
+"""MCP server that searches the owner's documents in Japanese and English.
 
-Reading the package in this order is reading the path of one question:
+Modules in the order of one request:
 
-    options      flags, variables, a file -> settings; opening: settings -> an open service
-    server       an MCP tool call -> a tool -> an MCP result                 stdio, http, door, access, sampling
-    tools        arguments -> the service -> an answer                       arguments, answers
-    service      what the tools do, whoever asks                             adding, filing
-    library      a question and who asks -> passages with their scores
-    search       the stages of a search, each a function                     analysis, ocr
-    embedding    texts -> vectors, pairs -> relevance: ports to models
-    storage      one SQLite file per folder
-    importing    files and pages -> titled chunks                            values, problems
+    settings        flags, environment and TOML -> Settings
+    server, http    MCP over stdio or HTTP, plain JSON over HTTP; access, sampling
+    tools           tool table: arguments -> service -> results
+    service         the tools on typed values; ingest adds documents
+    library         facade over one data folder; validation of its input
+    search          the stages of a search; text_analysis, ocr
+    embedding       embedders and rerankers
+    storage         one SQLite file per folder
+    importing       files and web pages -> chunks
+    types, errors   shared values and exceptions
 
-It knows nothing of the assistant that starts it; they meet over MCP alone.
+The package does not import ``rkllm_mcp``: host and server communicate over MCP only.
 """

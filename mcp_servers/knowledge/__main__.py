@@ -1,4 +1,4 @@
-"""Starts the knowledge server: ``python -m mcp_servers.knowledge``, on standard input and output or over HTTP."""
+"""Command line of the knowledge server: ``python -m mcp_servers.knowledge``."""
 
 from __future__ import annotations
 
@@ -9,45 +9,39 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mcp_servers.knowledge.options import read_flags, settings_from
-from mcp_servers.knowledge.problems import KnowledgeProblem
-from mcp_servers.knowledge.settings import Settings, SettingsError
+from mcp_servers.knowledge.errors import KnowledgeError
+from mcp_servers.knowledge.settings import Settings, SettingsError, load_settings, parse_flags
 
 if TYPE_CHECKING:
     import anyio.abc
 
-_UNUSABLE, _INTERRUPTED = 2, 130
+_USAGE_ERROR, _INTERRUPTED = 2, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serves until the client leaves, or a signal says so.
+    """Run the server until the client disconnects or a signal arrives.
 
-    Args:
-        arguments: instead of the command line's.
-
-    Returns:
-        The exit code: 0 when the client left or the program was told to end, 2 when a setting or the folder is
-        unusable, 130 when interrupted.
+    The exit code is 0 after a disconnect or SIGTERM, 2 for an unusable setting or data folder, 130 after SIGINT.
     """
     try:
-        settings = settings_from(read_flags(arguments), os.environ)
+        settings = load_settings(parse_flags(arguments), os.environ)
     except SettingsError as error:
         print(error, file=sys.stderr)
-        return _UNUSABLE
-    # Libraries log requests with their headers and addresses: only what is ours is told in detail.
+        return _USAGE_ERROR
+    # Libraries log headers and addresses at these levels: only this package logs in detail.
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     logging.getLogger("mcp_servers").setLevel(settings.log_level.upper())
-    # anyio and the SDK take most of a second to import; --help and a wrong setting should not wait for them.
+    # Deferred: anyio and the SDK take most of a second to import, which --help should not pay.
     import anyio
 
     try:
         return anyio.run(_run, settings)
-    except (KnowledgeProblem, SettingsError) as error:
+    except (KnowledgeError, SettingsError) as error:
         print(error, file=sys.stderr)
-        return _UNUSABLE
+        return _USAGE_ERROR
     except ModuleNotFoundError as error:
         print(f"{error.name} is not installed: pip install 'rkllm-mcp[knowledge]'", file=sys.stderr)
-        return _UNUSABLE
+        return _USAGE_ERROR
 
 
 async def _run(settings: Settings) -> int:
@@ -64,46 +58,44 @@ async def _run(settings: Settings) -> int:
                 code = _INTERRUPTED if number == signal.SIGINT else 0
                 scope.cancel()
                 break
-        # From here on the default holds again: a second signal does not wait for the end.
+        # The default handlers are restored here: a second signal ends the process at once.
 
     async with anyio.create_task_group() as tasks:
         await tasks.start(watch, tasks.cancel_scope)
-        # A task group would wrap what is raised inside it in a group.
+        # Kept out of the task group, which would wrap it in an exception group.
         try:
             await _serve(settings)
         except Exception as error:  # noqa: BLE001  # raised again below
             failure = error
         tasks.cancel_scope.cancel()
     if failure is not None:
-        raise _alone(failure)
+        raise _unwrap(failure)
     return code
 
 
 async def _serve(settings: Settings) -> None:
-    from mcp_servers.knowledge.opening import open_service
+    from mcp_servers.knowledge.service import open_service
 
     async with open_service(settings) as service:
         if settings.http is None:
-            from mcp_servers.knowledge.server import create_server
-            from mcp_servers.knowledge.stdio import serve_stdio
+            from mcp_servers.knowledge.server import create_server, serve_stdio
 
             await serve_stdio(create_server(service))
             return
-        from mcp_servers.knowledge.http import create_app
-        from mcp_servers.knowledge.listening import listen
+        from mcp_servers.knowledge.http import create_app, serve_http
 
         http = settings.http
 
-        def tell(port: int) -> None:
+        def report(port: int) -> None:
             print(f"Serving MCP at http://{http.host}:{port}/mcp", file=sys.stderr, flush=True)
 
-        await listen(create_app(service, http), http, tell)
+        await serve_http(create_app(service, http), http, report)
 
 
-def _alone(error: Exception) -> Exception:
-    """The one error in a group of one, however deep."""
+def _unwrap(error: Exception) -> Exception:
+    """Return the only exception of nested exception groups."""
     inner: tuple[Exception, ...] = getattr(error, "exceptions", ())
-    return _alone(inner[0]) if len(inner) == 1 else error
+    return _unwrap(inner[0]) if len(inner) == 1 else error
 
 
 if __name__ == "__main__":

@@ -1,15 +1,14 @@
-"""A bearer token -> who asks.
+"""Authentication: bearer token -> Access.
 
-A token is a JWT signed with HS256 by the configured secret, or with RS256 by a key of the configured JWKS file. Which
-of the two a token says is compared with what is configured for it, so a public key is never taken for a secret, and a
-token without a signature is none. Its claims:
+A token is a JWT signed with HS256 (configured secret) or RS256 (configured JWKS file). The algorithm in the token must
+be one that is configured, so a public key is never used as a secret and unsigned tokens are refused. Claims:
 
-    exp           required; nbf, iat, aud and iss as RFC 7519 says
-    tenant        required: sees what belongs to this tenant, and what belongs to nobody
-    department    likewise; none when left out
-    clearance     sees documents up to this level, a whole number; 0 when left out
+    exp           required; nbf, iat, aud and iss as in RFC 7519
+    tenant        required; grants what belongs to this tenant or to no tenant
+    department    optional; grants what belongs to this department or to no department
+    clearance     integer, default 0; grants documents up to this level
 
-No sentence of this module repeats a part of a token. Followed: RFC 7519, RFC 7515, RFC 8725.
+Error messages never contain part of a token. References: RFC 7519, RFC 7515, RFC 8725.
 """
 
 from __future__ import annotations
@@ -21,45 +20,31 @@ from typing import Any, cast
 
 import jwt
 
-from mcp_servers.knowledge.problems import InvalidTokenError
+from mcp_servers.knowledge.errors import InvalidTokenError
 from mcp_servers.knowledge.settings import SettingsError, TokenSettings
-from mcp_servers.knowledge.values import Access
+from mcp_servers.knowledge.types import Access
 
-# Two clocks differ by a few seconds.
+# Tolerance for clock differences, seconds.
 _LEEWAY_S = 30
 # RFC 7518, 3.3.
-_FEWEST_BITS = 2048
-# Of the private part of a key: whoever reads them can sign.
-_PRIVATE = frozenset({"d", "p", "q", "dp", "dq", "qi"})
+_MIN_RSA_BITS = 2048
+# Members of a private JWK.
+_PRIVATE_PARTS = frozenset({"d", "p", "q", "dp", "dq", "qi"})
 
 
-class TokenReader:
-    """Reads tokens.
-
-    Args:
-        settings: what they have to be signed with, and say.
-
-    Raises:
-        SettingsError: the JWKS file cannot be used.
-    """
+class TokenVerifier:
+    """Verify tokens and read the claims that control access."""
 
     def __init__(self, settings: TokenSettings) -> None:
         self._settings = settings
-        self._keys = KeyFile(settings.jwks) if settings.jwks else None
+        self._keys = JwksFile(settings.jwks) if settings.jwks else None
 
     def access_of(self, header: str) -> Access:
-        """Who asks.
-
-        Args:
-            header: the value of ``Authorization``; empty when there is none.
-
-        Raises:
-            InvalidTokenError: there is no token, or it is not to be believed.
-        """
+        """Return the access granted by an ``Authorization`` header; raise InvalidTokenError if it grants none."""
         scheme, _, token = header.strip().partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise InvalidTokenError("there is no bearer token")
-        return _access(self._claims(token.strip()))
+        return _access_from(self._claims(token.strip()))
 
     def _claims(self, token: str) -> Mapping[str, Any]:
         try:
@@ -69,7 +54,7 @@ class TokenReader:
                 token,
                 key,
                 algorithms=[algorithm],
-                # Without a name of ours, a token that is meant for somebody is meant for somebody else.
+                # Without a configured audience, a token that names one is refused.
                 audience=self._settings.audience or None,
                 issuer=self._settings.issuer or None,
                 leeway=_LEEWAY_S,
@@ -80,66 +65,55 @@ class TokenReader:
         except jwt.ImmatureSignatureError:
             raise InvalidTokenError("it is not valid yet") from None
         except jwt.InvalidAudienceError:
-            raise InvalidTokenError("it is meant for somebody else") from None
+            raise InvalidTokenError("it is meant for another audience") from None
         except jwt.InvalidIssuerError:
-            raise InvalidTokenError("it is not from the issuer that is believed here") from None
+            raise InvalidTokenError("it is not from the configured issuer") from None
         except jwt.MissingRequiredClaimError as error:
             raise InvalidTokenError(f"it has no {error.claim}") from None
         except (jwt.PyJWTError, ValueError, TypeError):
-            raise InvalidTokenError("it is no token signed for this service") from None
+            raise InvalidTokenError("it is not a token signed for this service") from None
 
     def _key(self, header: Mapping[str, Any]) -> tuple[str, Any]:
         algorithm = header.get("alg")
         if "crit" in header:
-            raise InvalidTokenError("it demands an extension that is not known here")
+            raise InvalidTokenError("it requires an unknown extension")
         if algorithm == "HS256" and self._settings.secret:
             return "HS256", self._settings.secret
         if algorithm == "RS256" and self._keys:
             return "RS256", self._keys.key(header.get("kid"))
-        raise InvalidTokenError("it is not signed in a way that is accepted here")
+        raise InvalidTokenError("its signature algorithm is not accepted")
 
 
-class KeyFile:
-    """The public keys of a JWKS file; a file that was replaced is noticed at the next token.
-
-    Args:
-        path: the file.
-
-    Raises:
-        SettingsError: it cannot be used.
-    """
+class JwksFile:
+    """Public keys of a JWKS file, reloaded when the file changes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._stamp = self._look()
-        self._keys = read_keys(path)
+        self._stamp = self._file_stamp()
+        self._keys = read_jwks(path)
 
     def key(self, kid: object) -> jwt.PyJWK:
-        """The key of an id; the only key there is for a token that names none.
-
-        Raises:
-            InvalidTokenError: there is no such key.
-        """
+        """Return the key with this id, or the only key if the token names none."""
         self._refresh()
         if kid is None and len(self._keys) == 1:
             return self._keys[0]
         for key in self._keys:
             if kid is not None and key.key_id == kid:
                 return key
-        raise InvalidTokenError("it is signed with a key that is not known here")
+        raise InvalidTokenError("it is signed with an unknown key")
 
     def _refresh(self) -> None:
-        stamp = self._look()
+        stamp = self._file_stamp()
         if stamp == self._stamp:
             return
         try:
-            self._keys = read_keys(self._path)
+            self._keys = read_jwks(self._path)
         except SettingsError:
-            # Half written, or gone: the keys that were good a moment ago still are.
+            # The file may be half written or missing: continue with the previous keys.
             return
         self._stamp = stamp
 
-    def _look(self) -> tuple[int, int]:
+    def _file_stamp(self) -> tuple[int, int]:
         try:
             found = self._path.stat()
         except OSError:
@@ -147,18 +121,14 @@ class KeyFile:
         return (found.st_mtime_ns, found.st_size)
 
 
-def read_keys(path: Path) -> list[jwt.PyJWK]:
-    """The keys of a JWKS file that sign with RS256.
-
-    Raises:
-        SettingsError: it cannot be read, or has no such key, or a private one.
-    """
+def read_jwks(path: Path) -> list[jwt.PyJWK]:
+    """Read the RS256 public keys of a JWKS file; raise SettingsError if it has none or contains a private key."""
     try:
         table: object = json.loads(path.read_bytes())
     except OSError as error:
         raise SettingsError(f"jwks {path} cannot be read ({error.strerror}): check the path.") from None
     except (ValueError, RecursionError):
-        raise SettingsError(f"jwks {path} is no JSON: give a JSON Web Key Set.") from None
+        raise SettingsError(f"jwks {path} is not JSON: give a JSON Web Key Set.") from None
     entries = cast("Mapping[str, Any]", table).get("keys") if isinstance(table, Mapping) else None
     found = cast("Sequence[Any]", entries) if isinstance(entries, list) else ()
     tables = [dict(cast("Mapping[str, Any]", entry)) for entry in found if isinstance(entry, Mapping)]
@@ -179,25 +149,25 @@ def _signs_rs256(entry: Mapping[str, Any]) -> bool:
 
 
 def _public_key(entry: dict[str, Any], path: Path) -> jwt.PyJWK:
-    if _PRIVATE & entry.keys():
-        raise SettingsError(f"jwks {path} holds a private key: keep that where tokens are signed, give the public one.")
+    if _PRIVATE_PARTS & entry.keys():
+        raise SettingsError(f"jwks {path} holds a private key: give a file with public keys only.")
     try:
         key = jwt.PyJWK(entry, algorithm="RS256")
         bits: int = key.key.key_size
     except (jwt.PyJWTError, ValueError, TypeError, KeyError, AttributeError):
-        raise SettingsError(f"jwks {path} holds a key that cannot be read: export it anew.") from None
-    if bits < _FEWEST_BITS:
-        raise SettingsError(f"jwks {path} holds a key of {bits} bits: RS256 wants at least {_FEWEST_BITS}.")
+        raise SettingsError(f"jwks {path} holds a key that cannot be read: export it again.") from None
+    if bits < _MIN_RSA_BITS:
+        raise SettingsError(f"jwks {path} holds a key of {bits} bits: RS256 requires at least {_MIN_RSA_BITS}.")
     return key
 
 
-def _access(claims: Mapping[str, Any]) -> Access:
+def _access_from(claims: Mapping[str, Any]) -> Access:
     tenant, department = claims.get("tenant"), claims.get("department", "")
     clearance: object = claims.get("clearance", 0)
     if not isinstance(tenant, str) or not tenant.strip():
         raise InvalidTokenError("it names no tenant")
     if not isinstance(department, str):
-        raise InvalidTokenError("its department is no text")
+        raise InvalidTokenError("its department is not a string")
     if isinstance(clearance, bool) or not isinstance(clearance, int) or clearance < 0:
-        raise InvalidTokenError("its clearance is no whole number from 0")
+        raise InvalidTokenError("its clearance is not an integer of at least 0")
     return Access(tenant, department, clearance)

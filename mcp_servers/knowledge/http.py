@@ -1,48 +1,55 @@
-"""The tools over HTTP: MCP at ``/mcp``, and each tool as plain JSON beside it, with the promised statuses.
+"""HTTP application: MCP at ``/mcp`` and each tool as plain JSON, with authentication and the specified statuses.
 
     POST   /mcp                                MCP (Streamable HTTP)
     GET    /knowledge_bases                    list_knowledge_bases
     POST   /knowledge_bases                    create_knowledge_base {name, description?}
     GET    /knowledge_bases/{id}               one, with its documents
-    DELETE /knowledge_bases/{id}               once it is empty
+    DELETE /knowledge_bases/{id}               only if it is empty
     POST   /knowledge_bases/{id}/search        search_documents {query, threshold?, max_results?}
     GET    /knowledge_bases/{id}/summary       get_knowledge_base_summary
     POST   /knowledge_bases/{id}/documents     add_document {text | url | path, title?, …}
     POST   /knowledge_bases/{id}/reindex       reindex
     DELETE /documents/{id}                     remove_document
     POST   /normalize                          normalize_ocr_text {text}
-    GET    /healthz                            ok, for everybody
+    GET    /healthz                            ok, without authentication
 
-A problem is ``{"error": {"status", "message"}}``, beside the answer where there is one. Over MCP a problem is a tool
-error instead; only a token that is not believed is 401 there, too.
+Errors are ``{"error": {"status", "message"}}``, added to the result if there is one. Over MCP they are tool errors,
+except an invalid token, which is 401.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+import socket
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
 from typing import Any, cast
+from urllib.parse import urlsplit
 
+import anyio
+import uvicorn
 from mcp.server.transport_security import DEFAULT_MAX_REQUEST_BODY_SIZE, TransportSecuritySettings
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mcp_servers.knowledge.arguments import Arguments
-from mcp_servers.knowledge.door import Door, access_of_request
-from mcp_servers.knowledge.problems import BadArgumentError, KnowledgeProblem
+from mcp_servers.knowledge.access import TokenVerifier
+from mcp_servers.knowledge.errors import BadArgumentError, InvalidTokenError, KnowledgeError
 from mcp_servers.knowledge.server import create_server
-from mcp_servers.knowledge.service import Service
-from mcp_servers.knowledge.settings import HttpSettings
-from mcp_servers.knowledge.tools import BY_NAME, Caller
+from mcp_servers.knowledge.service import KnowledgeService
+from mcp_servers.knowledge.settings import HttpSettings, SettingsError, is_loopback
+from mcp_servers.knowledge.tools import BY_NAME, CallContext, ToolArguments
+from mcp_servers.knowledge.types import UNRESTRICTED, Access
 
 logger = logging.getLogger(__name__)
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
-# method, path, tool, and what the {id} of the path is called there
+# method, path, tool, tool argument that receives {id}
 _ROUTES = (
     ("GET", "/knowledge_bases", "list_knowledge_bases", ""),
     ("POST", "/knowledge_bases", "create_knowledge_base", ""),
@@ -59,64 +66,55 @@ _OK, _CREATED, _INTERNAL = 200, 201, 500
 _CREATES = frozenset({"create_knowledge_base", "add_document"})
 
 
-def create_app(service: Service, http: HttpSettings) -> Door:
-    """The application, with its door.
-
-    Args:
-        service: what the tools do.
-        http: who is let in.
-
-    Raises:
-        SettingsError: the keys of tokens cannot be used.
-    """
-    server = create_server(service, lambda context: access_of_request(context.request))
-    # The door has looked at Host and Origin already, for every path.
-    unguarded = TransportSecuritySettings(enable_dns_rebinding_protection=False)
-    inner = server.streamable_http_app(transport_security=unguarded)
-    routes = [Route(path, _endpoint(service, tool, named), methods=[method]) for method, path, tool, named in _ROUTES]
+def create_app(service: KnowledgeService, http: HttpSettings) -> AccessMiddleware:
+    """Create the ASGI application; raise SettingsError if the configured token keys are unusable."""
+    server = create_server(service, lambda context: request_access(context.request))
+    # AccessMiddleware has checked Host and Origin for every path.
+    transport_security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+    inner = server.streamable_http_app(transport_security=transport_security)
+    routes = [
+        Route(path, _endpoint(service, tool, id_argument), methods=[method])
+        for method, path, tool, id_argument in _ROUTES
+    ]
     app = Starlette(
-        routes=[*inner.routes, *routes, Route("/healthz", _healthy)],
+        routes=[*inner.routes, *routes, Route("/healthz", _health)],
         lifespan=lambda _: server.session_manager.run(),
     )
-    return Door(app, http)
+    return AccessMiddleware(app, http)
 
 
-async def _healthy(_: Request) -> Response:
+async def _health(_: Request) -> Response:
     return PlainTextResponse("ok")
 
 
-def _endpoint(service: Service, name: str, named: str) -> Endpoint:
+def _endpoint(service: KnowledgeService, name: str, id_argument: str) -> Endpoint:
     tool = BY_NAME[name]
 
     async def call(request: Request) -> Response:
         try:
-            given = await _body(request)
-            if named:
-                given[named] = request.path_params["id"]
-            answer = await tool.run(service, Arguments(given), Caller(access_of_request(request)))
-        except KnowledgeProblem as problem:
+            arguments = await _body(request)
+            if id_argument:
+                arguments[id_argument] = request.path_params["id"]
+            answer = await tool.run(service, ToolArguments(arguments), CallContext(request_access(request)))
+        except KnowledgeError as problem:
             return problem_response(problem)
         except ClientDisconnect:
             return Response(status_code=_INTERNAL)
         except Exception:
-            # What it was is for the owner's log; a stranger learns nothing of it.
+            # Details go to the log only: they may contain private data.
             logger.exception("%s %s failed", request.method, request.url.path)
-            return _error(_INTERNAL, "Something went wrong inside the knowledge server. Its log says what.")
+            return _error(_INTERNAL, "Internal error in the knowledge server. See its log.")
         problem = answer.problem()
         if problem:
-            return _error(problem.status, str(problem), answer.facts())
+            return _error(problem.status, str(problem), answer.structured())
         is_new = name in _CREATES and request.method == "POST"
-        return JSONResponse(answer.facts(), _CREATED if is_new else _OK)
+        return JSONResponse(answer.structured(), _CREATED if is_new else _OK)
 
     return call
 
 
 async def _body(request: Request) -> dict[str, Any]:
-    """The JSON object of a request; nothing for one without a body.
-
-    Raises:
-        BadArgumentError: it is none, or too large.
-    """
+    """Return the JSON object of a request, or an empty one without a body."""
     content = bytearray()
     async for part in request.stream():
         content += part
@@ -127,24 +125,153 @@ async def _body(request: Request) -> dict[str, Any]:
     try:
         value: object = json.loads(content)
     except (ValueError, RecursionError):
-        raise BadArgumentError("the body", "is no JSON", "Send an object of arguments") from None
+        raise BadArgumentError("the body", "is not JSON", "Send an object of arguments") from None
     if not isinstance(value, Mapping):
-        raise BadArgumentError("the body", "is no object", "Send an object of arguments")
+        raise BadArgumentError("the body", "is not an object", "Send an object of arguments")
     return dict(cast("Mapping[str, Any]", value))
 
 
-class BodyTooLargeError(KnowledgeProblem):
-    """More than is read of a request."""
+class BodyTooLargeError(KnowledgeError):
+    """The request body exceeds the limit."""
 
     status = 413
     _WORDS = f"The request has more than {DEFAULT_MAX_REQUEST_BODY_SIZE // 2**20} MB"
     _ADVICE = "Send the document in parts, or add it as a file on the server's machine"
 
 
-def problem_response(problem: KnowledgeProblem) -> Response:
-    """A problem as HTTP says it."""
+def problem_response(problem: KnowledgeError) -> Response:
+    """Return an error as an HTTP response."""
     return _error(problem.status, str(problem))
 
 
 def _error(status: int, message: str, answer: Mapping[str, Any] | None = None) -> Response:
     return JSONResponse({**(answer or {}), "error": {"status": status, "message": message}}, status)
+
+
+_STATE_KEY = "knowledge_access"
+# Needs no authentication: it only shows that the process runs.
+_PUBLIC_PATHS = frozenset({"/healthz"})
+
+
+class NonLocalRequestError(KnowledgeError):
+    """Without tokens: a request that does not come from a program on this machine."""
+
+    status = 403
+    _WORDS = "This service is for programs of this machine"
+    _ADVICE = "Address it as 127.0.0.1 or localhost, not from a page of another host"
+
+
+class AccessMiddleware:
+    """Authenticate every request except ``/healthz``.
+
+    Without tokens the service is for programs on this machine: ``Host`` and ``Origin`` must be loopback, otherwise any
+    web page could reach it through a browser (DNS rebinding). With tokens every request needs a valid one. The
+    resulting Access is stored in the request's scope.
+    """
+
+    def __init__(self, app: ASGIApp, http: HttpSettings) -> None:
+        self._app = app
+        self._tokens = TokenVerifier(http.tokens) if http.tokens.is_configured else None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or answer it with an error."""
+        if scope["type"] == "http" and scope["path"] not in _PUBLIC_PATHS:
+            try:
+                access = self._access(Headers(scope=scope))
+            except KnowledgeError as problem:
+                await _error_response(problem)(scope, receive, send)
+                return
+            scope.setdefault("state", {})[_STATE_KEY] = access
+        await self._app(scope, receive, send)
+
+    def _access(self, headers: Headers) -> Access:
+        if self._tokens:
+            return self._tokens.access_of(headers.get("authorization", ""))
+        if not _is_local(f"//{headers.get('host', '')}") or not _is_local(headers.get("origin") or "//127.0.0.1"):
+            raise NonLocalRequestError
+        return UNRESTRICTED
+
+
+def request_access(request: Any) -> Access:
+    """Return the access of a request; raise InvalidTokenError if the middleware did not set it."""
+    access: object = request.scope.get("state", {}).get(_STATE_KEY) if isinstance(request, Request) else None
+    if not isinstance(access, Access):
+        raise InvalidTokenError("authentication is required")
+    return access
+
+
+def _is_local(address: str) -> bool:
+    try:
+        return is_loopback(urlsplit(address).hostname or "")
+    except ValueError:
+        return False
+
+
+def _error_response(problem: KnowledgeError) -> JSONResponse:
+    challenge = {"www-authenticate": "Bearer"} if isinstance(problem, InvalidTokenError) else None
+    return JSONResponse({"error": {"status": problem.status, "message": str(problem)}}, problem.status, challenge)
+
+
+# Time for running requests to finish after shutdown begins, seconds.
+_STOP_S = 5
+_MAX_CONNECTIONS = 256
+
+
+class _HttpServer(uvicorn.Server):
+    """uvicorn server without signal handlers: ``__main__`` handles signals by cancelling."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Install no handlers."""
+        yield
+
+
+async def serve_http(app: ASGIApp, http: HttpSettings, on_listening: Callable[[int], None]) -> None:
+    """Serve until cancelled, then let running requests finish for ``_STOP_S``.
+
+    ``on_listening`` receives the port. Raises SettingsError if the address cannot be bound.
+    """
+    settings = uvicorn.Config(
+        app,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=_MAX_CONNECTIONS,
+        timeout_graceful_shutdown=_STOP_S,
+    )
+    server = _HttpServer(settings)
+    with _bind(http) as listening_socket:
+        on_listening(listening_socket.getsockname()[1])
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_stop_when_cancelled, server)
+            try:
+                # Cancelling would leave connections open: should_exit makes uvicorn close them.
+                with anyio.CancelScope(shield=True):
+                    await server.serve([listening_socket])
+            finally:
+                tasks.cancel_scope.cancel()
+    # Deliver the pending cancellation.
+    await anyio.lowlevel.checkpoint()
+
+
+def _bind(http: HttpSettings) -> socket.socket:
+    try:
+        (family, _, _, _, address), *_ = socket.getaddrinfo(http.host.strip("[]"), http.port, type=socket.SOCK_STREAM)
+        listening_socket = socket.create_server(address, family=family)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise SettingsError(
+            f"Cannot listen on {http.host}:{http.port} ({reason}): give another address or port."
+        ) from None
+    listening_socket.setblocking(False)
+    return listening_socket
+
+
+async def _stop_when_cancelled(server: _HttpServer) -> None:
+    try:
+        await anyio.sleep_forever()
+    finally:
+        server.should_exit = True

@@ -1,7 +1,8 @@
-"""The façade of the knowledge base: what its tools, its command line and its importers call.
+"""Library: the facade over one data folder, used by the tools and the importer.
 
-One folder holds everything. Every method may be called from several tasks at once; several processes may have the
-same folder open. What is slow runs in threads, so that the event loop never waits for a disk or a matrix.
+Methods may be called concurrently, and several processes may open the same folder. Blocking work runs in threads, in
+one transaction per call. Methods raise BaseNotFoundError or AccessDeniedError for knowledge bases that do not exist or
+belong to another tenant, and StorageError if the file cannot be used.
 """
 
 from __future__ import annotations
@@ -16,32 +17,30 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from mcp_servers.knowledge.analysis import ANALYZER_VERSION, embedded_text
-from mcp_servers.knowledge.embedding.filling import Filling
+from mcp_servers.knowledge.embedding import Embedder, Reranker, Vectors
+from mcp_servers.knowledge.embedding.background import BackgroundIndexer
 from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
-from mcp_servers.knowledge.embedding.ports import Embedder, Reranker, Vectors
-from mcp_servers.knowledge.intake import checked_access, checked_document, checked_request, checked_text
-from mcp_servers.knowledge.problems import AccessDeniedError
-from mcp_servers.knowledge.search.engines import Engines
-from mcp_servers.knowledge.search.pipeline import Pipeline
+from mcp_servers.knowledge.errors import AccessDeniedError
+from mcp_servers.knowledge.search.pipeline import Pipeline, SearchModels
 from mcp_servers.knowledge.search.trace import Trace
 from mcp_servers.knowledge.storage import bases as stored_bases
 from mcp_servers.knowledge.storage import documents as stored_documents
 from mcp_servers.knowledge.storage.bases import StoredBase
 from mcp_servers.knowledge.storage.database import Database
-from mcp_servers.knowledge.storage.documents import Prepared
-from mcp_servers.knowledge.storage.texts import forget_texts, index_chunk, rebuild_texts
+from mcp_servers.knowledge.storage.documents import PreparedDocument
+from mcp_servers.knowledge.storage.text_index import index_chunk, mark_text_index_stale, rebuild_text_index
 from mcp_servers.knowledge.storage.vectors import (
     create_embedding,
     embedding_by_key,
     remove_embedding,
-    set_becoming,
-    set_searched,
+    set_active_embedding,
+    set_next_embedding,
 )
-from mcp_servers.knowledge.values import (
-    EVERYONE,
+from mcp_servers.knowledge.text_analysis import ANALYZER_VERSION, embedded_text
+from mcp_servers.knowledge.types import (
+    UNRESTRICTED,
     Access,
-    Added,
+    AddResult,
     Document,
     IndexState,
     KnowledgeBase,
@@ -50,35 +49,24 @@ from mcp_servers.knowledge.values import (
     SearchResult,
     Summary,
 )
+from mcp_servers.knowledge.validation import checked_access, checked_document, checked_request, checked_text
 
-_MOST_NAME, _MOST_DESCRIPTION = 200, 4000
+_MAX_NAME, _MAX_DESCRIPTION = 200, 4000
 _CLOSE_S = 3.0
 
 
 @dataclass(frozen=True)
 class LibrarySettings:
-    """The models of a library; without any it searches words alone.
+    """Models of a library; without any, searches use BM25 only."""
 
-    Args:
-        embedder: every knowledge base gets its vectors; None leaves those that are there and makes none.
-        reranker: the cross-encoder; None for none.
-        previous: embedders whose vectors are still searched while new ones are made. Hashing needs no mention.
-    """
-
-    embedder: Embedder | None = None
+    embedder: Embedder | None = None  # for all knowledge bases; None keeps existing vectors and makes none
     reranker: Reranker | None = None
+    # whose vectors are searched while new ones are made; hashing is always available
     previous: tuple[Embedder, ...] = ()
 
 
 class Library:
-    """An open folder of knowledge bases; ``open_library`` makes one.
-
-    Args:
-        database: the folder's file.
-        embedders: by name.
-        wanted: the name of the one every base is to have; empty for none.
-        reranker: the cross-encoder; None for none.
-    """
+    """An open folder of knowledge bases; created by ``open_library``."""
 
     def __init__(
         self, database: Database, embedders: dict[str, Embedder], wanted: str, reranker: Reranker | None
@@ -86,161 +74,108 @@ class Library:
         self._database = database
         self._embedders = embedders
         self._wanted = wanted
-        self._pipeline = Pipeline(database, Engines(embedders, reranker))
-        self.filling = Filling(database, embedders, wanted)
+        self._pipeline = Pipeline(database, SearchModels(embedders, reranker))
+        self.indexer = BackgroundIndexer(database, embedders, wanted)
 
-    async def create(self, name: str, description: str = "", *, access: Access = EVERYONE) -> KnowledgeBase:
-        """Make an empty knowledge base; it belongs to the creator's tenant.
-
-        Raises:
-            BadArgumentError: the name is empty or either text is too long.
-            StorageError: it cannot be written.
-        """
-        checked_name = checked_text("name", name, most=_MOST_NAME)
-        checked_description = checked_text("description", description, most=_MOST_DESCRIPTION, may_be_empty=True)
+    async def create(self, name: str, description: str = "", *, access: Access = UNRESTRICTED) -> KnowledgeBase:
+        """Create an empty knowledge base that belongs to the caller's tenant."""
+        checked_name = checked_text("name", name, maximum=_MAX_NAME)
+        checked_description = checked_text("description", description, maximum=_MAX_DESCRIPTION, may_be_empty=True)
 
         return await anyio.to_thread.run_sync(
             self._create, checked_name, checked_description, checked_access(access).tenant
         )
 
-    async def bases(self, access: Access = EVERYONE) -> tuple[KnowledgeBase, ...]:
-        """The knowledge bases a person may see, by name."""
+    async def bases(self, access: Access = UNRESTRICTED) -> tuple[KnowledgeBase, ...]:
+        """List the visible knowledge bases by name."""
         return tuple(
             stored.base for stored in await anyio.to_thread.run_sync(self._stored_bases, None, checked_access(access))
         )
 
-    async def base(self, base_id: str, access: Access = EVERYONE) -> KnowledgeBase:
-        """One knowledge base.
-
-        Raises:
-            BaseNotFoundError: there is none of this id.
-            AccessDeniedError: it is another tenant's.
-        """
+    async def base(self, base_id: str, access: Access = UNRESTRICTED) -> KnowledgeBase:
+        """Return one knowledge base."""
         return (await anyio.to_thread.run_sync(self._stored_bases, base_id, checked_access(access)))[0].base
 
     async def overview(
-        self, base_id: str | None = None, access: Access = EVERYONE
+        self, base_id: str | None = None, access: Access = UNRESTRICTED
     ) -> tuple[tuple[KnowledgeBase, Summary], ...]:
-        """The knowledge bases a person may see, by name, or one of them; each with its numbers.
-
-        Raises:
-            BaseNotFoundError, AccessDeniedError: as ``base``.
-        """
+        """Return one or all visible knowledge bases with their counts."""
         return await anyio.to_thread.run_sync(self._overview, base_id, checked_access(access))
 
-    async def find(self, base_id: str, uri: str, access: Access = EVERYONE) -> Document | None:
-        """The document of this uri, so that an importer can compare its ``content_hash`` before it reads the file.
-
-        Raises:
-            BaseNotFoundError, AccessDeniedError: as ``base``.
-        """
+    async def find(self, base_id: str, uri: str, access: Access = UNRESTRICTED) -> Document | None:
+        """Return the document with this URI, for comparing its ``content_hash`` before a file is read."""
         found = await anyio.to_thread.run_sync(self._documents, base_id, uri, checked_access(access))
         return found[0] if found else None
 
-    async def documents(self, base_id: str, access: Access = EVERYONE) -> tuple[Document, ...]:
-        """The documents of a knowledge base that a person may see, by title.
-
-        Raises:
-            BaseNotFoundError, AccessDeniedError: as ``base``.
-        """
+    async def documents(self, base_id: str, access: Access = UNRESTRICTED) -> tuple[Document, ...]:
+        """List the visible documents of a knowledge base by title."""
         return await anyio.to_thread.run_sync(self._documents, base_id, None, checked_access(access))
 
-    async def add(self, base_id: str, document: NewDocument, access: Access = EVERYONE) -> Added:
-        """Add a document, or replace its older version; in one transaction, so wholly or not at all.
+    async def add(self, base_id: str, document: NewDocument, access: Access = UNRESTRICTED) -> AddResult:
+        """Add a document or replace its previous version, in one transaction.
 
-        It can be found by its words when this returns; vectors of a slow embedder follow in the background.
-
-        Raises:
-            BaseNotFoundError, AccessDeniedError: as ``base``; also when it is to belong where ``access`` does not
-                reach, or its uri is taken by a document ``access`` may not see.
-            BadArgumentError: it has no chunks, or a part of it is out of range.
-            StorageError: it cannot be written; then nothing of it is.
+        BM25 finds it when this returns; vectors of slow embedders follow in the background. Raises AccessDeniedError if
+        the caller could not read the document afterwards, or if its URI belongs to a document the caller may not see;
+        BadArgumentError if it has no chunks or an invalid attribute.
         """
         access = checked_access(access)
         new = checked_document(document, base_id, access)
-        unchanged, embedders = await anyio.to_thread.run_sync(self._look_for, base_id, new, access)
+        unchanged, embedders = await anyio.to_thread.run_sync(self._find_unchanged, base_id, new, access)
         if unchanged:
             return unchanged
-        vectors = await self._quick_vectors(new, embedders)
+        vectors = await self._fast_vectors(new, embedders)
         added = await anyio.to_thread.run_sync(self._write, base_id, new, vectors, access)
-        self.filling.wake()
+        self.indexer.wake()
         return added
 
-    async def remove(self, document_id: str, access: Access = EVERYONE) -> Document:
-        """Remove a document with everything that was made of it.
+    async def remove(self, document_id: str, access: Access = UNRESTRICTED) -> Document:
+        """Remove a document with its index entries and return it.
 
-        Returns:
-            What was removed.
-
-        Raises:
-            DocumentNotFoundError: there is none that the person may see.
-            AccessDeniedError: it belongs to every tenant.
-            StorageError: it cannot be removed; then all of it is still there.
+        Raises DocumentNotFoundError, or AccessDeniedError if it belongs to all tenants.
         """
         return await anyio.to_thread.run_sync(self._remove, document_id, checked_access(access))
 
-    async def remove_base(self, base_id: str, access: Access = EVERYONE) -> None:
-        """Remove a knowledge base with all its documents.
+    async def remove_base(self, base_id: str, access: Access = UNRESTRICTED) -> None:
+        """Remove a knowledge base with all documents.
 
-        Raises:
-            BaseNotFoundError: as ``base``.
-            AccessDeniedError: as ``base``; also when it holds a document that the person may not see, or belongs to
-                every tenant.
+        Raises AccessDeniedError if it belongs to all tenants or has documents the caller may not see.
         """
         await anyio.to_thread.run_sync(self._remove_base, base_id, checked_access(access))
 
-    async def search(self, request: SearchRequest, access: Access = EVERYONE, *, explain: bool = False) -> SearchResult:
-        """The passages that answer a question best.
+    async def search(
+        self, request: SearchRequest, access: Access = UNRESTRICTED, *, explain: bool = False
+    ) -> SearchResult:
+        """Return the passages that answer a query best.
 
-        Args:
-            request: the question and its limits.
-            access: who asks; enforced in the queries, so nothing else is ever read.
-            explain: fill ``SearchResult.explained``.
-
-        Raises:
-            BaseNotFoundError, AccessDeniedError: as ``base``.
-            ThresholdError, MaxResultsError, TextTooLongError: an argument is out of range.
-            BadArgumentError: the query is empty.
-            StorageError: the file cannot be read.
+        Access is enforced inside the queries. ``explain`` fills ``SearchResult.explained``. Raises ThresholdError,
+        MaxResultsError, TextTooLongError or BadArgumentError for invalid requests.
         """
         request, access = checked_request(request), checked_access(access)
         bases = await anyio.to_thread.run_sync(self._stored_bases, request.base_id, access)
-        trace = Trace(is_wanted=explain)
+        trace = Trace(is_enabled=explain)
         hits = await self._pipeline.search(bases, request, access, trace)
         return SearchResult(request, hits, tuple(trace.problems), tuple(trace.stages) if explain else ())
 
-    async def summary(self, base_id: str, access: Access = EVERYONE) -> Summary:
-        """A knowledge base in words and numbers.
-
-        Raises:
-            BaseNotFoundError, AccessDeniedError: as ``base``.
-        """
+    async def summary(self, base_id: str, access: Access = UNRESTRICTED) -> Summary:
+        """Return name, description and counts of a knowledge base."""
         return (await self.overview(base_id, access))[0][1]
 
-    async def reindex(self, base_id: str, access: Access = EVERYONE) -> IndexState:
-        """Have the text index made anew, and the vectors with the configured embedder, in the background.
+    async def reindex(self, base_id: str, access: Access = UNRESTRICTED) -> IndexState:
+        """Rebuild the text index, and the vectors with the configured embedder, in the background.
 
-        Returns:
-            What is ahead; ``index_state`` says how far it is, and searches go on meanwhile.
-
-        Raises:
-            BaseNotFoundError, AccessDeniedError: as ``base``.
+        Searches continue meanwhile. The returned state is the one before the work; ``index_state`` shows progress.
         """
-        await anyio.to_thread.run_sync(self._forget_indexes, base_id, checked_access(access))
-        self.filling.wake()
+        await anyio.to_thread.run_sync(self._invalidate_indexes, base_id, checked_access(access))
+        self.indexer.wake()
         return await self.index_state(base_id, access)
 
-    async def index_state(self, base_id: str, access: Access = EVERYONE) -> IndexState:
-        """How far the vectors of a knowledge base are.
-
-        Raises:
-            BaseNotFoundError, AccessDeniedError: as ``base``.
-        """
+    async def index_state(self, base_id: str, access: Access = UNRESTRICTED) -> IndexState:
+        """Return the progress of the vectors of a knowledge base."""
         return await anyio.to_thread.run_sync(self._index_state, base_id, checked_access(access))
 
-    async def settled(self) -> None:
-        """Waits until the background work is done, or cannot go on: ``index_state`` then tells the problem."""
-        await self.filling.settled()
+    async def wait_idle(self) -> None:
+        """Wait until the background work is finished or blocked; ``index_state`` then has the reason."""
+        await self.indexer.wait_idle()
 
     # --- in threads, each in a transaction of its own -----------------------------------------------------------------
 
@@ -252,8 +187,8 @@ class Library:
         with self._database.writing() as connection:
             stored = stored_bases.create_base(connection, name, description, tenant)
             if self._wanted:
-                # Nothing is missing in an empty base, so its vectors are complete and stay so.
-                set_searched(connection, stored.key, create_embedding(connection, stored.key, self._wanted))
+                # An empty base is complete, so this set is searched from the start.
+                set_active_embedding(connection, stored.key, create_embedding(connection, stored.key, self._wanted))
             return stored_bases.base_by_key(connection, stored.key).base
 
     def _documents(self, base_id: str, uri: str | None, access: Access) -> tuple[Document, ...]:
@@ -261,41 +196,41 @@ class Library:
             base = stored_bases.base_by_id(connection, base_id, access)
             return tuple(stored_documents.documents_of(connection, base.key, access, uri))
 
-    def _look_for(self, base_id: str, new: NewDocument, access: Access) -> tuple[Added | None, set[str]]:
-        """What is there already if it is the very same, and the embedders that the base has vectors of."""
+    def _find_unchanged(self, base_id: str, new: NewDocument, access: Access) -> tuple[AddResult | None, set[str]]:
+        """Return the stored document if it is identical, and the names of the base's embedders."""
         with self._database.reading() as connection:
             base = stored_bases.base_by_id(connection, base_id, access)
             unchanged = stored_documents.unchanged_document(connection, base, new, access)
             return unchanged, set(_embedders_of(connection, base).values())
 
-    async def _quick_vectors(self, new: NewDocument, names: set[str]) -> dict[str, Vectors]:
-        quick = [embedder for name, embedder in self._embedders.items() if name in names and embedder.is_quick]
+    async def _fast_vectors(self, new: NewDocument, names: set[str]) -> dict[str, Vectors]:
+        fast = [embedder for name, embedder in self._embedders.items() if name in names and embedder.is_fast]
         texts = [embedded_text(new.title, chunk.headings, chunk.text) for chunk in new.chunks]
-        return {embedder.name: await embedder.embed_documents(texts) for embedder in quick}
+        return {embedder.name: await embedder.embed_documents(texts) for embedder in fast}
 
-    def _write(self, base_id: str, new: NewDocument, vectors: dict[str, Vectors], access: Access) -> Added:
-        # Taken apart before the file is locked: others may write meanwhile.
+    def _write(self, base_id: str, new: NewDocument, vectors: dict[str, Vectors], access: Access) -> AddResult:
+        # Analyzed before the transaction, so the write lock is held briefly.
         chunks = [index_chunk(new.title, chunk.headings, chunk.text) for chunk in new.chunks]
         with self._database.writing() as connection:
             base = stored_bases.base_by_id(connection, base_id, access)
-            _with_todays_texts(connection, base)
+            _ensure_current_text_index(connection, base)
             sets = _embedders_of(connection, base)
             at_once = {key: vectors[name] for key, name in sets.items() if name in vectors}
-            return stored_documents.write_document(connection, base, Prepared(new, chunks, at_once), access)
+            return stored_documents.write_document(connection, base, PreparedDocument(new, chunks, at_once), access)
 
     def _remove(self, document_id: str, access: Access) -> Document:
         with self._database.writing() as connection:
             stored = stored_documents.document_by_id(connection, document_id, access)
-            _refuse_others(stored.document.base_id, stored.document.tenant, access)
-            _with_todays_texts(connection, stored_bases.base_by_key(connection, stored.base))
+            _check_owner(stored.document.base_id, stored.document.tenant, access)
+            _ensure_current_text_index(connection, stored_bases.base_by_key(connection, stored.base))
             stored_documents.delete_document(connection, stored)
         return stored.document
 
     def _remove_base(self, base_id: str, access: Access) -> None:
         with self._database.writing() as connection:
             base = stored_bases.base_by_id(connection, base_id, access)
-            _refuse_others(base_id, base.base.tenant, access)
-            seen, there = (stored_bases.counts(connection, base.key, who).documents for who in (access, EVERYONE))
+            _check_owner(base_id, base.base.tenant, access)
+            seen, there = (stored_bases.counts(connection, base.key, who).documents for who in (access, UNRESTRICTED))
             if seen < there:
                 raise AccessDeniedError(base_id, "it holds documents that you may not see")
             stored_bases.remove_base(connection, base.key)
@@ -305,34 +240,33 @@ class Library:
             found = _bases(connection, base_id, access)
             return tuple((base.base, _summary(connection, base, access)) for base in found)
 
-    def _forget_indexes(self, base_id: str, access: Access) -> None:
+    def _invalidate_indexes(self, base_id: str, access: Access) -> None:
         with self._database.writing() as connection:
             base = stored_bases.base_by_id(connection, base_id, access)
-            _refuse_others(base_id, base.base.tenant, access)
-            forget_texts(connection, base.key)
+            _check_owner(base_id, base.base.tenant, access)
+            mark_text_index_stale(connection, base.key)
             if self._wanted:
-                set_becoming(connection, base.key, create_embedding(connection, base.key, self._wanted))
-                if base.becoming is not None:
-                    remove_embedding(connection, base.becoming)
+                set_next_embedding(connection, base.key, create_embedding(connection, base.key, self._wanted))
+                if base.next_embedding is not None:
+                    remove_embedding(connection, base.next_embedding)
 
     def _index_state(self, base_id: str, access: Access) -> IndexState:
         with self._database.reading() as connection:
             base = stored_bases.base_by_id(connection, base_id, access)
-            becoming = None if base.becoming is None else embedding_by_key(connection, base.becoming)
+            next_embedding = None if base.next_embedding is None else embedding_by_key(connection, base.next_embedding)
             searched = None if base.embedding is None else embedding_by_key(connection, base.embedding)
-        made = becoming or searched
+        target = next_embedding or searched
         return IndexState(
             base_id=base.base.id,
             chunks=base.chunks,
-            searched_with=base.base.embedder,
-            becoming=becoming.embedder if becoming else "",
-            done=made.vectors if made else 0,
-            problem=self.filling.problems.get(base.key, ""),
+            active_embedder=base.base.embedder,
+            next_embedding=next_embedding.embedder if next_embedding else "",
+            done=target.vectors if target else 0,
+            problem=self.indexer.problems.get(base.key, ""),
         )
 
 
 def _bases(connection: sqlite3.Connection, base_id: str | None, access: Access) -> list[StoredBase]:
-    """One base, or every one that a person may see."""
     if base_id is None:
         return stored_bases.bases(connection, access)
     return [stored_bases.base_by_id(connection, base_id, access)]
@@ -344,34 +278,29 @@ def _summary(connection: sqlite3.Connection, base: StoredBase, access: Access) -
     return Summary(base.base.id, words, numbers.documents, numbers.collections, numbers.chunks, stored_bases.now())
 
 
-def _refuse_others(base_id: str, tenant: str, access: Access) -> None:
-    # What belongs to nobody is seen by every tenant; one of them must not take it from the others.
-    if not access.is_everyone and tenant != access.tenant:
-        raise AccessDeniedError(base_id, "it is for everybody, so only the owner may change it")
+def _check_owner(base_id: str, tenant: str, access: Access) -> None:
+    # All tenants see it; none of them may change it for the others.
+    if not access.is_unrestricted and tenant != access.tenant:
+        raise AccessDeniedError(base_id, "it belongs to all tenants, so only the owner may change it")
 
 
-def _with_todays_texts(connection: sqlite3.Connection, base: StoredBase) -> None:
-    # Terms of another analyzer can neither be joined by new ones nor be taken out again.
+def _ensure_current_text_index(connection: sqlite3.Connection, base: StoredBase) -> None:
+    # An index has terms of one analyzer version: deleting needs the terms that were added.
     if base.analyzer != ANALYZER_VERSION:
-        rebuild_texts(connection, base.key)
+        rebuild_text_index(connection, base.key)
 
 
 def _embedders_of(connection: sqlite3.Connection, base: StoredBase) -> dict[int, str]:
-    """The sets of vectors a base has, and whose they are."""
-    keys = [key for key in (base.embedding, base.becoming) if key is not None]
+    """Return embedding key -> embedder name of a base's vector sets."""
+    keys = [key for key in (base.embedding, base.next_embedding) if key is not None]
     return {key: embedding_by_key(connection, key).embedder for key in keys}
 
 
 @asynccontextmanager
 async def open_library(folder: Path, settings: LibrarySettings | None = None) -> AsyncGenerator[Library, None]:
-    """The knowledge bases of a folder, for as long as the block lasts; the folder is made when there is none.
+    """Open the knowledge bases of a folder, creating it with mode 0700 if missing.
 
-    Args:
-        folder: for its owner alone (0700) when it is made here.
-        settings: the models; None uses none. They are closed at the end.
-
-    Raises:
-        StorageError: the folder's file cannot be used, is damaged, or is of a newer version.
+    The models of ``settings`` are closed at the end. Raises StorageError if the database cannot be used.
     """
     settings = settings or LibrarySettings()
     wanted = settings.embedder
@@ -379,17 +308,17 @@ async def open_library(folder: Path, settings: LibrarySettings | None = None) ->
     embedders: dict[str, Embedder] = {embedder.name: embedder for embedder in configured}
     database = await anyio.to_thread.run_sync(Database, folder)
     library = Library(database, embedders, wanted.name if wanted else "", settings.reranker)
-    background = asyncio.create_task(library.filling.run(), name="knowledge: indexes and vectors")
+    background = asyncio.create_task(library.indexer.run(), name="knowledge: indexes and vectors")
     try:
         yield library
     finally:
-        library.filling.stop()
-        # Bounded by the batch at hand, which is finished and kept.
+        library.indexer.stop()
+        # The current batch is finished and stored first.
         with anyio.CancelScope(shield=True):
             await asyncio.wait({background})
         with anyio.move_on_after(_CLOSE_S, shield=True):
             for engine in [*configured, *([settings.reranker] if settings.reranker else [])]:
                 await engine.aclose()
         database.close()
-    if not background.cancelled() and (mistake := background.exception()):
-        raise mistake
+    if not background.cancelled() and (failure := background.exception()):
+        raise failure

@@ -1,10 +1,10 @@
-"""The host's own model as a judge of doubtful OCR, asked through MCP in the middle of a call.
+"""The host's model as judge for uncertain OCR, through MCP sampling.
 
-To a client of 2026-07-28 a server sends no requests: the call ends with the question, and the client makes the same
-call again with the answer. What is asked follows from the text alone, so nothing has to be remembered in between. An
-older client is asked by a request of its own, while the call goes on.
+With protocol 2026-07-28 a server sends no requests: the call ends with InputRequiredResult, and the client repeats it
+with the response. The request depends only on the text, so no state is kept between the calls. With older protocols the
+server sends ``sampling/createMessage`` during the call.
 
-Followed: MCP 2026-07-28, multi round-trip requests; 2025-11-25, sampling.
+References: MCP 2026-07-28, multi round-trip requests; MCP 2025-11-25, sampling.
 """
 
 from __future__ import annotations
@@ -25,61 +25,50 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from mcp_servers.knowledge.problems import ModelServiceUnavailableError
+from mcp_servers.knowledge.errors import ModelServiceUnavailableError
 
-QUESTION = "judge"
+INPUT_KEY = "judge"
 _TIMEOUT_S = 60.0
-# What a model says around the lines it was asked for, tokens.
-_POLITENESS = 64
+# Tokens for text around the requested lines.
+_EXTRA_TOKENS = 64
 
 
-class AskFirst(Exception):  # noqa: N818 - no failure: the call goes on when the client has asked its model
-    """The client has to ask its model before the call can be answered.
-
-    Args:
-        request: what to ask.
-    """
+class InputRequired(Exception):  # noqa: N818 - control flow: the client repeats the call with the answer
+    """The client must run a sampling request before the call can be answered."""
 
     def __init__(self, request: CreateMessageRequest) -> None:
-        super().__init__("the client is to ask its model")
+        super().__init__("sampling by the client is required")
         self.request = request
 
 
-class HostJudge:
-    """The host's model, for one call.
-
-    Args:
-        context: of the call.
-        params: of the call.
-    """
+class SamplingJudge:
+    """Judge that asks the host's model during one tool call."""
 
     def __init__(self, context: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> None:
         self._context = context
         self._params = params
 
     async def answer(self, instructions: str, text: str) -> str:
-        """What the model makes of a text.
+        """Return the model's answer.
 
-        Raises:
-            AskFirst: the client has not asked it yet.
-            ModelServiceUnavailableError: it cannot be asked, or answered no text.
+        Raises InputRequired if the client must run the request first, ModelServiceUnavailableError if it fails.
         """
         request = CreateMessageRequest(
             params=CreateMessageRequestParams(
                 messages=[SamplingMessage(role="user", content=TextContent(type="text", text=text))],
                 system_prompt=instructions,
                 temperature=0,
-                max_tokens=len(text) + _POLITENESS,
+                max_tokens=len(text) + _EXTRA_TOKENS,
             )
         )
         if self._context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-            return _text(await self._ask(request))
-        said = (self._params.input_responses or {}).get(QUESTION)
-        if said is None:
-            raise AskFirst(request)
-        return _text(said)
+            return _text(await self._request(request))
+        response = (self._params.input_responses or {}).get(INPUT_KEY)
+        if response is None:
+            raise InputRequired(request)
+        return _text(response)
 
-    async def _ask(self, request: CreateMessageRequest) -> CreateMessageResult:
+    async def _request(self, request: CreateMessageRequest) -> CreateMessageResult:
         try:
             return await self._context.session.send_request(
                 request,
@@ -90,17 +79,17 @@ class HostJudge:
         except MCPError as error:
             raise ModelServiceUnavailableError(error.error.message) from error
         except ValidationError as error:
-            raise ModelServiceUnavailableError("the host's answer is none") from error
+            raise ModelServiceUnavailableError("the host's answer is invalid") from error
 
 
-def host_judge(context: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> HostJudge | None:
-    """The host's model, where the host offers one."""
+def sampling_judge(context: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> SamplingJudge | None:
+    """Return a judge if the client supports sampling."""
     capabilities = context.session.client_capabilities
-    return HostJudge(context, params) if capabilities and capabilities.sampling is not None else None
+    return SamplingJudge(context, params) if capabilities and capabilities.sampling is not None else None
 
 
-def _text(said: object) -> str:
-    content = getattr(said, "content", None)
+def _text(response: object) -> str:
+    content = getattr(response, "content", None)
     if not isinstance(content, TextContent):
-        raise ModelServiceUnavailableError("the host's model answered no text")
+        raise ModelServiceUnavailableError("the host's model did not answer with text")
     return content.text

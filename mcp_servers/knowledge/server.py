@@ -1,18 +1,22 @@
-"""The tools over MCP: a call becomes arguments and a caller, an answer becomes a result, a problem a tool error.
+"""MCP server: tool calls -> tools -> MCP results, and the stdio transport.
 
-Results go out twice, as MCP wants it: structured, and as text for clients that read only text. A problem's result says
-the promised words first, then what to do; its status stands in ``_meta``, for whoever wants it.
+A result is sent as structured content and as text for clients that read only text. The text of an error begins with the
+specified words; its HTTP status is in ``_meta.status``.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
+import sys
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
+import anyio
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
 from mcp_types import (
     CallToolRequestParams,
     CallToolResult,
@@ -22,14 +26,13 @@ from mcp_types import (
     TextContent,
 )
 
-from mcp_servers.knowledge.answers import Answer
-from mcp_servers.knowledge.arguments import Arguments
-from mcp_servers.knowledge.problems import KnowledgeProblem
-from mcp_servers.knowledge.sampling import QUESTION, AskFirst, host_judge
-from mcp_servers.knowledge.service import Service
+from mcp_servers.knowledge.errors import KnowledgeError
+from mcp_servers.knowledge.results import ToolOutput
+from mcp_servers.knowledge.sampling import INPUT_KEY, InputRequired, sampling_judge
+from mcp_servers.knowledge.service import KnowledgeService
 from mcp_servers.knowledge.settings import TextForm, version
-from mcp_servers.knowledge.tools import BY_NAME, TOOLS, Caller, shown
-from mcp_servers.knowledge.values import EVERYONE, Access
+from mcp_servers.knowledge.tools import BY_NAME, TOOLS, CallContext, ToolArguments, tool_definition
+from mcp_servers.knowledge.types import UNRESTRICTED, Access
 
 logger = logging.getLogger(__name__)
 
@@ -40,34 +43,29 @@ STATUS = "status"
 _INTERNAL = 500
 
 
-def everyone(_: Request) -> Access:
-    """The person at their own machine: everything may be seen."""
-    return EVERYONE
+def unrestricted_access(_: Request) -> Access:
+    """Access for stdio: the owner of the machine, without restrictions."""
+    return UNRESTRICTED
 
 
-def create_server(service: Service, access_of: AccessOf = everyone) -> Server[Any]:
-    """The server, ready for a transport or an in-process client.
-
-    Args:
-        service: what the tools do.
-        access_of: who makes a request.
-    """
-    tools = [shown(tool, service.settings) for tool in TOOLS]
+def create_server(service: KnowledgeService, access_of: AccessOf = unrestricted_access) -> Server[Any]:
+    """Create the MCP server; ``access_of`` returns the access of a request."""
+    tools = [tool_definition(tool, service.settings) for tool in TOOLS]
 
     async def list_tools(_: Request, __: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=tools)
 
     async def call_tool(context: Request, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
         try:
-            answer = await _answer(service, context, params, access_of)
-        except KnowledgeProblem as problem:
-            return _failed(str(problem), problem.status)
-        except AskFirst as question:
-            return InputRequiredResult(input_requests={QUESTION: question.request})
+            answer = await _call(service, context, params, access_of)
+        except KnowledgeError as problem:
+            return _error_result(str(problem), problem.status)
+        except InputRequired as question:
+            return InputRequiredResult(input_requests={INPUT_KEY: question.request})
         except Exception:
-            # What it was is for the owner's log; a stranger learns nothing of it.
+            # Details go to the log only: they may contain private data.
             logger.exception("The tool %r failed", params.name)
-            return _failed("Something went wrong inside the knowledge server. Its log says what.", _INTERNAL)
+            return _error_result("Internal error in the knowledge server. See its log.", _INTERNAL)
         return _result(answer, service.settings.text)
 
     return Server(
@@ -79,20 +77,24 @@ def create_server(service: Service, access_of: AccessOf = everyone) -> Server[An
     )
 
 
-async def _answer(service: Service, context: Request, params: CallToolRequestParams, access_of: AccessOf) -> Answer:
+async def _call(
+    service: KnowledgeService, context: Request, params: CallToolRequestParams, access_of: AccessOf
+) -> ToolOutput:
     tool = BY_NAME.get(params.name)
     if tool is None:
         raise UnknownToolError(params.name)
 
-    async def tell(done: int, total: int, message: str) -> None:
+    async def report(done: int, total: int, message: str) -> None:
         await context.session.report_progress(done, total, message)
 
-    judge = host_judge(context, params) if service.settings.models.sampling else None
-    return await tool.run(service, Arguments(params.arguments or {}), Caller(access_of(context), judge, tell))
+    judge = sampling_judge(context, params) if service.settings.models.sampling else None
+    return await tool.run(
+        service, ToolArguments(params.arguments or {}), CallContext(access_of(context), judge, report)
+    )
 
 
-class UnknownToolError(KnowledgeProblem):
-    """There is no tool of this name."""
+class UnknownToolError(KnowledgeError):
+    """No tool has this name."""
 
     status = 404
 
@@ -101,28 +103,76 @@ class UnknownToolError(KnowledgeProblem):
         self.name = name
 
     def __str__(self) -> str:
-        """What to call instead."""
+        """List the existing tools."""
         return f"There is no tool {self.name!r:.60}. Call one of {', '.join(BY_NAME)}."
 
 
-def text_of(answer: Answer, form: TextForm) -> list[str]:
-    """An answer for who reads only text: the JSON of it and its sources, or prose where it has some."""
+def text_contents(answer: ToolOutput, form: TextForm) -> list[str]:
+    """Return the text form of a result: prose if requested and available, else JSON and sources."""
     prose = answer.passages() if form == "passages" else ""
-    written = prose or json.dumps(answer.facts(), ensure_ascii=False, separators=(",", ":"))
-    # Prose names each source where it belongs.
+    written = prose or json.dumps(answer.structured(), ensure_ascii=False, separators=(",", ":"))
+    # Prose contains the citations already.
     sources = "" if prose else answer.sources()
     return [written, sources] if sources else [written]
 
 
-def _result(answer: Answer, form: TextForm) -> CallToolResult:
+def _result(answer: ToolOutput, form: TextForm) -> CallToolResult:
     problem = answer.problem()
     if problem:
-        failed = _failed(str(problem), problem.status)
-        return failed.model_copy(update={"structured_content": answer.facts()})
-    content = [TextContent(type="text", text=text) for text in text_of(answer, form)]
-    return CallToolResult(content=[*content], structured_content=answer.facts())
+        failed = _error_result(str(problem), problem.status)
+        return failed.model_copy(update={"structured_content": answer.structured()})
+    content = [TextContent(type="text", text=text) for text in text_contents(answer, form)]
+    return CallToolResult(content=[*content], structured_content=answer.structured())
 
 
-def _failed(sentence: str, status: int) -> CallToolResult:
+def _error_result(sentence: str, status: int) -> CallToolResult:
     content = [TextContent(type="text", text=sentence)]
     return CallToolResult(content=[*content], is_error=True, _meta={STATUS: status})
+
+
+_READ_BYTES = 65536
+
+
+class StdinLines:
+    """Asynchronous iterator over the lines of a file descriptor.
+
+    The SDK reads in a thread, which a signal cannot interrupt while the client sends nothing; this waits for
+    readability.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._parts: list[bytes] = []
+        self._lines: list[bytes] = []
+
+    def __aiter__(self) -> StdinLines:
+        return self
+
+    async def __anext__(self) -> str:
+        while not self._lines:
+            data = await self._bytes()
+            if not data and not self._parts:
+                raise StopAsyncIteration
+            head, *rest = data.split(b"\n")
+            self._parts.append(head)
+            if rest or not data:
+                whole = b"".join(self._parts)
+                self._parts = [rest[-1]] if rest and rest[-1] else []
+                # In reverse order: pop() takes the last.
+                self._lines = [*reversed(rest[:-1]), whole]
+        return self._lines.pop().decode("utf-8", "replace")
+
+    async def _bytes(self) -> bytes:
+        try:
+            await anyio.wait_readable(self._descriptor)
+        except OSError:
+            # epoll refuses regular files, which are always readable.
+            await anyio.lowlevel.checkpoint()
+        return os.read(self._descriptor, _READ_BYTES)
+
+
+async def serve_stdio(server: Server[Any]) -> None:
+    """Serve one client on standard input and output until it disconnects."""
+    lines = cast("Any", StdinLines(sys.stdin.fileno()))
+    async with stdio_server(stdin=lines) as (reading, writing):
+        await server.run(reading, writing, server.create_initialization_options())

@@ -1,49 +1,52 @@
-"""What the tools do, whoever asks and over whichever transport: typed values in, an answer or a problem out.
+"""The tools on typed values, independent of transport, and the construction of everything they need from Settings.
 
-A knowledge base is named by its id, by its name, or not at all where the owner chose a default. What a model cannot be
-asked for is left out, and said, or refused where the owner is ``strict``.
+A knowledge base is given by id, by name, or not at all if a default is configured. A stage whose model does not answer
+is skipped with a warning, or is an error with ``strict``.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from mcp_servers.knowledge import adding, answers
-from mcp_servers.knowledge.adding import Source
-from mcp_servers.knowledge.answers import (
-    AddedAnswer,
-    BasesAnswer,
-    CreatedAnswer,
-    NormalizedAnswer,
-    ReindexAnswer,
-    RemovedAnswer,
-    SearchAnswer,
-    SummaryAnswer,
-)
-from mcp_servers.knowledge.filing import Filing, Placing
+import anyio
+
+from mcp_servers.knowledge import ingest, results
+from mcp_servers.knowledge.embedding.choice import embedder_from, reranker_from
+from mcp_servers.knowledge.embedding.remote import ModelAddress
+from mcp_servers.knowledge.errors import BadArgumentError, BaseNotFoundError, KnowledgeError, StageUnavailableError
 from mcp_servers.knowledge.importing.documents import Progress
-from mcp_servers.knowledge.importing.reader import Reader
-from mcp_servers.knowledge.intake import known_id
-from mcp_servers.knowledge.library import Library
-from mcp_servers.knowledge.ocr import Judge, normalize
-from mcp_servers.knowledge.problems import BadArgumentError, BaseNotFoundError, StageUnavailableError
-from mcp_servers.knowledge.settings import Settings
-from mcp_servers.knowledge.values import Access, SearchRequest
+from mcp_servers.knowledge.importing.fetch import FetchLimits
+from mcp_servers.knowledge.importing.folders import FolderReport
+from mcp_servers.knowledge.importing.reader import Reader, ReaderSettings, open_reader
+from mcp_servers.knowledge.importing.watch import WatchRules, watch_folder
+from mcp_servers.knowledge.ingest import DocumentAttributes, DocumentSource, DocumentWriter
+from mcp_servers.knowledge.library import Library, LibrarySettings, open_library
+from mcp_servers.knowledge.ocr.judge import ChatJudge, Judge
+from mcp_servers.knowledge.ocr.normalize import normalize
+from mcp_servers.knowledge.results import (
+    AddedOutput,
+    BasesOutput,
+    CreatedOutput,
+    NormalizedOutput,
+    ReindexOutput,
+    RemovedOutput,
+    SearchOutput,
+    SummaryOutput,
+)
+from mcp_servers.knowledge.settings import ModelSettings, Settings, WatchedFolder
+from mcp_servers.knowledge.types import Access, KnowledgeBase, SearchRequest
+from mcp_servers.knowledge.validation import parse_uuid
 
-# Every knowledge base there is, where one is to be named.
-ALL = "*"
-_CHOOSE = "Give one of list_knowledge_bases"
+# Selects all knowledge bases.
+ALL_BASES = "*"
+_CHOOSE_BASE = "Give one of list_knowledge_bases"
 
 
-class Service:
-    """The tools over one open library; ``opening.open_service`` makes one.
-
-    Args:
-        library: where everything is kept.
-        reader: reads documents.
-        settings: what the owner wants.
-        judge: a language model of the owner's for doubtful OCR; None for none.
-    """
+class KnowledgeService:
+    """The tools over one open library; created by ``open_service``."""
 
     def __init__(self, library: Library, reader: Reader, settings: Settings, judge: Judge | None = None) -> None:
         self.library = library
@@ -51,142 +54,170 @@ class Service:
         self._reader = reader
         self._judge = judge
 
-    async def search(self, request: SearchRequest, access: Access, *, explain: bool = False) -> SearchAnswer:
-        """The passages that answer a question best.
-
-        Args:
-            request: its ``base_id`` may also be a name, ``*`` for all, or empty for the default.
-            access: who asks.
-            explain: say what each stage did.
-
-        Raises:
-            KnowledgeProblem: as ``Library.search``; a model does not answer, where that is to be an error.
-        """
+    async def search(self, request: SearchRequest, access: Access, *, explain: bool = False) -> SearchOutput:
+        """Search; ``request.base_id`` may also be a name, ``*`` for all, or empty for the default."""
         wanted = request.base_id or self.settings.default_base
-        base_id = ALL if wanted == ALL else await self._named(wanted, access)
-        asked = replace(request, base_id=None if base_id == ALL else base_id)
+        base_id = ALL_BASES if wanted == ALL_BASES else await self._resolve_base(wanted, access)
+        asked = replace(request, base_id=None if base_id == ALL_BASES else base_id)
         result = await self.library.search(asked, access, explain=explain)
         if result.left_out and self.settings.models.strict:
             raise StageUnavailableError(result.left_out[0])
-        return answers.search_answer(result, base_id)
+        return results.search_output(result, base_id)
 
-    async def summary(self, base: str, access: Access) -> SummaryAnswer:
-        """A knowledge base in words and numbers.
+    async def summary(self, base: str, access: Access) -> SummaryOutput:
+        """Return name, description and counts of a knowledge base."""
+        return results.summary_output(await self.library.summary(await self._resolve_base(base, access), access))
 
-        Raises:
-            KnowledgeProblem: as ``Library.summary``.
-        """
-        return answers.summary_answer(await self.library.summary(await self._named(base, access), access))
-
-    async def normalize(self, text: str, judge: Judge | None) -> NormalizedAnswer:
-        """Misread long vowel marks put right.
-
-        Args:
-            text: as a scanner read it.
-            judge: the host's model, which is asked before the owner's.
-
-        Raises:
-            TextTooLongError: there is too much of it.
-            StageUnavailableError: the model does not answer, where that is to be an error.
-        """
+    async def normalize(self, text: str, judge: Judge | None) -> NormalizedOutput:
+        """Correct misread long vowel marks; ``judge`` takes precedence over the configured model."""
         normalized = await normalize(text, judge or self._judge)
         if self.settings.models.strict and normalized.status.startswith("LLM service unavailable"):
             raise StageUnavailableError(normalized.status)
-        return answers.normalized_answer(normalized)
+        return results.normalized_output(normalized)
 
-    async def bases(self, base: str, access: Access) -> BasesAnswer:
-        """The knowledge bases there are; with one named, that one and its documents.
-
-        Raises:
-            KnowledgeProblem: as ``Library.documents``.
-        """
+    async def bases(self, base: str, access: Access) -> BasesOutput:
+        """List the knowledge bases, or one with its documents."""
         if not base:
-            return answers.bases_answer(await self.library.overview(None, access), ())
-        base_id = await self._named(base, access)
+            return results.bases_output(await self.library.overview(None, access), ())
+        base_id = await self._resolve_base(base, access)
         found = await self.library.overview(base_id, access)
-        return answers.bases_answer(found, await self.library.documents(base_id, access))
+        return results.bases_output(found, await self.library.documents(base_id, access))
 
-    async def create(self, name: str, description: str, access: Access) -> CreatedAnswer:
-        """A new knowledge base.
-
-        Raises:
-            KnowledgeProblem: as ``Library.create``.
-        """
+    async def create(self, name: str, description: str, access: Access) -> CreatedOutput:
+        """Create a knowledge base."""
         base = await self.library.create(name, description, access=access)
-        return CreatedAnswer(knowledge_base_id=base.id, name=base.name, description=base.description)
+        return CreatedOutput(knowledge_base_id=base.id, name=base.name, description=base.description)
 
     async def add(
-        self, base: str, source: Source, placing: Placing, access: Access, on_progress: Progress
-    ) -> AddedAnswer:
-        """Documents in.
-
-        Raises:
-            KnowledgeProblem: the document cannot be read or kept, or may not be.
-        """
+        self, base: str, source: DocumentSource, attributes: DocumentAttributes, access: Access, on_progress: Progress
+    ) -> AddedOutput:
+        """Add documents from text, a path or a URL."""
         source = source.checked()
-        base_id = await self._named(base, access)
-        # Before anything is read or fetched for somebody who may not even see the base.
+        base_id = await self._resolve_base(base, access)
+        # Checked before anything is read or fetched for a caller without access.
         await self.library.base(base_id, access)
-        filing = Filing(self.library, base_id, placing, access)
+        writer = DocumentWriter(self.library, base_id, attributes, access)
         if source.path:
-            path = adding.allowed_path(source.path, self.settings.import_from, access)
-            return await adding.add_path(path, filing, self._reader, on_progress)
-        document = source.url or adding.text_blob(source.text)
-        return await adding.add_document(document, filing, self._reader, on_progress)
+            path = ingest.allowed_path(source.path, self.settings.import_from, access)
+            return await ingest.add_path(path, writer, self._reader, on_progress)
+        document = source.url or ingest.text_blob(source.text)
+        return await ingest.add_document(document, writer, self._reader, on_progress)
 
-    async def remove(self, document_id: str, access: Access) -> RemovedAnswer:
-        """A document out.
-
-        Raises:
-            KnowledgeProblem: as ``Library.remove``.
-        """
+    async def remove(self, document_id: str, access: Access) -> RemovedOutput:
+        """Remove a document."""
         document = await self.library.remove(document_id, access)
-        return RemovedAnswer(removed=document.id, title=document.title, knowledge_base_id=document.base_id)
+        return RemovedOutput(removed=document.id, title=document.title, knowledge_base_id=document.base_id)
 
-    async def remove_empty(self, base: str, access: Access) -> RemovedAnswer:
-        """A knowledge base out, once it holds no document: no single call destroys more than one.
-
-        Raises:
-            KnowledgeProblem: as ``Library.remove_base``; it still holds documents.
-        """
-        base_id = await self._named(base, access)
+    async def remove_empty(self, base: str, access: Access) -> RemovedOutput:
+        """Remove a knowledge base if it has no documents, so that one call never deletes more than one."""
+        base_id = await self._resolve_base(base, access)
         found = await self.library.base(base_id, access)
         if await self.library.documents(base_id, access):
             raise BadArgumentError("knowledge_base_id", "still holds documents", "Remove each by its document_id first")
         await self.library.remove_base(base_id, access)
-        return RemovedAnswer(removed=base_id, title=found.name, knowledge_base_id=base_id)
+        return RemovedOutput(removed=base_id, title=found.name, knowledge_base_id=base_id)
 
-    async def reindex(self, base: str, access: Access) -> ReindexAnswer:
-        """The index made anew, in the background.
-
-        Raises:
-            KnowledgeProblem: as ``Library.reindex``.
-        """
-        state = await self.library.reindex(await self._named(base, access), access)
-        return ReindexAnswer(
+    async def reindex(self, base: str, access: Access) -> ReindexOutput:
+        """Rebuild the indexes in the background."""
+        state = await self.library.reindex(await self._resolve_base(base, access), access)
+        return ReindexOutput(
             knowledge_base_id=state.base_id,
             chunks=state.chunks,
-            embedder=state.searched_with,
-            becoming=state.becoming,
+            embedder=state.active_embedder,
+            becoming=state.next_embedding,
             done=state.done,
             problem_found=state.problem,
         )
 
-    async def _named(self, base: str, access: Access) -> str:
-        """The id of a base that is given by its id or its name, or left to the default."""
+    async def _resolve_base(self, base: str, access: Access) -> str:
+        """Return the id of a base given by id or name, or of the default."""
         wanted = (base or self.settings.default_base).strip()
         if not wanted:
-            raise BadArgumentError("knowledge_base_id", "is missing", _CHOOSE)
-        if known_id(wanted):
+            raise BadArgumentError("knowledge_base_id", "is missing", _CHOOSE_BASE)
+        if parse_uuid(wanted):
             return wanted
         bases = await self.library.bases(access)
-        if wanted == ALL:
+        if wanted == ALL_BASES:
             if len(bases) == 1:
                 return bases[0].id
-            raise BadArgumentError("knowledge_base_id", "is missing", _CHOOSE)
+            raise BadArgumentError("knowledge_base_id", "is missing", _CHOOSE_BASE)
         named = [found for found in bases if found.name.casefold() == wanted.casefold()]
         if len(named) > 1:
-            raise BadArgumentError("knowledge_base_id", f"is {wanted!r:.80}, as several are called", "Give an id")
+            raise BadArgumentError(
+                "knowledge_base_id", f"is {wanted!r:.80}, the name of several knowledge bases", "Give an id"
+            )
         if not named:
             raise BaseNotFoundError(wanted)
         return named[0].id
+
+
+logger = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def open_service(
+    settings: Settings, watch_rules: WatchRules | None = None
+) -> AsyncGenerator[KnowledgeService, None]:
+    """Open library, reader and watched folders for the duration of the block.
+
+    Cancelling an import of a watched folder leaves whole documents only; the next start continues.
+    """
+    models = settings.models
+    judge = _judge(models)
+    reading = ReaderSettings(fetching=FetchLimits(allowed_networks=settings.allow_networks))
+    failure: Exception | None = None
+    async with (
+        open_library(settings.folder, _library_settings(models)) as library,
+        open_reader(reading) as reader,
+        anyio.create_task_group() as watchers,
+    ):
+        # Kept out of the task group, which would wrap it in an exception group.
+        try:
+            for watch in settings.watch:
+                base = await _watched_base(library, watch.base)
+                watchers.start_soon(
+                    _watch, watch, DocumentWriter(library, base.id), reader, watch_rules or WatchRules()
+                )
+            yield KnowledgeService(library, reader, settings, judge)
+        except Exception as error:  # noqa: BLE001  # raised again below
+            failure = error
+        watchers.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+
+
+async def _watch(watch: WatchedFolder, writer: DocumentWriter, reader: Reader, rules: WatchRules) -> None:
+    async def report(outcome: FolderReport | KnowledgeError) -> None:
+        is_bad = isinstance(outcome, KnowledgeError) or outcome.count("failed") > 0
+        logger.log(logging.WARNING if is_bad else logging.INFO, "%s: %s", watch.folder, outcome)
+        writer.written.clear()
+
+    await watch_folder(watch.folder, writer, reader, rules, report)
+
+
+async def _watched_base(library: Library, wanted: str) -> KnowledgeBase:
+    """Return the base with this id or name, creating it if no base has the name."""
+    if parse_uuid(wanted):
+        return await library.base(wanted)
+    named = [base for base in await library.bases() if base.name.casefold() == wanted.casefold()]
+    if len(named) > 1:
+        raise BadArgumentError("watch", f"names {wanted!r:.80}, the name of several knowledge bases", "Give an id")
+    return named[0] if named else await library.create(wanted)
+
+
+def _library_settings(models: ModelSettings) -> LibrarySettings:
+    embedder = embedder_from(models.embedder, key=models.embedder_key)
+    # A key is sent only to the service it was configured for.
+    is_same_service = models.previous_embedder.partition("#")[0] == models.embedder.partition("#")[0]
+    previous = embedder_from(models.previous_embedder, key=models.embedder_key if is_same_service else "")
+    reranker = reranker_from(models.reranker, key=models.reranker_key)
+    return LibrarySettings(embedder, reranker, (previous,) if previous else ())
+
+
+def _judge(models: ModelSettings) -> Judge | None:
+    if models.llm in {"", "none"}:
+        return None
+    url, _, model = models.llm.partition("#")
+    if not url.startswith(("http://", "https://")) or not model:
+        raise BadArgumentError("llm", "names no model", "Give http://HOST/v1#MODEL")
+    return ChatJudge(ModelAddress(url.rstrip("/"), model, models.llm_key))

@@ -1,137 +1,201 @@
-"""The tools as a table: what each is called, what it takes, what it answers, what it may change, and what it does.
+"""The tools: names, schemas, annotations and functions, and the conversion of their arguments.
 
-The input schemas are the promised ones, word for word, and say little beyond: a small model reads every token of them.
-Some arguments are for programs and stand in no schema: ``explain``, ``collection`` and ``fields`` of
-``search_documents``.
+The input schemas are specified word for word. They are short because a model reads every token of them, so ``explain``,
+``collection`` and ``fields`` of ``search_documents`` are accepted but not listed. Hosts rank tools by the words of the
+descriptions: the three that answer questions use the words of the questions (tests/tools/test_knowledge_choice.py), the
+others are kept short.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from mcp_types import Tool, ToolAnnotations
 
-from mcp_servers.knowledge import answers, descriptions
-from mcp_servers.knowledge.adding import Source
-from mcp_servers.knowledge.answers import Answer
-from mcp_servers.knowledge.arguments import Arguments
-from mcp_servers.knowledge.filing import Placing
+from mcp_servers.knowledge import results
+from mcp_servers.knowledge.errors import BadArgumentError
 from mcp_servers.knowledge.importing.documents import Progress
-from mcp_servers.knowledge.importing.folders import nobody_listens
-from mcp_servers.knowledge.ocr import Judge
-from mcp_servers.knowledge.service import Service
+from mcp_servers.knowledge.importing.folders import no_progress
+from mcp_servers.knowledge.ingest import DocumentAttributes, DocumentSource
+from mcp_servers.knowledge.ocr.judge import Judge
+from mcp_servers.knowledge.results import ToolOutput
+from mcp_servers.knowledge.service import KnowledgeService
 from mcp_servers.knowledge.settings import Settings
-from mcp_servers.knowledge.values import (
+from mcp_servers.knowledge.types import (
     DEFAULT_COLLECTION,
     DEFAULT_RESULTS,
     DEFAULT_THRESHOLD,
-    MOST_RESULTS,
+    MAX_RESULTS,
     Access,
     SearchRequest,
 )
+from mcp_servers.knowledge.validation import valid_unicode
+
+# Beyond this, numbers are meaningless and Python may refuse to format them.
+_MAX_NUMBER = 10**15
+
+
+class ToolArguments:
+    """Arguments of one call, converted tolerantly.
+
+    Accepts ``"0.7"`` for a number, ``5.0`` for an integer and null for an omitted value. Other mismatches raise
+    BadArgumentError.
+    """
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        self._given = arguments
+
+    def has(self, name: str) -> bool:
+        """True if the argument is given and not null."""
+        return self._given.get(name) is not None
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """Return a string of valid Unicode; without ``default`` it is required."""
+        value = self._given.get(name)
+        if value is None:
+            if default is None:
+                raise BadArgumentError(name, "is missing", f"Give a {name}")
+            return default
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _MAX_NUMBER:
+            return str(value)
+        if not isinstance(value, str):
+            raise BadArgumentError(name, f"is {_type_name(value)}", "Give a text")
+        return valid_unicode(value)
+
+    def number(self, name: str, default: float) -> float:
+        """Return a number, also an infinite or undefined one: the range check rejects those."""
+        value = self._given.get(name)
+        if value is None:
+            return default
+        number = _number(value)
+        if number is None:
+            raise BadArgumentError(name, f"is {_type_name(value)}", "Give a number")
+        return number
+
+    def integer(self, name: str, default: int) -> int:
+        """Return an integer, clamped to ±10^15."""
+        value = self.number(name, default)
+        if math.isnan(value) or (math.isfinite(value) and value != int(value)):
+            raise BadArgumentError(name, "is no whole number", "Give a whole number")
+        return int(min(max(value, -_MAX_NUMBER), _MAX_NUMBER))
+
+    def boolean(self, name: str) -> bool:
+        """Return True for true, "true" and 1."""
+        return self._given.get(name) in (True, "true", 1)
+
+    def mapping(self, name: str) -> dict[str, str]:
+        """Return an object of strings."""
+        value = self._given.get(name)
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping):
+            raise BadArgumentError(name, f"is {_type_name(value)}", "Give an object of texts")
+        inner = ToolArguments(cast("Mapping[str, Any]", value))
+        return {valid_unicode(str(key)): inner.text(str(key), "") for key in cast("Mapping[str, Any]", value)}
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if cast("int", value) > 0 else -math.inf
+    except ValueError:
+        return None
+
+
+def _type_name(value: Any) -> str:
+    kinds = ((bool, "true or false"), (str, "a text"), (int, "a large number"), (float, "a number"), (list, "a list"))
+    return next((words for kind, words in kinds if isinstance(value, kind)), "an object")
+
 
 _ID = "knowledge_base_id"
 
 
 @dataclass(frozen=True)
-class Caller:
-    """Who calls, and what they offer meanwhile.
-
-    Args:
-        access: what they may see.
-        judge: a language model of theirs; None for none.
-        on_progress: told how far the call is.
-    """
+class CallContext:
+    """Access of the caller and the services its client offers during the call."""
 
     access: Access
-    judge: Judge | None = None
-    on_progress: Progress = nobody_listens
+    judge: Judge | None = None  # the client's model, if it supports sampling
+    on_progress: Progress = no_progress
 
 
 @dataclass(frozen=True)
 class KnowledgeTool:
-    """One tool.
-
-    Args:
-        name: as called.
-        title: for people.
-        description: for models.
-        properties: of the input schema.
-        required: those that have to be given.
-        answer: what comes out.
-        annotations: what it may change.
-        run: does it.
-    """
+    """Declaration of one tool."""
 
     name: str
-    title: str
-    description: str
+    title: str  # for people
+    description: str  # for models
     properties: Mapping[str, Any]
     required: tuple[str, ...]
-    answer: type[Answer]
+    output: type[ToolOutput]
     annotations: ToolAnnotations
-    run: Callable[[Service, Arguments, Caller], Awaitable[Answer]]
+    run: Callable[[KnowledgeService, ToolArguments, CallContext], Awaitable[ToolOutput]]
 
 
-async def _search(service: Service, given: Arguments, caller: Caller) -> Answer:
+async def _search(service: KnowledgeService, arguments: ToolArguments, call: CallContext) -> ToolOutput:
     request = SearchRequest(
-        query=given.text("query"),
-        base_id=given.text(_ID, ""),
-        threshold=given.number("threshold", DEFAULT_THRESHOLD),
-        max_results=given.whole("max_results", service.settings.default_results),
-        collection=given.text("collection") if given.has("collection") else None,
-        fields=given.table("fields"),
+        query=arguments.text("query"),
+        base_id=arguments.text(_ID, ""),
+        threshold=arguments.number("threshold", DEFAULT_THRESHOLD),
+        max_results=arguments.integer("max_results", service.settings.default_results),
+        collection=arguments.text("collection") if arguments.has("collection") else None,
+        fields=arguments.mapping("fields"),
     )
-    return await service.search(request, caller.access, explain=given.switch("explain"))
+    return await service.search(request, call.access, explain=arguments.boolean("explain"))
 
 
-async def _summary(service: Service, given: Arguments, caller: Caller) -> Answer:
-    return await service.summary(given.text(_ID, ""), caller.access)
+async def _summary(service: KnowledgeService, arguments: ToolArguments, call: CallContext) -> ToolOutput:
+    return await service.summary(arguments.text(_ID, ""), call.access)
 
 
-async def _normalize(service: Service, given: Arguments, caller: Caller) -> Answer:
-    return await service.normalize(given.text("text"), caller.judge)
+async def _normalize(service: KnowledgeService, arguments: ToolArguments, call: CallContext) -> ToolOutput:
+    return await service.normalize(arguments.text("text"), call.judge)
 
 
-async def _list(service: Service, given: Arguments, caller: Caller) -> Answer:
-    return await service.bases(given.text(_ID, ""), caller.access)
+async def _list(service: KnowledgeService, arguments: ToolArguments, call: CallContext) -> ToolOutput:
+    return await service.bases(arguments.text(_ID, ""), call.access)
 
 
-async def _create(service: Service, given: Arguments, caller: Caller) -> Answer:
-    return await service.create(given.text("name"), given.text("description", ""), caller.access)
+async def _create(service: KnowledgeService, arguments: ToolArguments, call: CallContext) -> ToolOutput:
+    return await service.create(arguments.text("name"), arguments.text("description", ""), call.access)
 
 
-async def _add(service: Service, given: Arguments, caller: Caller) -> Answer:
-    source = Source(given.text("text", ""), given.text("path", ""), given.text("url", ""))
-    placing = Placing(
-        collection=given.text("collection", DEFAULT_COLLECTION),
-        title=given.text("title", "").strip(),
-        uri=given.text("uri", "").strip(),
-        department=given.text("department", ""),
-        clearance=given.whole("clearance", 0),
-        fields=given.table("fields"),
+async def _add(service: KnowledgeService, arguments: ToolArguments, call: CallContext) -> ToolOutput:
+    source = DocumentSource(arguments.text("text", ""), arguments.text("path", ""), arguments.text("url", ""))
+    attributes = DocumentAttributes(
+        collection=arguments.text("collection", DEFAULT_COLLECTION),
+        title=arguments.text("title", "").strip(),
+        uri=arguments.text("uri", "").strip(),
+        department=arguments.text("department", ""),
+        clearance=arguments.integer("clearance", 0),
+        fields=arguments.mapping("fields"),
     )
-    return await service.add(given.text(_ID, ""), source, placing, caller.access, caller.on_progress)
+    return await service.add(arguments.text(_ID, ""), source, attributes, call.access, call.on_progress)
 
 
-async def _remove(service: Service, given: Arguments, caller: Caller) -> Answer:
-    if given.has(_ID) and not given.has("document_id"):
-        return await service.remove_empty(given.text(_ID), caller.access)
-    return await service.remove(given.text("document_id"), caller.access)
+async def _remove(service: KnowledgeService, arguments: ToolArguments, call: CallContext) -> ToolOutput:
+    if arguments.has(_ID) and not arguments.has("document_id"):
+        return await service.remove_empty(arguments.text(_ID), call.access)
+    return await service.remove(arguments.text("document_id"), call.access)
 
 
-async def _reindex(service: Service, given: Arguments, caller: Caller) -> Answer:
-    return await service.reindex(given.text(_ID, ""), caller.access)
+async def _reindex(service: KnowledgeService, arguments: ToolArguments, call: CallContext) -> ToolOutput:
+    return await service.reindex(arguments.text(_ID, ""), call.access)
 
 
 _BASE = {"type": "string", "format": "uuid", "description": "対象ナレッジベースのUUID"}
-_LOOKS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
-_ADDS = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
-_FETCHES = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=True)
-_REMOVES = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
-_REBUILDS = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
+_READ_ONLY = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
+_CREATES = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False)
+_IMPORTS = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=True)
+_DELETES = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
+_REINDEXES = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 
 
 def _text(description: str) -> dict[str, Any]:
@@ -142,7 +206,12 @@ TOOLS: tuple[KnowledgeTool, ...] = (
     KnowledgeTool(
         "search_documents",
         "ナレッジベース検索",
-        descriptions.SEARCH_DOCUMENTS,
+        (
+            "Search documents (company rules, policies, handbooks, manuals) for the passages that answer a question "
+            "about a subject: how, when, how much. "
+            "「金額は？」「日数は？」「方法は？」などの質問の答えがドキュメント（社内文書、契約書、マニュアル）の"
+            "どこに書いてあるかを検索する。"
+        ),
         {
             "query": _text("検索クエリ（日本語・英語対応）"),
             _ID: _BASE,
@@ -156,60 +225,77 @@ TOOLS: tuple[KnowledgeTool, ...] = (
             "max_results": {
                 "type": "integer",
                 "minimum": 1,
-                "maximum": MOST_RESULTS,
+                "maximum": MAX_RESULTS,
                 "default": DEFAULT_RESULTS,
                 "description": "最大返却件数（1〜50）",
             },
         },
         ("query", _ID),
-        answers.SearchAnswer,
-        _LOOKS,
+        results.SearchOutput,
+        _READ_ONLY,
         _search,
     ),
     KnowledgeTool(
         "get_knowledge_base_summary",
         "ナレッジベースの概要",
-        descriptions.GET_KNOWLEDGE_BASE_SUMMARY,
+        (
+            "Overview and statistics of a whole knowledge base (KB): what this knowledge base is about, how big it "
+            "is, the number of its documents, collections and chunks. このナレッジベース（KB）について: 概要、中身、"
+            "ドキュメント数、文書の総数、何件あるかなどの統計。"
+        ),
         {_ID: _BASE},
         (_ID,),
-        answers.SummaryAnswer,
-        _LOOKS,
+        results.SummaryOutput,
+        _READ_ONLY,
         _summary,
     ),
     KnowledgeTool(
         "normalize_ocr_text",
         "OCRテキストの正規化",
-        descriptions.NORMALIZE_OCR_TEXT,
+        (
+            "Correct scanned OCR text: hyphens misrecognised for the Japanese long vowel mark become ー again. "
+            "OCRテキストを正規化し、カタカナの長音符（ー）がハイフンに誤認識された箇所を直す（例: マネ-ジャ- → "
+            "マネージャー）。"
+        ),
         {"text": _text("正規化対象のOCRテキスト")},
         ("text",),
-        answers.NormalizedAnswer,
-        _LOOKS,
+        results.NormalizedOutput,
+        _READ_ONLY,
         _normalize,
     ),
     KnowledgeTool(
         "list_knowledge_bases",
         "ナレッジベース一覧",
-        descriptions.LIST_KNOWLEDGE_BASES,
+        (
+            "List the names and ids of all that exist for the caller, to choose one from; other tools take such an "
+            "id as knowledge_base_id. どれを使うか選ぶために、名前とIDの一覧を返す。"
+        ),
         {_ID: _BASE | {"description": "With one: this one and its documents"}},
         (),
-        answers.BasesAnswer,
-        _LOOKS,
+        results.BasesOutput,
+        _READ_ONLY,
         _list,
     ),
     KnowledgeTool(
         "create_knowledge_base",
         "ナレッジベース作成",
-        descriptions.CREATE_KNOWLEDGE_BASE,
+        (
+            "Create a new, empty one under a name of its own and return its id; add_document then fills it with "
+            "texts, files or web pages. 空のものを新しく作成する。"
+        ),
         {"name": _text("Its name"), "description": _text("What it is about, in a sentence")},
         ("name",),
-        answers.CreatedAnswer,
-        _ADDS,
+        results.CreatedOutput,
+        _CREATES,
         _create,
     ),
     KnowledgeTool(
         "add_document",
         "ドキュメント追加",
-        descriptions.ADD_DOCUMENT,
+        (
+            "Add text, a file or a web page to a knowledge base; it is cut into chunks and takes part in searches at "
+            "once. テキスト、ファイル、URLを取り込んで追加する。"
+        ),
         {
             _ID: _BASE,
             "text": _text("The text itself; give one of text, path, url"),
@@ -222,39 +308,42 @@ TOOLS: tuple[KnowledgeTool, ...] = (
             "fields": {"type": "object", "description": "Free metadata", "additionalProperties": {"type": "string"}},
         },
         (_ID,),
-        answers.AddedAnswer,
-        _FETCHES,
+        results.AddedOutput,
+        _IMPORTS,
         _add,
     ),
     KnowledgeTool(
         "remove_document",
         "ドキュメント削除",
-        descriptions.REMOVE_DOCUMENT,
+        (
+            "Delete the one whose id is given, for good, with all of its chunks; adding the same again later is "
+            "possible. idで指定した一件を完全に削除する。"
+        ),
         {"document_id": _text("As search_documents or list_knowledge_bases say it") | {"format": "uuid"}},
         ("document_id",),
-        answers.RemovedAnswer,
-        _REMOVES,
+        results.RemovedOutput,
+        _DELETES,
         _remove,
     ),
     KnowledgeTool(
         "reindex",
         "再インデックス",
-        descriptions.REINDEX,
+        (
+            "Build the index of a knowledge base again in the background, for another embedder; searching goes on "
+            "meanwhile. 新しい埋め込みモデル用に、検索インデックスを裏で作り直す。"
+        ),
         {_ID: _BASE},
         (_ID,),
-        answers.ReindexAnswer,
-        _REBUILDS,
+        results.ReindexOutput,
+        _REINDEXES,
         _reindex,
     ),
 )
 BY_NAME: Mapping[str, KnowledgeTool] = {tool.name: tool for tool in TOOLS}
 
 
-def shown(tool: KnowledgeTool, settings: Settings) -> Tool:
-    """A tool as MCP lists it.
-
-    With a default knowledge base, ``knowledge_base_id`` need not be given; without one it is required, as promised.
-    """
+def tool_definition(tool: KnowledgeTool, settings: Settings) -> Tool:
+    """Return the MCP definition; ``knowledge_base_id`` is required only without a default base."""
     properties = {name: dict(schema) for name, schema in tool.properties.items()}
     required = [name for name in tool.required if not (name == _ID and settings.default_base)]
     if "max_results" in properties:
@@ -267,6 +356,6 @@ def shown(tool: KnowledgeTool, settings: Settings) -> Tool:
         title=tool.title,
         description=tool.description,
         input_schema=schema,
-        output_schema=answers.schema_of(tool.answer),
+        output_schema=results.schema_of(tool.output),
         annotations=tool.annotations.model_copy(update={"title": tool.title}),
     )

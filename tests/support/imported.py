@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 from xml.sax.saxutils import escape
 
-from mcp_servers.knowledge.importing.documents import ReadDocument
-from mcp_servers.knowledge.problems import KnowledgeProblem
-from mcp_servers.knowledge.values import NewChunk, Passage
+from mcp_servers.knowledge.errors import KnowledgeError
+from mcp_servers.knowledge.importing.documents import ParsedDocument
+from mcp_servers.knowledge.types import NewChunk, Passage
 
 _WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 _RELATIONS = "http://schemas.openxmlformats.org"
@@ -25,15 +25,15 @@ Drawn = tuple[float, float, str]
 class RememberingImporter:
     """An importer that keeps what it is given in memory."""
 
-    documents: dict[str, ReadDocument] = field(default_factory=dict[str, ReadDocument])
+    documents: dict[str, ParsedDocument] = field(default_factory=dict[str, ParsedDocument])
     chunks: dict[str, tuple[NewChunk, ...]] = field(default_factory=dict[str, tuple[NewChunk, ...]])
     added: list[str] = field(default_factory=list[str])
-    problem: KnowledgeProblem | None = None
+    problem: KnowledgeError | None = None
 
-    async def known(self, prefix: str) -> Mapping[str, str]:
+    async def content_hashes(self, prefix: str) -> Mapping[str, str]:
         return {uri: document.content_hash for uri, document in self.documents.items() if uri.startswith(prefix)}
 
-    async def add(self, document: ReadDocument, chunks: tuple[NewChunk, ...]) -> None:
+    async def add(self, document: ParsedDocument, chunks: tuple[NewChunk, ...]) -> None:
         if self.problem:
             raise self.problem
         self.documents[document.uri] = document
@@ -50,7 +50,7 @@ class RememberingImporter:
         return sorted(document.title for document in self.documents.values())
 
 
-def shown(passages: Iterable[Passage]) -> list[tuple[str, tuple[str, ...]]]:
+def redact_url(passages: Iterable[Passage]) -> list[tuple[str, tuple[str, ...]]]:
     """Passages as pairs of text and headings, so that a test reads like the document."""
     return [(passage.text, passage.headings) for passage in passages]
 

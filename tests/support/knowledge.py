@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from mcp_servers.knowledge.values import NewChunk, NewDocument
+from mcp_servers.knowledge.types import NewChunk, NewDocument
 
 
 def document(*texts: str, title: str = "", uri: str = "", **more: Any) -> NewDocument:

@@ -12,10 +12,9 @@ import anyio
 from mcp import Client
 from mcp_types import CallToolResult, TextContent
 
-from mcp_servers.knowledge.importing.watching import WatchRules
-from mcp_servers.knowledge.opening import open_service
-from mcp_servers.knowledge.server import AccessOf, create_server, everyone
-from mcp_servers.knowledge.service import Service
+from mcp_servers.knowledge.importing.watch import WatchRules
+from mcp_servers.knowledge.server import AccessOf, create_server, unrestricted_access
+from mcp_servers.knowledge.service import KnowledgeService, open_service
 from mcp_servers.knowledge.settings import Settings
 
 RULES = "# 就業規則\n\n## 手当\n\nリモートワーク手当は月額5,000円を支給する。\n\n## 副業\n\n副業は届出により許可する。"
@@ -44,7 +43,7 @@ class Said:
 class Tools:
     """A client of the server."""
 
-    def __init__(self, client: Client, service: Service) -> None:
+    def __init__(self, client: Client, service: KnowledgeService) -> None:
         self.client = client
         self.service = service
 
@@ -70,7 +69,7 @@ async def open_tools(
     folder: Path,
     settings: Settings | None = None,
     *,
-    access_of: AccessOf = everyone,
+    access_of: AccessOf = unrestricted_access,
     watching: WatchRules | None = None,
     mode: Mode = "auto",
     **client: Any,

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from bench.tool_retrieval import read_tools
-from mcp_servers.knowledge import descriptions
+from mcp_servers.knowledge.tools import BY_NAME
 from rkllm_mcp.agent.selection import Selection, SelectionSettings
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.tools.retrieval.search import ToolSearch
@@ -178,7 +178,7 @@ MORE: Requests = {
 
 def tool(name: str, *parameters: str) -> ToolSpec:
     schema = {"type": "object", "properties": {parameter: {"type": "string"} for parameter in parameters}}
-    return ToolSpec(name, getattr(descriptions, name.upper()), schema, "knowledge", name)
+    return ToolSpec(name, BY_NAME[name].description, schema, "knowledge", name)
 
 
 THREE = (

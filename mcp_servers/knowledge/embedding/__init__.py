@@ -1,10 +1,91 @@
-"""Models as ports: texts become vectors, pairs of question and passage become relevance.
+"""Embedders (text -> vectors) and rerankers (query, passage -> relevance), as protocols.
 
-ports       what the search asks of an embedder and of a reranker
-hashing     an embedder without a model: words and pieces of words hashed into 1024 numbers
-service     an embedder and a reranker behind an OpenAI-style address
-model_folder  a folder with a model in ONNX, and what its files say about it
-cpu         an embedder and a reranker that run such a model on this machine's processor
-choice      what the owner wrote becomes an embedder and a reranker
-filling     vectors that are missing are made in the background
+hashing     embedder without a model
+onnx        ONNX model folders on this machine's processor
+remote      OpenAI-style services
+choice      setting -> embedder or reranker
+background  fills in missing vectors
 """
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mcp_servers.knowledge.errors import EngineUnreachableError
+
+Vectors = NDArray[np.float32]
+
+
+class Embedder(Protocol):
+    """Text -> unit vectors."""
+
+    @property
+    def name(self) -> str:
+        """The vector space: vectors are compared only under one name.
+
+        It changes with the model and the number of dimensions, not with the address.
+        """
+        ...
+
+    @property
+    def is_fast(self) -> bool:
+        """True if adding a document may wait for its vectors."""
+        ...
+
+    async def embed_documents(self, texts: Sequence[str]) -> Vectors:
+        """Return one unit row per text, in order; raise EngineUnreachableError on failure."""
+        ...
+
+    async def embed_query(self, text: str) -> Vectors:
+        """Return one unit vector; raise EngineUnreachableError on failure."""
+        ...
+
+    async def aclose(self) -> None:
+        """Release all resources."""
+        ...
+
+
+class Reranker(Protocol):
+    """Query and passages -> relevance."""
+
+    @property
+    def name(self) -> str:
+        """Shown in explanations."""
+        ...
+
+    async def relevance(self, query: str, passages: Sequence[str]) -> list[float]:
+        """Return for each passage, in order, the probability that it answers the query, 0..1.
+
+        Raises EngineUnreachableError on failure.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Release all resources."""
+        ...
+
+
+def unit_rows(rows: Sequence[Sequence[float]] | Vectors, engine: str) -> Vectors:
+    """Return the rows scaled to unit length; raise EngineUnreachableError for invalid or zero vectors."""
+    try:
+        vectors = np.asarray(rows, np.float32)
+    except (ValueError, TypeError):
+        raise EngineUnreachableError(engine, "its vectors are not of one length") from None
+    rank_of_a_matrix = 2
+    if vectors.ndim != rank_of_a_matrix or not vectors.shape[1] or not np.isfinite(vectors).all():
+        raise EngineUnreachableError(engine, "it gave something else than vectors of numbers")
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    if not lengths.all():
+        raise EngineUnreachableError(engine, "it gave a vector of zeros")
+    return vectors / lengths
+
+
+def sigmoid(logit: float) -> float:
+    """Return the raw score of a reranker as a probability."""
+    # Neither branch overflows.
+    return 1 / (1 + math.exp(-logit)) if logit > 0 else math.exp(logit) / (1 + math.exp(logit))

@@ -1,10 +1,10 @@
-"""An embedder without a model: what a text is found by, and pieces of its words, hashed into 1024 numbers.
+"""Embedder without a model: terms and character n-grams hashed into 1024 dimensions.
 
-It knows no meaning. What it adds to the words themselves is tolerance: a word that is spelled or inflected a little
-differently shares most of its pieces. Nothing is fitted, so a text has the same vector in every base, for ever.
+It adds tolerance to BM25, not meaning: words with other spelling or inflection share most n-grams. Nothing is trained,
+so vectors are the same in every base. The fixed weights replace inverse document frequencies, which cannot be counted
+one text at a time.
 
-The weights stand in for how rare a kind of feature is, which an embedder that sees one text at a time cannot count.
-Followed: Weinberger et al., "Feature Hashing for Large Scale Multitask Learning" (2009): signs make collisions cancel.
+Reference: Weinberger et al., "Feature Hashing for Large Scale Multitask Learning" (2009): signs cancel collisions.
 """
 
 from __future__ import annotations
@@ -18,41 +18,41 @@ from functools import lru_cache
 import anyio.to_thread
 import numpy as np
 
-from mcp_servers.knowledge.analysis import Analysis, analyse, analyse_query
-from mcp_servers.knowledge.embedding.ports import Vectors
+from mcp_servers.knowledge.embedding import Vectors
+from mcp_servers.knowledge.text_analysis import Analysis, analyze, analyze_query
 
 DIMENSIONS = 1024
-# Our choice; nothing is ranked by these vectors, they only find candidates.
-_TERM, _KANJI, _PIECE = 1.0, 0.5, 0.3
-_PIECE_LENGTH = 4
+# Not tuned: these vectors only add candidates and rank nothing.
+_TERM, _KANJI, _NGRAM = 1.0, 0.5, 0.3
+_NGRAM_LENGTH = 4
 
 
 class HashingEmbedder:
-    """Feature hashing; the same vectors wherever it runs."""
+    """Feature hashing."""
 
     name = f"hashing-{DIMENSIONS}"
-    is_quick = True
+    is_fast = True
 
     async def embed_documents(self, texts: Sequence[str]) -> Vectors:
-        """One unit row for each text."""
-        return await anyio.to_thread.run_sync(lambda: np.stack([_vector(analyse(text)) for text in texts]))
+        """Return one unit row per text."""
+        return await anyio.to_thread.run_sync(lambda: np.stack([_vector(analyze(text)) for text in texts]))
 
     async def embed_query(self, text: str) -> Vectors:
-        """One unit vector."""
-        return _vector(analyse_query(text))
+        """Return one unit vector."""
+        return _vector(analyze_query(text))
 
     async def aclose(self) -> None:
-        """Holds nothing."""
+        """Do nothing."""
 
 
 def _vector(analysis: Analysis) -> Vectors:
     vector = np.zeros(DIMENSIONS, np.float32)
     for (feature, weight), count in Counter(_features(analysis)).items():
-        place, sign = _place(feature)
-        vector[place] += sign * weight * (1 + math.log(count))
+        bucket, sign = _bucket(feature)
+        vector[bucket] += sign * weight * (1 + math.log(count))
     length = float(np.linalg.norm(vector))
     if length == 0:
-        # A text without a word points somewhere of its own, so that it is not near anything by accident.
+        # An arbitrary fixed direction for texts without terms.
         vector[0] = length = 1.0
     return vector / length
 
@@ -62,13 +62,13 @@ def _features(analysis: Analysis) -> Iterator[tuple[str, float]]:
         yield term, _TERM
         if term.isascii():
             padded = f"<{term}>"
-            for at in range(len(padded) - _PIECE_LENGTH + 1):
-                yield f"\x02{padded[at : at + _PIECE_LENGTH]}", _PIECE
+            for at in range(len(padded) - _NGRAM_LENGTH + 1):
+                yield f"\x02{padded[at : at + _NGRAM_LENGTH]}", _NGRAM
     for kanji in analysis.kanji:
         yield f"\x01{kanji}", _KANJI
 
 
 @lru_cache(maxsize=65_536)
-def _place(feature: str) -> tuple[int, float]:
+def _bucket(feature: str) -> tuple[int, float]:
     value = zlib.crc32(feature.encode())
     return value % DIMENSIONS, 1.0 if value & 0x8000_0000 else -1.0

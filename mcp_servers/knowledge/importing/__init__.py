@@ -1,14 +1,12 @@
-"""Files and pages -> titled passages -> chunks.
+"""Import of files and web pages: source -> passages -> chunks.
 
-Reading it in this order is reading the path of one document:
+    reader          path, bytes or URL -> ParsedDocument; fetch
+    parser_process  parses in a child process; parser_worker is its main program
+    parse           bytes -> passages; formats, encodings
+    markdown html pdf docx source_code plain_text    one format each
+    chunking        passages -> chunks
+    folders, watch  synchronise a knowledge base with a folder
+    documents       values, limits, and the builder that the formats share
 
-    walking      a folder -> the files in it                          fetching, addresses   a URL -> its bytes
-    reader       a path, bytes or a URL -> what was read: the front door
-    isolation    the parse happens in a process of its own; child, its main program
-    parsing      bytes -> passages, by format                         formats, encodings
-    plain markdown source hypertext word pdf tables                   one format each; joining, pdf_layout
-    chunking     passages -> chunks
-    folders      a folder -> a knowledge base, and again when it changes; watching, as soon as it does
-
-Nothing here knows how or where a knowledge base keeps its documents: that is behind the port ``folders.Importer``.
+Storage is behind the protocol ``folders.DocumentStore``.
 """

@@ -1,14 +1,12 @@
-"""Passages -> chunks: what a search finds and returns as one.
+"""Chunking: passages -> the units that a search finds and returns.
 
-Chunks follow the document: one never crosses a heading or a page, begins with a paragraph where it can, and is filled
-with whole paragraphs up to its size. A paragraph stays whole up to one and a half times the size, a table or a piece of
-code up to twice; then the one is cut behind sentences, the other between lines, a table with its first row repeated.
-The same passages give the same chunks.
+A chunk never crosses a heading or a page. It is filled with whole paragraphs up to its size. A paragraph stays whole up
+to 1.5 times the size, a table or code up to twice; beyond that, paragraphs are cut after sentences, tables and code
+between lines, with the first row of a table repeated. Chunking is deterministic.
 
-Sizes are counted in shares of a full chunk, so that text in two languages is measured fairly. Measured on Japanese
-articles, paragraphs merged up to 500 characters are found best, and an overlap hardly helps (hit@1 +2 points on chunks
-that ignore paragraphs, nothing on chunks that follow them): it is off. Abstracts of 1,300 letters (SciFact) are found
-worse in parts: .663 nDCG@10 with paragraphs cut at 1,300, .679 with these limits.
+Sizes are shares of a full chunk, so mixed languages are measured fairly. Measured on Japanese articles: 500 characters
+are best, and overlap hardly helps (hit@1 +2 points on chunks that ignore paragraphs, nothing on chunks that follow
+them), so it is off. SciFact abstracts of 1,300 letters: .663 nDCG@10 cut at 1,300, .679 with these limits.
 """
 
 from __future__ import annotations
@@ -19,43 +17,30 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-from mcp_servers.knowledge.importing.tables import is_table
-from mcp_servers.knowledge.values import NewChunk, Passage
+from mcp_servers.knowledge.importing.documents import is_table
+from mcp_servers.knowledge.types import NewChunk, Passage
 
-# A Japanese full stop with its closing brackets, or a Latin one before a space and no small letter; a line's end.
+# A Japanese full stop with closing brackets; a Latin one before a space and no lower-case letter; a line end.
 _SENTENCE_END = re.compile(r"[。！？｡][」』）)】〉》”’]*\s*|[.!?．][”\"’)]*\s+(?![a-z])|\n")
 _CLAUSE_END = re.compile(r"[、，,;:]\s*|\s+")
 
 
 @dataclass(frozen=True)
 class ChunkLimits:
-    """How large chunks are.
+    """Chunk sizes."""
 
-    Args:
-        cjk_characters: a full chunk of Japanese; 500 was measured best.
-        latin_characters: a full chunk of anything else.
-        paragraph: how many times larger a single paragraph may be before it is cut.
-        whole: how many times larger a table or a piece of code may be before it is cut.
-        overlap: the share of a chunk that is repeated in the next of the same section, in whole sentences; 0 to 0.5.
-    """
-
-    cjk_characters: int = 500
-    latin_characters: int = 1800
-    paragraph: float = 1.5
-    whole: float = 2.0
-    overlap: float = 0.0
+    cjk_characters: int = 500  # a full chunk of Japanese; 500 was measured best
+    latin_characters: int = 1800  # a full chunk of other text
+    paragraph: float = 1.5  # maximum size of a single paragraph, relative to a chunk
+    whole: float = 2.0  # maximum size of a table or code, relative to a chunk
+    overlap: float = 0.0  # share repeated in the next chunk of a section, in sentences; 0 to 0.5
 
 
 DEFAULT_LIMITS = ChunkLimits()
 
 
-def chunks_of(passages: Iterable[Passage], limits: ChunkLimits = DEFAULT_LIMITS) -> list[NewChunk]:
-    """Cut a document.
-
-    Args:
-        passages: in reading order.
-        limits: how large chunks are.
-    """
+def chunk_passages(passages: Iterable[Passage], limits: ChunkLimits = DEFAULT_LIMITS) -> list[NewChunk]:
+    """Cut passages in reading order into chunks."""
     chunks: list[NewChunk] = []
     for (headings, page), section in groupby(passages, key=lambda passage: (passage.headings, passage.page)):
         texts = _filled(_pieces(section, limits), limits)
@@ -64,7 +49,7 @@ def chunks_of(passages: Iterable[Passage], limits: ChunkLimits = DEFAULT_LIMITS)
 
 
 class _Piece(NamedTuple):
-    """What is not cut further: a paragraph, a sentence of a long one, or a part of a table or of code."""
+    """Text that is not cut further; ``is_alone`` makes it a chunk of its own."""
 
     text: str
     share: float
@@ -75,7 +60,7 @@ def _pieces(passages: Iterable[Passage], limits: ChunkLimits) -> Iterator[_Piece
     for passage in passages:
         text = passage.text.strip("\n") + "\n"
         share = _share(text, limits)
-        if passage.is_whole:
+        if passage.is_atomic:
             yield from _whole_pieces(text, share, limits)
         elif share <= limits.paragraph:
             yield _Piece(text, share, is_alone=share > 1)
@@ -96,21 +81,21 @@ def _whole_pieces(text: str, share: float, limits: ChunkLimits) -> Iterator[_Pie
 
 
 def _filled(pieces: Iterable[_Piece], limits: ChunkLimits, room: float = 1) -> Iterator[str]:
-    """Texts of one chunk each, of as many pieces as fit."""
-    held: list[_Piece] = []
+    """Yield the text of each chunk, filled with as many pieces as fit."""
+    current: list[_Piece] = []
     filled = 0.0
     for piece in pieces:
-        if held and (piece.is_alone or filled + piece.share > room):
-            yield _text(held)
-            held = [] if piece.is_alone else _overlapping(held, limits, room - piece.share)
-            filled = sum(each.share for each in held)
-        held.append(piece)
+        if current and (piece.is_alone or filled + piece.share > room):
+            yield _text(current)
+            current = [] if piece.is_alone else _overlapping(current, limits, room - piece.share)
+            filled = sum(each.share for each in current)
+        current.append(piece)
         filled += piece.share
         if piece.is_alone:
-            yield _text(held)
-            held, filled = [], 0.0
-    if held:
-        yield _text(held)
+            yield _text(current)
+            current, filled = [], 0.0
+    if current:
+        yield _text(current)
 
 
 def _text(pieces: Sequence[_Piece]) -> str:
@@ -118,22 +103,22 @@ def _text(pieces: Sequence[_Piece]) -> str:
 
 
 def _overlapping(pieces: Sequence[_Piece], limits: ChunkLimits, room: float) -> list[_Piece]:
-    """The last sentences of a chunk that begin the next."""
-    kept: list[_Piece] = []
+    """Return the last sentences of a chunk, for the beginning of the next."""
+    repeated_sentences: list[_Piece] = []
     if limits.overlap <= 0:
-        return kept
+        return repeated_sentences
     left = min(limits.overlap, 0.5, room)
     sentences = [_Piece(text, _share(text, limits)) for piece in pieces for text in _split(_SENTENCE_END, piece.text)]
     for sentence in reversed(sentences):
         left -= sentence.share
         if left < 0:
             break
-        kept.insert(0, sentence)
-    return kept
+        repeated_sentences.insert(0, sentence)
+    return repeated_sentences
 
 
 def _sentences(text: str, limits: ChunkLimits) -> Iterator[str]:
-    """The sentences of a paragraph; those that fill more than a chunk, in clauses, then in characters."""
+    """Split a paragraph into sentences, and sentences above a full chunk into clauses or characters."""
     for sentence in _split(_SENTENCE_END, text):
         if _share(sentence, limits) <= 1:
             yield sentence
@@ -148,17 +133,17 @@ def _lines(text: str, limits: ChunkLimits, room: float) -> Iterator[str]:
 
 
 def _parts(text: str, limits: ChunkLimits, room: float) -> Iterator[str]:
-    """A text without any place to cut it."""
+    """Split text without natural boundaries by length."""
     if _share(text, limits) <= room:
         yield text
         return
-    # So many characters fit whatever they are.
+    # This number of characters fits in any script.
     size = max(1, int(min(limits.cjk_characters, limits.latin_characters) * room))
     yield from (text[start : start + size] for start in range(0, len(text), size))
 
 
 def _split(end: re.Pattern[str], text: str) -> Iterator[str]:
-    """The parts of a text, each with the end that it has."""
+    """Split text after each match of ``end``."""
     start = 0
     for found in end.finditer(text):
         yield text[start : found.end()]
@@ -168,7 +153,7 @@ def _split(end: re.Pattern[str], text: str) -> Iterator[str]:
 
 
 def _share(text: str, limits: ChunkLimits) -> float:
-    """How much of a full chunk a text fills; 1 is all of it."""
-    # UTF-8 needs two bytes more for kana and kanji, none for ASCII: a count that is exact enough, and quick.
+    """Return the size of a text relative to a full chunk."""
+    # UTF-8 has two more bytes for kana and kanji than for ASCII: a fast, sufficient count.
     wide = (len(text.encode("utf-8", errors="replace")) - len(text)) // 2
     return wide / limits.cjk_characters + (len(text) - wide) / limits.latin_characters

@@ -1,13 +1,16 @@
-"""The values of an import: what goes in, what comes out, and the limits in between."""
+"""Values of an import, the builder for passages under headings, and the text form of tables.
+
+A table is one atomic passage: a line per row, cells separated by `` | ``, the first line with the column names.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from mcp_servers.knowledge.values import Passage
+from mcp_servers.knowledge.types import Passage
 
-# done, total, what is being done; awaited, so that it may tell somebody over a connection.
+# done, total, description; awaited, because it may send a message.
 Progress = Callable[[int, int, str], Awaitable[None]]
 
 MEGABYTE = 1_000_000
@@ -15,60 +18,100 @@ MEGABYTE = 1_000_000
 
 @dataclass(frozen=True)
 class Blob:
-    """A document as it came.
-
-    Args:
-        content: all its bytes.
-        name: a file name or the last part of an address; its ending tells the format where the bytes do not.
-        media_type: what its sender calls it, e.g. ``text/html``; empty when nobody said.
-        charset: the encoding its sender claims; empty when nobody said.
-        uri: where it came from; empty for bytes from nowhere.
-    """
+    """The bytes of a document and their description."""
 
     content: bytes
-    name: str
-    media_type: str = ""
-    charset: str = ""
+    name: str  # file name or last part of the URL; its extension is used if the bytes are ambiguous
+    media_type: str = ""  # from the sender, e.g. text/html; empty if unknown
+    charset: str = ""  # from the sender; empty if unknown
+    uri: str = ""  # empty for bytes without a source
+
+
+@dataclass(frozen=True)
+class ParsedDocument:
+    """A parsed document."""
+
+    title: str  # its own, or its name without extension
+    passages: tuple[Passage, ...]  # in reading order; never empty
+    content_hash: str  # SHA-256 of the bytes, hexadecimal
+    media_type: str  # detected
+    warnings: tuple[str, ...] = ()  # sentences about possible losses
     uri: str = ""
 
 
 @dataclass(frozen=True)
-class ReadDocument:
-    """A document, read.
+class ParseLimits:
+    """Limits for one document."""
 
-    Args:
-        title: its own, or its name without the ending.
-        passages: in reading order; never empty.
-        content_hash: SHA-256 of its bytes, hexadecimal.
-        media_type: what it turned out to be.
-        warnings: sentences about what may have been lost.
-        uri: where it came from; empty for bytes from nowhere.
+    document_bytes: int = 50 * MEGABYTE  # of the file or HTTP response
+    unpacked_bytes: int = 200 * MEGABYTE  # of a docx; protects against zip bombs
+    characters: int = 20_000_000  # the rest is omitted with a warning
+    pages: int = 5_000  # of a PDF; the rest is omitted with a warning
+    seconds: float = 120.0  # for parsing
+    memory_bytes: int = 2_000 * MEGABYTE  # address space of the parser process
+
+
+class DocumentBuilder:
+    """Collects headings and text in reading order into passages.
+
+    ``title`` is the first level-1 heading. A heading without text below it becomes a passage, so that searches find it.
+    ``passages`` is complete after ``finish``.
     """
 
-    title: str
-    passages: tuple[Passage, ...]
-    content_hash: str
-    media_type: str
-    warnings: tuple[str, ...] = ()
-    uri: str = ""
+    def __init__(self) -> None:
+        self.passages: list[Passage] = []
+        self.title = ""
+        self._levels: list[tuple[int, str]] = []
+        self._empty_heading: Passage | None = None
+
+    def heading(self, level: int, text: str, page: int | None = None) -> None:
+        """Begin a section and end those of its level and below."""
+        text = " ".join(text.split())
+        if self._empty_heading and self._levels and level <= self._levels[-1][0]:
+            self.passages.append(self._empty_heading)
+        self._empty_heading = None
+        while self._levels and self._levels[-1][0] >= level:
+            self._levels.pop()
+        if text:
+            self._empty_heading = Passage(text, self._path, page)
+            self._levels.append((level, text))
+            if level == 1 and not self.title:
+                self.title = text
+
+    def add(self, text: str, page: int | None = None, *, is_atomic: bool = False) -> None:
+        """Add text to the current section, unless blank."""
+        text = text.strip("\n")
+        if text.strip():
+            self._empty_heading = None
+            self.passages.append(Passage(text if is_atomic else text.strip(), self._path, page, is_atomic))
+
+    def finish(self) -> list[Passage]:
+        """Return all passages."""
+        if self._empty_heading:
+            self.passages.append(self._empty_heading)
+            self._empty_heading = None
+        return self.passages
+
+    @property
+    def _path(self) -> tuple[str, ...]:
+        return tuple(text for _, text in self._levels)
 
 
-@dataclass(frozen=True)
-class ReadingLimits:
-    """How much one document may cost.
+CELL = " | "
 
-    Args:
-        document_bytes: of the file, or of what an address sends.
-        unpacked_bytes: of a docx when unpacked; a zip bomb has more.
-        characters: of text; what comes after is left out, with a warning.
-        pages: of a PDF; what comes after is left out, with a warning.
-        seconds: for one parse, then it is ended.
-        memory_bytes: address space of the process that parses.
-    """
 
-    document_bytes: int = 50 * MEGABYTE
-    unpacked_bytes: int = 200 * MEGABYTE
-    characters: int = 20_000_000
-    pages: int = 5_000
-    seconds: float = 120.0
-    memory_bytes: int = 2_000 * MEGABYTE
+def table_text(rows: Iterable[Sequence[str]]) -> str:
+    """Return rows as lines, without empty rows and with line breaks in cells replaced by spaces."""
+    lines: list[str] = []
+    for row in rows:
+        cells = [" ".join(cell.split()) for cell in row]
+        while cells and not cells[-1]:
+            cells.pop()
+        if cells:
+            lines.append(CELL.join(cells))
+    return "\n".join(lines)
+
+
+def is_table(text: str) -> bool:
+    """True if an atomic passage is a table rather than code."""
+    return CELL in text.partition("\n")[0]

@@ -1,9 +1,9 @@
-"""Bytes -> text, whatever a Japanese or Western program of the last forty years wrote.
+"""Bytes -> text, for Japanese and Western encodings.
 
-Marks decide where there are any: a byte order mark, the escape sequences of ISO-2022-JP, the zero bytes of UTF-16.
-Valid UTF-8 is UTF-8, except for a few bytes that read better as something older. Everything else is decoded by each
-candidate and the most usual text wins: hiragana and common kanji are usual, half-width katakana and rare kanji are
-not. A declaration (HTML ``meta``, HTTP) is a witness, not a judge: it is often wrong.
+Byte order marks, escape sequences of ISO-2022-JP and zero bytes of UTF-16 decide at once. Valid UTF-8 is UTF-8 except
+for a few short cases. Otherwise each candidate decodes the bytes, and the most usual text wins: hiragana and common
+kanji are usual, half-width katakana and rare kanji are not. A declared charset (HTML ``meta``, HTTP) is only a bonus,
+because it is often wrong.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 
-# How much is looked at to decide: more does not change the answer.
+# Longer samples do not change the result.
 _SAMPLE_BYTES = 32_768
 
 _MARKS = (
@@ -24,11 +24,11 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-# ESC $ @, ESC $ B, ESC $ ( D, ESC ( I, ESC ( J: the sets that mail and old Unix systems switch to.
+# ESC $ @, ESC $ B, ESC $ ( D, ESC ( I, ESC ( J: character set switches in mail and on old Unix systems.
 _ISO_2022_JP = re.compile(rb"\x1b(?:\$[@B]|\$\([DOPQ]|\([IJ])")
 
-# One name may stand for several tables: the first that reads every byte is taken, so the usual one comes first. What
-# Windows adds to Shift_JIS (①, ㈱, 髙) is in CP932; what Macintosh and JIS X 0213 add, in the second.
+# Several codecs per name: the first one that decodes every byte is used. CP932 has the Windows additions to Shift_JIS
+# (①, ㈱, 髙), the second codec those of Macintosh and JIS X 0213.
 _TABLES: dict[str, tuple[str, ...]] = {
     "cp932": ("cp932", "shift_jis_2004"),
     "euc_jp": ("euc_jp", "euc_jis_2004"),
@@ -39,9 +39,9 @@ _JAPANESE_NAMES = {
     **dict.fromkeys(("euc-jp", "eucjp", "x-euc-jp", "euc_jp", "cp51932", "eucjp-ms"), "euc_jp"),
     **dict.fromkeys(("iso-2022-jp", "csiso2022jp", "iso2022jp", "cp50220", "cp50221", "jis"), "iso2022_jp"),
 }
-# Encodings of text that pages declare; Python knows others, for passwords and host names.
-_OF_TEXT = re.compile(r"utf-8|iso8859-\d+|cp\d+|koi8-[ru]|gb\d+|gbk|big5(hkscs)?|euc_\w+|mac-\w+|tis-620")
-# The kanji that two of three kanji in Japanese text are, counted in an encyclopedia.
+# Codecs that pages may declare; Python has others, e.g. for passwords and host names.
+_TEXT_CODECS = re.compile(r"utf-8|iso8859-\d+|cp\d+|koi8-[ru]|gb\d+|gbk|big5(hkscs)?|euc_\w+|mac-\w+|tis-620")
+# The kanji that make up two thirds of the kanji in an encyclopedia.
 _COMMON_KANJI = frozenset(
     "年国日大本地人的一月会行党者合中法部事上定政主用時学生力発業民対関成立代分共後世方員同化動自戦出語第制以家多産間体場在入社教現内性"
     "連下位建通和実子権物市表前名最数機要開経議記設選当全度公水高長東西原期結海持域道所気基帝軍築理支明作務目言県保北都外区活呼義州有手"
@@ -49,7 +49,7 @@ _COMMON_KANJI = frozenset(
     "計強万取不例能小決果土流起面送師山変称資査等交二住他運由線量書調重得心放検系降皇可止号構族台配三油工打石形別改各元安題格常報判終始質"
     "総示協済田投類求係向件首補梅革朝音集局参空施武院川含管様与及導造素無付貨諸版鉄種提術側移広番口信医響女知敗限字占勢落"
 )
-# Minus the logarithm of how often such a character is met: (first, last, cost); the first row that fits counts.
+# Negative log frequency of characters: (first, last, cost); the first matching row counts.
 _COSTS: tuple[tuple[str, str, float], ...] = (
     ("\t", "\t", 0.0), ("\n", "\n", 0.0), ("\r", "\r", 0.0), ("\0", "\x1f", 12.0), (" ", "~", 0.0),
     ("\x7f", "\x9f", 14.0), ("\xa0", "\xbf", 7.5), ("×", "×", 7.0), ("÷", "÷", 7.0), ("À", "ÿ", 5.0),
@@ -61,88 +61,77 @@ _COSTS: tuple[tuple[str, str, float], ...] = (
 )  # fmt: skip
 _OTHER_COST = 12.0
 _COMMON_KANJI_COST = 2.6
-# Kanji of the first level (those anybody can read) are ten times as frequent as the rest.
+# JIS level 1 kanji are ten times as frequent as the others.
 _LEVEL_1_KANJI_COST = 5.8
-# Text costs two to five a character; more, and the bytes mean something else.
-_DEAREST_TEXT = 6.5
-# What the witness is worth, and what a first candidate has before the next: less than one rare character.
-_DECLARED_WORTH = 4.0
-_UTF_8_WORTH = 3.0
-# Half-width katakana come in runs; a single one is a letter such as é of another encoding.
+# Text costs two to five per character; above this it is not text.
+_MAX_TEXT_COST = 6.5
+# Bonus of the declared encoding and of valid UTF-8: less than one rare character.
+_DECLARED_BONUS = 4.0
+_UTF_8_BONUS = 3.0
+# Half-width katakana occur in runs; a single one is a letter like é in another encoding.
 _SINGLE_KANA = re.compile("(?<![｡-ﾟ])[｡-ﾟ](?![｡-ﾟ])")
 _SINGLE_KANA_COST = 4.0
 
 
 @dataclass(frozen=True)
 class Decoded:
-    r"""Text that was bytes.
+    """Decoded text."""
 
-    Args:
-        text: without a byte order mark, with ``\n`` line ends.
-        encoding: as Python names it.
-        damaged: how many places could not be read and are ``�`` now.
-    """
-
-    text: str
-    encoding: str
-    damaged: int = 0
+    text: str  # without byte order mark, lines end with \n
+    encoding: str  # Python's name
+    damaged: int = 0  # number of undecodable places, now U+FFFD
 
 
 def decode(content: bytes, declared: str = "") -> Decoded:
-    """Read bytes as text; never fails, whatever the bytes are.
-
-    Args:
-        content: all of it.
-        declared: the encoding that the document or its sender claims; empty or unknown when there is none.
-    """
-    encoding = _marked(content) or _judged(content, _python_name(declared))
+    """Decode any bytes; ``declared`` is the charset named by the document or its sender."""
+    encoding = _from_marks(content) or _most_likely(content, _python_name(declared))
     text, encoding = _read(content, encoding)
     return Decoded(text.replace("\r\n", "\n").replace("\r", "\n"), encoding, text.count("\ufffd"))
 
 
 def is_binary(content: bytes) -> bool:
-    """Whether these bytes are no text in any encoding, judged by their beginning."""
+    """True if the beginning of the bytes is not text in any encoding."""
     sample = content[:_SAMPLE_BYTES]
-    if not sample or _marked(sample):
+    if not sample or _from_marks(sample):
         return False
     controls = sum(count for byte, count in Counter(sample).items() if byte < 32 and byte not in b"\t\n\r\f\x1b\x1a")
     return controls > max(2, len(sample) // 50)
 
 
-def _marked(content: bytes) -> str:
-    """The encoding that marks in the bytes tell; empty when there are none."""
+def _from_marks(content: bytes) -> str:
+    """Return the encoding that marks determine, or an empty string."""
     for mark, encoding in _MARKS:
         if content.startswith(mark):
             return encoding
     if _ISO_2022_JP.search(content[:_SAMPLE_BYTES]) and max(content[:_SAMPLE_BYTES]) < 0x80:
         return "iso2022_jp"
     sample = content[:_SAMPLE_BYTES]
-    # Spaces, digits and line ends of UTF-16 have a zero byte, text of other encodings has none.
+    # Spaces, digits and line ends have a zero byte in UTF-16; other text has none.
     if b"\0" in sample:
         sample = sample[: len(sample) // 2 * 2]
         cost, encoding = min((_cost(sample, encoding), encoding) for encoding in ("utf-16-le", "utf-16-be"))
-        return encoding if cost < len(sample) / 2 * _DEAREST_TEXT else ""
+        return encoding if cost < len(sample) / 2 * _MAX_TEXT_COST else ""
     return ""
 
 
-def _judged(content: bytes, declared: str) -> str:
-    """The encoding in which the bytes are the most usual text."""
+def _most_likely(content: bytes, declared: str) -> str:
+    """Return the encoding that decodes the bytes to the most usual text."""
     if content.isascii():
         return "ascii"
     sample = _sample(content)
     is_utf_8 = _is_valid(content, "utf-8")
-    # From three-byte characters on there is no doubt: no other encoding makes such sequences by chance.
+    # No other encoding forms three-byte UTF-8 sequences by chance.
     if is_utf_8 and any(byte >= 0xE0 for byte in sample):
         return "utf-8"
     costs = {encoding: _cost(sample, encoding) for encoding in ("utf-8", "cp932", "euc_jp", "cp1252")}
-    costs["utf-8"] -= _UTF_8_WORTH if is_utf_8 else 0.0
+    costs["utf-8"] -= _UTF_8_BONUS if is_utf_8 else 0.0
     if declared:
-        costs[declared] = costs.get(declared, _cost(sample, declared)) - _DECLARED_WORTH
+        costs[declared] = costs.get(declared, _cost(sample, declared)) - _DECLARED_BONUS
     return min(costs, key=lambda encoding: costs[encoding])
 
 
 def _sample(content: bytes) -> bytes:
-    """The stretch that begins shortly before the first character that is not ASCII."""
+    """Return the bytes from the first non-ASCII one."""
     first = re.search(rb"[\x80-\xff]", content)
     return content[first.start() :][:_SAMPLE_BYTES] if first else content[:_SAMPLE_BYTES]
 
@@ -156,14 +145,14 @@ def _is_valid(content: bytes, encoding: str) -> bool:
 
 
 def _read(content: bytes, encoding: str) -> tuple[str, str]:
-    """The text by the first table of this name that reads every byte, or by the first as far as it goes."""
+    """Decode with the first codec that reads every byte, or with replacement characters."""
     tables = _TABLES.get(encoding, (encoding,))
     table = next((table for table in tables if _is_valid(content, table)), "")
     return (content.decode(table), table) if table else (content.decode(tables[0], errors="replace"), tables[0])
 
 
 def _cost(sample: bytes, encoding: str) -> float:
-    # A character cut by the end of the sample costs every candidate about the same.
+    # A character cut at the end costs every candidate about the same.
     text, _ = _read(sample, encoding)
     singles = sum(1 for _ in _SINGLE_KANA.finditer(text))
     return sum(n * _character_cost(each) for each, n in Counter(text).items()) + singles * _SINGLE_KANA_COST
@@ -179,13 +168,13 @@ def _character_cost(character: str) -> float:
 
 
 def _is_level_1(kanji: str) -> bool:
-    # Rows 16 to 47 of JIS X 0208 are the first level.
+    # Rows 16 to 47 of JIS X 0208 are level 1.
     encoded = kanji.encode("euc_jp", errors="ignore")
     return bool(encoded) and 0xB0 <= encoded[0] <= 0xCF
 
 
 def _python_name(declared: str) -> str:
-    """How Python calls a declared encoding; empty when it is none of text, or never the right guess."""
+    """Return Python's name of a declared text encoding, or an empty string."""
     name = declared.strip().strip("\"'").lower()
     if name in _JAPANESE_NAMES:
         return _JAPANESE_NAMES[name]
@@ -193,5 +182,5 @@ def _python_name(declared: str) -> str:
         found = codecs.lookup(name).name
     except (LookupError, ValueError):
         return ""
-    # ISO 8859-1 is what programs say that do not know; browsers read it as Windows-1252.
-    return "cp1252" if found == "iso8859-1" else found if _OF_TEXT.fullmatch(found) else ""
+    # Browsers read ISO 8859-1 as Windows-1252.
+    return "cp1252" if found == "iso8859-1" else found if _TEXT_CODECS.fullmatch(found) else ""

@@ -1,7 +1,6 @@
-"""A document's first bytes, its name and what its sender says -> its format.
+"""Detection of a document's format: first bytes, then file name extension, then the sender's media type.
 
-The bytes are believed first, then the name's ending, then the sender: servers call half of everything
-``text/plain`` or ``application/octet-stream``. Whatever is text is accepted, whatever its name.
+Servers often send ``text/plain`` or ``application/octet-stream``, so the media type comes last. Any text is accepted.
 """
 
 from __future__ import annotations
@@ -14,29 +13,18 @@ from pathlib import PurePosixPath
 
 from mcp_servers.knowledge.importing.documents import Blob
 from mcp_servers.knowledge.importing.encodings import is_binary
-from mcp_servers.knowledge.importing.problems import (
-    DamagedDocumentError,
-    EncryptedDocumentError,
-    UnsupportedFormatError,
-)
+from mcp_servers.knowledge.importing.errors import DamagedDocumentError, EncryptedDocumentError, UnsupportedFormatError
 
 DOCX_TYPE = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 
 
 @dataclass(frozen=True)
 class Format:
-    """What a document is.
-
-    Args:
-        media_type: its name on the net.
-        reader: the module that reads it: ``pdf``, ``hypertext``, ``markdown``, ``word``, ``tables``, ``json``,
-            ``source`` or ``plain``.
-        language: of source code; empty for everything else.
-    """
+    """Media type and parser of a document."""
 
     media_type: str
-    reader: str
-    language: str = ""
+    reader: str  # key of ``parse._READERS``
+    language: str = ""  # of source code
 
 
 PDF = Format("application/pdf", "pdf")
@@ -92,7 +80,7 @@ _BY_TYPE = {
     "text/tab-separated-values": TSV,
     "application/json": JSON,
 }
-# What people have lying about, so that the sentence can say what it is.
+# Common binary formats, so that the error can name them.
 _BINARY: tuple[tuple[bytes, str], ...] = (
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "it is an old Office file (doc, xls, ppt)"),
     (b"{\\rtf", "it is Rich Text (rtf)"),
@@ -118,34 +106,29 @@ _ZIPPED = (
     ("content.xml", "it is an OpenDocument file; save it as docx or PDF"),
     ("META-INF/container.xml", "it is an EPUB book"),
 )
-_PAGE = re.compile(
+_HTML_START = re.compile(
     rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL
 )
-_LOOK_BYTES = 1024
+_HEAD_BYTES = 1024
 
 
 def format_of(blob: Blob) -> Format:
-    """What a document is.
-
-    Raises:
-        UnsupportedFormatError: nothing that can be read.
-        DamagedDocumentError: it begins like a docx and is no archive.
-    """
-    head = blob.content[:_LOOK_BYTES]
+    """Detect the format; raise UnsupportedFormatError, EncryptedDocumentError or DamagedDocumentError."""
+    head = blob.content[:_HEAD_BYTES]
     ending = PurePosixPath(blob.name.lower()).suffix.removeprefix(".")
     if b"%PDF-" in head:
         return PDF
     if head.startswith(b"PK\x03\x04"):
         return _zipped(blob)
     if ending in {"pdf", "docx"}:
-        raise _not_what_it_is_called(blob, ending)
-    _refuse_binary(blob, head)
+        raise _mismatch_error(blob, ending)
+    _check_not_binary(blob, head)
     if ending in _BY_ENDING:
         return _BY_ENDING[ending]
     named = _BY_TYPE.get(blob.media_type.lower())
     if named:
         return named
-    return HTML if _PAGE.match(head.removeprefix(b"\xef\xbb\xbf")) else PLAIN
+    return HTML if _HTML_START.match(head.removeprefix(b"\xef\xbb\xbf")) else PLAIN
 
 
 def _zipped(blob: Blob) -> Format:
@@ -162,17 +145,17 @@ def _zipped(blob: Blob) -> Format:
     raise UnsupportedFormatError(blob.name, "it is an archive")
 
 
-def _not_what_it_is_called(blob: Blob, ending: str) -> Exception:
-    # Word encrypts by putting the docx into an old Office file.
+def _mismatch_error(blob: Blob, ending: str) -> Exception:
+    # Encrypted docx files are OLE containers.
     if ending == "docx" and blob.content.startswith(_BINARY[0][0]):
         return EncryptedDocumentError(blob.name)
-    return DamagedDocumentError(blob.name, f"it is called {ending} but is none")
+    return DamagedDocumentError(blob.name, f"its name ends in {ending}, but it is another format")
 
 
-def _refuse_binary(blob: Blob, head: bytes) -> None:
+def _check_not_binary(blob: Blob, head: bytes) -> None:
     for magic, reason in _BINARY:
-        # Two letters are no proof: text may begin with them.
+        # Text may begin with two of these letters by chance.
         if head.startswith(magic) and (len(magic) > 3 or is_binary(blob.content)):
             raise UnsupportedFormatError(blob.name, reason)
     if is_binary(blob.content):
-        raise UnsupportedFormatError(blob.name, "it is no text")
+        raise UnsupportedFormatError(blob.name, "it is binary")

@@ -1,7 +1,7 @@
-"""Markdown -> title and passages below their headings; code and tables stay whole.
+"""Markdown -> title and passages below headings; code and tables stay whole.
 
-Front matter gives the title. Marks that only dress text (emphasis, links, images) are taken off; what is inside code
-stays as it is. Read line by line: no line can make it slow.
+Front matter gives the title. Emphasis, links and images are reduced to their text; code is unchanged. Processed line by
+line in bounded time.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from mcp_servers.knowledge.importing.drafts import Draft
-from mcp_servers.knowledge.importing.joining import is_list_item, join
-from mcp_servers.knowledge.importing.tables import table_text
-from mcp_servers.knowledge.values import Passage
+from mcp_servers.knowledge.importing.documents import DocumentBuilder, table_text
+from mcp_servers.knowledge.importing.plain_text import is_list_item, join
+from mcp_servers.knowledge.types import Passage
 
 _HEADING = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$")
 _UNDERLINE = re.compile(r" {0,3}(=+|-{2,})[ \t]*$")
@@ -20,8 +19,8 @@ _FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})")
 _RULER = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$")
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _TITLE = re.compile(r"^title[ \t]*[:=][ \t]*(.+?)[ \t]*$", re.MULTILINE)
-_LONGEST_PARAGRAPH = 50_000
-_DRESSING: tuple[tuple[re.Pattern[str], str], ...] = (
+_MAX_PARAGRAPH = 50_000
+_INLINE_MARKUP: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"!\[([^\]\n]{0,500})\]\([^)\n]{0,2000}\)"), r"\1"),
     (re.compile(r"\[([^\]\n]{1,500})\]\([^)\n]{0,2000}\)"), r"\1"),
     (re.compile(r"\[([^\]\n]{1,500})\]\[[^\]\n]{0,200}\]"), r"\1"),
@@ -34,20 +33,20 @@ _DRESSING: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 def read_markdown(text: str) -> tuple[str, list[Passage]]:
-    """The title (empty when the document has none) and what stands below its headings."""
+    """Return title (may be empty) and passages."""
     title, body = _front_matter(text)
-    reading = _Reading()
+    reader = MarkdownReader()
     for line in body.split("\n"):
-        reading.take(line)
-    reading.end()
-    return title or reading.draft.title, reading.draft.finish()
+        reader.feed(line)
+    reader.end()
+    return title or reader.builder.title, reader.builder.finish()
 
 
-def undressed(text: str) -> str:
-    """Text without the marks that only change its looks; a text too long for a paragraph stays as it is."""
-    if len(text) > _LONGEST_PARAGRAPH:
+def strip_markup(text: str) -> str:
+    """Remove inline markup; very long texts are returned unchanged."""
+    if len(text) > _MAX_PARAGRAPH:
         return text
-    for pattern, replacement in _DRESSING:
+    for pattern, replacement in _INLINE_MARKUP:
         text = pattern.sub(replacement, text)
     return text
 
@@ -62,16 +61,16 @@ def _front_matter(text: str) -> tuple[str, str]:
     return "", text
 
 
-class _Reading:
-    """One document, line by line."""
+class MarkdownReader:
+    """Reads one document line by line."""
 
     def __init__(self) -> None:
-        self.draft = Draft()
+        self.builder = DocumentBuilder()
         self._lines: list[str] = []
         self._fence = ""
 
-    def take(self, line: str) -> None:
-        """The next line."""
+    def feed(self, line: str) -> None:
+        """Process the next line."""
         if self._fence:
             self._lines.append(line)
             if line.strip().startswith(self._fence) and not line.strip().strip(self._fence[0]):
@@ -86,7 +85,7 @@ class _Reading:
         elif heading:
             self.end()
             self._enter(len(heading.group(1)), heading.group(2) or "")
-        elif self._underlined(line):
+        elif self._setext_heading(line):
             pass
         elif line.strip():
             self._lines.append(line)
@@ -94,7 +93,7 @@ class _Reading:
             self.end()
 
     def end(self) -> None:
-        """What was taken is a passage."""
+        """End the current block."""
         if self._fence:
             self._end_code()
             return
@@ -102,12 +101,12 @@ class _Reading:
         if not lines:
             return
         if len(lines) > 1 and "|" in lines[0] and _RULER.match(lines[1]) and "-" in lines[1]:
-            self.draft.add(table_text(_cells(line) for line in [lines[0], *lines[2:]]), is_whole=True)
+            self.builder.add(table_text(_cells(line) for line in [lines[0], *lines[2:]]), is_atomic=True)
         else:
-            self.draft.add(_paragraph(lines))
+            self.builder.add(_paragraph(lines))
 
-    def _underlined(self, line: str) -> bool:
-        """Whether the line makes a heading of the one line before it."""
+    def _setext_heading(self, line: str) -> bool:
+        """Turn the previous line into a heading if this line underlines it; return True if so."""
         found = _UNDERLINE.match(line)
         if not found or len(self._lines) != 1 or is_list_item(self._lines[0]):
             return False
@@ -116,27 +115,27 @@ class _Reading:
         return True
 
     def _enter(self, level: int, text: str) -> None:
-        self.draft.heading(level, undressed(_COMMENT.sub("", text)))
+        self.builder.heading(level, strip_markup(_COMMENT.sub("", text)))
 
     def _end_code(self) -> None:
         lines, self._lines, self._fence = self._lines, [], ""
         is_closed = len(lines) > 1 and _FENCE.match(lines[-1])
-        self.draft.add("\n".join(lines[1:-1] if is_closed else lines[1:]), is_whole=True)
+        self.builder.add("\n".join(lines[1:-1] if is_closed else lines[1:]), is_atomic=True)
 
 
 def _paragraph(lines: list[str]) -> str:
-    """A paragraph's lines joined; items of a list stay lines."""
+    """Join the lines of a paragraph; list items stay on lines."""
     parts = [lines[0]]
     for before, line in pairwise(lines):
-        # Two spaces or a backslash at the end of a line are a break somebody wants.
+        # Two spaces or a backslash at the end are a hard line break.
         if is_list_item(line) or line.startswith(("|", ">")) or before.endswith(("  ", "\\")):
             parts.append(line)
         else:
             parts[-1] = join(parts[-1], line)
-    text = undressed(_COMMENT.sub("", "\n".join(part.rstrip("\\ ") for part in parts)))
+    text = strip_markup(_COMMENT.sub("", "\n".join(part.rstrip("\\ ") for part in parts)))
     return re.sub(r"^[ \t]*>[ \t]?", "", text, flags=re.MULTILINE).strip()
 
 
 def _cells(line: str) -> list[str]:
     inner = line.strip().removeprefix("|").removesuffix("|")
-    return [undressed(cell.replace("\\|", "|").strip()) for cell in re.split(r"(?<!\\)\|", inner)]
+    return [strip_markup(cell.replace("\\|", "|").strip()) for cell in re.split(r"(?<!\\)\|", inner)]

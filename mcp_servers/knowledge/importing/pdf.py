@@ -1,58 +1,336 @@
-"""A PDF -> its pages as lines with their places, by PDFium; ``pdf_layout`` makes text of them.
+"""PDF -> passages: text with positions from PDFium, arranged into reading order.
 
-PDFium is C++ and PDFs come from anywhere: this module is meant to be called in a process of its own.
+Rules in order: lines repeated at the edge of many pages are dropped; lines keep the file's order unless it runs
+backwards; columns are read one after the other, vertical Japanese from right to left; bookmarks, or else larger type,
+are headings; a line that fills its column continues in the next; a sentence belongs to the page on which it begins.
+
+PDFium is C++ and PDFs are untrusted: call this in the parser process only.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Container, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import median
+from typing import Any, Literal, cast
 
-from mcp_servers.knowledge.importing.documents import Blob, ReadingLimits
-from mcp_servers.knowledge.importing.joining import is_cjk
-from mcp_servers.knowledge.importing.pdf_layout import Bookmark, Box, Line, Page, arranged, line_between
-from mcp_servers.knowledge.importing.problems import DamagedDocumentError, EncryptedDocumentError, NoTextError
-from mcp_servers.knowledge.problems import MissingExtraError
-from mcp_servers.knowledge.values import Passage
+from mcp_servers.knowledge.errors import MissingExtraError
+from mcp_servers.knowledge.importing.documents import CELL, Blob, DocumentBuilder, ParseLimits
+from mcp_servers.knowledge.importing.errors import DamagedDocumentError, EncryptedDocumentError, NoTextError
+from mcp_servers.knowledge.importing.plain_text import ends_sentence, is_cjk, is_list_item, join, join_lines
+from mcp_servers.knowledge.types import Passage
+
+Direction = Literal["right", "left", "up", "down"]
+# Left, bottom, right, top.
+Box = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a page; positions in points from the lower left corner."""
+
+    text: str
+    left: float
+    bottom: float
+    right: float
+    top: float
+    size: float  # of the type
+    direction: Direction = "right"  # "down" also for vertical Japanese
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page with its number from 1 and its lines in file order."""
+
+    number: int
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
+class Bookmark:
+    """An outline entry; level and page from 1."""
+
+    level: int
+    title: str
+    page: int
+
+
+# A running line is at the edge of at least this many pages and this share of them.
+_REPEATS, _REPEATING_PART = 3, 0.3
+_EDGE_PART = 0.08
+_DIGITS = re.compile(r"\d+|[ivxl]+(?=\W*$)")
+# A heading is short and larger than the body's type by this factor.
+_HEADING_RATIO = 1.2
+_HEADING_CHARACTERS = 80
+_HEADING_LEVELS = 3
+# Maximum length moved to the page on which a sentence begins.
+_CARRIED_CHARACTERS = 300
+_FIRST_SENTENCE = re.compile(r".*?(?:[。．！？]|[!?.](?![\w.]))[」』）)”’]*", re.DOTALL)
+# Shorter adjacent pieces are table cells, longer ones lines of columns.
+_CELL_CHARACTERS = 15
+
+
+def layout_passages(pages: Sequence[Page], bookmarks: Sequence[Bookmark] = ()) -> list[Passage]:
+    """Return the passages of a document, page by page."""
+    pages = [replace(page, lines=tuple(_in_reading_order(page.lines))) for page in _without_running_lines(pages)]
+    headings = _bookmarked(pages, bookmarks) if len(bookmarks) > 1 else _by_size(pages)
+    builder = DocumentBuilder()
+    for page in pages:
+        paragraph: list[Line] = []
+        for level, text in headings.get((page.number, -1), ()):
+            builder.heading(level, text, page.number)
+        for number, line in enumerate(page.lines):
+            found = headings.get((page.number, number), ())
+            if paragraph and (found or not _continues(paragraph, line, page.lines, number)):
+                builder.add(join_lines(each.text for each in paragraph), page.number)
+                paragraph = []
+            for level, text in found:
+                builder.heading(level, text, page.number)
+            if not found:
+                paragraph.append(line)
+        builder.add(join_lines(each.text for each in paragraph), page.number)
+    return _with_whole_sentences(builder.finish())
+
+
+def line_between(text: str, first: Box, last: Box) -> Line:
+    """Return a line from the boxes of its first and last character."""
+    across, up = last[0] + last[2] - first[0] - first[2], last[1] + last[3] - first[1] - first[3]
+    direction: Direction = (
+        "right" if across >= abs(up) else "left" if -across >= abs(up) else "up" if up > 0 else "down"
+    )
+    low, high = (1, 3) if direction in {"right", "left"} else (0, 2)
+    # Box heights differ between fonts of one size; the smaller end is more accurate.
+    size = min(first[high] - first[low], last[high] - last[low])
+    left, bottom = min(first[0], last[0]), min(first[1], last[1])
+    return Line(text, left, bottom, max(first[2], last[2]), max(first[3], last[3]), size, direction)
+
+
+def _without_running_lines(pages: Sequence[Page]) -> list[Page]:
+    """Return the pages without headers, footers and page numbers."""
+    lines = [line for page in pages for line in page.lines]
+    if len(pages) < _REPEATS or not lines:
+        return list(pages)
+    bottom, top = min(line.bottom for line in lines), max(line.top for line in lines)
+    margin = (top - bottom) * _EDGE_PART
+
+    def is_running(line: Line, content_hashes: Container[str]) -> bool:
+        is_at_edge = line.top > top - margin or line.bottom < bottom + margin
+        return is_at_edge and _edge_key(line) in content_hashes
+
+    keys = [{_edge_key(line) for line in page.lines if is_running(line, {_edge_key(line)})} for page in pages]
+    seen = Counter(key for found in keys for key in found)
+    running = {key for key, count in seen.items() if count >= max(_REPEATS, len(pages) * _REPEATING_PART)}
+    return [replace(page, lines=tuple(line for line in page.lines if not is_running(line, running))) for page in pages]
+
+
+def _edge_key(line: Line) -> str:
+    return _DIGITS.sub("#", "".join(line.text.split()).lower())
+
+
+def _in_reading_order(lines: Sequence[Line]) -> list[Line]:
+    if not lines:
+        return []
+    weights: Counter[Direction] = Counter()
+    for line in lines:
+        weights[line.direction] += len(line.text)
+    direction = weights.most_common(1)[0][0]
+    lines = [_rotated(line, direction) for line in lines]
+    backwards = sum(1 for a, b in pairwise(lines) if b.bottom >= a.top - 1 and _overlap(a, b))
+    is_columns = _is_side_by_side(lines) and _gutter(lines) is not None
+    is_jumbled = backwards > max(2, len(lines) * 0.15)
+    ordered = _sorted(lines) if direction == "down" or is_columns or is_jumbled else lines
+    return _with_rows(ordered)
+
+
+def _rotated(line: Line, direction: Direction) -> Line:
+    """Return the line as on a page rotated until its text runs to the right."""
+    left, bottom, right, top = line.left, line.bottom, line.right, line.top
+    if direction == "down":
+        # The right edge becomes the top: vertical Japanese becomes horizontal.
+        left, bottom, right, top = -top, left, -bottom, right
+    elif direction == "up":
+        left, bottom, right, top = bottom, -right, top, -left
+    elif direction == "left":
+        left, bottom, right, top = -right, -top, -left, -bottom
+    return replace(line, left=left, bottom=bottom, right=right, top=top)
+
+
+def _is_beside(a: Line, b: Line) -> bool:
+    return abs(a.bottom - b.bottom) < a.size * 0.3 and b.left > a.right
+
+
+def _is_side_by_side(lines: Sequence[Line]) -> bool:
+    """True if long lines are adjacent: columns written line by line."""
+    beside = [b for a, b in pairwise(lines) if _is_beside(a, b)]
+    return len(beside) > 2 and median(len(line.text) for line in beside) >= _CELL_CHARACTERS
+
+
+def _with_rows(lines: Sequence[Line]) -> list[Line]:
+    """Join the cells of each table row into one line."""
+    result: list[Line] = []
+    for line in lines:
+        if result and _is_beside(result[-1], line) and len(line.text) < _CELL_CHARACTERS * 3:
+            result[-1] = replace(result[-1], text=f"{result[-1].text}{CELL}{line.text}", right=line.right)
+        else:
+            result.append(line)
+    return result
+
+
+def _overlap(a: Line, b: Line) -> bool:
+    return a.left < b.right and b.left < a.right
+
+
+def _sorted(lines: Sequence[Line]) -> list[Line]:
+    """Order lines from top to bottom, and by column between full-width lines."""
+    ordered = sorted(lines, key=lambda line: (-round(line.top), line.left))
+    gutter = _gutter(ordered)
+    if gutter is None:
+        return ordered
+    result: list[Line] = []
+    columns: tuple[list[Line], list[Line]] = ([], [])
+    for line in ordered:
+        if line.left < gutter < line.right:
+            result += columns[0] + columns[1] + [line]
+            columns = ([], [])
+        else:
+            columns[line.left >= gutter].append(line)
+    return result + columns[0] + columns[1]
+
+
+def _gutter(lines: Sequence[Line]) -> float | None:
+    """Return the position between two columns, or None."""
+    left, right = min(line.left for line in lines), max(line.right for line in lines)
+    narrow = [line for line in lines if line.right - line.left < (right - left) * 0.6]
+    if len(narrow) < max(6, len(lines) * 0.6):
+        return None
+    for candidate in sorted({line.left for line in narrow}):
+        place = candidate - 1
+        before = sum(1 for line in narrow if line.right <= place)
+        after = sum(1 for line in narrow if line.left >= place)
+        if before + after == len(narrow) and min(before, after) >= 3:
+            return place
+    return None
+
+
+def _bookmarked(pages: Sequence[Page], bookmarks: Sequence[Bookmark]) -> dict[tuple[int, int], list[tuple[int, str]]]:
+    """Return headings by page and line; line -1 if the page does not contain the bookmark's title."""
+    lines = {page.number: ["".join(line.text.split()).lower() for line in page.lines] for page in pages}
+    headings: dict[tuple[int, int], list[tuple[int, str]]] = {}
+    for bookmark in bookmarks:
+        wanted = "".join(bookmark.title.split()).lower()
+        shown = lines.get(bookmark.page, [])
+        found = next((n for n, text in enumerate(shown) if text == wanted), None)
+        if found is None:
+            # A chapter number may be in one of the two only.
+            found = next(
+                (n for n, text in enumerate(shown) if len(text) < len(wanted) + 8 and text.endswith(wanted)), -1
+            )
+        headings.setdefault((bookmark.page, found), []).append((bookmark.level, bookmark.title))
+    return headings
+
+
+def _by_size(pages: Sequence[Page]) -> dict[tuple[int, int], list[tuple[int, str]]]:
+    """Return short lines in larger type as headings."""
+    sizes: Counter[float] = Counter()
+    for page in pages:
+        for line in page.lines:
+            sizes[_rounded(line.size)] += len(line.text)
+    if not sizes:
+        return {}
+    body = sizes.most_common(1)[0][0]
+    larger = sorted((size for size in sizes if size >= body * _HEADING_RATIO), reverse=True)[:_HEADING_LEVELS]
+    return {
+        (page.number, number): [(larger.index(_rounded(line.size)) + 1, line.text)]
+        for page in pages
+        for number, line in enumerate(page.lines)
+        if _rounded(line.size) in larger and len(line.text) <= _HEADING_CHARACTERS and not line.text.endswith("。")
+    }
+
+
+def _rounded(size: float) -> float:
+    return round(size * 2) / 2
+
+
+def _continues(paragraph: Sequence[Line], line: Line, lines: Sequence[Line], number: int) -> bool:
+    """True if a line continues the paragraph."""
+    before = paragraph[-1]
+    if is_list_item(line.text) or abs(line.size - before.size) > before.size * 0.25:
+        return False
+    if CELL in before.text or CELL in line.text:
+        return False
+    em = before.size
+    neighbours = [each for each in lines[max(0, number - 6) : number + 6] if _overlap(each, before)]
+    edge = max(each.right for each in neighbours)
+    # Japanese lines are full to the last character, Latin lines to the last word that fits.
+    slack = em * 2 if is_cjk(before.text[-1]) else max(em * 4, (edge - before.left) * 0.2)
+    if before.right < edge - slack:
+        return False
+    if not _overlap(before, line) or line.bottom > before.top:
+        return not ends_sentence(before.text)
+    step = before.top - line.top
+    usual = median([a.top - b.top for a, b in pairwise(paragraph)] or [step])
+    is_indented = line.left > before.left + em * 0.7 and line.left > min(each.left for each in neighbours) + em * 0.7
+    return step <= em * 2.3 and step <= usual * 1.35 and not is_indented
+
+
+def _with_whole_sentences(passages: Sequence[Passage]) -> list[Passage]:
+    """Move the end of a sentence to the page on which it begins."""
+    result: list[Passage] = []
+    for passage in passages:
+        before = result[-1] if result else None
+        if before and _is_continued(before, passage):
+            found = _FIRST_SENTENCE.match(passage.text[:_CARRIED_CHARACTERS])
+            end = found.end() if found else 0
+            if end:
+                result[-1] = replace(before, text=join(before.text, passage.text[:end]))
+                passage = replace(passage, text=passage.text[end:].lstrip())
+        if passage.text:
+            result.append(passage)
+    return result
+
+
+def _is_continued(before: Passage, passage: Passage) -> bool:
+    is_next_page = before.page is not None and passage.page == before.page + 1
+    begins = passage.text[:1]
+    return (
+        is_next_page
+        and before.headings == passage.headings
+        and not ends_sentence(before.text)
+        and not is_list_item(passage.text)
+        and (is_cjk(begins) or begins.islower())
+    )
+
 
 # fpdfview.h: FPDF_ERR_PASSWORD, FPDF_ERR_SECURITY.
-_LOCKED = frozenset({4, 5})
-_MOST_BOOKMARKS = 10_000
-# What fonts without a table of their characters come out as.
+_PASSWORD_ERRORS = frozenset({4, 5})
+_MAX_BOOKMARKS = 10_000
+# Share of unmapped characters above which the text is unreadable.
 _UNKNOWN_SHARE = 0.3
-# A wider gap inside a line parts columns or cells.
+# A wider gap separates columns or cells.
 _GAP_EMS = 1.5
-# Titles that programs put in when nobody gave one.
-_NO_TITLES = frozenset({"untitled", "(anonymous)", "anonymous", "(unspecified)", "無題"})
+# Placeholder titles of authoring programs.
+_PLACEHOLDER_TITLES = frozenset({"untitled", "(anonymous)", "anonymous", "(unspecified)", "無題"})
 _PROGRAM = re.compile(r"^Microsoft (?:Word|PowerPoint|Excel) - |\.(?:docx?|pptx?|xlsx?|indd|tex|dvi)$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class PdfText:
-    """What a PDF says.
-
-    Args:
-        title: from its properties; empty when it has none.
-        passages: page by page.
-        warnings: sentences about what may have been lost.
-    """
+    """Title (may be empty), passages and warnings of a PDF."""
 
     title: str
     passages: list[Passage]
     warnings: tuple[str, ...]
 
 
-def read_pdf(blob: Blob, limits: ReadingLimits) -> PdfText:
-    """Read a PDF.
+def read_pdf(blob: Blob, limits: ParseLimits) -> PdfText:
+    """Parse a PDF.
 
-    Raises:
-        MissingExtraError: pypdfium2 is not installed.
-        EncryptedDocumentError: it opens with a password only.
-        DamagedDocumentError: PDFium cannot open it.
-        NoTextError: its pages are pictures.
+    Raises MissingExtraError without pypdfium2, EncryptedDocumentError, DamagedDocumentError, or NoTextError if all
+    pages are images.
     """
     try:
         import pypdfium2
@@ -62,7 +340,7 @@ def read_pdf(blob: Blob, limits: ReadingLimits) -> PdfText:
     try:
         document = library.PdfDocument(blob.content)
     except library.PdfiumError as error:
-        if error.err_code in _LOCKED:
+        if error.err_code in _PASSWORD_ERRORS:
             raise EncryptedDocumentError(blob.name) from error
         raise DamagedDocumentError(blob.name, "no PDF reader can open it") from error
     with closing(document):
@@ -70,7 +348,7 @@ def read_pdf(blob: Blob, limits: ReadingLimits) -> PdfText:
         pages = list(_pages(document, library, limits))
         bookmarks = list(_bookmarks(document, library))
         title = _title(str(document.get_metadata_dict().get("Title", "")))
-    passages = arranged(pages, bookmarks)
+    passages = layout_passages(pages, bookmarks)
     if not passages:
         raise NoTextError(blob.name, f"its {count} pages are pictures" if count > 1 else "its page is a picture")
     return PdfText(title, passages, tuple(_warnings(pages, count)))
@@ -78,17 +356,17 @@ def read_pdf(blob: Blob, limits: ReadingLimits) -> PdfText:
 
 def _title(given: str) -> str:
     title = _PROGRAM.sub("", " ".join(given.split()))
-    return "" if title.lower() in _NO_TITLES else title
+    return "" if title.lower() in _PLACEHOLDER_TITLES else title
 
 
-def _pages(document: Any, library: Any, limits: ReadingLimits) -> Iterator[Page]:
+def _pages(document: Any, library: Any, limits: ParseLimits) -> Iterator[Page]:
     characters = 0
     for number in range(min(len(document), limits.pages)):
         try:
             with closing(document[number]) as page, closing(page.get_textpage()) as text_page:
                 read = Page(number + 1, tuple(_lines(text_page, library.raw)))
         except library.PdfiumError:
-            # One broken page does not cost the others; it is told as a page without text.
+            # A broken page counts as a page without text.
             read = Page(number + 1, ())
         yield read
         characters += sum(len(line.text) for line in read.lines)
@@ -102,26 +380,26 @@ def _lines(text_page: Any, raw: Any) -> Iterator[Line]:
     for piece in text.split("\r\n"):
         stripped = piece.strip()
         if stripped:
-            yield from _parts(_Drawn(text_page, raw), stripped, start + len(piece) - len(piece.lstrip()))
+            yield from _parts(_CharacterBoxes(text_page, raw), stripped, start + len(piece) - len(piece.lstrip()))
         start += len(piece) + 2
 
 
 @dataclass(frozen=True)
-class _Drawn:
-    """The characters of a page, which know their places."""
+class _CharacterBoxes:
+    """Positions of the characters of a page."""
 
     text_page: Any
     raw: Any
 
     def box(self, text_index: int) -> Box:
-        """Left, bottom, right and top of a character, in points."""
+        """Return left, bottom, right and top of a character, in points."""
         index = self.raw.FPDFText_GetCharIndexFromTextIndex(self.text_page.raw, text_index)
         return self.text_page.get_charbox(max(0, index), loose=True)
 
 
-def _parts(drawn: _Drawn, text: str, start: int) -> Iterator[Line]:
-    """A line, or the parts of it between which a column or a cell ends: PDFium takes all of a height for one line."""
-    line = line_between(text, drawn.box(start), drawn.box(start + len(text) - 1))
+def _parts(boxes: _CharacterBoxes, text: str, start: int) -> Iterator[Line]:
+    """Split a line at wide gaps between columns or cells, which PDFium joins."""
+    line = line_between(text, boxes.box(start), boxes.box(start + len(text) - 1))
     em = line.size
     natural = em * sum(1 if is_cjk(each) else 0.6 for each in text)
     if line.direction != "right" or line.right - line.left < natural + em * 2 or " " not in text:
@@ -129,11 +407,11 @@ def _parts(drawn: _Drawn, text: str, start: int) -> Iterator[Line]:
         return
     begin = 0
     for space in [at for at, each in enumerate(text) if each == " "]:
-        gap = drawn.box(start + space + 1)[0] - drawn.box(start + space - 1)[2]
+        gap = boxes.box(start + space + 1)[0] - boxes.box(start + space - 1)[2]
         if gap > em * _GAP_EMS and text[begin:space].strip():
-            yield line_between(text[begin:space], drawn.box(start + begin), drawn.box(start + space - 1))
+            yield line_between(text[begin:space], boxes.box(start + begin), boxes.box(start + space - 1))
             begin = space + 1
-    yield line_between(text[begin:], drawn.box(start + begin), drawn.box(start + len(text) - 1))
+    yield line_between(text[begin:], boxes.box(start + begin), boxes.box(start + len(text) - 1))
 
 
 def _bookmarks(document: Any, library: Any) -> Iterator[Bookmark]:
@@ -144,7 +422,7 @@ def _bookmarks(document: Any, library: Any) -> Iterator[Bookmark]:
             title = " ".join(str(bookmark.get_title()).split())
             if page is not None and title:
                 yield Bookmark(int(bookmark.level) + 1, title, int(page) + 1)
-            if number >= _MOST_BOOKMARKS:
+            if number >= _MAX_BOOKMARKS:
                 return
     except library.PdfiumError:
         return

@@ -1,7 +1,4 @@
-"""The front door: a path, bytes or a URL -> what was read.
-
-Files and addresses become bytes here, with their limits; what the bytes say is found out in the parser's process.
-"""
+"""Reader: path, bytes or URL -> ParsedDocument. Loads bytes here and parses them in the parser process."""
 
 from __future__ import annotations
 
@@ -14,46 +11,31 @@ from pathlib import Path
 
 import anyio.to_thread
 
-from mcp_servers.knowledge.importing.documents import Blob, ReadDocument, ReadingLimits
-from mcp_servers.knowledge.importing.fetching import FetchLimits, fetch
-from mcp_servers.knowledge.importing.isolation import Parser, open_parser
-from mcp_servers.knowledge.importing.problems import TooLargeError, UnreadableFileError
+from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, ParseLimits
+from mcp_servers.knowledge.importing.errors import TooLargeError, UnreadableFileError
+from mcp_servers.knowledge.importing.fetch import FetchLimits, fetch
+from mcp_servers.knowledge.importing.parser_process import ParserProcess, open_parser
 
 
 @dataclass(frozen=True)
 class ReaderSettings:
-    """How documents are read.
+    """Limits of parsing and fetching."""
 
-    Args:
-        reading: how much one may cost.
-        fetching: how addresses are asked.
-    """
-
-    reading: ReadingLimits = field(default_factory=ReadingLimits)
+    reading: ParseLimits = field(default_factory=ParseLimits)
     fetching: FetchLimits = field(default_factory=FetchLimits)
 
 
 class Reader:
-    """Reads documents; ``open_reader`` makes one.
+    """Reads documents; created by ``open_reader``."""
 
-    Args:
-        parser: where bytes are parsed.
-        settings: how.
-    """
-
-    def __init__(self, parser: Parser, settings: ReaderSettings) -> None:
+    def __init__(self, parser: ParserProcess, settings: ReaderSettings) -> None:
         self._parser = parser
         self._settings = settings
 
-    async def read_document(self, source: Path | str | Blob) -> ReadDocument:
-        """Read a document.
+    async def read_document(self, source: Path | str | Blob) -> ParsedDocument:
+        """Read a path, an http(s) URL or bytes.
 
-        Args:
-            source: a path, an http or https address, or bytes with their name.
-
-        Raises:
-            ImportProblem: it cannot be had or read; the sentence says why.
-            MissingExtraError: the library for its format is not installed.
+        Raises DocumentImportError, or MissingExtraError for a missing library.
         """
         if isinstance(source, Blob):
             return await self._parser.parse(source)
@@ -63,48 +45,43 @@ class Reader:
         return await self._parser.parse(await self.load(Path(source)))
 
     async def load(self, path: Path) -> Blob:
-        """A file's bytes.
-
-        Raises:
-            UnreadableFileError: it is not there, not allowed, or no file.
-            TooLargeError: it has more bytes than are read.
-        """
-        return await anyio.to_thread.run_sync(_loaded, path, self._settings.reading.document_bytes)
+        """Return a file's bytes; raise UnreadableFileError or TooLargeError."""
+        return await anyio.to_thread.run_sync(_load_file, path, self._settings.reading.document_bytes)
 
 
 @asynccontextmanager
 async def open_reader(settings: ReaderSettings | None = None) -> AsyncGenerator[Reader, None]:
-    """A reader for as long as the block lasts; its process is started by the first document."""
+    """Yield a reader; its process starts with the first document."""
     settings = settings or ReaderSettings()
     async with open_parser(settings.reading) as parser:
         yield Reader(parser, settings)
 
 
-def _loaded(path: Path, most_bytes: int) -> Blob:
+def _load_file(path: Path, max_bytes: int) -> Blob:
     try:
-        # Not resolve(): a link's own name is what people know the document by.
+        # Not resolve(): the name of a link is kept.
         path = Path(os.path.abspath(path.expanduser()))  # noqa: PTH100
-        # Without O_NONBLOCK opening a pipe waits for somebody to write into it.
+        # Without O_NONBLOCK, opening a pipe waits for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError, RuntimeError) as error:
-        raise UnreadableFileError(_printable(path), _why(error)) from error
+        raise UnreadableFileError(_printable(path), _os_reason(error)) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise UnreadableFileError(_printable(path), "it is no file")
+        raise UnreadableFileError(_printable(path), "it is not a regular file")
     with os.fdopen(descriptor, "rb") as file:
         try:
-            content = file.read(most_bytes + 1)
+            content = file.read(max_bytes + 1)
         except OSError as error:
-            raise UnreadableFileError(_printable(path), _why(error)) from error
-    if len(content) > most_bytes:
-        raise TooLargeError(_printable(path.name), f"it has more than {most_bytes // 1_000_000:,} MB")
+            raise UnreadableFileError(_printable(path), _os_reason(error)) from error
+    if len(content) > max_bytes:
+        raise TooLargeError(_printable(path.name), f"it has more than {max_bytes // 1_000_000:,} MB")
     return Blob(content, _printable(path.name), uri=path.as_uri())
 
 
-def _why(error: Exception) -> str:
+def _os_reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def _printable(path: Path | str) -> str:
-    """A name as text, also where its bytes are none."""
+    """Return a file name as valid text."""
     return os.fsencode(path).decode("utf-8", "replace")

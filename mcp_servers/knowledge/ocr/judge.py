@@ -1,9 +1,8 @@
-"""The places that the rules cannot be sure of -> a question to a language model, and what counts of its answer.
+"""Language model for uncertain positions: the question, the accepted answers, and a model behind an HTTP service.
 
-The model sees short excerpts with the marks as they were read, one a line, and writes them again. A line of the answer
-counts when it differs from its excerpt at the open places alone, and there only in one character: ー, a dash, or a
-katakana (キャリ- may have been キャリア). Every other line is discarded, so that a model can put a guess right and
-cannot harm a text, whatever it says and whatever the text tells it to say.
+The model gets short excerpts, one per line, and writes them again. A line of the answer is accepted only if it differs
+from its excerpt at the uncertain positions alone, each time in one character: ー, a dash or a katakana (キャリ- may be
+キャリア). All other lines are discarded, so neither the model nor instructions in the text can change anything else.
 """
 
 from __future__ import annotations
@@ -13,58 +12,46 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from mcp_servers.knowledge.ocr.letters import HALF_LONG, LONG, ONE, is_dash, long_mark
+from mcp_servers.knowledge.embedding.remote import ModelAddress, ModelClient
+from mcp_servers.knowledge.errors import EngineUnreachableError, ModelServiceUnavailableError
+from mcp_servers.knowledge.ocr.lexicon import HALF_LONG, LONG, ONE, is_dash, long_mark
 
 INSTRUCTIONS = (
     "次の各行はOCRで読み取ったテキストです。カタカナの長音符（ー）がハイフンや漢数字の一に誤認識されている箇所を、"
     "文脈から判断して長音符（ー）に直してください。語と語をつなぐハイフン、型番、番号はそのまま残してください。"
     "ほかの文字は一切変えず、行の数と順序を保ち、直した行だけを出力してください。説明は不要です。"
 )
-_AROUND = 30
-# A model is asked about this many places at most; one answer is what somebody waits for.
-_MOST_PLACES = 40
+_CONTEXT = 30
+# Limits the length of the answer, which the caller waits for.
+_MAX_PLACES = 40
 _NUMBERING = re.compile(r"\s*(?:[-*•]\s+|\d+[.):：．]\s*)")
 _KATAKANA = re.compile("[ァ-ヴｦ-ﾟ]")
 
 
 class Judge(Protocol):
-    """A language model that can be asked."""
+    """A language model for uncertain positions."""
 
     async def answer(self, instructions: str, text: str) -> str:
-        """What the model makes of a text.
-
-        Args:
-            instructions: what to do, for the system's part of a prompt.
-            text: what to do it with, for the user's part.
-
-        Raises:
-            ModelServiceUnavailableError: the model cannot be asked.
-        """
+        """Return the model's answer to a system and a user message; raise ModelServiceUnavailableError."""
         ...
 
 
 @dataclass(frozen=True)
 class Excerpt:
-    """A piece of one line of a text, with places to judge.
+    """Part of one line of the text with uncertain positions."""
 
-    Args:
-        start: where it begins in the text.
-        text: as it was read, but corrected where the rules are sure.
-        places: positions in the text.
-    """
-
-    start: int
-    text: str
-    places: tuple[int, ...]
+    start: int  # index in the text
+    text: str  # certain positions are already corrected
+    places: tuple[int, ...]  # indices in the text
 
 
 def excerpts(text: str, places: Sequence[int]) -> list[Excerpt]:
-    """What the model has to see of a text to judge some of its places; those near each other are seen together."""
+    """Return excerpts around positions; neighbouring positions share one."""
     found: list[Excerpt] = []
-    for place in places[:_MOST_PLACES]:
-        start = max(text.rfind("\n", 0, place) + 1, place - _AROUND)
+    for place in places[:_MAX_PLACES]:
+        start = max(text.rfind("\n", 0, place) + 1, place - _CONTEXT)
         line_end = text.find("\n", place)
-        end = min(len(text) if line_end < 0 else line_end, place + 1 + _AROUND)
+        end = min(len(text) if line_end < 0 else line_end, place + 1 + _CONTEXT)
         last = found[-1] if found else None
         if last is not None and start < last.start + len(last.text):
             found[-1] = Excerpt(last.start, text[last.start : end], (*last.places, place))
@@ -73,41 +60,36 @@ def excerpts(text: str, places: Sequence[int]) -> list[Excerpt]:
     return found
 
 
-def verdicts(asked: Sequence[Excerpt], answer: str) -> Mapping[int, str]:
-    """What a model's answer says of each place it was asked about: the character to stand there.
-
-    Args:
-        asked: the excerpts, one a line of the question.
-        answer: the model's words. Lines that are none of the excerpts, corrected, count for nothing.
-    """
+def parse_answer(asked: Sequence[Excerpt], answer: str) -> Mapping[int, str]:
+    """Return position -> character of the accepted lines of an answer."""
     lines = answer.splitlines()
     found: dict[int, str] = {}
     for excerpt in asked:
         for number, line in enumerate(lines):
-            judged = _judged(excerpt, line)
+            judged = _judge_line(excerpt, line)
             if judged is not None:
                 found |= judged
-                # In their order, because two excerpts may read the same.
+                # In order, because two excerpts may be equal.
                 lines = lines[number + 1 :]
                 break
     return found
 
 
-def _judged(excerpt: Excerpt, line: str) -> Mapping[int, str] | None:
-    """The characters of a line at the excerpt's places; nothing when it is not that excerpt."""
-    for candidate in _spellings(line):
+def _judge_line(excerpt: Excerpt, line: str) -> Mapping[int, str] | None:
+    """Return the characters of a line at the excerpt's positions, or None if it is another line."""
+    for candidate in _variants(line):
         if len(candidate) != len(excerpt.text):
             continue
         pairs = zip(excerpt.text, candidate, strict=True)
         changed = {excerpt.start + at for at, (before, after) in enumerate(pairs) if before != after}
         if changed <= set(excerpt.places):
             judged = {place: candidate[place - excerpt.start] for place in excerpt.places}
-            return {place: _fitting(excerpt, place, to) for place, to in judged.items() if _is_possible(to)}
+            return {place: _replacement(excerpt, place, to) for place, to in judged.items() if _is_possible(to)}
     return None
 
 
-def _spellings(line: str) -> Iterable[str]:
-    """A line as it is, and without what models put around one: spaces, numbers, quotation marks."""
+def _variants(line: str) -> Iterable[str]:
+    """Yield a line as it is, and without spaces, numbering and quotation marks."""
     yield line
     yield line.strip()
     bare = _NUMBERING.sub("", line, count=1).strip()
@@ -120,9 +102,41 @@ def _is_possible(character: str) -> bool:
     return is_long or character == ONE or is_dash(character) or _KATAKANA.match(character) is not None
 
 
-def _fitting(excerpt: Excerpt, place: int, character: str) -> str:
-    """What is to stand at a place: ー in the width of its neighbour; the mark as it was for any dash."""
+def _replacement(excerpt: Excerpt, place: int, character: str) -> str:
+    """Return ー in the width of its neighbour, the original mark for any dash, or the letter."""
     at = place - excerpt.start
     if character in {LONG, HALF_LONG}:
         return long_mark(excerpt.text[at - 1])
     return excerpt.text[at] if is_dash(character) or character == ONE else character
+
+
+# Tokens for text around the requested lines. A Japanese token is about one character, so the lines themselves need no
+# more tokens than the question has characters.
+_EXTRA_TOKENS = 64
+
+
+@dataclass(frozen=True)
+class ChatJudge:
+    """Judge behind an OpenAI-style chat completion service: one request, no retry."""
+
+    address: ModelAddress
+
+    async def answer(self, instructions: str, text: str) -> str:
+        """Return the model's answer at temperature 0; raise ModelServiceUnavailableError."""
+        messages = [{"role": "system", "content": instructions}, {"role": "user", "content": text}]
+        max_tokens = len(text) + _EXTRA_TOKENS
+        body = {"model": self.address.model, "messages": messages, "temperature": 0, "max_tokens": max_tokens}
+        client = ModelClient(self.address)
+        try:
+            completion = await client.post("/chat/completions", body)
+        except EngineUnreachableError as error:
+            raise ModelServiceUnavailableError(error.reason) from error
+        finally:
+            await client.aclose()
+        try:
+            content: object = completion["choices"][0]["message"]["content"]
+        except (LookupError, TypeError) as error:
+            raise ModelServiceUnavailableError("its answer is not a chat completion") from error
+        if not isinstance(content, str):
+            raise ModelServiceUnavailableError("its answer has no text")
+        return content

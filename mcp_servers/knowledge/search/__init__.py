@@ -1,12 +1,8 @@
-"""The stages of a search, each a function of what it is given.
+"""The stages of a search.
 
-routing       1. which knowledge bases                       (summary vectors)
-filtering     2. which documents                             (storage.filters, inside the queries of 3)
-candidates    3. by words, by vectors; 4. fused
-memory        vectors in memory, as fresh as the file
-lexical       5. BM25 re-rank
-relevance     6. cross-encoder re-rank
-calibration   a re-rank's figure -> a score that a threshold can be compared with
-trace         what each stage was given and made, for explanations
-pipeline      the stages in order
+pipeline      the stages in order; 1. choice of knowledge bases
+(storage)     2. metadata filter, inside the queries of 3
+ranking       3. candidates and fusion; 4. BM25 re-rank; 5. calibrated score
+vector_index  exact nearest neighbours in memory
+trace         input, output and duration of each stage, for explanations
 """

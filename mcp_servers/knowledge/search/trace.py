@@ -1,4 +1,4 @@
-"""What each stage of a search was given and made of it, while it happens."""
+"""Trace of a search: input, output and duration of each stage."""
 
 from __future__ import annotations
 
@@ -7,53 +7,35 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from mcp_servers.knowledge.values import ExplainedStage, StageName
+from mcp_servers.knowledge.types import ExplainedStage, StageName
 
 
 @dataclass
-class Stage:
-    """A stage at work.
+class StageRecord:
+    """A running stage."""
 
-    Args:
-        made: what came out, filled in by the stage.
-        left_out: why it did not run, likewise.
-    """
-
-    made: str = ""
-    left_out: str = ""
+    made: str = ""  # output, set by the stage
+    left_out: str = ""  # reason for skipping, set by the stage
 
 
 @dataclass
 class Trace:
-    """The stages of one search, and the sentences about those that a configured model did not serve.
+    """The stages of one search and the warnings about skipped stages."""
 
-    Args:
-        is_wanted: somebody will read it, so a stage may do a little more to say what it did.
-        stages: in the order they ended.
-        problems: each sentence once.
-    """
-
-    is_wanted: bool = False
-    stages: list[ExplainedStage] = field(default_factory=list[ExplainedStage])
-    problems: list[str] = field(default_factory=list[str])
+    is_enabled: bool = False  # an explanation is requested: stages may do extra work
+    stages: list[ExplainedStage] = field(default_factory=list[ExplainedStage])  # in the order they ended
+    problems: list[str] = field(default_factory=list[str])  # warnings, without repetitions
 
     @contextmanager
-    def stage(self, name: StageName, given: str) -> Generator[Stage, None, None]:
-        """Notes a stage when the block ends."""
-        stage, start = Stage(), time.perf_counter()
+    def stage(self, name: StageName, given: str) -> Generator[StageRecord, None, None]:
+        """Record a stage when the block ends."""
+        stage, start = StageRecord(), time.perf_counter()
         yield stage
         seconds = time.perf_counter() - start
         self.stages.append(ExplainedStage(name, given, stage.made, stage.left_out, seconds))
 
-    def leave_out(self, name: StageName, given: str, why: str, *, is_problem: bool = False) -> None:
-        """Notes a stage that did not run.
-
-        Args:
-            name: the stage.
-            given: what it would have worked on.
-            why: a sentence.
-            is_problem: a model is configured and did not serve, so the answer is to say so.
-        """
+    def skip(self, name: StageName, given: str, why: str, *, is_problem: bool = False) -> None:
+        """Record a stage that did not run; with ``is_problem`` also as a warning."""
         self.stages.append(ExplainedStage(name, given, left_out=why))
         if is_problem and why not in self.problems:
             self.problems.append(why)

@@ -1,4 +1,8 @@
-"""Knowledge bases: made, found by who may see them, counted, removed."""
+"""Knowledge bases, and the SQL conditions that enforce access.
+
+The conditions are part of every reading statement, so invisible data is never ranked, counted or read. Values from
+callers are always parameters.
+"""
 
 # ruff: noqa: S608 - the SQL is put together from constants, whole numbers and question marks; values are parameters
 
@@ -6,43 +10,75 @@ from __future__ import annotations
 
 import sqlite3
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from mcp_servers.knowledge.analysis import ANALYZER_VERSION
-from mcp_servers.knowledge.intake import known_id
-from mcp_servers.knowledge.problems import AccessDeniedError, BaseNotFoundError
-from mcp_servers.knowledge.storage.filters import base_filter, document_filter
-from mcp_servers.knowledge.storage.schema import create_text_index, drop_text_index
-from mcp_servers.knowledge.values import Access, KnowledgeBase
+from mcp_servers.knowledge.errors import AccessDeniedError, BaseNotFoundError
+from mcp_servers.knowledge.storage.database import create_text_index, drop_text_index
+from mcp_servers.knowledge.text_analysis import ANALYZER_VERSION
+from mcp_servers.knowledge.types import Access, KnowledgeBase
+from mcp_servers.knowledge.validation import parse_uuid
+
+
+@dataclass(frozen=True)
+class SqlFilter:
+    """A condition over ``document`` with its parameters."""
+
+    sql: str = ""  # empty: every document passes
+    parameters: tuple[object, ...] = ()
+
+    @property
+    def passes_everything(self) -> bool:
+        """True if the join with ``document`` can be omitted."""
+        return not self.sql
+
+    def and_sql(self) -> str:
+        """Return the condition for appending to another."""
+        return f" AND {self.sql}" if self.sql else ""
+
+
+def document_filter(
+    access: Access, collection: str | None = None, fields: Mapping[str, str] | None = None
+) -> SqlFilter:
+    """Return the condition for visible documents of a collection with these fields."""
+    conditions: list[tuple[str, tuple[object, ...]]] = []
+    if not access.is_unrestricted:
+        conditions += [
+            ("document.tenant IN ('', ?)", (access.tenant,)),
+            ("document.department IN ('', ?)", (access.department,)),
+            ("document.clearance <= ?", (access.clearance,)),
+        ]
+    if collection is not None:
+        conditions.append(("document.collection IN (SELECT id FROM collection WHERE name = ?)", (collection,)))
+    conditions += [
+        ("EXISTS (SELECT 1 FROM field WHERE field.document = document.id AND name = ? AND value = ?)", pair)
+        for pair in (fields or {}).items()
+    ]
+    return SqlFilter(" AND ".join(sql for sql, _ in conditions), tuple(p for _, pair in conditions for p in pair))
+
+
+def base_filter(access: Access) -> SqlFilter:
+    """Return the condition over ``base`` for visible knowledge bases."""
+    return SqlFilter() if access.is_unrestricted else SqlFilter("base.tenant IN ('', ?)", (access.tenant,))
 
 
 @dataclass(frozen=True)
 class StoredBase:
-    """A knowledge base as the stages of a search need it.
+    """A knowledge base with its row."""
 
-    Args:
-        key: its row.
-        base: what others see of it.
-        analyzer: the version its text index was made with.
-        chunks: how many there are.
-        terms: how many terms they have together.
-        embedding: the vectors a search uses; None for none.
-        becoming: the vectors that are being made; None when none are.
-    """
-
-    key: int
+    key: int  # row id
     base: KnowledgeBase
-    analyzer: int
-    chunks: int
-    terms: int
-    embedding: int | None
-    becoming: int | None
+    analyzer: int  # version of the text index
+    chunks: int  # count
+    terms: int  # total number of terms
+    embedding: int | None  # vector set that is searched
+    next_embedding: int | None  # vector set that is being made
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What a person may see of a base, counted."""
+    """Visible contents of a base."""
 
     documents: int
     collections: int
@@ -57,12 +93,12 @@ _SELECT = """
 
 
 def now() -> str:
-    """The moment, ISO 8601, UTC."""
+    """Return the current time, ISO 8601, UTC."""
     return datetime.now(timezone.utc).isoformat(timespec="microseconds")
 
 
 def create_base(connection: sqlite3.Connection, name: str, description: str, tenant: str) -> StoredBase:
-    """An empty base with an empty text index."""
+    """Create a base with an empty text index."""
     row = (str(uuid.uuid4()), name, description, tenant, now(), ANALYZER_VERSION)
     cursor = connection.execute(
         "INSERT INTO base (uuid, name, description, tenant, created, analyzer) VALUES (?, ?, ?, ?, ?, ?)", row
@@ -73,7 +109,7 @@ def create_base(connection: sqlite3.Connection, name: str, description: str, ten
 
 
 def bases(connection: sqlite3.Connection, access: Access) -> list[StoredBase]:
-    """Those a person may see, by name."""
+    """Return the visible bases by name."""
     visible = base_filter(access)
     rows = connection.execute(
         f"{_SELECT} WHERE TRUE{visible.and_sql()} ORDER BY name, base.id", visible.parameters
@@ -82,13 +118,8 @@ def bases(connection: sqlite3.Connection, access: Access) -> list[StoredBase]:
 
 
 def base_by_id(connection: sqlite3.Connection, base_id: str, access: Access) -> StoredBase:
-    """One base.
-
-    Raises:
-        BaseNotFoundError: there is none of this id.
-        AccessDeniedError: the person may not see it.
-    """
-    row = connection.execute(f"{_SELECT} WHERE uuid = ?", (known_id(base_id),)).fetchone()
+    """Return one base; raise BaseNotFoundError or AccessDeniedError."""
+    row = connection.execute(f"{_SELECT} WHERE uuid = ?", (parse_uuid(base_id),)).fetchone()
     if row is None:
         raise BaseNotFoundError(base_id)
     visible = base_filter(access)
@@ -99,11 +130,7 @@ def base_by_id(connection: sqlite3.Connection, base_id: str, access: Access) -> 
 
 
 def base_by_key(connection: sqlite3.Connection, key: int) -> StoredBase:
-    """One base that is known to be there.
-
-    Raises:
-        BaseNotFoundError: it was removed meanwhile.
-    """
+    """Return one base; raise BaseNotFoundError if it was removed meanwhile."""
     row = connection.execute(f"{_SELECT} WHERE base.id = ?", (key,)).fetchone()
     if row is None:
         raise BaseNotFoundError(str(key))
@@ -111,7 +138,7 @@ def base_by_key(connection: sqlite3.Connection, key: int) -> StoredBase:
 
 
 def remove_base(connection: sqlite3.Connection, key: int) -> None:
-    """A base with everything in it."""
+    """Delete a base and its contents."""
     connection.execute("DELETE FROM document WHERE base = ?", (key,))
     connection.execute("DELETE FROM collection WHERE base = ?", (key,))
     connection.execute("UPDATE base SET embedding = NULL, becoming = NULL WHERE id = ?", (key,))
@@ -121,7 +148,7 @@ def remove_base(connection: sqlite3.Connection, key: int) -> None:
 
 
 def counts(connection: sqlite3.Connection, key: int, access: Access) -> Counts:
-    """How much of a base a person may see; an empty collection is seen by everybody."""
+    """Count the visible contents of a base; empty collections are visible to all."""
     visible = document_filter(access)
     documents, chunks = connection.execute(
         f"SELECT COUNT(*), COALESCE(SUM(chunks), 0) FROM document WHERE base = ?{visible.and_sql()}",
@@ -140,6 +167,6 @@ def counts(connection: sqlite3.Connection, key: int, access: Access) -> Counts:
 
 
 def _base(row: tuple[int, str, str, str, str, str, int, int, int, int | None, int | None, str]) -> StoredBase:
-    key, base_id, name, description, tenant, created, analyzer, chunks, terms, embedding, becoming, embedder = row
+    key, base_id, name, description, tenant, created, analyzer, chunks, terms, embedding, next_embedding, embedder = row
     base = KnowledgeBase(base_id, name, description, tenant, embedder, created)
-    return StoredBase(key, base, analyzer, chunks, terms, embedding, becoming)
+    return StoredBase(key, base, analyzer, chunks, terms, embedding, next_embedding)

@@ -1,13 +1,16 @@
-"""One SQLite file, many readers, one writer: transactions on connections from a pool.
+"""The SQLite file: schema, migrations and transactions on pooled connections.
 
-Rules:
-* A reader sees the file as it was when it began, whatever is written meanwhile (WAL); a writer waits for another one,
-  in this process or elsewhere, and gives up in a sentence.
-* ``synchronous = FULL``: what was committed survives losing power, which a board without a battery does often.
-* The folder and its files are for their owner alone (0700, 0600).
-* SQLite's failures become the few sentences a person can act on. Nothing is ever repaired or deleted in a damaged file.
+* WAL: a reader sees the file as of its start; a writer waits for other writers up to a time limit.
+* ``synchronous = FULL``: committed data survives a power failure, which is frequent on boards.
+* Folder and files are accessible to the owner only (0700, 0600).
+* SQLite errors become StorageError. A damaged file is never repaired or deleted.
+* ``PRAGMA user_version`` counts migrations. Released migrations never change; newer files are left untouched.
 
-Followed: SQLite, "Write-Ahead Logging", "PRAGMA synchronous", "Result and Error Codes".
+Each base has a contentless FTS5 table ``text_<base>`` (one table for all bases is seven times slower for a small base,
+docs/knowledge.md) and its vocabulary ``vocabulary_<base>``. Terms come from ``text_analysis``; the ``ascii`` tokenizer
+only splits at spaces, because it treats all other non-ASCII characters as letters.
+
+Requires SQLite 3.37 (Ubuntu 22.04). References: SQLite, "Write-Ahead Logging", "Result and Error Codes".
 """
 
 from __future__ import annotations
@@ -19,35 +22,156 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from mcp_servers.knowledge.problems import (
+from mcp_servers.knowledge.errors import (
     StorageBusyError,
     StorageDamagedError,
     StorageError,
     StorageFullError,
     StorageNewerError,
 )
-from mcp_servers.knowledge.storage.schema import NewerFileError, migrate, steps_taken
+
+_MIGRATIONS: tuple[str, ...] = (
+    """
+    CREATE TABLE base (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        uuid TEXT NOT NULL UNIQUE,
+        name TEXT NOT NULL,
+        description TEXT NOT NULL,
+        tenant TEXT NOT NULL,
+        created TEXT NOT NULL,
+        analyzer INTEGER NOT NULL,
+        chunks INTEGER NOT NULL DEFAULT 0,
+        terms INTEGER NOT NULL DEFAULT 0,
+        embedding INTEGER REFERENCES embedding(id),
+        becoming INTEGER REFERENCES embedding(id)
+    );
+    -- The vectors of one embedder for a base; total is their sum, the direction of the base's documents;
+    -- changes lets a process detect that its vectors in memory are outdated.
+    CREATE TABLE embedding (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        base INTEGER NOT NULL REFERENCES base(id),
+        embedder TEXT NOT NULL,
+        dimensions INTEGER NOT NULL DEFAULT 0,
+        vectors INTEGER NOT NULL DEFAULT 0,
+        changes INTEGER NOT NULL DEFAULT 0,
+        total BLOB NOT NULL DEFAULT x''
+    );
+    CREATE TABLE collection (
+        id INTEGER PRIMARY KEY,
+        uuid TEXT NOT NULL UNIQUE,
+        base INTEGER NOT NULL REFERENCES base(id),
+        name TEXT NOT NULL,
+        UNIQUE (base, name)
+    );
+    CREATE TABLE document (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        uuid TEXT NOT NULL UNIQUE,
+        base INTEGER NOT NULL REFERENCES base(id),
+        collection INTEGER NOT NULL REFERENCES collection(id),
+        title TEXT NOT NULL,
+        uri TEXT NOT NULL,
+        content_hash TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        chunks INTEGER NOT NULL,
+        tenant TEXT NOT NULL,
+        department TEXT NOT NULL,
+        clearance INTEGER NOT NULL,
+        fields TEXT NOT NULL,
+        created TEXT NOT NULL
+    );
+    CREATE INDEX document_by_uri ON document (base, uri, tenant);
+    CREATE INDEX document_by_content ON document (base, content_hash);
+    CREATE TABLE field (
+        document INTEGER NOT NULL REFERENCES document(id) ON DELETE CASCADE,
+        name TEXT NOT NULL,
+        value TEXT NOT NULL,
+        PRIMARY KEY (document, name)
+    ) WITHOUT ROWID;
+    -- Ids are never reused: they identify vectors in memory.
+    CREATE TABLE chunk (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        document INTEGER NOT NULL REFERENCES document(id) ON DELETE CASCADE,
+        base INTEGER NOT NULL,
+        position INTEGER NOT NULL,
+        text TEXT NOT NULL,
+        headings TEXT NOT NULL,
+        page INTEGER
+    );
+    CREATE INDEX chunk_by_document ON chunk (document, position);
+    CREATE INDEX chunk_by_base ON chunk (base);
+    -- Term counts for the re-rank, apart from the text so that they are stored close together.
+    CREATE TABLE profile (
+        chunk INTEGER PRIMARY KEY REFERENCES chunk(id) ON DELETE CASCADE,
+        terms INTEGER NOT NULL,
+        hashes BLOB NOT NULL,
+        counts BLOB NOT NULL
+    );
+    CREATE TABLE vector (
+        chunk INTEGER NOT NULL REFERENCES chunk(id) ON DELETE CASCADE,
+        embedding INTEGER NOT NULL REFERENCES embedding(id),
+        half_floats BLOB NOT NULL
+    );
+    CREATE UNIQUE INDEX vector_by_chunk ON vector (chunk, embedding);
+    CREATE INDEX vector_by_embedding ON vector (embedding, chunk);
+    """,
+)
+
+
+class NewerFileError(Exception):
+    """The file has more migrations than this version knows."""
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Run the missing migrations; raise NewerFileError or sqlite3.Error."""
+    if schema_version(connection) == len(_MIGRATIONS):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # Checked again: another process may have migrated meanwhile.
+        for number, step in enumerate(_MIGRATIONS[schema_version(connection) :], schema_version(connection) + 1):
+            for statement in step.split(";\n"):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {number}")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def schema_version(connection: sqlite3.Connection) -> int:
+    """Return the number of migrations in the file; raise NewerFileError if unknown."""
+    taken: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    if taken > len(_MIGRATIONS):
+        raise NewerFileError(f"layout {taken}, this program knows {len(_MIGRATIONS)}")
+    return taken
+
+
+def create_text_index(connection: sqlite3.Connection, base: int) -> None:
+    """Create an empty text index for a base, replacing an existing one."""
+    drop_text_index(connection, base)
+    connection.execute(f"CREATE VIRTUAL TABLE text_{base:d} USING fts5(terms, content='', tokenize='ascii')")
+    connection.execute(f"CREATE VIRTUAL TABLE vocabulary_{base:d} USING fts5vocab(text_{base:d}, row)")
+
+
+def drop_text_index(connection: sqlite3.Connection, base: int) -> None:
+    """Drop the text index of a base."""
+    connection.execute(f"DROP TABLE IF EXISTS vocabulary_{base:d}")
+    connection.execute(f"DROP TABLE IF EXISTS text_{base:d}")
+
 
 FILE_NAME = "knowledge.sqlite3"
-# Vectors are written in batches and documents one by one, so nobody writes for long; building a text index anew is
-# the exception, and takes 15 s for 100,000 chunks on the slowest machine it was measured on.
+# Transactions are short; only rebuilding a text index takes longer, measured up to 15 s for 100,000 chunks.
 _BUSY_TIMEOUT_S = 60.0
-# The pages a query touches again and again. The file is not mapped into memory instead: a card that fails to read
-# would end the process there, where it is an error here.
+# Cache for frequently used pages. Memory mapping is not used: a read error of the card would kill the process.
 _CACHE_KIB = 16_384
-# An import rewrites the same pages of the text index again and again; 16 MiB of them are worth one write to the file.
+# Imports rewrite the same index pages; checkpoints at 16 MiB save writes.
 _CHECKPOINT_PAGES = 4_000
 
 
 class Database:
-    """The file of a folder; connections are opened as they are needed and kept until ``close``.
+    """The database of a folder, with a pool of connections.
 
-    Args:
-        folder: made when there is none.
-        busy_timeout_s: how long a writer waits for another one.
-
-    Raises:
-        StorageError: it cannot be used, is damaged, or is of a newer version.
+    Creates the folder if missing. Raises StorageError if the file cannot be used, is damaged or newer.
     """
 
     def __init__(self, folder: Path, busy_timeout_s: float = _BUSY_TIMEOUT_S) -> None:
@@ -56,15 +180,15 @@ class Database:
         self._idle: list[sqlite3.Connection] = []
         self._idle_lock = threading.Lock()
         self._is_closed = False
-        # SQLite's own waiting is a series of naps; writers of one process take turns without.
+        # SQLite polls for its lock; writers of one process queue here instead.
         self._writing = threading.Lock()
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # SQLite would make it readable for everybody; its side files take over this file's mode.
+            # SQLite would create it world-readable; its side files inherit this mode.
             os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
         except OSError as error:
             raise StorageError(str(self.path), error.strerror or str(error)) from error
-        with self._sentences():
+        with self._translate_errors():
             connection = self._connect()
             try:
                 migrate(connection)
@@ -74,7 +198,7 @@ class Database:
             self._idle.append(connection)
 
     def close(self) -> None:
-        """Closes every connection that is not at work, and the others when their work is done."""
+        """Close idle connections now and the others when they are returned."""
         with self._idle_lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
@@ -84,12 +208,8 @@ class Database:
 
     @contextmanager
     def reading(self) -> Generator[sqlite3.Connection, None, None]:
-        """A transaction that sees one moment of the file.
-
-        Raises:
-            StorageError: the file cannot be read.
-        """
-        with self._sentences(), self._connection() as connection:
+        """Open a read transaction: a consistent snapshot."""
+        with self._translate_errors(), self._connection() as connection:
             connection.execute("BEGIN")
             try:
                 yield connection
@@ -99,15 +219,11 @@ class Database:
 
     @contextmanager
     def writing(self) -> Generator[sqlite3.Connection, None, None]:
-        """A transaction that is committed when the block ends, and undone when it raises.
-
-        Raises:
-            StorageError: the file cannot be written, or another process wrote for too long.
-        """
+        """Open a write transaction: committed at the end, rolled back on an exception."""
         if not self._writing.acquire(timeout=self._busy_timeout_s):
             raise StorageBusyError(str(self.path), f"another import has been writing for {self._busy_timeout_s:g} s")
         try:
-            with self._sentences(), self._connection() as connection:
+            with self._translate_errors(), self._connection() as connection:
                 connection.execute("BEGIN IMMEDIATE")
                 try:
                     yield connection
@@ -146,8 +262,8 @@ class Database:
             self.path, timeout=self._busy_timeout_s, isolation_level=None, check_same_thread=False
         )
         try:
-            # First of all: a newer file is left exactly as it is.
-            steps_taken(connection)
+            # Checked first: a newer file must not be modified.
+            schema_version(connection)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
@@ -159,22 +275,22 @@ class Database:
         return connection
 
     @contextmanager
-    def _sentences(self) -> Generator[None, None, None]:
+    def _translate_errors(self) -> Generator[None, None, None]:
         try:
             yield
         except NewerFileError as error:
             raise StorageNewerError(str(self.path), str(error)) from None
         except sqlite3.Error as error:
-            raise _problem(str(self.path), error) from error
+            raise _storage_error(str(self.path), error) from error
 
 
-def _problem(path: str, error: sqlite3.Error) -> StorageError:
-    # Python 3.10 has no sqlite_errorcode; the messages are SQLite's and have not changed in ten years.
+def _storage_error(path: str, error: sqlite3.Error) -> StorageError:
+    # Python 3.10 has no sqlite_errorcode; SQLite's messages have been stable for ten years.
     text = str(error)
-    # What SQLite says when there is no room even for its side files.
+    # SQLite's message if there is no space even for its side files.
     if "disk I/O error" in text and _is_full(path):
         return StorageFullError(path, text)
-    for words, kind in _KINDS:
+    for words, kind in _ERROR_CLASSES:
         if words in text:
             return kind(path, text)
     return StorageError(path, text)
@@ -187,7 +303,7 @@ def _is_full(path: str) -> bool:
         return False
 
 
-_KINDS: tuple[tuple[str, type[StorageError]], ...] = (
+_ERROR_CLASSES: tuple[tuple[str, type[StorageError]], ...] = (
     ("disk is full", StorageFullError),
     ("malformed", StorageDamagedError),
     ("not a database", StorageDamagedError),

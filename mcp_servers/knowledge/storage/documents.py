@@ -1,4 +1,4 @@
-"""A document in or out, with everything that is made of it, inside the caller's transaction."""
+"""Documents: adding, replacing, removing and locating, with all index entries, in the caller's transaction."""
 
 # ruff: noqa: S608 - the SQL is put together from constants, whole numbers and question marks; values are parameters
 
@@ -11,13 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mcp_servers.knowledge.intake import known_id
-from mcp_servers.knowledge.problems import AccessDeniedError, DocumentNotFoundError
-from mcp_servers.knowledge.storage.bases import StoredBase, now
-from mcp_servers.knowledge.storage.filters import Filter, base_filter, document_filter
-from mcp_servers.knowledge.storage.texts import IndexedChunk, add_texts, remove_texts
+from mcp_servers.knowledge.errors import AccessDeniedError, DocumentNotFoundError
+from mcp_servers.knowledge.storage.bases import SqlFilter, StoredBase, base_filter, document_filter, now
+from mcp_servers.knowledge.storage.text_index import IndexedChunk, add_chunks, remove_document_chunks
 from mcp_servers.knowledge.storage.vectors import Vectors, remove_vectors, store_vectors
-from mcp_servers.knowledge.values import Access, Added, Document, NewDocument
+from mcp_servers.knowledge.types import Access, AddResult, Document, NewDocument
+from mcp_servers.knowledge.validation import parse_uuid
 
 _SELECT = """
     SELECT document.id, document.base, document.uuid, base.uuid, collection.uuid, collection.name, title, uri,
@@ -28,7 +27,7 @@ _SELECT = """
 
 @dataclass(frozen=True)
 class StoredDocument:
-    """A document with the rows of it and of its base."""
+    """A document with its row and the row of its base."""
 
     key: int
     base: int
@@ -36,38 +35,20 @@ class StoredDocument:
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """A document with what was made of it before the transaction.
-
-    Args:
-        document: as given, its tenant settled.
-        chunks: for the text index, one for each of the document's.
-        vectors: for each set of vectors that can be filled at once, by its row.
-    """
+class PreparedDocument:
+    """A document with everything computed before the transaction."""
 
     document: NewDocument
-    chunks: Sequence[IndexedChunk]
-    vectors: Mapping[int, Vectors]
+    chunks: Sequence[IndexedChunk]  # for the text index, one per chunk
+    vectors: Mapping[int, Vectors]  # by embedding key
 
 
 @dataclass(frozen=True)
-class Located:
-    """Where a found chunk stands.
-
-    Args:
-        text: its text.
-        position: within the document, from 0.
-        headings: above it.
-        page: where it begins.
-        version: the document's.
-        document_id: a UUID.
-        collection_id: a UUID.
-        title: the document's.
-        uri: the document's.
-    """
+class ChunkLocation:
+    """Text and source of a chunk."""
 
     text: str
-    position: int
+    position: int  # from 0 within the document
     headings: tuple[str, ...]
     page: int | None
     version: int
@@ -79,54 +60,51 @@ class Located:
 
 def unchanged_document(
     connection: sqlite3.Connection, base: StoredBase, new: NewDocument, access: Access
-) -> Added | None:
-    """What adding a document comes to when the very same is there already; None when it is not."""
-    old = _older(connection, base, new, access)
+) -> AddResult | None:
+    """Return the result of adding a document that is stored already, or None."""
+    old = _existing_version(connection, base, new, access)
     if old is None or not _is_unchanged(old.document, new) or not _is_visible(connection, old.key, access):
         return None
-    return Added(old.document.id, old.document.version, old.document.chunks, is_new=False)
+    return AddResult(old.document.id, old.document.version, old.document.chunks, is_new=False)
 
 
-def write_document(connection: sqlite3.Connection, base: StoredBase, prepared: Prepared, access: Access) -> Added:
-    """A document in, and its older version out.
+def write_document(
+    connection: sqlite3.Connection, base: StoredBase, prepared: PreparedDocument, access: Access
+) -> AddResult:
+    """Add a document, replacing its previous version.
 
-    Raises:
-        AccessDeniedError: there is an older version that ``access`` may not see.
+    Raises AccessDeniedError if the caller may not see the previous version.
     """
     new = prepared.document
-    old = _older(connection, base, new, access)
+    old = _existing_version(connection, base, new, access)
     if old and not _is_visible(connection, old.key, access):
         raise AccessDeniedError(base.base.id, "there is such a document already, and you may not see it")
     if old and _is_unchanged(old.document, new):
-        return Added(old.document.id, old.document.version, old.document.chunks, is_new=False)
+        return AddResult(old.document.id, old.document.version, old.document.chunks, is_new=False)
     if old:
         delete_document(connection, old)
     document_id, version = (old.document.id, old.document.version + 1) if old else (str(uuid.uuid4()), 1)
     key = _insert(connection, base, new, document_id, version)
     chunks = [_insert_chunk(connection, base.key, key, new, position) for position in range(len(new.chunks))]
-    add_texts(connection, base.key, list(zip(chunks, prepared.chunks, strict=True)))
+    add_chunks(connection, base.key, list(zip(chunks, prepared.chunks, strict=True)))
     for embedding, vectors in prepared.vectors.items():
         store_vectors(connection, embedding, chunks, vectors)
-    return Added(document_id, version, len(chunks), is_new=True)
+    return AddResult(document_id, version, len(chunks), is_new=True)
 
 
 def delete_document(connection: sqlite3.Connection, stored: StoredDocument) -> None:
-    """A document out, with its chunks, terms and vectors; its collection stays, and keeps its id."""
-    remove_texts(connection, stored.base, stored.key)
+    """Delete a document with its index entries; its collection remains."""
+    remove_document_chunks(connection, stored.base, stored.key)
     remove_vectors(connection, stored.key)
     connection.execute("DELETE FROM document WHERE id = ?", (stored.key,))
 
 
 def document_by_id(connection: sqlite3.Connection, document_id: str, access: Access) -> StoredDocument:
-    """One document.
-
-    Raises:
-        DocumentNotFoundError: there is none of this id that the person may see.
-    """
+    """Return one visible document; raise DocumentNotFoundError."""
     visible, base_visible = document_filter(access), base_filter(access)
     row = connection.execute(
         f"{_SELECT} WHERE document.uuid = ?{visible.and_sql()}{base_visible.and_sql()}",
-        (known_id(document_id), *visible.parameters, *base_visible.parameters),
+        (parse_uuid(document_id), *visible.parameters, *base_visible.parameters),
     ).fetchone()
     if row is None:
         raise DocumentNotFoundError(document_id)
@@ -134,7 +112,7 @@ def document_by_id(connection: sqlite3.Connection, document_id: str, access: Acc
 
 
 def documents_of(connection: sqlite3.Connection, base: int, access: Access, uri: str | None = None) -> list[Document]:
-    """The documents of a base that a person may see, by title; all, or those of one uri."""
+    """Return the visible documents of a base by title, all or those with one URI."""
     visible = document_filter(access)
     condition, parameters = ("", ()) if uri is None else (" AND uri = ?", (uri,))
     rows = connection.execute(
@@ -144,8 +122,8 @@ def documents_of(connection: sqlite3.Connection, base: int, access: Access, uri:
     return [_document(row).document for row in rows]
 
 
-def locate(connection: sqlite3.Connection, chunks: Sequence[int], access: Access) -> dict[int, Located]:
-    """Where chunks stand; those a person may not see, or that were removed meanwhile, are missing."""
+def locate(connection: sqlite3.Connection, chunks: Sequence[int], access: Access) -> dict[int, ChunkLocation]:
+    """Return the locations of chunks; invisible and removed ones are missing."""
     visible = document_filter(access)
     marks = ", ".join("?" * len(chunks))
     rows = connection.execute(
@@ -157,25 +135,27 @@ def locate(connection: sqlite3.Connection, chunks: Sequence[int], access: Access
         (*chunks, *visible.parameters),
     )
     return {
-        key: Located(text, position, tuple(json.loads(headings)), page, *rest)
+        key: ChunkLocation(text, position, tuple(json.loads(headings)), page, *rest)
         for key, text, position, headings, page, *rest in rows
     }
 
 
-def document_rows(connection: sqlite3.Connection, base: int, visible: Filter) -> list[int]:
-    """The rows of the documents of a base that pass a filter."""
+def visible_document_keys(connection: sqlite3.Connection, base: int, visible: SqlFilter) -> list[int]:
+    """Return the keys of a base's documents that pass a filter."""
     rows = connection.execute(f"SELECT id FROM document WHERE base = ?{visible.and_sql()}", (base, *visible.parameters))
     return [row[0] for row in rows]
 
 
-def _older(connection: sqlite3.Connection, base: StoredBase, new: NewDocument, access: Access) -> StoredDocument | None:
-    """The document that ``new`` is a version of: of the same uri, or without one, of the same content.
+def _existing_version(
+    connection: sqlite3.Connection, base: StoredBase, new: NewDocument, access: Access
+) -> StoredDocument | None:
+    """Return the document with the same URI, or without a URI with the same content.
 
-    A uri is one document's, whoever looks; the same content may be several people's, who are not to learn of each
-    other.
+    A URI belongs to one document regardless of visibility. Equal content may belong to several people who must not
+    learn of each other, so that lookup is limited to visible documents.
     """
     mark, value = ("uri", new.uri) if new.uri else ("content_hash", new.content_hash)
-    visible = Filter() if new.uri else document_filter(access)
+    visible = SqlFilter() if new.uri else document_filter(access)
     row = connection.execute(
         f"{_SELECT} WHERE document.base = ? AND {mark} = ? AND document.tenant = ? AND (uri <> '') = ?"
         f"{visible.and_sql()}",

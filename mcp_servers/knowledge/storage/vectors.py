@@ -1,8 +1,8 @@
-"""The vectors of a base, embedder by embedder, and which chunks still need one.
+"""Vectors of a base by embedder, and chunks without a vector.
 
-There is no queue on disk: what is missing is what has no row. So work that was interrupted goes on where it was, and
-nobody can forget to put a chunk into the queue. A base has at most two sets: the one a search uses, and the one that
-is becoming it; vectors of two embedders are never in one set. Vectors are unit length, kept as 16-bit floats.
+Pending work is not queued: missing are chunks without a row, so interrupted work continues. A base has at most two
+sets: the one that is searched and the next one. Sets of embedders are never mixed. Vectors have unit length and are
+stored as 16-bit floats.
 """
 
 from __future__ import annotations
@@ -15,34 +15,24 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mcp_servers.knowledge.problems import EngineUnreachableError
-
-Vectors = NDArray[np.float32]
+from mcp_servers.knowledge.embedding import Vectors
+from mcp_servers.knowledge.errors import EngineUnreachableError
 
 
 @dataclass(frozen=True)
 class Embedding:
-    """One set of vectors.
+    """A vector set."""
 
-    Args:
-        key: its row.
-        embedder: who made them.
-        dimensions: numbers in each; 0 while there are none.
-        vectors: how many there are.
-        changes: another number means other vectors.
-        total: their sum; empty while there are none.
-    """
-
-    key: int
-    embedder: str
-    dimensions: int
-    vectors: int
-    changes: int
-    total: bytes
+    key: int  # row id
+    embedder: str  # name
+    dimensions: int  # 0 if empty
+    vectors: int  # count
+    changes: int  # incremented by every change
+    total: bytes  # sum of the vectors
 
 
 @dataclass(frozen=True)
-class Unembedded:
+class PendingChunk:
     """A chunk without a vector."""
 
     chunk: int
@@ -52,7 +42,7 @@ class Unembedded:
 
 
 def embedding_by_key(connection: sqlite3.Connection, key: int) -> Embedding:
-    """One set that is known to be there."""
+    """Return an existing set."""
     row = connection.execute(
         "SELECT id, embedder, dimensions, vectors, changes, total FROM embedding WHERE id = ?", (key,)
     ).fetchone()
@@ -60,31 +50,30 @@ def embedding_by_key(connection: sqlite3.Connection, key: int) -> Embedding:
 
 
 def create_embedding(connection: sqlite3.Connection, base: int, embedder: str) -> int:
-    """An empty set."""
+    """Create an empty set."""
     return connection.execute("INSERT INTO embedding (base, embedder) VALUES (?, ?)", (base, embedder)).lastrowid or 0
 
 
-def set_becoming(connection: sqlite3.Connection, base: int, key: int | None) -> None:
-    """The set that is to be searched once it is complete; None for none."""
+def set_next_embedding(connection: sqlite3.Connection, base: int, key: int | None) -> None:
+    """Set the set that becomes active when complete."""
     connection.execute("UPDATE base SET becoming = ? WHERE id = ?", (key, base))
 
 
-def set_searched(connection: sqlite3.Connection, base: int, key: int) -> None:
-    """The set that is searched from now on, and that nothing is becoming any more."""
+def set_active_embedding(connection: sqlite3.Connection, base: int, key: int) -> None:
+    """Make a set the active one and clear the next one."""
     connection.execute("UPDATE base SET embedding = ?, becoming = NULL WHERE id = ?", (key, base))
 
 
 def remove_embedding(connection: sqlite3.Connection, key: int) -> None:
-    """A set with its vectors; nothing may use it any more."""
+    """Delete an unused set."""
     connection.execute("DELETE FROM vector WHERE embedding = ?", (key,))
     connection.execute("DELETE FROM embedding WHERE id = ?", (key,))
 
 
 def store_vectors(connection: sqlite3.Connection, key: int, chunks: Sequence[int], vectors: Vectors) -> None:
-    """Vectors of chunks into a set; a chunk that was removed meanwhile is passed over.
+    """Store vectors of chunks, ignoring removed chunks.
 
-    Raises:
-        EngineUnreachableError: they are not as long as those before.
+    Raises EngineUnreachableError if their dimensions differ from those stored.
     """
     embedding = embedding_by_key(connection, key)
     dimensions = int(vectors.shape[1])
@@ -105,7 +94,7 @@ def store_vectors(connection: sqlite3.Connection, key: int, chunks: Sequence[int
 
 
 def remove_vectors(connection: sqlite3.Connection, document: int) -> None:
-    """The vectors of a document out of every set."""
+    """Delete the vectors of a document from all sets."""
     rows = connection.execute(
         "SELECT embedding, half_floats FROM vector WHERE chunk IN (SELECT id FROM chunk WHERE document = ?)",
         (document,),
@@ -118,8 +107,10 @@ def remove_vectors(connection: sqlite3.Connection, document: int) -> None:
     connection.execute("DELETE FROM vector WHERE chunk IN (SELECT id FROM chunk WHERE document = ?)", (document,))
 
 
-def unembedded(connection: sqlite3.Connection, base: int, key: int, after: int, most: int) -> list[Unembedded]:
-    """Chunks of a base that have no vector in a set, in order, from behind a chunk."""
+def chunks_without_vectors(
+    connection: sqlite3.Connection, base: int, key: int, after: int, maximum: int
+) -> list[PendingChunk]:
+    """Return chunks after a key that have no vector in a set."""
     rows = connection.execute(
         """
         SELECT chunk.id, title, headings, text FROM chunk JOIN document ON document.id = chunk.document
@@ -127,20 +118,20 @@ def unembedded(connection: sqlite3.Connection, base: int, key: int, after: int, 
         AND NOT EXISTS (SELECT 1 FROM vector WHERE vector.chunk = chunk.id AND embedding = ?)
         ORDER BY chunk.id LIMIT ?
         """,
-        (base, after, key, most),
+        (base, after, key, maximum),
     )
-    return [Unembedded(chunk, title, tuple(json.loads(headings)), text) for chunk, title, headings, text in rows]
+    return [PendingChunk(chunk, title, tuple(json.loads(headings)), text) for chunk, title, headings, text in rows]
 
 
-def vector_rows(connection: sqlite3.Connection, key: int) -> list[int]:
-    """The chunks of a set."""
+def embedded_chunks(connection: sqlite3.Connection, key: int) -> list[int]:
+    """Return the chunks of a set."""
     return [row[0] for row in connection.execute("SELECT chunk FROM vector WHERE embedding = ?", (key,))]
 
 
 def read_vectors(
     connection: sqlite3.Connection, key: int, chunks: Sequence[int] | None
 ) -> Iterator[tuple[int, int, bytes]]:
-    """Chunk, document and vector as stored, of some chunks or of all."""
+    """Yield chunk, document and stored vector of some or all chunks."""
     sql = """
         SELECT vector.chunk, document, half_floats FROM vector JOIN chunk ON chunk.id = vector.chunk
         WHERE embedding = ?
@@ -152,15 +143,15 @@ def read_vectors(
         yield from connection.execute(f"{sql} AND vector.chunk = ?", (key, chunk))
 
 
-def total_of(embedding: Embedding) -> Vectors | None:
-    """Where the documents of a set lie: a unit vector; None while there are none."""
+def mean_direction(embedding: Embedding) -> Vectors | None:
+    """Return the normalized mean of a set, or None if it is empty."""
     total = _numbers(embedding.total, embedding.dimensions)
     length = float(np.linalg.norm(total))
     return (total / length).astype(np.float32) if length > 0 else None
 
 
 def _numbers(stored: bytes, dimensions: int) -> NDArray[np.float64]:
-    # Sums of 16-bit numbers are exact in 64 bits, so that adding and removing leaves nothing behind.
+    # Sums of 16-bit floats are exact in 64 bits, so removing leaves no residue.
     return np.array(np.frombuffer(stored, "<f8")) if stored else np.zeros(dimensions)
 
 

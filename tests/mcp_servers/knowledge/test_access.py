@@ -14,10 +14,10 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import HMACAlgorithm, RSAAlgorithm
 
-from mcp_servers.knowledge.access import TokenReader
-from mcp_servers.knowledge.problems import InvalidTokenError
+from mcp_servers.knowledge.access import TokenVerifier
+from mcp_servers.knowledge.errors import InvalidTokenError
 from mcp_servers.knowledge.settings import SettingsError, TokenSettings
-from mcp_servers.knowledge.values import Access
+from mcp_servers.knowledge.types import Access
 
 SECRET = "a secret of more than thirty-two bytes"
 OTHER = "another secret of more than thirty-two"
@@ -55,7 +55,7 @@ def key_file(folder: Path, *keys: dict[str, Any]) -> Path:
 
 
 def access_of(token: str, secret: str = SECRET, **settings: Any) -> Access:
-    return TokenReader(TokenSettings(secret, **settings)).access_of(f"Bearer {token}")
+    return TokenVerifier(TokenSettings(secret, **settings)).access_of(f"Bearer {token}")
 
 
 def test_a_token_says_tenant_department_and_clearance() -> None:
@@ -67,27 +67,27 @@ def test_a_token_says_tenant_department_and_clearance() -> None:
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (lambda: signed(OTHER), "it is no token signed for this service"),
+        (lambda: signed(OTHER), "it is not a token signed for this service"),
         (lambda: signed(exp=time.time() - 3600), "it has expired"),
         (lambda: signed(nbf=time.time() + 3600), "it is not valid yet"),
-        (lambda: signed(iat="yesterday"), "it is no token signed for this service"),
-        (lambda: signed(aud="somebody"), "it is meant for somebody else"),
+        (lambda: signed(iat="yesterday"), "it is not a token signed for this service"),
+        (lambda: signed(aud="somebody"), "it is meant for another audience"),
         (lambda: jwt.encode({"tenant": "acme"}, SECRET, "HS256"), "it has no exp"),
         (lambda: signed(tenant=""), "it names no tenant"),
         (lambda: signed(tenant=None), "it names no tenant"),
         (lambda: signed(tenant=["acme", "b"]), "it names no tenant"),
-        (lambda: signed(department=7), "its department is no text"),
-        (lambda: signed(clearance=-1), "its clearance is no whole number from 0"),
-        (lambda: signed(clearance="9"), "its clearance is no whole number from 0"),
-        (lambda: signed(clearance=True), "its clearance is no whole number from 0"),
-        (lambda: signed(headers={"crit": ["x"], "x": 1}), "it is no token signed for this service"),
-        (lambda: unsigned("none"), "it is not signed in a way that is accepted here"),
-        (lambda: unsigned("None"), "it is not signed in a way that is accepted here"),
-        (lambda: unsigned("HS256"), "it is no token signed for this service"),
-        (lambda: jwt.encode(claims(), SECRET * 2, "HS512"), "it is not signed in a way that is accepted here"),
-        (by_key, "it is not signed in a way that is accepted here"),
-        (lambda: "a.b.c", "it is no token signed for this service"),
-        (lambda: "\x00é", "it is no token signed for this service"),
+        (lambda: signed(department=7), "its department is not a string"),
+        (lambda: signed(clearance=-1), "its clearance is not an integer of at least 0"),
+        (lambda: signed(clearance="9"), "its clearance is not an integer of at least 0"),
+        (lambda: signed(clearance=True), "its clearance is not an integer of at least 0"),
+        (lambda: signed(headers={"crit": ["x"], "x": 1}), "it is not a token signed for this service"),
+        (lambda: unsigned("none"), "its signature algorithm is not accepted"),
+        (lambda: unsigned("None"), "its signature algorithm is not accepted"),
+        (lambda: unsigned("HS256"), "it is not a token signed for this service"),
+        (lambda: jwt.encode(claims(), SECRET * 2, "HS512"), "its signature algorithm is not accepted"),
+        (by_key, "its signature algorithm is not accepted"),
+        (lambda: "a.b.c", "it is not a token signed for this service"),
+        (lambda: "\x00é", "it is not a token signed for this service"),
     ],
     ids=itertools.count(),
 )
@@ -107,7 +107,7 @@ def test_a_token_that_is_not_to_be_believed_says_why_and_nothing_of_itself(
 def test_without_a_bearer_token_nobody_asks(before: str) -> None:
     for header in ("", "Bearer", "Bearer ", f"{before}{signed()}"):
         with pytest.raises(InvalidTokenError, match="there is no bearer token"):
-            TokenReader(TokenSettings(SECRET)).access_of(header)
+            TokenVerifier(TokenSettings(SECRET)).access_of(header)
 
 
 def test_an_audience_and_an_issuer_that_are_configured_have_to_be_there() -> None:
@@ -142,7 +142,7 @@ def test_the_public_key_is_no_secret_to_sign_with(tmp_path: Path) -> None:
 
 
 def test_a_file_of_new_keys_is_noticed_and_a_broken_one_is_not_believed(tmp_path: Path) -> None:
-    reader = TokenReader(TokenSettings(jwks=key_file(tmp_path, public(KEY, "one"))))
+    reader = TokenVerifier(TokenSettings(jwks=key_file(tmp_path, public(KEY, "one"))))
     with pytest.raises(InvalidTokenError):
         reader.access_of(f"Bearer {by_key('two', NEXT_KEY)}")
     key_file(tmp_path, public(NEXT_KEY, "two"), public(KEY, "other"))
@@ -156,7 +156,7 @@ def test_a_file_of_new_keys_is_noticed_and_a_broken_one_is_not_believed(tmp_path
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("[", "is no JSON"),
+        ("[", "is not JSON"),
         ("[]", "has no RSA key for RS256"),
         ('{"keys": [{"kty": "oct", "k": "c2VjcmV0"}]}', "has no RSA key for RS256"),
         ('{"keys": [{"kty": "RSA", "use": "enc"}]}', "has no RSA key for RS256"),
@@ -170,4 +170,4 @@ def test_a_key_file_that_cannot_be_used_says_what_to_give(tmp_path: Path, conten
     path = tmp_path / "jwks.json"
     path.write_text(content, "utf-8")
     with pytest.raises(SettingsError, match=words):
-        TokenReader(TokenSettings(jwks=path))
+        TokenVerifier(TokenSettings(jwks=path))

@@ -16,9 +16,8 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from mcp_servers.knowledge.http import create_app
-from mcp_servers.knowledge.listening import listen
-from mcp_servers.knowledge.opening import open_service
+from mcp_servers.knowledge.http import create_app, serve_http
+from mcp_servers.knowledge.service import open_service
 from mcp_servers.knowledge.settings import HttpSettings, Settings, SettingsError, TokenSettings
 from tests.support.knowledge_server import RULES, Mode, said
 
@@ -70,7 +69,7 @@ async def served(folder: Path, http: HttpSettings, **headers: str) -> AsyncGener
             open_service(Settings(folder)) as service,
             anyio.create_task_group() as tasks,
         ):
-            tasks.start_soon(listen, create_app(service, http), http, tell)
+            tasks.start_soon(serve_http, create_app(service, http), http, tell)
             await is_open.wait()
             yield Web(client, f"http://127.0.0.1:{ports[0]}")
             tasks.cancel_scope.cancel()
@@ -118,7 +117,7 @@ async def test_a_token_says_who_asks_over_mcp(tmp_path: Path, mode: Mode) -> Non
 
         own, other = await ask(token("acme")), await ask(token("other"))
     assert own[0] == "found"
-    assert own[1].startswith("The path is not read: it is one of the server's own machine")
+    assert own[1].startswith("The path is not read: it is on the server's machine")
     assert [answer.partition(".")[0] for answer in other] == ["Access denied to this knowledge base"] * 2
 
 
@@ -132,7 +131,7 @@ async def test_the_promised_statuses(tmp_path: Path) -> None:
             (await web.ask("POST", f"{base}/search", {"query": "量子力学"}), 404, "No results found"),
             (await web.ask("POST", f"{base}/search", {"query": "x", "threshold": 2}), 422, "threshold out of range"),
             (await web.ask("POST", f"{base}/search", {"query": "x", "max_results": 51}), 422, "max_results exceeds"),
-            (await web.ask("POST", f"{base}/search", ["query"]), 422, "the body is no object"),
+            (await web.ask("POST", f"{base}/search", ["query"]), 422, "the body is not an object"),
             (await web.ask("POST", "/normalize", {"text": "ア" * 10_001}), 413, "Text too long (max 10000 chars)"),
             (await web.ask("POST", "/normalize", {"text": "ア" * 4_200_000}), 413, "The request has more than 4 MB"),
         ]  # fmt: skip
@@ -177,4 +176,4 @@ async def _alone(http: HttpSettings) -> None:
     async def nothing(*_: Any) -> None:
         raise AssertionError
 
-    await listen(nothing, http, lambda _: None)
+    await serve_http(nothing, http, lambda _: None)

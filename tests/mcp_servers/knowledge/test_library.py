@@ -10,18 +10,18 @@ from pathlib import Path
 import anyio
 import pytest
 
-from mcp_servers.knowledge.library import Library, open_library
-from mcp_servers.knowledge.problems import (
+from mcp_servers.knowledge.errors import (
     AccessDeniedError,
     BadArgumentError,
     BaseNotFoundError,
     DocumentNotFoundError,
-    KnowledgeProblem,
+    KnowledgeError,
     MaxResultsError,
     TextTooLongError,
     ThresholdError,
 )
-from mcp_servers.knowledge.values import Access, KnowledgeBase, NewChunk, NewDocument, SearchRequest
+from mcp_servers.knowledge.library import Library, open_library
+from mcp_servers.knowledge.types import Access, KnowledgeBase, NewChunk, NewDocument, SearchRequest
 from tests.support.knowledge import document
 
 pytestmark = pytest.mark.anyio
@@ -254,7 +254,7 @@ async def test_without_a_base_every_base_a_person_may_see_is_searched(library: L
     ],
 )
 async def test_a_request_out_of_range_is_refused(
-    library: Library, request_: SearchRequest, kind: type[KnowledgeProblem]
+    library: Library, request_: SearchRequest, kind: type[KnowledgeError]
 ) -> None:
     with pytest.raises(kind):
         await library.search(request_)

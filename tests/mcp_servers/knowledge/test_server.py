@@ -11,7 +11,7 @@ import pytest
 from mcp_types import CreateMessageResult, ErrorData, TextContent
 
 from mcp_servers.knowledge.settings import ModelSettings, Settings
-from mcp_servers.knowledge.values import EVERYONE, Access
+from mcp_servers.knowledge.types import UNRESTRICTED, Access
 from tests.support.knowledge_server import RULES, Mode, open_tools
 
 pytestmark = pytest.mark.anyio
@@ -39,8 +39,8 @@ PROBLEMS: list[tuple[str, dict[str, Any], str]] = [
     ("get_knowledge_base_summary", {"knowledge_base_id": NO_ID}, "Knowledge base not found"),
     ("normalize_ocr_text", {"text": "ア" * 10_001}, "Text too long (max 10000 chars)"),
     ("remove_document", {"document_id": NO_ID}, "Document not found"),
-    ("add_document", {}, "the document is not given, or more than once"),
-    ("add_document", {"text": "x", "url": "http://x"}, "the document is not given, or more than once"),
+    ("add_document", {}, "the document is missing, or given more than once"),
+    ("add_document", {"text": "x", "url": "http://x"}, "the document is missing, or given more than once"),
     ("add_document", {"path": "/none.pdf"}, "/none.pdf cannot be opened"),
     ("add_document", {"url": "http://127.0.0.1/"}, "http://127.0.0.1/ is not fetched"),
     ("create_knowledge_base", {"name": ""}, "name is empty"),
@@ -301,14 +301,14 @@ async def test_another_tenants_base_is_refused_and_what_is_shared_is_not(tmp_pat
             for tool in ("search_documents", "get_knowledge_base_summary", "add_document", "reindex")
         ]
         listed = await tools.call("list_knowledge_bases")
-    assert path.text == "The path is not read: it is one of the server's own machine. Send the text, or a url."
+    assert path.text == "The path is not read: it is on the server's machine. Send the text, or a url."
     assert all(answer.is_error for answer in answers)
     assert {answer.text.partition(".")[0] for answer in answers} == {"Access denied to this knowledge base"}
     assert listed.facts == {"knowledge_bases": []}
 
 
 async def test_what_is_for_everybody_no_tenant_takes_from_the_others(tmp_path: Path) -> None:
-    who = [EVERYONE]
+    who = [UNRESTRICTED]
     async with open_tools(tmp_path, access_of=lambda _: who[0]) as tools:
         base_id = await tools.base(text=RULES)
         who[0] = Access("a")
@@ -376,7 +376,7 @@ async def test_an_index_is_made_anew_while_searches_go_on(tmp_path: Path) -> Non
         base_id = await tools.base(text=RULES)
         state = await tools.call("reindex", knowledge_base_id=base_id)
         found = await tools.call("search_documents", query="リモートワーク手当", knowledge_base_id=base_id)
-        await tools.service.library.settled()
+        await tools.service.library.wait_idle()
         vectors = await tools.call("search_documents", query="リモートワーク手当", knowledge_base_id=base_id)
     assert state.facts["chunks"] == 2
     assert found.facts["count"] == 1

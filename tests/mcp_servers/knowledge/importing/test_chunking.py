@@ -5,8 +5,8 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_servers.knowledge.importing.chunking import ChunkLimits, chunks_of
-from mcp_servers.knowledge.values import NewChunk, Passage
+from mcp_servers.knowledge.importing.chunking import ChunkLimits, chunk_passages
+from mcp_servers.knowledge.types import NewChunk, Passage
 
 SENTENCE = "この装置は電源を入れてから三秒で動き出す。"
 ENGLISH = "The board starts three seconds after power is applied, said Dr. Ito. It draws 3.5 watts! "
@@ -18,7 +18,7 @@ def squeezed(text: str) -> str:
 
 def test_paragraphs_are_merged_up_to_a_full_chunk_and_never_cut() -> None:
     paragraphs = [Passage(f"第{number}段落。" + SENTENCE * 5) for number in range(12)]
-    chunks = chunks_of(paragraphs)
+    chunks = chunk_passages(paragraphs)
     assert [chunk.text.split("\n") for chunk in chunks] == [
         [paragraph.text for paragraph in paragraphs[start : start + 4]] for start in (0, 4, 8)
     ]
@@ -26,7 +26,7 @@ def test_paragraphs_are_merged_up_to_a_full_chunk_and_never_cut() -> None:
 
 
 def test_a_long_japanese_paragraph_is_cut_behind_sentences() -> None:
-    chunks = chunks_of([Passage((SENTENCE + "「本当か。」と聞いた。") * 40)])
+    chunks = chunk_passages([Passage((SENTENCE + "「本当か。」と聞いた。") * 40)])
     assert len(chunks) > 2
     assert all(
         len(chunk.text) <= 500 and chunk.text.endswith(("動き出す。", "と聞いた。", "か。」")) for chunk in chunks
@@ -35,7 +35,7 @@ def test_a_long_japanese_paragraph_is_cut_behind_sentences() -> None:
 
 
 def test_english_chunks_are_longer_and_end_with_a_sentence_not_with_a_number() -> None:
-    chunks = chunks_of([Passage(ENGLISH * 60)])
+    chunks = chunk_passages([Passage(ENGLISH * 60)])
     assert all(1500 < len(chunk.text) <= 1800 for chunk in chunks[:-1])
     assert all(chunk.text.endswith(("Ito.", "watts!")) for chunk in chunks)
 
@@ -47,7 +47,7 @@ def test_chunks_never_cross_headings_or_pages_and_carry_both() -> None:
         Passage("三。", ("章", "節"), 1),
         Passage("四。", ("章", "節"), 2),
     ]
-    assert chunks_of(passages) == [
+    assert chunk_passages(passages) == [
         NewChunk("一。\n二。", ("章",), 1),
         NewChunk("三。", ("章", "節"), 1),
         NewChunk("四。", ("章", "節"), 2),
@@ -56,30 +56,30 @@ def test_chunks_never_cross_headings_or_pages_and_carry_both() -> None:
 
 def test_a_paragraph_a_little_too_long_stays_whole() -> None:
     text = (SENTENCE * 100)[:740]
-    assert [chunk.text for chunk in chunks_of([Passage("前。"), Passage(text), Passage("後。")])] == [
+    assert [chunk.text for chunk in chunk_passages([Passage("前。"), Passage(text), Passage("後。")])] == [
         "前。",
         text,
         "後。",
     ]
-    assert len(chunks_of([Passage((SENTENCE * 100)[:760])])) == 2
+    assert len(chunk_passages([Passage((SENTENCE * 100)[:760])])) == 2
 
 
 def test_a_table_stays_whole_up_to_twice_the_size() -> None:
     table = "品目 | 値段\n" + "\n".join(f"部品{number:03} | {number}円" for number in range(90))
-    chunks = chunks_of([Passage("前の文。"), Passage(table, is_whole=True), Passage("後の文。")])
+    chunks = chunk_passages([Passage("前の文。"), Passage(table, is_atomic=True), Passage("後の文。")])
     assert [chunk.text for chunk in chunks] == ["前の文。", table, "後の文。"]
 
 
 def test_a_larger_table_is_cut_between_rows_with_its_first_row_repeated() -> None:
     rows = [f"部品番号{number:04}の名前 | {number}円" for number in range(400)]
-    chunks = chunks_of([Passage("品目 | 値段\n" + "\n".join(rows), is_whole=True)])
+    chunks = chunk_passages([Passage("品目 | 値段\n" + "\n".join(rows), is_atomic=True)])
     assert all(chunk.text.startswith("品目 | 値段\n部品番号") for chunk in chunks)
     assert [row for chunk in chunks for row in chunk.text.split("\n")[1:]] == rows
 
 
 def test_code_is_cut_between_lines_without_repeating_any() -> None:
     code = "\n".join(f"    value_{number} = compute({number})  # step" for number in range(200))
-    chunks = chunks_of([Passage(code, is_whole=True)])
+    chunks = chunk_passages([Passage(code, is_atomic=True)])
     assert len(chunks) > 3
     assert "\n".join(chunk.text for chunk in chunks) == code
 
@@ -89,7 +89,7 @@ def test_an_overlap_repeats_whole_sentences() -> None:
     text = "".join(f"これは{number:03}番目の文である。" for number in range(100)).translate(
         {ord("0") + digit: ord("０") + digit for digit in range(10)}
     )
-    plain, overlapping = chunks_of([Passage(text)]), chunks_of([Passage(text)], ChunkLimits(overlap=0.1))
+    plain, overlapping = chunk_passages([Passage(text)]), chunk_passages([Passage(text)], ChunkLimits(overlap=0.1))
     assert all(a.text[-14:] not in b.text for a, b in pairwise(plain))
     for before, after in pairwise(overlapping):
         assert any(before.text.endswith(after.text[: 14 * sentences]) for sentences in (3, 4))
@@ -98,13 +98,13 @@ def test_an_overlap_repeats_whole_sentences() -> None:
 
 def test_text_without_any_place_to_cut_is_cut_all_the_same() -> None:
     for text, most in (("あ" * 10_000, 500), ("x" * 10_000, 1800), ("🎉" * 3_000, 500)):
-        chunks = chunks_of([Passage(text)])
+        chunks = chunk_passages([Passage(text)])
         assert all(len(chunk.text) <= most for chunk in chunks)
         assert "".join(chunk.text for chunk in chunks) == text
 
 
 def test_nothing_makes_no_chunks() -> None:
-    assert chunks_of([]) == []
+    assert chunk_passages([]) == []
 
 
 passages = st.lists(
@@ -113,7 +113,7 @@ passages = st.lists(
         text=st.text(st.sampled_from("あア漢。、「」aB .!?\n|-"), min_size=1, max_size=120).map(lambda text: text * 9),
         headings=st.sampled_from([(), ("章",), ("章", "節")]),
         page=st.sampled_from([None, 1, 2]),
-        is_whole=st.booleans(),
+        is_atomic=st.booleans(),
     ),
     max_size=6,
 )
@@ -123,8 +123,8 @@ passages = st.lists(
 @given(passages)
 def test_whatever_the_passages_nothing_is_lost_and_nothing_is_too_large(document: list[Passage]) -> None:
     limits = ChunkLimits(cjk_characters=40, latin_characters=90)
-    chunks = chunks_of(document, limits)
-    assert chunks == chunks_of(document, limits)
+    chunks = chunk_passages(document, limits)
+    assert chunks == chunk_passages(document, limits)
     assert all(chunk.text.strip() and len(chunk.text) <= 200 for chunk in chunks)
     if not any(" | " in passage.text for passage in document):
         assert squeezed("".join(chunk.text for chunk in chunks)) == squeezed("".join(each.text for each in document))

@@ -9,12 +9,20 @@ from pathlib import Path
 import anyio
 import pytest
 
-from mcp_servers.knowledge.importing.documents import ReadingLimits
-from mcp_servers.knowledge.importing.folders import FolderReport, FolderRules, SeenFiles, import_folder
-from mcp_servers.knowledge.importing.problems import TooLargeError, UnreadableFileError
+from mcp_servers.knowledge.errors import BadArgumentError, StorageFullError
+from mcp_servers.knowledge.importing.documents import ParseLimits
+from mcp_servers.knowledge.importing.errors import TooLargeError, UnreadableFileError
+from mcp_servers.knowledge.importing.folders import (
+    FolderReport,
+    FolderRules,
+    FoundFile,
+    SeenFiles,
+    SkippedPath,
+    WalkRules,
+    import_folder,
+    walk,
+)
 from mcp_servers.knowledge.importing.reader import Reader, ReaderSettings, open_reader
-from mcp_servers.knowledge.importing.walking import FoundFile, LeftOut, WalkRules, walk
-from mcp_servers.knowledge.problems import BadArgumentError, StorageFullError
 from tests.support.imported import RememberingImporter, column, pdf
 
 pytestmark = pytest.mark.anyio
@@ -28,9 +36,9 @@ def write(folder: Path, *names: str) -> None:
 
 
 @asynccontextmanager
-async def reading(limits: ReadingLimits | None = None) -> AsyncGenerator[Reader]:
+async def reading(limits: ParseLimits | None = None) -> AsyncGenerator[Reader]:
     with anyio.fail_after(60):
-        async with open_reader(ReaderSettings(reading=limits or ReadingLimits())) as reader:
+        async with open_reader(ReaderSettings(reading=limits or ParseLimits())) as reader:
             yield reader
 
 
@@ -147,7 +155,7 @@ async def test_a_folder_that_is_gone_removes_nothing(tmp_path: Path) -> None:
     async with reading() as reader:
         await import_folder(tmp_path / "docs", importer, reader)
         (tmp_path / "docs").rename(tmp_path / "moved")
-        with pytest.raises(UnreadableFileError, match="there is no such folder"):
+        with pytest.raises(UnreadableFileError, match="the folder does not exist"):
             await import_folder(tmp_path / "docs", importer, reader)
     assert importer.titles == ["a"]
 
@@ -182,8 +190,12 @@ async def test_files_of_every_odd_kind_are_a_sentence(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "a.db") as database:
         database.execute("create table t (a)")
     database.close()
-    async with reading(ReadingLimits(document_bytes=10)) as reader:
-        for name, sentence in (("pipe", "it is no file"), ("none.txt", "No such file"), ("", "it is no file")):
+    async with reading(ParseLimits(document_bytes=10)) as reader:
+        for name, sentence in (
+            ("pipe", "it is not a regular file"),
+            ("none.txt", "No such file"),
+            ("", "it is not a regular file"),
+        ):
             with pytest.raises(UnreadableFileError, match=sentence):
                 await reader.read_document(tmp_path / name)
         with pytest.raises(UnreadableFileError, match="embedded null"):
@@ -201,20 +213,20 @@ def test_links_are_followed_on_request_and_never_in_a_circle(tmp_path: Path) -> 
     (tmp_path / "a" / "file").symlink_to("one.txt")
     found = list(walk(tmp_path, WalkRules(follows_links=True)))
     assert [each.path.name for each in found if isinstance(each, FoundFile)] == ["file", "one.txt"]
-    left = {each.path.name: each.reason for each in found if isinstance(each, LeftOut)}
+    left = {each.path.name: each.reason for each in found if isinstance(each, SkippedPath)}
     assert left["back"] == "was seen already, behind another link"
     assert left["self"].startswith("cannot be opened")
 
 
 def test_more_files_than_are_wanted_are_told(tmp_path: Path) -> None:
     write(tmp_path, *(f"{number}.txt" for number in range(5)))
-    found = list(walk(tmp_path, WalkRules(most_files=3)))
+    found = list(walk(tmp_path, WalkRules(max_files=3)))
     assert len(found) == 4
-    assert found[-1] == LeftOut(tmp_path, "has more than 3 files")
+    assert found[-1] == SkippedPath(tmp_path, "has more than 3 files")
 
 
 def test_a_name_that_is_no_text_is_told_and_skipped(tmp_path: Path) -> None:
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.txt")).touch()
-    assert [str(each.reason) for each in walk(tmp_path, WalkRules()) if isinstance(each, LeftOut)] == [
-        "has a name that is no text"
+    assert [str(each.reason) for each in walk(tmp_path, WalkRules()) if isinstance(each, SkippedPath)] == [
+        "has a name that is not valid UTF-8"
     ]

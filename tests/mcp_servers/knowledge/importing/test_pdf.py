@@ -2,15 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_servers.knowledge.importing.documents import Blob, ReadDocument, ReadingLimits
-from mcp_servers.knowledge.importing.parsing import read_blob
-from mcp_servers.knowledge.importing.problems import (
+from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, ParseLimits
+from mcp_servers.knowledge.importing.errors import (
     DamagedDocumentError,
+    DocumentImportError,
     EncryptedDocumentError,
-    ImportProblem,
     NoTextError,
 )
-from mcp_servers.knowledge.values import Passage
+from mcp_servers.knowledge.importing.parse import parse_blob
+from mcp_servers.knowledge.types import Passage
 from tests.support.imported import column, pdf
 
 JAPANESE = [
@@ -21,8 +21,8 @@ JAPANESE = [
 JOINED = "".join(JAPANESE).strip()
 
 
-def read(content: bytes, limits: ReadingLimits | None = None) -> ReadDocument:
-    return read_blob(Blob(content, "a.pdf"), limits or ReadingLimits())
+def read(content: bytes, limits: ParseLimits | None = None) -> ParsedDocument:
+    return parse_blob(Blob(content, "a.pdf"), limits or ParseLimits())
 
 
 def texts(content: bytes) -> list[str]:
@@ -138,7 +138,7 @@ def test_a_scanned_pdf_says_that_it_needs_ocr() -> None:
 
 def test_pages_and_characters_beyond_the_limits_are_left_out_and_told() -> None:
     pages = [column([f"{number} 頁の文です。"]) for number in range(1, 5)]
-    for limits in (ReadingLimits(pages=2), ReadingLimits(characters=12)):
+    for limits in (ParseLimits(pages=2), ParseLimits(characters=12)):
         document = read(pdf(pages), limits)
         assert [passage.page for passage in document.passages] == [1, 2]
         assert document.warnings == ("Only the first 2 of 4 pages were read.",)
@@ -155,5 +155,5 @@ def test_a_pdf_cut_off_becomes_a_sentence_or_what_is_left_of_it(share: float) ->
     whole = pdf([column([f"{number} 頁の文です。"]) for number in range(1, 5)])
     try:
         assert read(whole[: int(len(whole) * share)]).passages
-    except ImportProblem as problem:
+    except DocumentImportError as problem:
         assert str(problem).startswith("a.pdf ")

@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_servers.knowledge.importing.joining import join_lines
 from mcp_servers.knowledge.importing.markdown import read_markdown
-from mcp_servers.knowledge.importing.plain import read_plain
-from mcp_servers.knowledge.importing.source import read_source
-from mcp_servers.knowledge.importing.tables import read_csv
-from tests.support.imported import shown
+from mcp_servers.knowledge.importing.parse import read_csv
+from mcp_servers.knowledge.importing.plain_text import join_lines, read_plain
+from mcp_servers.knowledge.importing.source_code import read_source
+from tests.support.imported import redact_url
 
 
 @pytest.mark.parametrize(
@@ -95,7 +94,7 @@ def f():
 def test_markdown_gives_title_headings_and_whole_blocks() -> None:
     title, passages = read_markdown(MARKDOWN)
     assert title == "導入の手引き"
-    assert shown(passages) == [
+    assert redact_url(passages) == [
         ("本文は太字とリンクを含む一文である。", ("はじめに",)),
         ("- 一つ目\n- 二つ目", ("はじめに",)),
         ("# not a heading\n\ndef f():\n    return 1", ("はじめに", "コード")),
@@ -103,7 +102,7 @@ def test_markdown_gives_title_headings_and_whole_blocks() -> None:
         ("引用の文。", ("まとめ",)),
         ("空の見出し", ("まとめ",)),
     ]
-    assert [passage.is_whole for passage in passages] == [False, False, True, True, False, False]
+    assert [passage.is_atomic for passage in passages] == [False, False, True, True, False, False]
 
 
 def test_a_document_without_front_matter_is_called_by_its_first_heading() -> None:
@@ -115,7 +114,7 @@ def test_a_document_without_front_matter_is_called_by_its_first_heading() -> Non
 )
 def test_a_fence_without_its_end_is_code_to_the_end(text: str) -> None:
     _, passages = read_markdown(text)
-    assert [(passage.is_whole, "# still code" in passage.text) for passage in passages] == [(True, True)]
+    assert [(passage.is_atomic, "# still code" in passage.text) for passage in passages] == [(True, True)]
 
 
 @pytest.mark.parametrize("text", ["snake_case_name * 2 * 3", "a < b and b > c", "5 * 4", "array[0](1)[2]", "- a\n---"])
@@ -194,7 +193,7 @@ def test_definitions_of_other_languages_are_found(language: str, code: str, name
     ],
 )
 def test_a_csv_file_is_one_table_whatever_parts_its_columns(text: str, table: str) -> None:
-    assert [(passage.text, passage.is_whole) for passage in read_csv(text)] == [(table, True)]
+    assert [(passage.text, passage.is_atomic) for passage in read_csv(text)] == [(table, True)]
 
 
 def test_tabs_part_the_columns_of_a_tsv_file() -> None:

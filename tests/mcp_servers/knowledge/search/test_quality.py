@@ -9,8 +9,8 @@ import pytest
 
 from bench.knowledge_calibration import Asked, rows, split
 from bench.knowledge_collections import Collection, ask, load, mean_ndcg, read_collection
+from mcp_servers.knowledge.embedding import Embedder
 from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
-from mcp_servers.knowledge.embedding.ports import Embedder
 from mcp_servers.knowledge.library import LibrarySettings, open_library
 from tests.support.shared import shared_path
 
@@ -33,7 +33,7 @@ async def measured(folder: Path, collection: Collection, embedder: Embedder | No
     """The mean nDCG; the folder is filled when it is empty, and then only given its vectors."""
     async with open_library(folder, LibrarySettings(embedder)) as library:
         base = next(iter(await library.bases()), None) or await load(library, collection.name, collection.passages)
-        await library.settled()
+        await library.wait_idle()
         assert (await library.base(base.id)).embedder == (embedder.name if embedder else "")
         return await mean_ndcg(library, base, collection.questions)
 

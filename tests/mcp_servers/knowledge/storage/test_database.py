@@ -12,19 +12,19 @@ from pathlib import Path
 import anyio
 import pytest
 
-from mcp_servers.knowledge.library import open_library
-from mcp_servers.knowledge.problems import (
+from mcp_servers.knowledge.errors import (
     StorageBusyError,
     StorageDamagedError,
     StorageError,
     StorageFullError,
     StorageNewerError,
 )
+from mcp_servers.knowledge.library import open_library
 from mcp_servers.knowledge.storage.bases import base_by_key, create_base
 from mcp_servers.knowledge.storage.database import FILE_NAME, Database
-from mcp_servers.knowledge.storage.documents import Prepared, write_document
-from mcp_servers.knowledge.storage.texts import index_chunk
-from mcp_servers.knowledge.values import EVERYONE, SearchRequest
+from mcp_servers.knowledge.storage.documents import PreparedDocument, write_document
+from mcp_servers.knowledge.storage.text_index import index_chunk
+from mcp_servers.knowledge.types import UNRESTRICTED, SearchRequest
 from tests.support.knowledge import document
 from tests.support.shared import REPOSITORY
 
@@ -33,8 +33,8 @@ def add(database: Database, *texts: str, uri: str) -> None:
     """A document into the first base."""
     new = document(*texts, uri=uri)
     with database.writing() as connection:
-        prepared = Prepared(new, [index_chunk("", (), text) for text in texts], {})
-        write_document(connection, base_by_key(connection, 1), prepared, EVERYONE)
+        prepared = PreparedDocument(new, [index_chunk("", (), text) for text in texts], {})
+        write_document(connection, base_by_key(connection, 1), prepared, UNRESTRICTED)
 
 
 def documents(folder: Path) -> list[str]:

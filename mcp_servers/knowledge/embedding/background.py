@@ -1,0 +1,180 @@
+"""Background work of a library: text indexes of an older analyzer version, and missing vectors.
+
+Pending work is read from the file each time, so a killed process loses nothing and two processes at most repeat work. A
+base is searched with its old vectors until the new ones are complete, then one transaction switches. A failing embedder
+is retried with growing pauses, and at once when there is new work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import anyio
+import anyio.to_thread
+
+from mcp_servers.knowledge.embedding import Embedder, Vectors
+from mcp_servers.knowledge.errors import BaseNotFoundError, KnowledgeError
+from mcp_servers.knowledge.storage.bases import StoredBase, base_by_key, bases
+from mcp_servers.knowledge.storage.database import Database
+from mcp_servers.knowledge.storage.text_index import rebuild_text_index
+from mcp_servers.knowledge.storage.vectors import (
+    PendingChunk,
+    chunks_without_vectors,
+    create_embedding,
+    embedding_by_key,
+    remove_embedding,
+    set_active_embedding,
+    set_next_embedding,
+    store_vectors,
+)
+from mcp_servers.knowledge.text_analysis import ANALYZER_VERSION, embedded_text
+from mcp_servers.knowledge.types import UNRESTRICTED
+
+# One commit costs 5 ms on an SD card; remote embedders split batches themselves.
+_BATCH = 32
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 5.0, 300.0
+
+
+class BackgroundIndexer:
+    """The background worker of one library; ``run`` works until ``stop``.
+
+    ``target`` is the name of the embedder for all bases; empty keeps each base as it is.
+    """
+
+    def __init__(self, database: Database, embedders: Mapping[str, Embedder], target: str) -> None:
+        self._database = database
+        self._embedders = embedders
+        self._target = target
+        self._new_work = anyio.Event()
+        self._idle = anyio.Event()
+        self._scope = anyio.CancelScope()
+        self.problems: dict[int, str] = {}
+
+    def wake(self) -> None:
+        """Signal that there may be work."""
+        self._clear_idle()
+        self._new_work.set()
+
+    async def wait_idle(self) -> None:
+        """Wait until nothing is left that can be done now."""
+        await self._idle.wait()
+
+    async def run(self) -> None:
+        """Work until ``stop`` is called."""
+        with self._scope:
+            pause = _FIRST_PAUSE_S
+            while True:
+                self._new_work = new_work = anyio.Event()
+                await self._process_all()
+                if new_work.is_set():
+                    continue
+                self._idle.set()
+                with anyio.move_on_after(pause if self.problems else math.inf) as limit:
+                    await new_work.wait()
+                pause = min(2 * pause, _MAX_PAUSE_S) if limit.cancelled_caught else _FIRST_PAUSE_S
+                self._clear_idle()
+
+    def stop(self) -> None:
+        """End ``run`` after the current batch is stored."""
+        self._scope.cancel()
+
+    def _clear_idle(self) -> None:
+        # Replaced only when set: waiters hold the current event.
+        if self._idle.is_set():
+            self._idle = anyio.Event()
+
+    async def _process_all(self) -> None:
+        try:
+            all_bases = await anyio.to_thread.run_sync(self._bases)
+        except KnowledgeError as problem:
+            self.problems[0] = problem.words
+            return
+        self.problems = {key: words for key, words in self.problems.items() if key in {base.key for base in all_bases}}
+        for base in all_bases:
+            await self._process_base(base)
+
+    async def _process_base(self, base: StoredBase) -> None:
+        try:
+            await self._update_base(base)
+        except KnowledgeError as problem:
+            self.problems[base.key] = problem.words
+        else:
+            self.problems.pop(base.key, None)
+
+    async def _update_base(self, base: StoredBase) -> None:
+        try:
+            if base.analyzer != ANALYZER_VERSION:
+                await anyio.to_thread.run_sync(self._rebuild, base.key)
+            embedder = self._embedders.get(self._target)
+            if embedder is None:
+                return
+            key = await anyio.to_thread.run_sync(self._target_embedding, base.key)
+            after = 0
+            # A second pass finds chunks added during the first.
+            while not await anyio.to_thread.run_sync(self._finish, base.key, key):
+                missing = await anyio.to_thread.run_sync(self._missing, base.key, key, after)
+                after = missing[-1].chunk if missing else 0
+                if missing:
+                    texts = [embedded_text(chunk.title, chunk.headings, chunk.text) for chunk in missing]
+                    vectors = await embedder.embed_documents(texts)
+                    await anyio.to_thread.run_sync(self._store, base.key, key, missing, vectors)
+        except BaseNotFoundError:
+            # The base was removed meanwhile.
+            return
+
+    # --- in threads, each in a transaction of its own -----------------------------------------------------------------
+
+    def _bases(self) -> list[StoredBase]:
+        with self._database.reading() as connection:
+            return bases(connection, UNRESTRICTED)
+
+    def _rebuild(self, base: int) -> None:
+        with self._database.writing() as connection:
+            rebuild_text_index(connection, base)
+
+    def _target_embedding(self, base: int) -> int:
+        """Return the vector set of the target embedder, creating and marking it as the next one if missing."""
+        with self._database.writing() as connection:
+            stored = base_by_key(connection, base)
+            if stored.next_embedding is not None:
+                if embedding_by_key(connection, stored.next_embedding).embedder == self._target:
+                    return stored.next_embedding
+                set_next_embedding(connection, base, None)
+                remove_embedding(connection, stored.next_embedding)
+            if stored.embedding is not None and stored.base.embedder == self._target:
+                return stored.embedding
+            key = create_embedding(connection, base, self._target)
+            set_next_embedding(connection, base, key)
+            return key
+
+    def _missing(self, base: int, key: int, after: int) -> list[PendingChunk]:
+        with self._database.reading() as connection:
+            return chunks_without_vectors(connection, base, key, after, _BATCH)
+
+    def _store(self, base: int, key: int, missing: list[PendingChunk], vectors: Vectors) -> None:
+        with self._database.writing() as connection:
+            stored = base_by_key(connection, base)
+            # The base may have been reindexed meanwhile and have another set.
+            if key in {stored.embedding, stored.next_embedding}:
+                store_vectors(connection, key, [chunk.chunk for chunk in missing], vectors)
+
+    def _finish(self, base: int, key: int) -> bool:
+        """Return True if a set is complete or obsolete; a complete set becomes the active one."""
+        with self._database.reading() as connection:
+            stored = base_by_key(connection, base)
+            if key not in {stored.embedding, stored.next_embedding}:
+                # Another process uses another embedder: do not compete with it.
+                return True
+            if embedding_by_key(connection, key).vectors < stored.chunks:
+                return False
+            if stored.embedding == key:
+                return True
+        with self._database.writing() as connection:
+            stored = base_by_key(connection, base)
+            if stored.next_embedding != key or embedding_by_key(connection, key).vectors < stored.chunks:
+                return False
+            set_active_embedding(connection, base, key)
+            if stored.embedding is not None:
+                remove_embedding(connection, stored.embedding)
+            return True

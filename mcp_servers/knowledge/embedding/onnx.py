@@ -1,0 +1,319 @@
+"""Embedder and reranker that run an ONNX model folder with ONNX Runtime (optional dependency).
+
+    FOLDER/model.onnx, or onnx/model.onnx, or the only .onnx file
+    FOLDER/tokenizer.json
+    FOLDER/tokenizer_config.json, sentence_bert_config.json        maximum number of tokens
+    FOLDER/1_Pooling/config.json                                   pooling; default mean
+    FOLDER/config_sentence_transformers.json                       prompts before queries and passages
+
+This is the layout of Sentence Transformers and Optimum. Nothing is downloaded. Library and model are loaded on first
+use, in a thread. Batches run in separate threads, so a query does not wait for background embedding.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import anyio.to_thread
+import numpy as np
+from numpy.typing import NDArray
+
+from mcp_servers.knowledge.embedding import Vectors, sigmoid, unit_rows
+from mcp_servers.knowledge.errors import BadArgumentError, EngineUnreachableError, MissingExtraError, ModelUnusableError
+
+Pooling = Literal["mean", "first", "last"]
+
+_POOLINGS: Mapping[str, Pooling] = {
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_cls_token": "first",
+    "pooling_mode_lasttoken": "last",
+}
+# Chunks are rarely longer, and attention grows faster than the length.
+_MAX_TOKENS = 1024
+# The usual limit of BERT models, if the folder names none.
+_DEFAULT_TOKENS = 512
+# Distinguishes two trainings without hashing all weights at every start.
+_SAMPLE_BYTES = 1 << 20
+_DIGITS = 8
+# E5 models need these prompts, but their folders do not contain them.
+_E5_PROMPTS = ("query: ", "passage: ")
+_REMEDY = "Give cpu:FOLDER with tokenizer.json and one .onnx file in it, or name that file"
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """An ONNX model on disk."""
+
+    name: str  # folder name and fingerprint of the contents
+    network: Path  # ONNX file
+    tokenizer: Path
+    max_tokens: int  # longer texts are truncated
+    pooling: Pooling = "mean"
+    query_prompt: str = ""
+    document_prompt: str = ""
+
+
+def read_model_folder(setting: str, given: str) -> ModelFolder:
+    """Read a model folder, or one ``.onnx`` file in it.
+
+    ``setting`` names the argument in the message of BadArgumentError.
+    """
+    try:
+        path = Path(given).expanduser().absolute()
+        network = _network(setting, path)
+        folder = next((place for place in (network.parent, network.parent.parent) if _tokenizer(place).is_file()), None)
+        if folder is None:
+            raise BadArgumentError(setting, f"is a folder without tokenizer.json ({network.parent})", _REMEDY)
+        query_prompt, document_prompt = _prompts(folder)
+        found = ModelFolder(
+            name=folder.name,
+            network=network,
+            tokenizer=_tokenizer(folder),
+            max_tokens=_max_tokens(folder),
+            pooling=_pooling(folder),
+            query_prompt=query_prompt,
+            document_prompt=document_prompt,
+        )
+        return replace(found, name=f"{folder.name}@{_fingerprint(found)}")
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise BadArgumentError(setting, f"cannot be read ({given!r:.200}: {reason})", _REMEDY) from error
+
+
+def _network(setting: str, path: Path) -> Path:
+    if path.is_file():
+        return path
+    if not path.is_dir():
+        raise BadArgumentError(setting, f"is not a folder ({path})", _REMEDY)
+    for usual in (path / "model.onnx", path / "onnx" / "model.onnx"):
+        if usual.is_file():
+            return usual
+    found = sorted([*path.glob("*.onnx"), *path.glob("onnx/*.onnx")])
+    if not found:
+        raise BadArgumentError(setting, f"is a folder without an .onnx file ({path})", _REMEDY)
+    if len(found) > 1:
+        names = ", ".join(str(each.relative_to(path)) for each in found)
+        raise BadArgumentError(setting, f"is a folder with several models ({path}: {names})", "Name one of the files")
+    return found[0]
+
+
+def _tokenizer(folder: Path) -> Path:
+    return folder / "tokenizer.json"
+
+
+def _max_tokens(folder: Path) -> int:
+    declared = (
+        _read_json(folder / "tokenizer_config.json").get("model_max_length"),
+        _read_json(folder / "sentence_bert_config.json").get("max_seq_length"),
+    )
+    # Unknown lengths are written as 10^30.
+    limits = [limit for limit in declared if isinstance(limit, int) and 0 < limit < 1 << 31]
+    return min([*limits, _MAX_TOKENS]) if limits else _DEFAULT_TOKENS
+
+
+def _pooling(folder: Path) -> Pooling:
+    table = _read_json(folder / "1_Pooling" / "config.json")
+    declared: list[Pooling] = [pooling for key, pooling in _POOLINGS.items() if table.get(key) is True]
+    return declared[0] if declared else "mean"
+
+
+def _prompts(folder: Path) -> tuple[str, str]:
+    """Return the prompts before queries and before passages."""
+    prompts = _read_json(folder / "config_sentence_transformers.json").get("prompts")
+    if isinstance(prompts, dict) and prompts:
+        table = cast("dict[str, Any]", prompts)
+        return str(table.get("query") or ""), str(table.get("document") or table.get("passage") or "")
+    return _E5_PROMPTS if "e5" in folder.name.lower().replace("_", "-").split("-") else ("", "")
+
+
+def _fingerprint(model: ModelFolder) -> str:
+    """Return a short hash of everything that the vectors depend on."""
+    digest = hashlib.sha256(f"{model.pooling}\0{model.document_prompt}\0{model.max_tokens}\0".encode())
+    digest.update(model.tokenizer.read_bytes())
+    # Large weights are stored in external data files.
+    for file in (model.network, *sorted(model.network.parent.glob(f"{model.network.name}_data*"))):
+        with file.open("rb") as opened:
+            size = file.stat().st_size
+            digest.update(f"{size}\0".encode())
+            digest.update(opened.read(_SAMPLE_BYTES))
+            opened.seek(max(size - _SAMPLE_BYTES, 0))
+            digest.update(opened.read(_SAMPLE_BYTES))
+    return digest.hexdigest()[:_DIGITS]
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    """Return the JSON object in a file, or an empty one without the file."""
+    if not file.is_file():
+        return {}
+    value: object = json.loads(file.read_text("utf-8"))
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+# The program can stop between batches; a board needs about a second for one.
+_BATCH = 8
+_LIBRARY = "onnxruntime"
+# Its warnings concern the graph, which users cannot change.
+_LOG_ERRORS = 3
+# Optimum's name of the pooled output, if the network has one.
+_SENTENCE_OUTPUT = "sentence_embedding"
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
+_2D, _3D = 2, 3
+_YES_AND_NO = 2
+
+Texts = Sequence[str] | Sequence[tuple[str, str]]
+
+
+class OnnxEmbedder:
+    """Embedder of an ONNX model folder."""
+
+    is_fast = False
+
+    def __init__(self, folder: str) -> None:
+        self._folder = read_model_folder("embedder", folder)
+        self._network = _OnnxNetwork(self._folder)
+        self.name = self._folder.name
+
+    async def embed_documents(self, texts: Sequence[str]) -> Vectors:
+        """Return one unit row per text, in order."""
+        prompt = self._folder.document_prompt
+        batches = [texts[start : start + _BATCH] for start in range(0, len(texts), _BATCH)]
+        rows = [await self._vectors([f"{prompt}{text}" for text in batch]) for batch in batches]
+        return np.concatenate(rows)
+
+    async def embed_query(self, text: str) -> Vectors:
+        """Return one unit vector."""
+        return (await self._vectors([f"{self._folder.query_prompt}{text}"]))[0]
+
+    async def aclose(self) -> None:
+        """Unload the model."""
+        self._network.unload()
+
+    async def _vectors(self, texts: list[str]) -> Vectors:
+        output = await anyio.to_thread.run_sync(self._network.run, texts)
+        return unit_rows(_pooled(output, self._folder.pooling), self.name)
+
+
+class OnnxReranker:
+    """Reranker of an ONNX cross-encoder folder."""
+
+    def __init__(self, folder: str) -> None:
+        found = read_model_folder("reranker", folder)
+        self._network = _OnnxNetwork(found)
+        self.name = found.name
+
+    async def relevance(self, query: str, passages: Sequence[str]) -> list[float]:
+        """Return the probability of each passage, 0..1."""
+        pairs = [(query, passage) for passage in passages]
+        batches = [pairs[start : start + _BATCH] for start in range(0, len(pairs), _BATCH)]
+        output = [await anyio.to_thread.run_sync(self._network.run, batch) for batch in batches]
+        return [share for batch in output for share in _probabilities(batch, self.name)]
+
+    async def aclose(self) -> None:
+        """Unload the model."""
+        self._network.unload()
+
+
+@dataclass(frozen=True)
+class _NetworkOutput:
+    """Output tensors by name in the network's order, and the attention mask of the input."""
+
+    outputs: Mapping[str, NDArray[Any]]
+    mask: NDArray[np.int64]
+
+
+class _OnnxNetwork:
+    """Tokenizer and inference session of a model, loaded on first use."""
+
+    def __init__(self, folder: ModelFolder) -> None:
+        if importlib.util.find_spec(_LIBRARY) is None:
+            raise MissingExtraError("A model on the CPU", _LIBRARY)
+        self._folder = folder
+        self._loading = threading.Lock()
+        self._parts: tuple[Any, Any] | None = None
+
+    def unload(self) -> None:
+        self._parts = None
+
+    def run(self, texts: Texts) -> _NetworkOutput:
+        """Run texts or pairs of texts; raise EngineUnreachableError on failure."""
+        try:
+            tokenizer, session = self._loaded()
+            given = _feeds(tokenizer.encode_batch(list(texts)))
+            outputs = session.run(None, {node.name: given[node.name] for node in session.get_inputs()})
+            output = dict(zip([node.name for node in session.get_outputs()], outputs, strict=True))
+        except EngineUnreachableError:
+            raise
+        except Exception as error:
+            # Any exception of the libraries only skips the stage.
+            reason = str(error).strip().partition("\n")[0] or type(error).__name__
+            raise ModelUnusableError(self._folder.name, reason) from error
+        return _NetworkOutput(output, given["attention_mask"])
+
+    def _loaded(self) -> tuple[Any, Any]:
+        with self._loading:
+            if self._parts is None:
+                self._parts = self._load()
+            return self._parts
+
+    def _load(self) -> tuple[Any, Any]:
+        library: Any = importlib.import_module(_LIBRARY)
+        tokenizer: Any = importlib.import_module("tokenizers").Tokenizer.from_file(str(self._folder.tokenizer))
+        tokenizer.no_padding()
+        tokenizer.enable_truncation(self._folder.max_tokens)
+        options = library.SessionOptions()
+        options.log_severity_level = _LOG_ERRORS
+        # Spinning threads would slow down the language model.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        providers = ["CPUExecutionProvider"]
+        session = library.InferenceSession(str(self._folder.network), options, providers=providers)
+        unknown = [node.name for node in session.get_inputs() if node.name not in _INPUTS]
+        if unknown:
+            raise ModelUnusableError(self._folder.name, f"it requires {unknown[0]!r}, which is not a text input")
+        return tokenizer, session
+
+
+def _feeds(encoded: Sequence[Any]) -> dict[str, NDArray[np.int64]]:
+    """Return the inputs of the network, padded to the longest text."""
+    # Texts without tokens get one, so that every text has a vector.
+    width = max(1, *(len(each.ids) for each in encoded))
+    ids, types, mask = (np.zeros((len(encoded), width), np.int64) for _ in range(3))
+    for row, each in enumerate(encoded):
+        length = len(each.ids)
+        ids[row, :length], types[row, :length] = each.ids, each.type_ids
+        mask[row, : max(length, 1)] = 1
+    positions = np.maximum(mask.cumsum(axis=1) - 1, 0)
+    return dict(zip(_INPUTS, (ids, mask, types, positions), strict=True))
+
+
+def _pooled(output: _NetworkOutput, pooling: Pooling) -> Vectors:
+    """Return one row per text; ``unit_rows`` rejects other shapes."""
+    sentence = output.outputs.get(_SENTENCE_OUTPUT)
+    tokens = np.asarray(next(iter(output.outputs.values())) if sentence is None else sentence, np.float32)
+    if tokens.ndim != _3D:
+        return tokens
+    if pooling == "first":
+        return tokens[:, 0]
+    if pooling == "last":
+        return tokens[np.arange(len(tokens)), output.mask.sum(axis=1) - 1]
+    weights = output.mask[:, :, np.newaxis].astype(np.float32)
+    return cast("Vectors", (tokens * weights).sum(axis=1) / weights.sum(axis=1))
+
+
+def _probabilities(output: _NetworkOutput, name: str) -> list[float]:
+    """Return logits as probabilities: one column per pair, or two for no and yes."""
+    logits: NDArray[np.float64] = np.asarray(next(iter(output.outputs.values())), np.float64)
+    columns = logits[:, np.newaxis] if logits.ndim == 1 else logits
+    if columns.ndim != _2D or columns.shape[1] not in {1, _YES_AND_NO}:
+        raise ModelUnusableError(name, "its output is not a relevance: it is not a cross-encoder")
+    if not np.isfinite(columns).all():
+        raise ModelUnusableError(name, "its relevance is not a number")
+    raw = columns[:, -1] - (columns[:, 0] if columns.shape[1] == _YES_AND_NO else 0.0)
+    return [sigmoid(score) for score in raw.tolist()]

@@ -1,0 +1,168 @@
+"""Model services over HTTP: client, embedder and reranker.
+
+    POST {url}/embeddings  {model, input: [...], encoding_format, dimensions?} -> {data: [{index, embedding}]}
+    POST {url}/rerank      {model, query, documents, top_n} -> {results: [{index, relevance_score}]}
+
+``url`` usually ends in ``/v1``. Every failure is an EngineUnreachableError, so a search can skip the stage. Keys are
+sent in a header and appear nowhere else.
+
+References: OpenAI, "Create embeddings"; Jina and Cohere, "Rerank"; model card of Qwen3-Embedding (instruction).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import anyio
+import httpx2
+
+from mcp_servers.knowledge.embedding import Vectors, sigmoid, unit_rows
+from mcp_servers.knowledge.errors import EngineUnreachableError
+
+QWEN3_QUERY = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:{query}"
+_OK = 200
+_CONNECT_TIMEOUT_S = 3.0
+_CLOSE_S = 1.0
+
+
+@dataclass(frozen=True)
+class ModelAddress:
+    """A model of a service."""
+
+    url: str  # base of /embeddings, /rerank and /chat/completions
+    model: str
+    key: str = field(default="", repr=False)  # bearer token; empty for none
+    timeout_s: float = 60.0  # per request; an NPU needs 0.4 s per passage, and a batch has several
+
+
+class ModelClient:
+    """HTTP client of one model service."""
+
+    def __init__(self, address: ModelAddress) -> None:
+        self._address = address
+        try:
+            parts = urlsplit(address.url)
+            port = f":{parts.port}" if parts.port else ""
+            # Without user and password of the URL.
+            self.place = f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
+        except ValueError:
+            self.place = "the address"
+        self._client: httpx2.AsyncClient | None = None
+
+    async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Send a JSON request and return the JSON object of the answer."""
+        try:
+            with anyio.fail_after(self._address.timeout_s):
+                response = await self._http_client().post(self._address.url.rstrip("/") + path, json=body)
+                answer: object = response.json() if response.status_code == _OK else None
+        except TimeoutError:
+            raise EngineUnreachableError(self.place, f"no answer in {self._address.timeout_s:g} s") from None
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+            raise EngineUnreachableError(self.place, str(error) or type(error).__name__) from error
+        except ValueError:
+            raise EngineUnreachableError(self.place, "its answer is not JSON") from None
+        if response.status_code != _OK:
+            raise EngineUnreachableError(self.place, f"HTTP {response.status_code} for {path}")
+        if not isinstance(answer, dict):
+            raise EngineUnreachableError(self.place, "its answer is not an object")
+        return cast("dict[str, Any]", answer)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        client, self._client = self._client, None
+        if client:
+            with anyio.move_on_after(_CLOSE_S, shield=True):
+                await client.aclose()
+
+    def _http_client(self) -> httpx2.AsyncClient:
+        # Created on first use: reading the trust store takes time.
+        if self._client is None:
+            key = self._address.key
+            self._client = httpx2.AsyncClient(
+                headers={"Authorization": f"Bearer {key}"} if key else {},
+                timeout=httpx2.Timeout(self._address.timeout_s, connect=_CONNECT_TIMEOUT_S),
+            )
+        return self._client
+
+
+class RemoteEmbedder:
+    """Embedder of a service.
+
+    ``dimensions`` is sent if not 0. ``query_template`` contains ``{query}``; empty chooses by the model's name.
+    ``batch`` is the number of texts per request.
+    """
+
+    is_fast = False
+
+    def __init__(
+        self, address: ModelAddress, *, dimensions: int = 0, query_template: str = "", batch: int = 16
+    ) -> None:
+        self._client = ModelClient(address)
+        self._model = address.model
+        self._dimensions = dimensions
+        self._template = query_template or (QWEN3_QUERY if "qwen3-embedding" in address.model.lower() else "{query}")
+        self._batch = batch
+        self.name = f"{address.model}/{dimensions}" if dimensions else address.model
+
+    async def embed_documents(self, texts: Sequence[str]) -> Vectors:
+        """Return one unit row per text, in order."""
+        rows: list[list[float]] = []
+        for start in range(0, len(texts), self._batch):
+            rows += await self._request(list(texts[start : start + self._batch]))
+        return unit_rows(rows, self._client.place)
+
+    async def embed_query(self, text: str) -> Vectors:
+        """Return one unit vector of the query in its template."""
+        rows = await self._request([self._template.replace("{query}", text)])
+        return unit_rows(rows, self._client.place)[0]
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def _request(self, texts: list[str]) -> list[list[float]]:
+        body: dict[str, Any] = {"model": self._model, "input": texts, "encoding_format": "float"}
+        if self._dimensions:
+            body["dimensions"] = self._dimensions
+        answer = await self._client.post("/embeddings", body)
+        try:
+            found = {int(row["index"]): row["embedding"] for row in answer["data"]}
+            return [[float(number) for number in found[at]] for at in range(len(texts))]
+        except (KeyError, TypeError, ValueError):
+            raise EngineUnreachableError(
+                self._client.place, f"its answer is not {len(texts)} embeddings as OpenAI gives them"
+            ) from None
+
+
+class RemoteReranker:
+    """Reranker of a service; passages are truncated to ``max_characters`` (an NPU reads 640 tokens/s)."""
+
+    def __init__(self, address: ModelAddress, *, max_characters: int = 1000) -> None:
+        self._client = ModelClient(address)
+        self._model = address.model
+        self._most_characters = max_characters
+        self.name = address.model
+
+    async def relevance(self, query: str, passages: Sequence[str]) -> list[float]:
+        """Return the relevance of each passage, 0..1; raw scores are converted with a sigmoid."""
+        documents = [passage[: self._most_characters] for passage in passages]
+        body = {"model": self._model, "query": query, "documents": documents, "top_n": len(documents)}
+        answer = await self._client.post("/rerank", body)
+        try:
+            found = {int(row["index"]): float(row["relevance_score"]) for row in answer["results"]}
+            scores = [found[at] for at in range(len(documents))]
+        except (KeyError, TypeError, ValueError):
+            raise EngineUnreachableError(
+                self._client.place, f"its answer is not {len(documents)} results with relevance_score"
+            ) from None
+        if not all(math.isfinite(score) for score in scores):
+            raise EngineUnreachableError(self._client.place, "its relevance is not a number")
+        return scores if all(0 <= score <= 1 for score in scores) else [sigmoid(score) for score in scores]
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()

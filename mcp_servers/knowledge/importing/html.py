@@ -1,0 +1,167 @@
+"""HTML -> title and passages below headings; tables and ``pre`` stay whole.
+
+Scripts, navigation, controls, hidden elements and ruby are removed first. Then ``main`` or the only ``article`` is read
+if it contains enough of the text, else the body. The tree is walked with an explicit stack, because pages nested ten
+thousand levels deep exist.
+"""
+
+from __future__ import annotations
+
+import re
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from mcp_servers.knowledge.importing.documents import DocumentBuilder, table_text
+from mcp_servers.knowledge.importing.plain_text import CJK
+from mcp_servers.knowledge.types import Passage
+
+_DROPPED = [
+    *("script", "style", "noscript", "template", "svg", "iframe", "object", "canvas", "video", "audio", "nav"),
+    *("footer", "button", "select", "option", "textarea", "input", "rt", "rp", "dialog"),
+]
+_HIDDEN = (
+    '[hidden], [aria-hidden="true"], [role="navigation"], [role="search"], [role="contentinfo"],'
+    ' [style*="display:none"], [style*="display: none"]'
+)
+_HEADINGS = {f"h{level}": level for level in range(1, 7)}
+_BLOCKS = frozenset(
+    (
+        *("address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "dialog", "div"),
+        *("dl", "dt", "fieldset", "figcaption", "figure", "footer", "form", "header", "hgroup", "hr", "li", "main"),
+        *("menu", "ol", "p", "section", "summary", "table", "tbody", "td", "tfoot", "th", "thead", "tr", "ul"),
+    )
+)
+# Minimum share of the body's text for ``main`` or ``article``.
+_MIN_MAIN_SHARE = 0.25
+# Placeholder of <br> until white space is normalized; does not occur in text.
+_BREAK = "\v"
+_CHARSET = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]{2,40})""", re.IGNORECASE)
+_CHARSET_BYTES = 4096
+_BREAK_IN_JAPANESE = re.compile(rf"(?<=[{CJK}])[ \t]*\n\s*(?=[{CJK}])")
+
+
+def declared_charset(content: bytes) -> str:
+    """Return the charset declared in the page, or an empty string."""
+    found = _CHARSET.search(content[:_CHARSET_BYTES])
+    return found.group(1).decode("ascii", "ignore") if found else ""
+
+
+def read_html(text: str) -> tuple[str, list[Passage]]:
+    """Return title (may be empty) and passages."""
+    tree = LexborHTMLParser(text)
+    title = _title(tree)
+    tree.strip_tags(_DROPPED, recursive=True)
+    for node in tree.css(_HIDDEN):
+        if node.tag not in {"html", "body"}:
+            node.decompose()
+    body = tree.body
+    if body is None:
+        return title, []
+    reader = HtmlReader()
+    reader.read(_main(tree, body))
+    return title or reader.builder.title, reader.builder.finish()
+
+
+def _title(tree: LexborHTMLParser) -> str:
+    named = tree.css_first("head > title")
+    shared = tree.css_first('meta[property="og:title"]')
+    title = named.text() if named else (shared.attributes.get("content") or "") if shared else ""
+    return " ".join(title.split())
+
+
+def _main(tree: LexborHTMLParser, body: LexborNode) -> LexborNode:
+    for selector in ("main, [role=main]", "article"):
+        found = tree.css(selector)
+        if len(found) == 1 and len(found[0].text()) >= len(body.text()) * _MIN_MAIN_SHARE:
+            return found[0]
+    return body
+
+
+class HtmlReader:
+    """Walks one page."""
+
+    def __init__(self) -> None:
+        self.builder = DocumentBuilder()
+        self._text: list[str] = []
+        self._prefix = ""
+
+    def read(self, root: LexborNode) -> None:
+        """Read everything below an element."""
+        waiting: list[tuple[LexborNode, bool]] = [(root, False)]
+        while waiting:
+            node, is_read = waiting.pop()
+            if is_read:
+                self._leave(node)
+            elif self._enter(node):
+                waiting.append((node, True))
+                child = node.last_child
+                while child is not None:
+                    waiting.append((child, False))
+                    child = child.prev
+        self._flush()
+
+    def _enter(self, node: LexborNode) -> bool:
+        """Begin an element or text node; return True to visit its children."""
+        tag = node.tag or ""
+        if node.is_text_node:
+            self._text.append(node.text_content or "")
+        elif tag == "br":
+            self._text.append(_BREAK)
+        elif tag == "pre":
+            self._flush()
+            self.builder.add(node.text(), is_atomic=True)
+            return False
+        elif tag == "table" and (rows := _rows(node)):
+            self._flush()
+            for caption in node.css("caption"):
+                self.builder.add(_normalize_space(_inline(caption)))
+            self.builder.add(table_text(rows), is_atomic=True)
+            return False
+        elif tag in _BLOCKS or tag in _HEADINGS:
+            self._flush()
+            if tag == "li":
+                self._prefix = "- "
+        return True
+
+    def _leave(self, node: LexborNode) -> None:
+        tag = node.tag or ""
+        if tag in _HEADINGS:
+            self.builder.heading(_HEADINGS[tag], self._take_text())
+        elif tag in _BLOCKS:
+            self._flush()
+            self._prefix = "" if tag == "li" else self._prefix
+
+    def _take_text(self) -> str:
+        text, self._text = _normalize_space("".join(self._text)), []
+        return text
+
+    def _flush(self) -> None:
+        text = self._take_text()
+        if text:
+            self.builder.add(self._prefix + text)
+            self._prefix = ""
+
+
+def _rows(table: LexborNode) -> list[list[str]]:
+    """Return the cells of a data table; empty for a layout table."""
+    if any(inner.mem_id != table.mem_id for inner in table.css("table, h1, h2, h3, h4, h5, h6, pre, section, article")):
+        return []
+    rows = [[_normalize_space(_inline(cell)) for cell in row.css("th, td")] for row in table.css("tr")]
+    return rows if any(len(row) > 1 for row in rows) else []
+
+
+def _inline(node: LexborNode) -> str:
+    """Return the text of an element with spaces between its blocks."""
+    parts: list[str] = []
+    for inner in node.traverse(include_text=True):
+        if inner.is_text_node:
+            parts.append(inner.text_content or "")
+        elif inner.tag == "br" or inner.tag in _BLOCKS:
+            parts.append(" ")
+    return "".join(parts)
+
+
+def _normalize_space(text: str) -> str:
+    """Normalize white space as a browser does."""
+    text = _BREAK_IN_JAPANESE.sub("", text)
+    return "\n".join(line for line in (" ".join(part.split()) for part in text.split(_BREAK)) if line)

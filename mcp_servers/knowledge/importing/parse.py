@@ -1,0 +1,179 @@
+"""Parsing: bytes -> title and passages, by detected format.
+
+Pure: no files, network or clock. Malicious input may make it slow or crash a library, so it runs in ``parser_worker``.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+
+from mcp_servers.knowledge.errors import MissingExtraError
+from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, ParseLimits, table_text
+from mcp_servers.knowledge.importing.encodings import decode
+from mcp_servers.knowledge.importing.errors import NoTextError, TooLargeError
+from mcp_servers.knowledge.importing.formats import TSV, Format, format_of
+from mcp_servers.knowledge.importing.markdown import read_markdown
+from mcp_servers.knowledge.importing.plain_text import read_plain
+from mcp_servers.knowledge.importing.source_code import read_source
+from mcp_servers.knowledge.types import Passage
+
+_TITLE_CHARACTERS = 300
+_DELIMITERS = ",;\t|"
+_SAMPLE_ROWS = 20
+# A cell may be an article; the default limit of csv is 131,072.
+_MAX_CELL = 10_000_000
+# Control characters, non-characters and surrogates.
+_NON_TEXT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ufeff\ufffe\uffff\ud800-\udfff]")
+# JSON that is too deep or has huge numbers stays as written.
+_JSON_PROBLEMS = (ValueError, RecursionError)
+
+
+@dataclass(frozen=True)
+class _FormatResult:
+    """Result of a format's parser; an empty title becomes the document's name."""
+
+    title: str
+    passages: list[Passage]
+    warnings: tuple[str, ...] = ()
+
+
+def parse_blob(blob: Blob, limits: ParseLimits) -> ParsedDocument:
+    """Parse a document; raise DocumentImportError, or MissingExtraError for a missing library."""
+    if len(blob.content) > limits.document_bytes:
+        raise TooLargeError(blob.name, f"it has more than {limits.document_bytes // 1_000_000:,} MB")
+    if not blob.content.strip():
+        raise NoTextError(blob.name, "it is empty")
+    found = format_of(blob)
+    parsed = _READERS[found.reader](blob, found, limits)
+    passages = tuple(passage for passage in map(_clean, parsed.passages) if passage.text.strip())
+    if not passages:
+        raise NoTextError(blob.name)
+    title = _NON_TEXT.sub("", parsed.title).strip()[:_TITLE_CHARACTERS]
+    return ParsedDocument(
+        title=title or title_of(blob.name),
+        passages=passages,
+        content_hash=hashlib.sha256(blob.content).hexdigest(),
+        media_type=found.media_type,
+        warnings=parsed.warnings,
+        uri=blob.uri,
+    )
+
+
+def title_of(name: str) -> str:
+    """Return the title for a document without one: its name without extension."""
+    path = PurePosixPath(name)
+    return (path.stem or path.name or name)[:_TITLE_CHARACTERS]
+
+
+def _clean(passage: Passage) -> Passage:
+    text = _NON_TEXT.sub("", passage.text)
+    headings = tuple(_NON_TEXT.sub("", heading)[:_TITLE_CHARACTERS] for heading in passage.headings)
+    return replace(passage, text=text, headings=headings)
+
+
+def _text(blob: Blob, limits: ParseLimits, declared: str = "") -> tuple[str, tuple[str, ...]]:
+    decoded = decode(blob.content, declared or blob.charset)
+    text, warnings = decoded.text, list[str]()
+    if decoded.damaged:
+        warnings.append(f"{decoded.damaged} places could not be read as {decoded.encoding} and are shown as �.")
+    if len(text) > limits.characters:
+        warnings.append(f"Only the first {limits.characters:,} of {len(text):,} characters were read.")
+        text = text[: limits.characters]
+    return text, tuple(warnings)
+
+
+def _plain(blob: Blob, _: Format, limits: ParseLimits) -> _FormatResult:
+    text, warnings = _text(blob, limits)
+    return _FormatResult("", read_plain(text), warnings)
+
+
+def _markdown(blob: Blob, _: Format, limits: ParseLimits) -> _FormatResult:
+    text, warnings = _text(blob, limits)
+    return _FormatResult(*read_markdown(text), warnings)
+
+
+def _source(blob: Blob, found: Format, limits: ParseLimits) -> _FormatResult:
+    text, warnings = _text(blob, limits)
+    # With extension, to distinguish a.c and a.h.
+    return _FormatResult(PurePosixPath(blob.name).name, read_source(text, found.language), warnings)
+
+
+def _table(blob: Blob, found: Format, limits: ParseLimits) -> _FormatResult:
+    text, warnings = _text(blob, limits)
+    return _FormatResult("", read_csv(text, tabs=found is TSV), warnings)
+
+
+def _json(blob: Blob, _: Format, limits: ParseLimits) -> _FormatResult:
+    """Reformat JSON with one value per line, so that escaped Japanese is found and long lines can be cut."""
+    text, warnings = _text(blob, limits)
+    try:
+        text = json.dumps(json.loads(text), ensure_ascii=False, indent=1)
+    except _JSON_PROBLEMS:
+        return _FormatResult("", read_plain(text), warnings)
+    return _FormatResult("", [Passage(text, is_atomic=True)], warnings)
+
+
+def _html(blob: Blob, _: Format, limits: ParseLimits) -> _FormatResult:
+    try:
+        from mcp_servers.knowledge.importing.html import declared_charset, read_html
+    except ImportError as error:
+        raise MissingExtraError("Reading HTML", "selectolax") from error
+    # The charset of the sender takes precedence over the page's own.
+    text, warnings = _text(blob, limits, blob.charset or declared_charset(blob.content))
+    return _FormatResult(*read_html(text), warnings)
+
+
+def _docx(blob: Blob, _: Format, limits: ParseLimits) -> _FormatResult:
+    try:
+        from mcp_servers.knowledge.importing.docx import read_docx
+    except ImportError as error:
+        raise MissingExtraError("Reading Word documents", "mammoth selectolax") from error
+    return _FormatResult(*read_docx(blob, limits))
+
+
+def _pdf(blob: Blob, _: Format, limits: ParseLimits) -> _FormatResult:
+    from mcp_servers.knowledge.importing.pdf import read_pdf
+
+    read = read_pdf(blob, limits)
+    return _FormatResult(read.title, read.passages, read.warnings)
+
+
+def read_csv(text: str, *, tabs: bool = False) -> list[Passage]:
+    """Return a CSV or TSV file as one table; malformed files are split at the delimiter."""
+    delimiter = "\t" if tabs else _delimiter(text)
+    csv.field_size_limit(_MAX_CELL)
+    try:
+        table = table_text(csv.reader(io.StringIO(text), delimiter=delimiter, strict=False))
+    except csv.Error:
+        table = table_text(line.split(delimiter) for line in text.splitlines())
+    return [Passage(table, is_atomic=True)] if table else []
+
+
+def _delimiter(text: str) -> str:
+    """Return the character that splits the first lines into the most columns, equally many in each."""
+    lines = [line for line in text[:100_000].splitlines() if line.strip()][:_SAMPLE_ROWS]
+
+    def columns(delimiter: str) -> tuple[bool, int]:
+        counts = [len(row) for row in csv.reader(lines, delimiter=delimiter, strict=False)]
+        return len(set(counts)) == 1 and counts[0] > 1, max(counts, default=0)
+
+    return max(_DELIMITERS, key=columns)
+
+
+_READERS: dict[str, Callable[[Blob, Format, ParseLimits], _FormatResult]] = {
+    "plain": _plain,
+    "markdown": _markdown,
+    "source": _source,
+    "tables": _table,
+    "json": _json,
+    "hypertext": _html,
+    "word": _docx,
+    "pdf": _pdf,
+}

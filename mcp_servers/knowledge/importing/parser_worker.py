@@ -1,0 +1,166 @@
+"""Parser process, child side: its main program and the frames of the pipe.
+
+    parent -> child    HEAD, JSON {blob, limits}, bytes of the document
+    child -> parent    HEAD, JSON of the document or of the error
+
+Documents may crash, hang or exhaust the process: a kernel timer ends parsing also inside C libraries, and the address
+space is limited. The child exits when its input ends, when idle, and after many documents, which bounds leaks. Its
+answers are untrusted, so they are JSON and are validated.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import select
+import signal
+import struct
+import sys
+from dataclasses import asdict, fields
+from typing import Any, cast
+
+from mcp_servers.knowledge.errors import KnowledgeError, MissingExtraError
+from mcp_servers.knowledge.importing import errors
+from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, ParseLimits
+from mcp_servers.knowledge.importing.errors import DamagedDocumentError, TooSlowError
+from mcp_servers.knowledge.importing.parse import parse_blob
+from mcp_servers.knowledge.types import Passage
+
+# Length of the JSON, length of the bytes after it.
+HEAD = struct.Struct("!QQ")
+# Exit code if there is not even memory for an answer.
+EXIT_MEMORY = 71
+NO_MEMORY = "it needs more memory than one document may"
+
+_PROBLEMS: dict[str, type[KnowledgeError]] = {
+    kind.__name__: kind
+    for kind in (
+        errors.UnsupportedFormatError,
+        errors.DamagedDocumentError,
+        errors.EncryptedDocumentError,
+        errors.NoTextError,
+        errors.TooLargeError,
+        errors.TooSlowError,
+        MissingExtraError,
+    )
+}
+
+
+def pack_request(blob: Blob, limits: ParseLimits) -> bytes:
+    """Encode a document and its limits."""
+    header = {name: value for name, value in vars(blob).items() if name != "content"}
+    return _pack({"blob": header, "limits": asdict(limits)}, blob.content)
+
+
+def unpack_request(head: bytes, content: bytes) -> tuple[Blob, ParseLimits]:
+    """Decode a request."""
+    request = json.loads(head)
+    return Blob(content=content, **request["blob"]), ParseLimits(**request["limits"])
+
+
+def pack_document(document: ParsedDocument) -> bytes:
+    """Encode a parsed document."""
+    passages = [[passage.text, passage.headings, passage.page, passage.is_atomic] for passage in document.passages]
+    return _pack({**vars(document), "passages": passages})
+
+
+def pack_problem(problem: KnowledgeError) -> bytes:
+    """Encode an error."""
+    values = {each.name: getattr(problem, each.name) for each in fields(cast("Any", problem))}
+    return _pack({"problem": type(problem).__name__, "fields": values})
+
+
+def unpack_answer(head: bytes) -> ParsedDocument:
+    """Decode an answer; raise the error that it contains, or ValueError, LookupError, TypeError if invalid."""
+    answer = json.loads(head)
+    if "problem" in answer:
+        raise _PROBLEMS[answer["problem"]](**{name: str(value) for name, value in answer["fields"].items()})
+    return ParsedDocument(
+        title=str(answer["title"]),
+        passages=tuple(_passage(*passage) for passage in answer["passages"]),
+        content_hash=str(answer["content_hash"]),
+        media_type=str(answer["media_type"]),
+        warnings=tuple(map(str, answer["warnings"])),
+        uri=str(answer["uri"]),
+    )
+
+
+def _passage(text: object, headings: list[object], page: object, is_atomic: object) -> Passage:
+    return Passage(str(text), tuple(map(str, headings)), page if isinstance(page, int) else None, bool(is_atomic))
+
+
+def _pack(value: dict[str, Any], content: bytes = b"") -> bytes:
+    # File names may contain surrogates; json.loads restores them.
+    text = json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    return HEAD.pack(len(text), len(content)) + text + content
+
+
+IDLE_S = 60.0
+_MAX_DOCUMENTS = 500
+
+
+def main() -> int:
+    """Serve the parent process; the last argument limits the address space in bytes."""
+    requests, answers = os.dup(0), os.dup(1)
+    # Output of libraries must not mix with the answers.
+    devnull = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(devnull, standard)
+    _limit(int(sys.argv[-1]))
+    try:
+        serve(requests, answers)
+    except MemoryError:
+        return EXIT_MEMORY
+    return 0
+
+
+def serve(requests: int, answers: int, *, idle_s: float = IDLE_S) -> None:
+    """Answer requests from one file descriptor on another until the input ends or is idle."""
+    for _ in range(_MAX_DOCUMENTS):
+        if not select.select([requests], [], [], idle_s)[0]:
+            return
+        head = _read(requests, HEAD.size)
+        if not head:
+            return
+        about_bytes, content_bytes = HEAD.unpack(head)
+        header = _read(requests, about_bytes)
+        _write(answers, _answer(header, _read(requests, content_bytes)))
+
+
+def _answer(header: bytes, content: bytes) -> bytes:
+    blob, limits = unpack_request(header, content)
+    signal.setitimer(signal.ITIMER_REAL, limits.seconds)
+    try:
+        return pack_document(parse_blob(blob, limits))
+    except KnowledgeError as problem:
+        return pack_problem(problem)
+    except MemoryError:
+        return pack_problem(TooSlowError(blob.name, NO_MEMORY))
+    except Exception as error:  # noqa: BLE001  # malicious input may raise anything
+        return pack_problem(DamagedDocumentError(blob.name, f"{type(error).__name__}: {error}"[:200]))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _limit(memory_bytes: int) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    # Crashes are expected; core dumps are not useful.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _read(descriptor: int, size: int) -> bytes:
+    """Read exactly ``size`` bytes, or none at the end of the input."""
+    received = bytearray()
+    while len(received) < size:
+        piece = os.read(descriptor, min(size - len(received), 1 << 20))
+        if not piece:
+            return b""
+        received += piece
+    return bytes(received)
+
+
+def _write(descriptor: int, answer: bytes) -> None:
+    unsent = memoryview(answer)
+    while unsent:
+        unsent = unsent[os.write(descriptor, unsent) :]

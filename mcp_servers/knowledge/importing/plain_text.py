@@ -1,0 +1,116 @@
+"""Plain text -> paragraphs, and joining of wrapped lines, which other formats share.
+
+Blank lines separate paragraphs. Lines wrapped at a fixed width are joined: without a space between Japanese or Chinese
+characters, without the hyphen of a divided Latin word, otherwise with a space. Lines that end at will (poems,
+addresses, logs) stay lines.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+
+from mcp_servers.knowledge.types import Passage
+
+# Kana, kanji, their punctuation and full-width forms; not Hangul, which uses spaces.
+CJK = (
+    "\u2e80-\u303f\u3040-\u30ff\u3100-\u312f\u31a0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff01-\uffa0"
+    "\U00020000-\U0003134f"
+)
+_IS_CJK = re.compile(f"[{CJK}]")
+_HYPHENATED = re.compile(r"[^\W\d_][-\u2010\u00ad\u0002\ufffe]$")
+_LOWER = re.compile(r"[a-zà-öø-ÿß]")
+# Inserted by text extraction where a word was divided.
+_SOFT_HYPHENS = str.maketrans("", "", "\u00ad\u0002\ufffe")
+
+SENTENCE_END = re.compile(r"""[。．！？!?｡][」』）)】〉》”"’]*$|[.:：;；][”"’)]*$""")
+_LIST_ITEM = re.compile(
+    r"\s*(?:[-*+•・●○◎■□◆◇▪▶※→]|[①-⑳]|[(（]?(?:\d{1,3}|[一二三四五六七八九十]{1,3}|[a-zA-Zア-ン])(?:[)）．]|[.、](?!\d)))"
+)
+
+
+def is_cjk(character: str) -> bool:
+    """True for characters that are not separated by spaces."""
+    return _IS_CJK.match(character) is not None
+
+
+def is_list_item(line: str) -> bool:
+    """True if a line begins with a bullet or number."""
+    return _LIST_ITEM.match(line) is not None
+
+
+def ends_sentence(text: str) -> bool:
+    """True if a line may end here without being full."""
+    return SENTENCE_END.search(text.rstrip()) is not None
+
+
+def join(left: str, right: str) -> str:
+    """Join two lines of a paragraph."""
+    left, right = left.rstrip(), right.lstrip()
+    if not left or not right:
+        return left + right
+    if _HYPHENATED.search(left) and _LOWER.match(right):
+        return left[:-1] + right
+    left, right = left.translate(_SOFT_HYPHENS), right.translate(_SOFT_HYPHENS)
+    if left and right and is_cjk(left[-1]) and is_cjk(right[0]):
+        return left + right
+    return f"{left} {right}"
+
+
+def join_lines(lines: Iterable[str]) -> str:
+    """Join all lines of a paragraph."""
+    text, tail = list[str](), ""
+    for line in lines:
+        # The next join needs only the end: long paragraphs are not copied per line.
+        joined = join(tail, line.strip())
+        keep = max(0, len(joined) - 2)
+        text.append(joined[:keep])
+        tail = joined[keep:]
+    return ("".join(text) + tail).translate(_SOFT_HYPHENS)
+
+
+def columns(text: str) -> int:
+    """Return the width of a line in half-width columns."""
+    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
+
+
+_BLANK = re.compile(r"\n[ \t\u3000]*\n")
+# Text outside this range is not wrapped; a line is full if the next word would not have fitted.
+_MAX_COLUMNS, _MIN_COLUMNS = 120, 40
+_FULL = 0.8
+# Longer blocks are not examined.
+_MAX_BLOCK = 200_000
+
+
+def read_plain(text: str) -> list[Passage]:
+    """Return the paragraphs of a text."""
+    return [Passage(unwrap(block)) for block in blocks(text)]
+
+
+def blocks(text: str) -> Iterator[str]:
+    """Yield the text between blank lines."""
+    for block in _BLANK.split(text.replace("\f", "\n\n")):
+        block = block.strip("\n")
+        if block.strip():
+            yield block.rstrip()
+
+
+def unwrap(block: str) -> str:
+    """Join the lines of a block that were wrapped at a fixed width."""
+    lines = block.split("\n")
+    if len(lines) == 1 or len(block) > _MAX_BLOCK:
+        return block.strip()
+    widths = [columns(line.rstrip()) for line in lines]
+    widest = max(widths)
+    if not _MIN_COLUMNS <= widest <= _MAX_COLUMNS:
+        return block.strip()
+    paragraphs: list[list[str]] = [[lines[0]]]
+    for before, width, line in zip(lines, widths, lines[1:], strict=False):
+        is_full = width >= widest * _FULL
+        starts_anew = line[:1].isspace() or line[:1] == "\u3000" or is_list_item(line)
+        if is_full and not starts_anew and not (ends_sentence(before) and width < widest - 2):
+            paragraphs[-1].append(line)
+        else:
+            paragraphs.append([line])
+    return "\n".join(join_lines(paragraph) for paragraph in paragraphs).strip()

@@ -1,0 +1,187 @@
+"""Adding documents: text, file, folder or web page -> Library, with progress.
+
+``path`` names a file of the server's machine, so only an unrestricted caller may use it, limited to ``import_from``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+import anyio.to_thread
+
+from mcp_servers.knowledge.errors import BadArgumentError, KnowledgeError
+from mcp_servers.knowledge.importing.chunking import chunk_passages
+from mcp_servers.knowledge.importing.documents import Blob, ParsedDocument, Progress
+from mcp_servers.knowledge.importing.folders import FolderRules, import_folder
+from mcp_servers.knowledge.importing.reader import Reader
+from mcp_servers.knowledge.library import Library
+from mcp_servers.knowledge.results import AddedDocument, AddedOutput, FileOutcome
+from mcp_servers.knowledge.types import DEFAULT_COLLECTION, UNRESTRICTED, Access, AddResult, NewChunk, NewDocument
+
+
+@dataclass(frozen=True)
+class DocumentAttributes:
+    """Attributes given by the caller for documents to be added; empty values keep the document's own."""
+
+    collection: str = DEFAULT_COLLECTION
+    title: str = ""
+    uri: str = ""  # instead of the address it was read from
+    department: str = ""
+    clearance: int = 0  # required of readers
+    fields: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True)
+class WrittenDocument:
+    """A document as stored, with the result of adding it."""
+
+    title: str
+    uri: str
+    added: AddResult
+
+
+class DocumentWriter:
+    """Write parsed documents to one knowledge base; implements ``folders.DocumentStore``."""
+
+    def __init__(
+        self,
+        library: Library,
+        base_id: str,
+        attributes: DocumentAttributes | None = None,
+        access: Access = UNRESTRICTED,
+    ) -> None:
+        self._library = library
+        self.base_id = base_id
+        self._attributes = attributes or DocumentAttributes()
+        self._access = access
+        self.written: list[WrittenDocument] = []
+
+    async def content_hashes(self, prefix: str) -> Mapping[str, str]:
+        """Return URI -> content hash of the documents whose URI starts with ``prefix``."""
+        documents = await self._library.documents(self.base_id, self._access)
+        return {document.uri: document.content_hash for document in documents if document.uri.startswith(prefix)}
+
+    async def add(self, document: ParsedDocument, chunks: tuple[NewChunk, ...]) -> None:
+        """Store a document, replacing the one with the same URI; raises as ``Library.add``."""
+        attributes = self._attributes
+        new = NewDocument(
+            title=attributes.title or document.title,
+            chunks=chunks,
+            content_hash=document.content_hash,
+            uri=attributes.uri or document.uri,
+            collection=attributes.collection,
+            department=attributes.department,
+            clearance=attributes.clearance,
+            fields=attributes.fields,
+        )
+        self.written.append(
+            WrittenDocument(new.title, new.uri, await self._library.add(self.base_id, new, self._access))
+        )
+
+    async def remove(self, uri: str) -> None:
+        """Remove the document with this URI, if there is one."""
+        document = await self._library.find(self.base_id, uri, self._access)
+        if document:
+            await self._library.remove(document.id, self._access)
+
+
+_STEPS = 2
+_TITLE_CHARACTERS = 80
+
+
+@dataclass(eq=False)
+class PathRefusedError(KnowledgeError):
+    """The caller may not read this path."""
+
+    reason: str
+    status: ClassVar[int] = 403
+    _WORDS: ClassVar[str] = "The path is not read{e.because}"
+    _ADVICE: ClassVar[str] = "Send the text, or a url"
+
+
+@dataclass(frozen=True)
+class DocumentSource:
+    """Source of a document: exactly one of text, path (file or folder) and URL."""
+
+    text: str = ""
+    path: str = ""
+    url: str = ""
+
+    def checked(self) -> DocumentSource:
+        """Return self; raise BadArgumentError unless exactly one source is given."""
+        if sum(map(bool, (self.text.strip(), self.path, self.url))) != 1:
+            raise BadArgumentError(
+                "the document", "is missing, or given more than once", "Give one of text, path or url"
+            )
+        if self.url and "://" not in self.url:
+            raise BadArgumentError("url", "is not a URL", "Give one that begins with http:// or https://")
+        return self
+
+
+def allowed_path(given: str, folders: tuple[Path, ...], access: Access) -> Path:
+    """Return the path if the caller may read it.
+
+    Links are resolved before ``folders`` is checked; an empty ``folders`` allows every path.
+    """
+    if not access.is_unrestricted:
+        raise PathRefusedError("it is on the server's machine")
+    try:
+        path = Path(given).expanduser()
+        real = path.resolve()
+        allowed = [folder.expanduser().resolve() for folder in folders]
+    except (OSError, RuntimeError, ValueError):
+        raise BadArgumentError("path", "cannot be a path", "Give one of a file or a folder") from None
+    if allowed and not any(real.is_relative_to(folder) for folder in allowed):
+        raise PathRefusedError(f"files are added from {', '.join(map(str, allowed))} only")
+    return path
+
+
+async def add_path(path: Path, writer: DocumentWriter, reader: Reader, on_progress: Progress) -> AddedOutput:
+    """Add a file, or all files of a folder; documents of deleted files stay.
+
+    A failure of a single file raises; failures inside a folder are listed in the result.
+    """
+    if not await anyio.to_thread.run_sync(path.is_dir):
+        return await add_document(path, writer, reader, on_progress)
+    report = await import_folder(path, writer, reader, FolderRules(removes=False), on_progress=on_progress)
+    noteworthy = [file for file in report.files if file.reason or file.outcome == "failed"]
+    files = [FileOutcome(path=file.path, outcome=file.outcome, reason=file.reason) for file in noteworthy]
+    return _added_output(writer).model_copy(update={"unchanged": report.count("unchanged"), "files": files})
+
+
+async def add_document(
+    source: Path | str | Blob, writer: DocumentWriter, reader: Reader, on_progress: Progress
+) -> AddedOutput:
+    """Add one document; nothing is stored if it raises."""
+    await on_progress(0, _STEPS, "reading")
+    document = await reader.read_document(source)
+    await on_progress(1, _STEPS, "indexing")
+    chunks = await anyio.to_thread.run_sync(chunk_passages, document.passages)
+    await writer.add(document, tuple(chunks))
+    await on_progress(_STEPS, _STEPS, "done")
+    return _added_output(writer).model_copy(update={"warnings": list(document.warnings)})
+
+
+def text_blob(text: str) -> Blob:
+    """Return text as a Markdown document named after its first line."""
+    line = next((line.strip("# \t") for line in text.splitlines() if line.strip("# \t")), "")
+    name = line[:_TITLE_CHARACTERS].replace("/", " ") or "text"
+    return Blob(text.encode(), f"{name}.md", charset="utf-8")
+
+
+def _added_output(writer: DocumentWriter) -> AddedOutput:
+    documents = [
+        AddedDocument(
+            document_id=written.added.document_id,
+            title=written.title,
+            uri=written.uri,
+            version=written.added.version,
+            chunks=written.added.chunks,
+            is_new=written.added.is_new,
+        )
+        for written in writer.written
+    ]
+    return AddedOutput(knowledge_base_id=writer.base_id, documents=documents, count=len(documents))

@@ -1,0 +1,368 @@
+"""Results of the tools: pydantic models, their JSON Schema, and their text form.
+
+The keys of ``search_documents``, ``get_knowledge_base_summary`` and ``normalize_ocr_text`` are specified; additional
+keys carry sources, warnings and explanations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, ClassVar, cast
+
+from pydantic import BaseModel, Field
+
+from mcp_servers.knowledge.errors import KnowledgeError, NoCollectionsError, NoDocumentsError, NothingFoundError
+from mcp_servers.knowledge.importing.folders import Outcome
+from mcp_servers.knowledge.ocr.normalize import NormalizedText
+from mcp_servers.knowledge.types import Document, Hit, KnowledgeBase, SearchResult, Summary
+
+# Enough to distinguish scores; every digit costs a small model tokens.
+_DIGITS = 4
+_SECONDS = 4
+
+
+class ToolOutput(BaseModel):
+    """Result of a tool call."""
+
+    # Keys that are omitted while empty.
+    optional: ClassVar[frozenset[str]] = frozenset()
+
+    def structured(self) -> dict[str, Any]:
+        """Return the result as JSON values, without empty optional keys."""
+        whole = self.model_dump(mode="json")
+        return {key: value for key, value in whole.items() if key not in self.optional or value}
+
+    def problem(self) -> KnowledgeError | None:
+        """Return the error to report along with the result, if any."""
+        return None
+
+    def sources(self) -> str:
+        """Return a line that lists the sources; empty if there are none."""
+        return ""
+
+    def passages(self) -> str:
+        """Return the result as prose; empty if it has no prose form."""
+        return ""
+
+
+class HitMetadata(BaseModel):
+    """Source of a passage and the score of each stage; null for a stage that did not score it."""
+
+    chunk_id: str
+    document_id: str
+    chunk_index: int
+    collection_id: str
+    sparse_score: float | None
+    dense_score: float | None
+    rrf_score: float | None
+    bm25_score: float | None
+    cross_encoder_score: float | None
+    title: str
+    headings: list[str]
+    page: int | None
+    uri: str
+    citation: Annotated[str, Field(description="To put behind what is taken from the passage")]
+
+
+class FoundPassage(BaseModel):
+    """One passage."""
+
+    content: str
+    score: float
+    metadata: HitMetadata
+
+
+class ExplainedStep(BaseModel):
+    """One stage of an explained search."""
+
+    stage: str
+    given: str
+    made: str
+    left_out: str
+    seconds: float
+
+
+class SearchOutput(ToolOutput):
+    """Result of ``search_documents``."""
+
+    optional: ClassVar[frozenset[str]] = frozenset({"warnings", "stages"})
+
+    query: str
+    knowledge_base_id: str
+    threshold: float
+    results: list[FoundPassage]
+    count: int
+    warnings: list[str] = []
+    stages: list[ExplainedStep] = []
+
+    def problem(self) -> KnowledgeError | None:
+        """Return NothingFoundError if there are no results."""
+        return None if self.results else NothingFoundError(self.threshold)
+
+    def sources(self) -> str:
+        """List the citations."""
+        return f"Sources: {' '.join(found.metadata.citation for found in self.results)}" if self.results else ""
+
+    def passages(self) -> str:
+        """Return numbered passages, each after its citation."""
+        return "\n\n".join(
+            f"[{number}] {found.metadata.citation}\n{found.content}" for number, found in enumerate(self.results, 1)
+        )
+
+
+class Statistics(BaseModel):
+    """Counts of a knowledge base."""
+
+    total_documents: int
+    total_collections: int
+    total_chunks: int
+
+
+class SummaryOutput(ToolOutput):
+    """Result of ``get_knowledge_base_summary``."""
+
+    optional: ClassVar[frozenset[str]] = frozenset({"warning"})
+
+    knowledge_base_id: str
+    summary: str
+    statistics: Statistics
+    generated_at: str
+    warning: str = ""
+
+    def problem(self) -> KnowledgeError | None:
+        """Return NoCollectionsError for an empty knowledge base; missing documents are only a warning."""
+        return None if self.statistics.total_collections else NoCollectionsError(self.knowledge_base_id)
+
+
+class NormalizedOutput(ToolOutput):
+    """Result of ``normalize_ocr_text``."""
+
+    original_text: str
+    normalized_text: str
+    status: str
+
+
+class BaseEntry(BaseModel):
+    """A knowledge base in a list."""
+
+    knowledge_base_id: str
+    name: str
+    description: str
+    total_documents: int
+    total_chunks: int
+    embedder: str
+    created: str
+
+
+class DocumentEntry(BaseModel):
+    """A document in a list."""
+
+    document_id: str
+    title: str
+    uri: str
+    collection: str
+    version: int
+    chunks: int
+    created: str
+
+
+class BasesOutput(ToolOutput):
+    """Result of ``list_knowledge_bases``."""
+
+    optional: ClassVar[frozenset[str]] = frozenset({"documents"})
+
+    knowledge_bases: list[BaseEntry]
+    documents: list[DocumentEntry] = []
+
+
+class CreatedOutput(ToolOutput):
+    """Result of ``create_knowledge_base``."""
+
+    knowledge_base_id: str
+    name: str
+    description: str
+
+
+class AddedDocument(BaseModel):
+    """A document that was added."""
+
+    document_id: str
+    title: str
+    uri: str
+    version: int
+    chunks: int
+    is_new: bool
+
+
+class FileOutcome(BaseModel):
+    """A file of a folder that failed, was skipped or has a warning."""
+
+    path: str
+    outcome: Outcome
+    reason: str
+
+
+class AddedOutput(ToolOutput):
+    """Result of ``add_document``."""
+
+    optional: ClassVar[frozenset[str]] = frozenset({"files", "unchanged", "warnings"})
+
+    knowledge_base_id: str
+    documents: list[AddedDocument]
+    count: int
+    unchanged: int = 0
+    files: list[FileOutcome] = []
+    warnings: list[str] = []
+
+
+class RemovedOutput(ToolOutput):
+    """Result of ``remove_document``."""
+
+    removed: str
+    title: str
+    knowledge_base_id: str
+
+
+class ReindexOutput(ToolOutput):
+    """Result of ``reindex``: progress of the index."""
+
+    optional: ClassVar[frozenset[str]] = frozenset({"problem_found"})
+
+    knowledge_base_id: str
+    chunks: int
+    embedder: str
+    becoming: str
+    done: int
+    problem_found: str = ""
+
+
+def search_output(result: SearchResult, base_id: str) -> SearchOutput:
+    """Convert a search result."""
+    return SearchOutput(
+        query=result.request.query,
+        knowledge_base_id=base_id,
+        threshold=result.request.threshold,
+        results=[_passage(hit) for hit in result.hits],
+        count=len(result.hits),
+        warnings=list(result.left_out),
+        stages=[
+            ExplainedStep(
+                stage=step.stage,
+                given=step.given,
+                made=step.made,
+                left_out=step.left_out,
+                seconds=round(step.seconds, _SECONDS),
+            )
+            for step in result.explained
+        ],
+    )
+
+
+def summary_output(summary: Summary) -> SummaryOutput:
+    """Convert a summary, with a warning if there are no documents."""
+    is_empty = summary.total_collections and not summary.total_documents
+    warning = str(NoDocumentsError(summary.base_id)) if is_empty else ""
+    return SummaryOutput(
+        knowledge_base_id=summary.base_id,
+        summary=summary.summary,
+        statistics=Statistics(
+            total_documents=summary.total_documents,
+            total_collections=summary.total_collections,
+            total_chunks=summary.total_chunks,
+        ),
+        generated_at=summary.generated_at.replace("+00:00", "Z"),
+        warning=warning,
+    )
+
+
+def normalized_output(normalized: NormalizedText) -> NormalizedOutput:
+    """Convert a corrected text."""
+    return NormalizedOutput(
+        original_text=normalized.original_text,
+        normalized_text=normalized.normalized_text,
+        status=normalized.status,
+    )
+
+
+def bases_output(bases: Iterable[tuple[KnowledgeBase, Summary]], documents: Iterable[Document]) -> BasesOutput:
+    """Convert knowledge bases with their counts, and the documents of one of them."""
+    return BasesOutput(
+        knowledge_bases=[
+            BaseEntry(
+                knowledge_base_id=base.id,
+                name=base.name,
+                description=base.description,
+                total_documents=summary.total_documents,
+                total_chunks=summary.total_chunks,
+                embedder=base.embedder,
+                created=base.created,
+            )
+            for base, summary in bases
+        ],
+        documents=[
+            DocumentEntry(
+                document_id=document.id,
+                title=document.title,
+                uri=document.uri,
+                collection=document.collection,
+                version=document.version,
+                chunks=document.chunks,
+                created=document.created,
+            )
+            for document in documents
+        ],
+    )
+
+
+def citation(title: str, page: int | None, headings: Sequence[str]) -> str:
+    """Return the citation of a passage: ``(title, p. 3)``, or the nearest heading without pages."""
+    place = f"p. {page}" if page is not None else next(iter(reversed(headings)), "")
+    return f"({title}, {place})" if place and place != title else f"({title})"
+
+
+def schema_of(answer: type[ToolOutput]) -> dict[str, Any]:
+    """Return the JSON Schema of a result without titles and descriptions, which repeat the names."""
+    return cast("dict[str, Any]", _plain(answer.model_json_schema(mode="serialization"), answer.optional))
+
+
+def _plain(schema: Any, optional: frozenset[str] = frozenset()) -> Any:
+    if isinstance(schema, list):
+        return [_plain(part) for part in cast("list[Any]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    table = cast("dict[str, Any]", schema)
+    # Only the schema's own title, not a property named "title".
+    bare = {key: _plain(value) for key, value in table.items() if key != "title" or not isinstance(value, str)}
+    if "properties" in table:
+        bare.pop("description", None)
+        bare["required"] = [name for name in table.get("required", ()) if name not in optional]
+    return bare
+
+
+def _passage(hit: Hit) -> FoundPassage:
+    scores = hit.scores
+    return FoundPassage(
+        content=hit.content,
+        score=round(hit.score, _DIGITS),
+        metadata=HitMetadata(
+            chunk_id=hit.chunk_id,
+            document_id=hit.document_id,
+            chunk_index=hit.chunk_index,
+            collection_id=hit.collection_id,
+            sparse_score=_rounded(scores.sparse),
+            dense_score=_rounded(scores.dense),
+            rrf_score=_rounded(scores.rrf),
+            bm25_score=_rounded(scores.bm25),
+            cross_encoder_score=_rounded(scores.cross_encoder),
+            title=hit.title,
+            headings=list(hit.headings),
+            page=hit.page,
+            uri=hit.uri,
+            citation=citation(hit.title, hit.page, hit.headings),
+        ),
+    )
+
+
+def _rounded(score: float | None) -> float | None:
+    # Significant digits: BM25 values of a small knowledge base are tiny but still differ.
+    return None if score is None else float(f"{score:.{_DIGITS}g}")

@@ -1,0 +1,185 @@
+"""Ranking: terms to search with, fusion of both searches, BM25 re-rank, calibrated score. Pure functions.
+
+Fusion only selects candidates: ranking by it loses 1 to 14 points of nDCG with a weak embedder (docs/knowledge.md).
+
+The re-rank also counts single kanji and repeated query terms. Its result is the share of the best BM25 that any chunk
+could reach for the query, so it is comparable between queries. Deviations from textbook BM25, each measured:
+
+* ``K1`` 0.9 and ``B`` 0.6: chunks are short and of similar length.
+* IDF assumes 1,000 further chunks, so that words in a base of ten chunks do not look common.
+* A kanji weighs half of the most frequent bigram of the query that contains it.
+
+The calibrated score follows the guide of the tools: 0.5 broad, 0.6 balanced, 0.7 strict. Only midpoint and steepness
+are chosen; bench/knowledge_calibration.py prints their effect on queries with and without an answer. The cosine is used
+above its mean, (cos - mean) / (1 - mean), because models differ in their mean cosine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
+from mcp_servers.knowledge.storage.text_index import Profile, kanji_hash, term_hash
+from mcp_servers.knowledge.text_analysis import Analysis
+
+# Cormack et al., "Reciprocal Rank Fusion outperforms Condorcet" (2009), which uses 60.
+RRF_K = 60
+CANDIDATES_PER_SEARCH = 500
+MAX_CANDIDATES = 1000
+# Postings read per search, 2 µs each. A word in every tenth of 100,000 chunks costs as much as all others together and
+# adds nothing: measured, the first result was the same for every query, 99.6 % of the first ten as well, at half the
+# time of the slowest 5 %.
+MAX_POSTINGS = 20_000
+_MIN_TERMS = 3
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A chunk found by either search."""
+
+    chunk: int
+    sparse: float | None  # BM25; None if found by vectors only
+    dense: float | None  # cosine; None if found by terms only
+    rrf: float  # sum of 1 / (60 + rank)
+
+
+def select_terms(frequencies: Mapping[str, int], maximum: int = MAX_POSTINGS) -> list[str]:
+    """Return the rarest terms whose document frequencies sum up to ``maximum``."""
+    chosen: list[str] = []
+    content_hashes = 0
+    for term in sorted(frequencies, key=lambda term: frequencies[term]):
+        maximum -= frequencies[term]
+        if maximum < 0 and content_hashes >= _MIN_TERMS:
+            break
+        chosen.append(term)
+        # Terms without postings cost nothing and do not count.
+        content_hashes += frequencies[term] > 0
+    return chosen
+
+
+def fuse(
+    sparse: Sequence[tuple[int, float]], dense: Sequence[tuple[int, float]], maximum: int = MAX_CANDIDATES
+) -> list[Candidate]:
+    """Merge both result lists, best first, by reciprocal rank."""
+    sparse_scores, dense_scores = dict(sparse), dict(dense)
+    fused = dict.fromkeys([*sparse_scores, *dense_scores], 0.0)
+    for found in (sparse, dense):
+        for rank, (chunk, _) in enumerate(found, 1):
+            fused[chunk] += 1 / (RRF_K + rank)
+    best = sorted(fused, key=lambda chunk: -fused[chunk])[:maximum]
+    return [Candidate(chunk, sparse_scores.get(chunk), dense_scores.get(chunk), fused[chunk]) for chunk in best]
+
+
+K1, B = 0.9, 0.6
+KANJI_WEIGHT = 0.5
+SURROUNDING_CHUNKS = 1000
+# A kanji outside all bigrams is treated as a word in 1 % of the chunks.
+_LONE_KANJI_SHARE = 0.01
+_HALF = np.uint32(0xFFFF)
+
+
+@dataclass(frozen=True)
+class QueryWeights:
+    """Weights of the query's terms and kanji."""
+
+    hashes: NDArray[np.uint32]  # sorted
+    values: NDArray[np.float64]  # contribution to BM25 before the factor K1 + 1
+
+    @property
+    def best(self) -> float:
+        """The upper bound of BM25."""
+        return float(self.values.sum()) * (K1 + 1)
+
+
+def query_weights(query: Analysis, frequencies: Mapping[str, int], chunks: int) -> QueryWeights:
+    """Return the weights of a query; ``frequencies`` are document frequencies of its terms."""
+    size = chunks + SURROUNDING_CHUNKS
+    rarity = {term: _rarity(frequencies[term], size) for term in set(query.terms)}
+    pairs = [term for term in rarity if len(term) > 1]
+    weights: dict[int, float] = {}
+    for term, count in Counter(query.terms).items():
+        # A lone kanji is searched as a prefix of bigrams, and counted as a kanji below.
+        if len(term) > 1 or term not in query.kanji:
+            weights[term_hash(term)] = rarity[term] * math.sqrt(count)
+    for kanji, count in Counter(query.kanji).items():
+        around = [rarity[pair] for pair in pairs if kanji in pair]
+        weight = KANJI_WEIGHT * min(around) if around else _rarity(round(size * _LONE_KANJI_SHARE), size)
+        weights[kanji_hash(kanji)] = weight * math.sqrt(count)
+    ordered = sorted(weights.items())
+    return QueryWeights(np.array([key for key, _ in ordered], np.uint32), np.array([value for _, value in ordered]))
+
+
+def bm25_shares(weights: QueryWeights, profiles: Sequence[Profile], average_length: float) -> NDArray[np.float64]:
+    """Return for each profile its share of the best possible BM25, 0..1."""
+    if not profiles or not weights.hashes.size:
+        return np.zeros(len(profiles))
+    hashes = np.frombuffer(b"".join([profile.hashes for profile in profiles]), "<u4")
+    counts = np.frombuffer(b"".join([profile.counts for profile in profiles]), np.uint8)
+    owners = np.repeat(np.arange(len(profiles)), [len(profile.counts) for profile in profiles])
+    # Half of a hash excludes nearly all terms that are not in the query.
+    halves = np.zeros(1 << 16, bool)
+    halves[weights.hashes & _HALF] = True
+    possible = np.flatnonzero(halves[hashes & _HALF])
+    places = np.minimum(np.searchsorted(weights.hashes, hashes[possible]), weights.hashes.size - 1)
+    is_same = weights.hashes[places] == hashes[possible]
+    found, places = possible[is_same], places[is_same]
+    count, owner = counts[found].astype(float), owners[found]
+    lengths = np.array([profile.length for profile in profiles], float)
+    saturation = K1 * (1 - B + B * lengths / max(average_length, 1.0))
+    contribution = weights.values[places] * count * (K1 + 1) / (count + saturation[owner])
+    return np.bincount(owner, contribution, minlength=len(profiles)) / weights.best
+
+
+def _rarity(frequency: int, size: int) -> float:
+    return math.log(1 + (size - frequency + 0.5) / (frequency + 0.5))
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Parameters of the score."""
+
+    dense_weight: float  # of the cosine, added to the BM25 share
+    steepness: float
+    midpoint: float  # the value whose score is 0.5
+    source: str  # origin of the numbers
+
+    def combine(self, share: float, cosine_above_mean: float) -> float:
+        """Return BM25 share plus weighted cosine above the mean."""
+        return share + self.dense_weight * cosine_above_mean
+
+    def score(self, figure: float) -> float:
+        """Map a combined value to the scale of the threshold."""
+        return 1 / (1 + math.exp(-self.steepness * (figure - self.midpoint)))
+
+
+SPARSE_ONLY = Calibration(
+    0.0, 8.0, 0.22, "chosen by hand on JaQuAD and others, checked on JSQuAD, XQuAD-en and SciFact"
+)
+_BY_EMBEDDER = {
+    HashingEmbedder.name: Calibration(
+        0.0,
+        SPARSE_ONLY.steepness,
+        SPARSE_ONLY.midpoint,
+        "as BM25 only: hashing uses the same terms and only adds candidates",
+    )
+}
+# Small: in the reference a static encoder lost nothing at this weight.
+_NEURAL = Calibration(
+    0.1, SPARSE_ONLY.steepness, SPARSE_ONLY.midpoint, "as BM25 only; not measured with a neural embedder"
+)
+
+
+def calibration_for(embedder: str) -> Calibration:
+    """Return the calibration for cosines of this embedder; empty for BM25 only."""
+    return _BY_EMBEDDER.get(embedder, _NEURAL) if embedder else SPARSE_ONLY
+
+
+def cosine_above_mean(cosine: float, background: float) -> float:
+    """Return the cosine relative to the mean cosine, 0..1."""
+    return min(max((cosine - background) / max(1 - background, 1e-6), 0.0), 1.0)

@@ -1,0 +1,114 @@
+"""Input validation: arguments of the library -> values in range, valid Unicode, and permitted for the caller.
+
+Lone surrogates from JSON cannot be stored, so all texts are made valid Unicode here.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+
+from mcp_servers.knowledge.errors import (
+    AccessDeniedError,
+    BadArgumentError,
+    MaxResultsError,
+    TextTooLongError,
+    ThresholdError,
+)
+from mcp_servers.knowledge.types import MAX_CLEARANCE, MAX_RESULTS, Access, NewChunk, NewDocument, SearchRequest
+
+MAX_QUERY_CHARACTERS = 10_000
+_MAX_LABEL = 2000
+_MAX_FIELDS = 100
+
+
+def checked_request(request: SearchRequest) -> SearchRequest:
+    """Return a valid search request."""
+    query = valid_unicode(request.query)
+    if not query.strip():
+        raise BadArgumentError("query", "is empty", "Ask for something")
+    if len(query) > MAX_QUERY_CHARACTERS:
+        raise TextTooLongError(len(query), MAX_QUERY_CHARACTERS)
+    # The comparison is also False for NaN.
+    if not 0 <= request.threshold <= 1:
+        raise ThresholdError(request.threshold)
+    if not 1 <= request.max_results <= MAX_RESULTS:
+        raise MaxResultsError(request.max_results, MAX_RESULTS)
+    fields = {valid_unicode(name): valid_unicode(value) for name, value in request.fields.items()}
+    if len(fields) > _MAX_FIELDS:
+        raise BadArgumentError("fields", "are too many", f"Give at most {_MAX_FIELDS}")
+    collection = None if request.collection is None else valid_unicode(request.collection)
+    return replace(request, query=query, fields=fields, collection=collection)
+
+
+def checked_access(access: Access) -> Access:
+    """Return an access whose values can be query parameters."""
+    clearance = min(max(access.clearance, 0), MAX_CLEARANCE)
+    return replace(
+        access, tenant=valid_unicode(access.tenant), department=valid_unicode(access.department), clearance=clearance
+    )
+
+
+def checked_document(document: NewDocument, base_id: str, access: Access) -> NewDocument:
+    """Return a valid document with its tenant filled in.
+
+    Raises AccessDeniedError if the caller could not read the document afterwards, BadArgumentError for invalid
+    attributes.
+    """
+    if not document.chunks:
+        raise BadArgumentError("document", f"{document.title!r:.80} has no text", "Give one with text in it")
+    if not 0 <= document.clearance <= MAX_CLEARANCE:
+        raise BadArgumentError("clearance", "is out of range", f"Give a number from 0 to {MAX_CLEARANCE}")
+    if len(document.fields) > _MAX_FIELDS:
+        raise BadArgumentError("fields", "are too many", f"Give at most {_MAX_FIELDS}")
+    tenant = valid_unicode(document.tenant) or access.tenant
+    department = valid_unicode(document.department)
+    if not access.is_unrestricted:
+        _check_readable(base_id, tenant, department, document.clearance, access)
+    return replace(
+        document,
+        title=checked_text("title", document.title, maximum=_MAX_LABEL, may_be_empty=True),
+        uri=checked_text("uri", document.uri, maximum=_MAX_LABEL, may_be_empty=True),
+        collection=checked_text("collection", document.collection, maximum=_MAX_LABEL),
+        content_hash=checked_text("content_hash", document.content_hash, maximum=_MAX_LABEL),
+        chunks=tuple(_chunk(chunk) for chunk in document.chunks),
+        tenant=tenant,
+        department=department,
+        fields={valid_unicode(name): valid_unicode(value) for name, value in document.fields.items()},
+    )
+
+
+def checked_text(name: str, text: str, *, maximum: int, may_be_empty: bool = False) -> str:
+    """Return a stripped string of at most ``maximum`` characters; raise BadArgumentError otherwise."""
+    checked = valid_unicode(text).strip()
+    if not checked and not may_be_empty:
+        raise BadArgumentError(name, "is empty", f"Give a {name}")
+    if len(checked) > maximum:
+        raise BadArgumentError(name, f"has {len(checked)} characters", f"Give at most {maximum}")
+    return checked
+
+
+def parse_uuid(text: str) -> str | None:
+    """Return a UUID in its stored form, or None for other text."""
+    try:
+        return str(uuid.UUID(text))
+    except ValueError:
+        return None
+
+
+def _check_readable(base_id: str, tenant: str, department: str, clearance: int, access: Access) -> None:
+    if tenant != access.tenant:
+        raise AccessDeniedError(base_id, f"you may not add for the tenant {tenant!r:.80}")
+    if department not in {"", access.department}:
+        raise AccessDeniedError(base_id, f"you may not add for the department {department!r:.80}")
+    if clearance > access.clearance:
+        raise AccessDeniedError(base_id, f"you may not add above your clearance of {access.clearance}")
+
+
+def _chunk(chunk: NewChunk) -> NewChunk:
+    return replace(chunk, text=valid_unicode(chunk.text), headings=tuple(map(valid_unicode, chunk.headings)))
+
+
+def valid_unicode(text: str) -> str:
+    """Replace lone surrogates, which cannot be stored."""
+    return text.encode("utf-8", "replace").decode("utf-8")

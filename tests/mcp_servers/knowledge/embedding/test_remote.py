@@ -1,0 +1,173 @@
+"""Embedders and rerankers: what goes out, what comes back, and what is said when it is of no use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mcp_servers.knowledge.embedding import Embedder, Reranker
+from mcp_servers.knowledge.embedding.choice import embedder_from, reranker_from
+from mcp_servers.knowledge.embedding.hashing import HashingEmbedder
+from mcp_servers.knowledge.errors import BadArgumentError, EngineUnreachableError
+from tests.support.model_service import ModelService, vector
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def service() -> Iterator[ModelService]:
+    with ModelService() as service:
+        yield service
+
+
+def embedder_at(service: ModelService, model: str = "words", **options: Any) -> Embedder:
+    embedder = embedder_from(f"{service.url}#{model}", **options)
+    assert embedder
+    return embedder
+
+
+def reranker_at(service: ModelService) -> Reranker:
+    reranker = reranker_from(f"{service.url}#judge")
+    assert reranker
+    return reranker
+
+
+async def test_hashing_gives_unit_vectors_that_know_a_relative_from_a_stranger() -> None:
+    embedder = HashingEmbedder()
+    near, far, empty = await embedder.embed_documents(["the inhibitors of translation", "海の天気", ""])
+    query = await embedder.embed_query("inhibition of a translator")
+    assert [round(float(np.linalg.norm(row)), 5) for row in (near, far, empty, query)] == [1.0] * 4
+    assert float(near @ query) > 0.3 > float(far @ query)
+
+
+async def test_hashing_gives_the_same_vector_everywhere() -> None:
+    # Vectors outlive the program that made them: another one must go on from there.
+    vector_ = (await HashingEmbedder().embed_documents(["梅雨 rain"]))[0]
+    places = np.flatnonzero(vector_).tolist()
+    assert [(place, round(float(vector_[place]), 3)) for place in places] == [(at, value) for at, value in _RAIN]
+
+
+async def test_a_service_is_asked_in_batches_with_its_key_and_answers_in_any_order(service: ModelService) -> None:
+    embedder = embedder_at(service, key="secret", dimensions=7)
+    texts = [f"sea {number}" if number % 2 else f"山 {number}" for number in range(20)]
+    vectors = await embedder.embed_documents(texts)
+    expected = np.array([vector(text) for text in texts])
+    assert np.allclose(vectors, expected / np.linalg.norm(expected, axis=1, keepdims=True))
+    assert [len(asked.body["input"]) for asked in service.asked] == [16, 4]
+    assert {asked.authorization for asked in service.asked} == {"Bearer secret"}
+    assert service.asked[0].body | {"input": []} == {
+        "model": "words",
+        "input": [],
+        "encoding_format": "float",
+        "dimensions": 7,
+    }
+    assert embedder.name == "words/7"
+    await embedder.aclose()
+
+
+@pytest.mark.parametrize(
+    ("model", "template", "sent"),
+    [
+        ("words", "", "海は？"),
+        ("words", "query: {query}", "query: 海は？"),
+        (
+            "Qwen3-Embedding-0.6B",
+            "",
+            "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:海は？",
+        ),
+    ],
+)
+async def test_a_question_is_sent_as_the_model_was_trained_on(
+    service: ModelService, model: str, template: str, sent: str
+) -> None:
+    embedder = embedder_at(service, model, query_template=template)
+    await embedder.embed_query("海は？")
+    assert service.asked[0].body["input"] == [sent]
+    await embedder.aclose()
+
+
+_UNUSABLE: list[tuple[int, object, str]] = [
+    (503, {}, "HTTP 503"),
+    (200, b"<html>", "not JSON"),
+    (200, [], "not an object"),
+    (200, {"data": []}, "not 1 embeddings"),
+    (200, {"data": [{"index": 0, "embedding": "zzz"}]}, "not 1 embeddings"),
+    (200, {"data": [{"index": 0, "embedding": []}]}, "something else than vectors"),
+    (200, {"data": [{"index": 0, "embedding": [0, 0]}]}, "zeros"),
+    (200, b'{"data": [{"index": 0, "embedding": [NaN, 1]}]}', "something else than vectors"),
+]
+
+
+@pytest.mark.parametrize(("status", "answer", "reason"), _UNUSABLE)
+async def test_an_unusable_answer_is_an_unreachable_engine(
+    service: ModelService, status: int, answer: object, reason: str
+) -> None:
+    service.answers["/v1/embeddings"] = lambda _: (status, answer)
+    embedder = embedder_at(service, key="secret")
+    with pytest.raises(EngineUnreachableError, match=reason) as caught:
+        await embedder.embed_query("sea")
+    assert (caught.value.status, "secret" in str(caught.value)) == (503, False)
+    await embedder.aclose()
+
+
+async def test_nobody_at_the_address_is_said_without_the_password_in_it() -> None:
+    embedder = embedder_from("http://me:secret@127.0.0.1:9/v1#words")
+    assert embedder
+    with pytest.raises(EngineUnreachableError, match=r"Failed to connect to http://127\.0\.0\.1:9/v1") as caught:
+        await embedder.embed_query("sea")
+    assert "secret" not in str(caught.value)
+    await embedder.aclose()
+
+
+async def test_a_reranker_gives_each_passage_its_relevance(service: ModelService) -> None:
+    reranker = reranker_at(service)
+    assert await reranker.relevance("sea level", ["mountain", "sea " * 1000]) == [0.05, 0.95]
+    body = service.asked[0].body
+    assert (body["model"], body["query"], body["top_n"]) == ("judge", "sea level", 2)
+    assert len(body["documents"][1]) == 1000
+    await reranker.aclose()
+
+
+async def test_raw_scores_of_a_reranker_become_shares(service: ModelService) -> None:
+    results = [{"index": 0, "relevance_score": -800.0}, {"index": 1, "relevance_score": 2.0}]
+    service.answers["/v1/rerank"] = lambda _: (200, {"results": results})
+    reranker = reranker_at(service)
+    assert await reranker.relevance("sea", ["a", "b"]) == [0.0, pytest.approx(0.8808, abs=1e-4)]
+    await reranker.aclose()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"results": []},
+        {"results": [{"index": 0}]},
+        {"results": [{"index": 5, "relevance_score": 1}]},
+        b'{"results": [{"index": 0, "relevance_score": NaN}]}',
+    ],
+)
+async def test_an_unusable_relevance_is_an_unreachable_engine(service: ModelService, answer: object) -> None:
+    service.answers["/v1/rerank"] = lambda _: (200, answer)
+    reranker = reranker_at(service)
+    with pytest.raises(EngineUnreachableError):
+        await reranker.relevance("sea", ["a"])
+    await reranker.aclose()
+
+
+@pytest.mark.parametrize("nothing", ["", "none"])
+def test_nothing_is_chosen_by_none(nothing: str) -> None:
+    assert (embedder_from(nothing), reranker_from(nothing)) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "wrong", ["hash", "ftp://x/v1#m", "http://", "http://127.0.0.1/v1", "Qwen3-Embedding", "cpu", "cpu:"]
+)
+def test_what_is_no_model_is_refused_with_the_forms_there_are(wrong: str) -> None:
+    with pytest.raises(BadArgumentError, match="http://"):
+        embedder_from(wrong)
+
+
+# Made by the first version; see the test that reads it.
+_RAIN = [(64, -0.18), (231, -0.601), (431, -0.3), (460, -0.18), (685, 0.601), (822, -0.18), (861, -0.3)]

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+from mcp_servers.knowledge.importing.documents import Blob, ParseLimits
+from mcp_servers.knowledge.importing.errors import DamagedDocumentError, DocumentImportError, NoTextError, TooLargeError
+from mcp_servers.knowledge.importing.parse import parse_blob
+from tests.support.imported import docx, paragraph, redact_url, table
+
+BODY = (
+    paragraph("序文です。")
+    + paragraph("契約", heading=1)
+    + paragraph("本文は 5 < 6 です。")
+    + paragraph("料金", heading=2)
+    + table([["品目", "円"], ["基本", "100"]])
+)
+
+
+def read(content: bytes, limits: ParseLimits | None = None) -> list[tuple[str, tuple[str, ...]]]:
+    return redact_url(parse_blob(Blob(content, "a.docx"), limits or ParseLimits()).passages)
+
+
+def test_headings_paragraphs_and_tables_of_a_document_are_read() -> None:
+    assert read(docx(BODY)) == [
+        ("序文です。", ()),
+        ("本文は 5 < 6 です。", ("契約",)),
+        ("品目 | 円\n基本 | 100", ("契約", "料金")),
+    ]
+
+
+@pytest.mark.parametrize(("title", "called"), [("見積書 & 契約", "見積書 & 契約"), ("", "契約")])
+def test_the_title_is_the_properties_one_else_the_first_heading(title: str, called: str) -> None:
+    assert parse_blob(Blob(docx(BODY, title=title), "a.docx"), ParseLimits()).title == called
+
+
+def test_an_archive_that_unpacks_to_more_than_is_read_is_not_unpacked() -> None:
+    bomb = docx(BODY, extra={"word/media/a": bytes(3_000_000)})
+    assert len(bomb) < 10_000
+    with pytest.raises(TooLargeError, match=r"a\.docx is too large: it unpacks to 3 MB in 6 parts"):
+        read(bomb, ParseLimits(unpacked_bytes=1_000_000))
+
+
+def test_entities_that_multiply_do_not_fill_the_memory() -> None:
+    entities = "".join(f'<!ENTITY e{n + 1} "{f"&e{n};" * 10}">' for n in range(9))
+    xml = f'<!DOCTYPE d [<!ENTITY e0 "lol">{entities}]><d>&e9;</d>'
+    with pytest.raises(DamagedDocumentError, match=r"a\.docx is damaged"):
+        read(docx(BODY, extra={"word/document.xml": xml.encode()}))
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.99])
+def test_a_document_cut_off_is_said_to_be_damaged(share: float) -> None:
+    whole = docx(BODY)
+    with pytest.raises(DamagedDocumentError, match="cut off or broken"):
+        read(whole[: int(len(whole) * share)])
+
+
+@pytest.mark.parametrize("place", range(40, 1000, 160))
+def test_a_document_with_a_wrong_byte_becomes_a_sentence_or_text(place: int) -> None:
+    content = bytearray(docx(BODY))
+    content[place] ^= 0xFF
+    try:
+        assert read(bytes(content))
+    except DocumentImportError as problem:
+        assert str(problem).startswith("a.docx ")
+
+
+def test_a_document_of_pictures_only_has_no_text() -> None:
+    with pytest.raises(NoTextError, match=r"a\.docx has no text"):
+        read(docx("<w:p/>"))

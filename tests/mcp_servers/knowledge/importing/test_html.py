@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import pytest
+
+from mcp_servers.knowledge.importing.documents import Blob, ParseLimits
+from mcp_servers.knowledge.importing.html import declared_charset, read_html
+from mcp_servers.knowledge.importing.parse import parse_blob
+from tests.support.imported import redact_url
+
+PAGE = """<!doctype html><html><head><meta charset="utf-8"><title> 製品
+の案内 </title><style>p{}</style><script>var a = "<p>no</p>"</script></head>
+<body><nav><a href="/">ホーム</a></nav>
+<main><h1>概要</h1><p>これは <b>重要</b> な
+文です。<br>次の行。</p><p hidden>隠れた文</p>
+<h2>仕様</h2><ul><li>軽い</li><li>速い</li></ul>
+<table><caption>値の表</caption><tr><th>項目</th><th>値</th></tr><tr><td>電圧</td><td>5<b>V</b></td></tr></table>
+<pre>
+if x:
+    y
+</pre>
+<p><ruby>漢字<rt>かんじ</rt></ruby>を読む</p></main>
+<footer>© 会社</footer></body></html>"""
+
+
+def test_a_page_gives_title_headings_lists_tables_and_code() -> None:
+    title, passages = read_html(PAGE)
+    assert title == "製品 の案内"
+    assert redact_url(passages) == [
+        ("これは 重要 な文です。\n次の行。", ("概要",)),
+        ("- 軽い", ("概要", "仕様")),
+        ("- 速い", ("概要", "仕様")),
+        ("値の表", ("概要", "仕様")),
+        ("項目 | 値\n電圧 | 5V", ("概要", "仕様")),
+        ("if x:\n    y", ("概要", "仕様")),
+        ("漢字を読む", ("概要", "仕様")),
+    ]
+    assert [passage.is_atomic for passage in passages] == [False, False, False, False, True, True, False]
+
+
+def test_a_table_that_only_arranges_the_page_is_read_as_text() -> None:
+    _, passages = read_html("<table><tr><td><h1>A</h1>one</td><td><table><tr><td>x<td>y</table></td></tr></table>")
+    assert redact_url(passages) == [("one", ("A",)), ("x | y", ("A",))]
+
+
+def test_an_empty_main_element_does_not_hide_the_text() -> None:
+    assert redact_url(read_html("<main>Loading</main><div>" + "The text. " * 30 + "</div>")[1])[1][0].startswith(
+        "The text."
+    )
+
+
+@pytest.mark.parametrize(
+    ("page", "title"),
+    [
+        ("<h1>見出し</h1>x", "見出し"),
+        ('<head><meta property="og:title" content="A &amp; B"></head>x', "A & B"),
+        ("no title", ""),
+    ],
+)
+def test_the_title_is_looked_for_where_pages_have_it(page: str, title: str) -> None:
+    assert read_html(page)[0] == title
+
+
+@pytest.mark.parametrize("page", ["", "<", "<p", "<table><tr><table>", "</div></p>", "<html><frameset>", "a\x00b<p>c"])
+def test_broken_markup_is_read_as_far_as_it_goes(page: str) -> None:
+    read_html(page)
+
+
+def test_a_page_nested_deeper_than_any_stack_is_read() -> None:
+    assert read_html("<div>" * 3000 + "deep")[1][0].text == "deep"
+
+
+@pytest.mark.parametrize(
+    ("content", "charset"),
+    [
+        (b'<meta charset="Shift_JIS">', "Shift_JIS"),
+        (b"<meta http-equiv=content-type content='text/html; charset=euc-jp'>", "euc-jp"),
+        (b"<?xml version='1.0' encoding='utf-8'?>", "utf-8"),
+        (b"<p>", ""),
+    ],
+)
+def test_the_declared_encoding_is_found(content: bytes, charset: str) -> None:
+    assert declared_charset(content) == charset
+
+
+@pytest.mark.parametrize("written", ["cp932", "euc_jp", "utf-8", "iso2022_jp"])
+@pytest.mark.parametrize("declared", ["Shift_JIS", "EUC-JP", "UTF-8", "ISO-8859-1", "x-unknown"])
+def test_a_page_is_read_whatever_it_declares(written: str, declared: str) -> None:
+    page = f'<html><head><meta charset="{declared}"><title>試験</title></head><p>日本語の文章です。</p></html>'
+    read = parse_blob(Blob(page.encode(written), "index.html"), ParseLimits())
+    assert (read.title, read.passages[0].text) == ("試験", "日本語の文章です。")

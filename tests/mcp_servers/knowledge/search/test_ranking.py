@@ -1,0 +1,115 @@
+"""The stages of a search, each by itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from mcp_servers.knowledge.search.pipeline import select_bases
+from mcp_servers.knowledge.search.ranking import (
+    bm25_shares,
+    calibration_for,
+    cosine_above_mean,
+    fuse,
+    query_weights,
+    select_terms,
+)
+from mcp_servers.knowledge.storage.bases import StoredBase
+from mcp_servers.knowledge.storage.text_index import Profile, index_chunk
+from mcp_servers.knowledge.text_analysis import analyze_query
+from mcp_servers.knowledge.types import KnowledgeBase
+
+
+def test_fusion_adds_what_each_rank_is_worth_and_keeps_the_best() -> None:
+    fused = fuse([(1, 9.0), (2, 8.0), (3, 7.0)], [(3, 0.9), (4, 0.8)], maximum=3)
+    assert [candidate.chunk for candidate in fused] == [3, 1, 2]
+    assert (fused[0].sparse, fused[0].dense, fused[0].rrf) == (7.0, 0.9, pytest.approx(1 / 63 + 1 / 61))
+    assert (fused[1].dense, fused[1].rrf) == (None, pytest.approx(1 / 61))
+
+
+def test_common_terms_are_left_out_of_the_index_search_when_they_cost_too_much() -> None:
+    frequencies = {"the": 90, "rain": 5, "in": 40, "spain": 2}
+    assert select_terms(frequencies, maximum=50) == ["spain", "rain", "in"]
+    assert select_terms(frequencies, maximum=1) == ["spain", "rain", "in"]
+    assert select_terms(frequencies, maximum=1000) == ["spain", "rain", "in", "the"]
+
+
+def test_terms_that_nothing_has_take_no_common_terms_place() -> None:
+    frequencies = {"qux": 0, "quux": 0, "corge": 0, "the": 90}
+    assert select_terms(frequencies, maximum=50) == ["qux", "quux", "corge", "the"]
+
+
+def shares(query: str, *texts: str, chunks: int = 2) -> list[float]:
+    """What each of some texts covers of a question, in a base of these texts."""
+    analysis = analyze_query(query)
+    indexed = [index_chunk("", (), text) for text in texts]
+    frequencies = Counter(term for chunk in indexed for term in set(chunk.terms.split()))
+    weights = query_weights(analysis, frequencies, chunks)
+    profiles = [Profile(at, one.length, one.hashes, one.counts) for at, one in enumerate(indexed)]
+    return bm25_shares(weights, profiles, sum(one.length for one in indexed) / len(indexed)).tolist()
+
+
+def test_a_chunk_covers_between_nothing_and_all_of_a_question() -> None:
+    nothing, some, more = shares("rain in spain", "snow", "rain on the sea", "rain in spain " * 200)
+    assert nothing == 0
+    assert 0 < some < more <= 1
+    assert more > 0.95
+
+
+def test_rare_words_count_more_than_common_ones() -> None:
+    rare, common, *_ = shares("rain falls", "rain", *(["falls"] * 50), chunks=51)
+    assert rare > common
+
+
+def test_a_word_the_question_repeats_counts_more() -> None:
+    first, second = shares("rain rain rain snow", "rain", "snow")
+    assert first > second
+
+
+def test_kanji_are_counted_where_no_pair_fits() -> None:
+    related, unrelated = shares("税金", "金と税", "犬と猫")
+    assert related > unrelated == 0
+
+
+def test_a_tiny_base_does_not_make_the_words_it_has_look_worthless() -> None:
+    found, *_ = shares("リモートワーク手当の金額", "リモートワーク手当は月額5,000円です。", chunks=1)
+    assert calibration_for("").score(found) > 0.6
+
+
+def test_profiles_without_any_question_or_candidate_are_no_trouble() -> None:
+    assert shares("???", "rain") == [0.0]
+    assert bm25_shares(query_weights(analyze_query("rain"), {"rain": 1}, 1), [], 1.0).size == 0
+
+
+@pytest.mark.parametrize("embedder", ["", "hashing-1024", "Qwen3-Embedding-0.6B"])
+def test_the_score_grows_with_either_figure_and_stays_a_share(embedder: str) -> None:
+    calibration = calibration_for(embedder)
+    scores = [calibration.score(calibration.combine(share, share)) for share in np.linspace(0, 1, 11)]
+    assert scores == sorted(scores)
+    assert 0 < scores[0] < 0.2
+    assert 0.98 < scores[-1] <= 1
+
+
+def test_hashing_never_changes_an_order_that_the_words_gave() -> None:
+    assert calibration_for("hashing-1024").combine(0.4, 1.0) == calibration_for("").combine(0.4, 0.0)
+
+
+def test_a_cosine_counts_above_what_anything_has() -> None:
+    assert cosine_above_mean(0.7, 0.4) == pytest.approx(0.5)
+    assert (cosine_above_mean(0.3, 0.4), cosine_above_mean(1.0, 1.0)) == (0.0, 0.0)
+
+
+def stored(key: int, embedder: str) -> StoredBase:
+    base = KnowledgeBase(str(key), f"base {key}", "", "", embedder, "")
+    return StoredBase(key, base, analyzer=1, chunks=1, terms=1, embedding=key, next_embedding=None)
+
+
+def test_many_bases_are_told_apart_by_where_their_documents_lie() -> None:
+    bases = [stored(key, "model" if key else "") for key in range(4)]
+    directions = {1: [1.0, 0.0], 2: [0.0, 1.0], 3: [0.6, 0.8]}
+    summaries = {key: np.array(direction, np.float32) for key, direction in directions.items()}
+    queries = {"model": np.array([0.0, 1.0], np.float32)}
+    assert [base.key for base in select_bases(bases, summaries, queries, maximum=2)] == [0, 2, 3]
+    assert select_bases(bases, {}, queries, maximum=2) == bases
