@@ -1,8 +1,8 @@
 """The public conformance suite of MCP on our client and on a server of fixtures, in both eras, from its two releases.
 
-``scripts/conformance`` gets the suite and the Node it needs; where there is no npm to get it with, this is skipped. The
-suite starts its forty scenarios at once; the clients take turns, or on a small machine each would wait too long for an
-answer. ``sse-retry`` measures 500 ms to a fifth of a second, so it counts by itself and not beside the others.
+``scripts/conformance`` gets the suite and the Node it needs; where npm cannot get it, this is skipped. The suite starts
+its forty scenarios at once; the clients take turns, or on a small machine each would wait too long for an answer.
+``sse-retry`` measures 500 ms to a fifth of a second, so it counts by itself and not beside the others.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.installed import run_installer
 from tests.support.shared import REPOSITORY
 
 SCRIPT = REPOSITORY / "scripts" / "conformance"
@@ -43,10 +44,9 @@ _UNSCORED = re.compile(r"^  [✓✗] (\S+) \((?:extension|pending|added-after-re
 @pytest.fixture(scope="module", autouse=True)
 def suite() -> None:
     """The suite, installed."""
-    if shutil.which("npm") is None and not (REPOSITORY / ".conformance").is_dir():
-        pytest.skip("the conformance suite comes from npm, which is not installed")
-    done = run()
-    assert done.returncode == 0, done.stderr
+    found = run_installer(SCRIPT)
+    if not found.is_complete:
+        pytest.skip(f"the conformance suite is not here: {found.reason}")
 
 
 @pytest.fixture(scope="module")
