@@ -43,7 +43,6 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
         }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("command", TYPED, ids=[f"{c.where} {c.typed.splitlines()[0][:60]}" for c in TYPED])
 def test_a_printed_command_does_what_the_page_says(command: Command, reader: dict[str, str]) -> None:
     if "notes.txt" in command.typed:
