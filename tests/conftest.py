@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import uuid
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -52,7 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     # The whole suite was collected, so every entry has to say something.
-    if config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.getoption("keyword"):
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
         stale = unmatched([item.nodeid for item in items])
         if stale:
             raise pytest.UsageError(f"tests/tiers.py names tests that do not exist: {', '.join(stale)}")
@@ -60,6 +60,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         marker = tier_of(item.nodeid)
         if marker:
             item.add_marker(marker)
+    # With --all the files of the tiers come first: a long one at the end would keep one of two workers busy alone.
+    early = {item.path for item in items if tier_of(item.nodeid)}
+    items.sort(key=lambda item: item.path not in early)
     if not config.getoption("default_tier"):
         return
     kept: list[pytest.Item] = []
@@ -98,8 +101,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    tests: Counter[str] = Counter()
-    folders: Counter[str] = Counter()
+    tests: defaultdict[str, float] = defaultdict(float)
+    folders: defaultdict[str, float] = defaultdict(float)
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
@@ -108,5 +111,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if len(tests) <= SLOWEST:
         return
     terminalreporter.section("slowest tests and the sum of each folder, in seconds")
-    for name, seconds in [*tests.most_common(SLOWEST), *folders.most_common(), ("all", sum(tests.values()))]:
+    slowest, places = (sorted(each.items(), key=lambda item: -item[1]) for each in (tests, folders))
+    for name, seconds in [*slowest[:SLOWEST], *places, ("all", sum(tests.values()))]:
         terminalreporter.write_line(f"{seconds:8.1f}  {name}")

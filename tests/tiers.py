@@ -20,7 +20,10 @@ MARKERS: Mapping[str, str] = {
 }
 
 TABLE: Mapping[str, Sequence[str]] = {
-    "matrix": (),
+    "matrix": (
+        "tests/end_to_end/test_conversation.py::test_ten_questions_with_three_tool_calls_prefill_each_token_once",
+        "tests/end_to_end/test_run.py::test_the_same_question_gives_the_same_events_on_every_runtime",
+    ),
     "external": (
         "tests/conformance/",
         "tests/end_to_end/test_litellm.py",
@@ -38,10 +41,9 @@ TABLE: Mapping[str, Sequence[str]] = {
         "tests/surfaces/web/test_panels.py",
     ),
     "system": (
-        "tests/deploy/",
         "tests/end_to_end/test_several_boards.py",
         "tests/end_to_end/test_systemd.py",
-        "tests/native/test_c_programs.py",
+        "tests/native/test_c_programs.py::test_the_c_tests_pass_without_a_complaint_of_the_sanitizer",
         "tests/surfaces/systemd/test_unit.py",
         "tests/tools/launch/test_sandbox.py",
     ),
@@ -57,7 +59,10 @@ TABLE: Mapping[str, Sequence[str]] = {
 }
 
 # Tests of a tier that the default run keeps, one of its kind.
-KEPT: Sequence[str] = ()
+KEPT: Sequence[str] = (
+    "tests/native/test_c_programs.py::test_the_c_tests_pass_without_a_complaint_of_the_sanitizer[131-none-",
+    "tests/surfaces/web/test_chatting.py::test_an_answer_streams_as_markdown_and_its_settled_parts_stay_as_they_are",
+)
 
 
 def tier_of(test: str) -> str:
