@@ -1,15 +1,25 @@
-"""What every test may use."""
+"""What every test may use, the tiers of the suite, and what a run prints at its end."""
 
 from __future__ import annotations
 
+import os
 import signal
 import uuid
+from collections import Counter, defaultdict
+from pathlib import PurePosixPath
+from typing import Any
 
 import pytest
+
+from tests.support.cuts import EVERY_POINT
+from tests.tiers import MARKERS, TABLE, tier_of, unmatched
 
 # A shell that starts the tests in the background has SIGINT ignored, and so would every program that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+LEFT_OUT = pytest.StashKey[Counter[str]]()
+SLOWEST = 10
 
 
 @pytest.fixture
@@ -21,3 +31,86 @@ def anyio_backend() -> str:
 def own_memory(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the program remembers between runs begins empty in every test, and is never the developer's own."""
     monkeypatch.setenv("RKLLM_MCP_STATE", str(tmp_path_factory.getbasetemp() / "state" / uuid.uuid4().hex))
+
+
+# --- tiers ------------------------------------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("tiers", "the tiers of tests/tiers.py")
+    group.addoption("--default-tier", action="store_true", help="leave out the tests that have a tier's marker")
+    group.addoption("--every-point", action="store_true", help="cut inputs at every point (tests/support/cuts.py)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[LEFT_OUT] = Counter()
+    for marker, meaning in MARKERS.items():
+        config.addinivalue_line("markers", f"{marker}: {meaning}")
+    if config.getoption("every_point"):
+        os.environ[EVERY_POINT] = "1"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # The whole suite was collected, so every entry has to say something.
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        stale = unmatched([item.nodeid for item in items])
+        if stale:
+            raise pytest.UsageError(f"tests/tiers.py names tests that do not exist: {', '.join(stale)}")
+    for item in items:
+        marker = tier_of(item.nodeid)
+        if marker:
+            item.add_marker(marker)
+    # With --all the files of the tiers come first: a long one at the end would keep one of two workers busy alone.
+    early = {item.path for item in items if tier_of(item.nodeid)}
+    items.sort(key=lambda item: item.path not in early)
+    if not config.getoption("default_tier"):
+        return
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        marker = next((name for name in TABLE if item.get_closest_marker(name)), "")
+        (left_out if marker else kept).append(item)
+        if marker:
+            config.stash[LEFT_OUT][marker] += 1
+    items[:] = kept
+    config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    # A worker of xdist tells the process that prints the end.
+    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["left_out"] = dict(session.config.stash[LEFT_OUT])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    del error
+    # Every worker has collected the same tests.
+    node.config.stash[LEFT_OUT] |= Counter(getattr(node, "workeroutput", {}).get("left_out", {}))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if config.getoption("default_tier") and not hasattr(config, "workerinput"):
+        counts = [f"{marker} {count}" for marker, count in config.stash[LEFT_OUT].items()]
+        print(f"Left out: {', '.join(counts)}. All of it: scripts/test --all; one file of it: scripts/test PATH")
+
+
+# --- where the time went ----------------------------------------------------------------------------------------------
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    tests: defaultdict[str, float] = defaultdict(float)
+    folders: defaultdict[str, float] = defaultdict(float)
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                tests[report.nodeid] += report.duration
+                folders[str(PurePosixPath(report.nodeid.partition("::")[0]).parent)] += report.duration
+    if len(tests) <= SLOWEST:
+        return
+    terminalreporter.section("slowest tests and the sum of each folder, in seconds")
+    slowest, places = (sorted(each.items(), key=lambda item: -item[1]) for each in (tests, folders))
+    for name, seconds in [*slowest[:SLOWEST], *places, ("all", sum(tests.values()))]:
+        terminalreporter.write_line(f"{seconds:8.1f}  {name}")

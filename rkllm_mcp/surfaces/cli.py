@@ -75,7 +75,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     try:
-        app(args=hoisted(words), prog_name="rkllm-mcp")
+        try:
+            app(args=hoisted(words), prog_name="rkllm-mcp")
+        finally:
+            # What the interpreter cannot flush at its own end costs a traceback and exit code 120.
+            sys.stdout.flush()
     except RkllmMcpError as error:
         _fail(str(error), error.exit_code, error, debug="--debug" in words)
     except BrokenPipeError:

@@ -1,8 +1,8 @@
 """The public conformance suite of MCP on our client and on a server of fixtures, in both eras, from its two releases.
 
-``scripts/conformance`` gets the suite and the Node it needs; where there is no npm to get it with, this is skipped. The
-suite starts its forty scenarios at once; the clients take turns, or on a small machine each would wait too long for an
-answer. ``sse-retry`` measures 500 ms to a fifth of a second, so it counts by itself and not beside the others.
+``scripts/conformance`` gets the suite and the Node it needs; where npm cannot get it, this is skipped. The suite starts
+its forty scenarios at once; the clients take turns, or on a small machine each would wait too long for an answer.
+``sse-retry`` measures 500 ms to a fifth of a second, so it counts by itself and not beside the others.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.installed import run_installer
 from tests.support.shared import REPOSITORY
 
 SCRIPT = REPOSITORY / "scripts" / "conformance"
@@ -43,10 +44,9 @@ _UNSCORED = re.compile(r"^  [✓✗] (\S+) \((?:extension|pending|added-after-re
 @pytest.fixture(scope="module", autouse=True)
 def suite() -> None:
     """The suite, installed."""
-    if shutil.which("npm") is None and not (REPOSITORY / ".conformance").is_dir():
-        pytest.skip("the conformance suite comes from npm, which is not installed")
-    done = run()
-    assert done.returncode == 0, done.stderr
+    found = run_installer(SCRIPT)
+    if not found.is_complete:
+        pytest.skip(f"the conformance suite is not here: {found.reason}")
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,6 @@ def failed(found: dict[str, bool]) -> set[str]:
     return {name for name, passed in found.items() if not passed}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("revision", "count"), [("2026-07-28", 32), ("2025-11-25", 18)])
 def test_our_client_does_all_that_a_revision_requires(client: str, revision: str, count: int, tmp_path: Path) -> None:
     found = verdicts("client", "--command", client, "--requirements", revision, "-o", tmp_path)
@@ -105,20 +104,17 @@ def test_our_client_does_all_that_a_revision_requires(client: str, revision: str
     assert failed(found) - {TIMED} == set(), evidence(tmp_path, failed(found))
 
 
-@pytest.mark.slow
 def test_our_client_comes_back_to_a_broken_stream_in_the_time_it_was_told(client: str) -> None:
     done = run("client", "--command", client, "--scenario", TIMED)
     assert "OVERALL: PASSED" in done.stdout + done.stderr, done.stdout + done.stderr
 
 
-@pytest.mark.slow
 def test_our_client_passes_the_former_suite_with_four_named_exceptions(client: str) -> None:
     found = verdicts("former", "client", "--command", client, "--suite", "all")
     assert len(found) == 26
     assert failed(found) - {TIMED} == EXCEPTIONS
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("revision", "count"), [("2026-07-28", 37), ("2025-11-25", 30)])
 def test_the_fixture_server_does_all_that_a_revision_requires(server_url: str, revision: str, count: int) -> None:
     found = verdicts("server", "--url", server_url, "--requirements", revision)

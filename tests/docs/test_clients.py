@@ -28,7 +28,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None,
         yield it
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("language", "words", "text"), [each[:3] for each in EXAMPLES], ids=[each[3] for each in EXAMPLES]
 )

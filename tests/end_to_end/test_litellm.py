@@ -16,8 +16,6 @@ PROGRAM = REPOSITORY / "tests" / "support" / "litellm_client.py"
 KEY = "the-key"
 PROVIDERS = ("openai", "ollama_chat")
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Json:

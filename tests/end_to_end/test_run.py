@@ -21,9 +21,9 @@ from tests.support.demo_app import (
     text_of,
     timeless,
 )
+from tests.support.emulator import EVERY_VERSION, VERSIONS
 from tests.support.fake_jma import FakeAgency
 
-ABIS = ("1.2.0", "1.2.3", "1.3.0")
 HANGING_TOOL = """
 import json, sys, time
 for line in sys.stdin:
@@ -69,7 +69,7 @@ def test_an_agency_that_cannot_be_reached_is_said_and_nothing_hangs(tmp_path: Pa
     assert "◆ I could not get the weather: " in result.stdout
 
 
-@pytest.mark.parametrize("abi", ABIS)
+@pytest.mark.parametrize("abi", EVERY_VERSION)
 def test_json_events_come_in_order_and_the_second_round_prefills_only_what_is_new(tmp_path: Path, abi: str) -> None:
     demo = make_demo(tmp_path)
     result = demo.run("run", "--json", "What time is it in London?", environment={"RKLLM_EMULATOR_ABI": abi})
@@ -96,7 +96,7 @@ def test_json_events_come_in_order_and_the_second_round_prefills_only_what_is_ne
 
 def test_the_same_question_gives_the_same_events_on_every_runtime(tmp_path: Path) -> None:
     seen: list[list[Json]] = []
-    for abi in ABIS:
+    for abi in VERSIONS:
         demo = make_demo(tmp_path / abi)
         result = demo.run("run", "--json", "火星は今何時？", environment={"RKLLM_EMULATOR_ABI": abi})
         seen.append([timeless(event) for event in events_of(result.stdout)])

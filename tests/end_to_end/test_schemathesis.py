@@ -59,7 +59,6 @@ checks = { not_a_server_error = { expected-statuses = ["2xx", "4xx", 502] } }
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("has_key", [True, False], ids=["with a key", "without a key"])
 def test_nothing_answers_otherwise_than_it_is_published(tmp_path: Path, has_key: bool) -> None:
     program = client("schemathesis")

@@ -18,7 +18,7 @@ from rkllm_mcp.prompt.vocabulary import Foreign
 from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
 from rkllm_mcp.runtime.engine import Engine, EngineSettings, open_engine
 from tests.support.demo_model import DEMO_TOKENIZER, demo_vocabulary
-from tests.support.emulator import VERSIONS, libraries
+from tests.support.emulator import EVERY_VERSION, VERSIONS, libraries
 from tests.support.scripted_engine import Play
 from tests.support.scripted_world import END, WEATHER, World, called
 
@@ -125,7 +125,7 @@ async def board(folder: Path, version: str, rules: str) -> AsyncGenerator[Board,
         yield Board(folder, engine, RkllmModel(engine, form))
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", EVERY_VERSION)
 @pytest.mark.parametrize(
     ("said", "after", "replayed"),
     [("You", 0, True), ("<tool_call>\\n{", 2, True), ("You see, it is", 1, False), ("You see, it is", 3, False)],
@@ -151,7 +151,7 @@ async def test_a_crash_in_every_phase_costs_at_most_the_answer_under_way(
     assert [message.role for message in conversation.messages] == ["user", "assistant"] * 2
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", EVERY_VERSION)
 async def test_a_crash_behind_the_last_token_is_nobodys_loss(tmp_path: Path, version: str) -> None:
     tokens = len(demo_vocabulary().encode([Foreign("You said: Hi.")])) + 1
     async with board(tmp_path, version, f"{ECHO}\nfault ignore-eos\nfault crash SIGSEGV after {tokens}") as opened:

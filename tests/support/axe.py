@@ -6,21 +6,16 @@ it cannot be had.
 
 from __future__ import annotations
 
-import functools
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.shared import REPOSITORY
+from tests.support.installed import installed
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-SCRIPT = REPOSITORY / "scripts" / "axe"
-# A few megabytes, on a slow line.
-_INSTALL_TIMEOUT_S = 300
 # All that it looks at by itself, and the size of what is pressed: WCAG 2.2, 2.5.8. The policy of the page holds for its
 # own scripts; this one comes from outside, as a person's tools do.
 _RUN = """
@@ -35,21 +30,12 @@ async () => {
 """
 
 
-@functools.cache
-def _script() -> tuple[str, str]:
-    """Its source, or why there is none."""
-    done = subprocess.run([SCRIPT], check=False, capture_output=True, text=True, timeout=_INSTALL_TIMEOUT_S)
-    if done.returncode != 0:
-        return "", done.stderr.strip()
-    return Path(done.stdout.strip()).read_text("utf-8"), ""
-
-
 def axe() -> str:
     """Its source; skips the calling test where it cannot be had."""
-    source, reason = _script()
-    if not source:
-        pytest.skip(f"axe-core is not here: {reason}")
-    return source
+    found = installed("axe")
+    if not found.lines:
+        pytest.skip(f"axe-core is not here: {found.reason}")
+    return Path(found.lines[0]).read_text("utf-8")
 
 
 def violations(page: Page, source: str) -> list[str]:

@@ -6,11 +6,8 @@ be had here is skipped by name.
 
 from __future__ import annotations
 
-import functools
 import json
-import os
 import subprocess
-import sys
 import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -21,37 +18,18 @@ from typing import Any
 import pytest
 
 from tests.support.demo_app import Demo, PythonServer, make_demo
-from tests.support.shared import REPOSITORY
+from tests.support.installed import installed
 
-SCRIPT = REPOSITORY / "scripts" / "clients"
-# Two large packages, on a slow line.
-_INSTALL_TIMEOUT_S = 600
 _STARTED_WITHIN_S = 60.0
 _PROGRAM_TIMEOUT_S = 180.0
 
 
-@functools.cache
-def _installed() -> tuple[Path | None, str]:
-    """The folder of programs, or why there is none."""
-    done = subprocess.run(
-        [SCRIPT],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=_INSTALL_TIMEOUT_S,
-        env={**os.environ, "PYTHON": sys.executable},
-    )
-    if done.returncode != 0:
-        return None, done.stderr.strip()
-    return Path(done.stdout.strip()), ""
-
-
 def client(name: str) -> Path:
     """A program of that environment, such as ``python``; skips the calling test where it cannot be had."""
-    folder, reason = _installed()
-    if folder is None:
-        pytest.skip(f"{name} of .clients is not here: {reason}")
-    return folder / name
+    found = installed("clients")
+    if not found.lines:
+        pytest.skip(f"{name} of .clients is not here: {found.reason}")
+    return Path(found.lines[0], name)
 
 
 def run_python(program: Path, *arguments: str) -> Any:

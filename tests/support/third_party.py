@@ -6,13 +6,11 @@ cannot be had here is skipped by name.
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import shutil
 import socket
 import subprocess
-import sys
 import threading
 from collections import deque
 from collections.abc import Generator
@@ -21,26 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.shared import REPOSITORY
-
-SCRIPT = REPOSITORY / "scripts" / "third_party"
-# Two environments and forty megabytes from npm, on a slow line.
-_INSTALL_TIMEOUT_S = 600
-
-
-@functools.cache
-def _installed() -> tuple[tuple[Path, ...], str]:
-    """The folders of programs, and what the script had to say about what is missing."""
-    done = subprocess.run(
-        [SCRIPT],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=_INSTALL_TIMEOUT_S,
-        env={**os.environ, "PYTHON": sys.executable},
-    )
-    assert done.returncode == 0, done.stderr
-    return tuple(Path(line) for line in done.stdout.splitlines()), done.stderr.strip()
+from tests.support.installed import installed
 
 
 def has_program(name: str) -> bool:
@@ -52,12 +31,13 @@ def program(name: str) -> Path:
     """The program of a server, such as ``mcp-server-filesystem``; skips the calling test where it cannot be had."""
     found = _found(name)
     if found is None:
-        pytest.skip(f"{name} is not here: {_installed()[1] or 'scripts/third_party installs no such program'}")
+        reason = installed("third_party").reason or "scripts/third_party installs no such program"
+        pytest.skip(f"{name} is not here: {reason}")
     return Path(found)
 
 
 def _found(name: str) -> str | None:
-    return shutil.which(name, path=os.pathsep.join(map(str, _installed()[0])))
+    return shutil.which(name, path=os.pathsep.join(installed("third_party").lines))
 
 
 def server(name: str, **keys: str | list[str] | dict[str, str]) -> str:

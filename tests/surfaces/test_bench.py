@@ -27,7 +27,7 @@ from rkllm_mcp.runtime.probe_prompts import ProbePrompts
 from rkllm_mcp.surfaces.bench import picture, shown
 from rkllm_mcp.surfaces.cli import main
 from rkllm_mcp.surfaces.plot import Panel, Series, plot
-from tests.support.emulator import IM_END, VERSIONS, Emulator, libraries, newest, prompt_of
+from tests.support.emulator import EVERY_VERSION, IM_END, Emulator, libraries, newest, prompt_of
 
 __all__ = ["newest"]
 
@@ -141,7 +141,7 @@ def settings_of(emulator: Emulator, speed: str, **changes: Any) -> Any:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", EVERY_VERSION)
 async def test_speed_is_measured_length_by_length(version: str, tmp_path: Path) -> None:
     emulator = Emulator(version, libraries()[version], tmp_path)
     settings = settings_of(emulator, "speed prefill 20000 decode 2000", context_tokens=600, max_new_tokens=8)

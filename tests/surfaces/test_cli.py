@@ -424,11 +424,17 @@ def test_a_reader_that_leaves_is_no_reason_to_complain(tmp_path: Path) -> None:
     assert (program.returncode, err) == (1, b"")
 
 
-def shell(words: str, cwd: Path) -> tuple[int, str]:
+def shell(words: str, cwd: Path, *, is_buffered: bool = True) -> tuple[int, str]:
     """The exit code and standard error of ``rkllm-mcp`` with the shell's redirections."""
     line = f"{sys.executable} -m rkllm_mcp {words}"
     done = subprocess.run(
-        ["sh", "-c", line], check=False, capture_output=True, text=True, cwd=cwd, env=ENVIRONMENT, timeout=60
+        ["sh", "-c", line],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**ENVIRONMENT, "PYTHONUNBUFFERED": "" if is_buffered else "1"},
+        timeout=60,
     )
     return done.returncode, done.stderr
 
@@ -440,10 +446,20 @@ def test_streams_that_the_caller_closed_are_no_mistake_of_ours(tmp_path: Path) -
     assert shell("models show none 2>&-", tmp_path) == (3, "")
 
 
-def test_a_full_disk_behind_the_output_is_one_sentence(tmp_path: Path) -> None:
+# Short output waits in Python's buffer for the end of the program; long or unbuffered output meets the disk at once.
+@pytest.mark.parametrize("is_buffered", [True, False], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize("words", ["-q models list", "config schema", "--version"])
+def test_a_full_disk_behind_the_output_is_one_sentence(words: str, is_buffered: bool, tmp_path: Path) -> None:
     sentence = "Error: nothing more can be written (No space left on device); make room and ask again\n"
-    assert shell("models list >/dev/full", tmp_path) == (1, sentence)
-    assert shell("config schema >/dev/full", tmp_path) == (1, sentence)
+    assert shell(f"{words} >/dev/full", tmp_path, is_buffered=is_buffered) == (1, sentence)
+
+
+@pytest.mark.parametrize("is_buffered", [True, False], ids=["buffered", "unbuffered"])
+def test_a_reader_that_leaves_early_is_no_traceback(is_buffered: bool, tmp_path: Path) -> None:
+    # A pipe that nothing reads any more, before the program writes its first byte.
+    words = '-q models list >pipe & exec 3<pipe; exec 3<&-; wait "$!"'
+    os.mkfifo(tmp_path / "pipe")
+    assert shell(words, tmp_path, is_buffered=is_buffered) == (1, "")
 
 
 def test_the_help_is_there_without_the_heavy_libraries() -> None:

@@ -9,6 +9,7 @@ from rkllm_mcp.events import DetectorEvent, Text, Thinking, ToolCallDetected, To
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.toolcalls.detector import Detector, Piece, ThinkingMode
 from rkllm_mcp.toolcalls.syntax import Syntax
+from tests.support.cuts import splits
 
 WEATHER = ToolSpec(
     "get_weather",
@@ -81,12 +82,11 @@ def events_of(
     syntaxes: Sequence[str | Syntax] | None = None,
     thinking: ThinkingMode = "off",
 ) -> list[DetectorEvent]:
-    """The merged events of ``text``, proved to be the same whole, by character, split at every point and chopped.
+    """The merged events of ``text``, proved to be the same whole, by character, split in two (``cuts``) and chopped.
 
     Also proves that nothing was lost: the raw texts of the pieces, joined, are the text.
     """
-    chunkings = [[text], list(text), *([text[:cut], text[cut:]] for cut in range(1, len(text)))]
-    chunkings += [chopped(text, seed) for seed in range(5)]
+    chunkings = [*splits(text), *(chopped(text, seed) for seed in range(5))]
     outcomes: list[list[DetectorEvent]] = []
     for chunks in chunkings:
         pieces = pieces_of(chunks, tools, syntaxes, thinking)

@@ -1,4 +1,4 @@
-"""Other projects' test inputs, scored whole, by character, by token, and at every split.
+"""Other projects' test inputs, scored whole, by character, by token, and split in two.
 
 Every row is run with the syntax of its format and, once more, as from a model nobody described. Rows whose expectation
 is another policy than ours are listed with the reason in ``docs/toolcalls.md``; its tables are exact in both

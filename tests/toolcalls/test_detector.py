@@ -1,4 +1,4 @@
-"""The rules of the detector, one table for each; every text is run whole, by character, at every split and chopped."""
+"""The rules of the detector, one table for each; every text is run whole, by character, in two and chopped."""
 
 from __future__ import annotations
 

@@ -1,0 +1,92 @@
+"""Run the scripts that install other projects' programs, within a time limit and with nothing left running.
+
+The scripts give up within seconds where npm's registry or a package index cannot be reached. They hold a lock while
+they install, and so does each process that they start: all of them are killed together.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.shared import REPOSITORY
+
+# Up to 400 MB, on a slow line.
+_INSTALL_LIMIT_S = 600
+_REACHABLE_LIMIT_S = 30
+# npm asks once, for a few seconds.
+BRIEFLY = ("--fetch-retries=0", "--fetch-timeout=8000")
+
+
+@dataclass(frozen=True)
+class Installed:
+    """The outcome of an installing script.
+
+    Args:
+        is_complete: it ended with exit code 0.
+        lines: its standard output: the places of the programs.
+        reason: its standard error, what is missing and why.
+    """
+
+    is_complete: bool = False
+    lines: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@contextmanager
+def process_group(command: Sequence[str | Path], env: Mapping[str, str]) -> Generator[subprocess.Popen[str]]:
+    """Start a command in a process group of its own; kill the whole group when the block is left."""
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(env), start_new_session=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def run_installer(script: Path, limit_s: float = _INSTALL_LIMIT_S, env: Mapping[str, str] = os.environ) -> Installed:
+    """Run an installing script to its end, or kill it and its children after ``limit_s``."""
+    with process_group([script], {**env, "PYTHON": sys.executable}) as process:
+        try:
+            output, errors = process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            return Installed(reason=f"scripts/{script.name} was stopped after {limit_s:g} s")
+    is_complete = process.returncode == 0
+    return Installed(is_complete, tuple(output.splitlines()) if is_complete else (), errors.strip())
+
+
+@functools.cache
+def installed(name: str) -> Installed:
+    """Run ``scripts/NAME`` once in this process."""
+    return run_installer(REPOSITORY / "scripts" / name)
+
+
+@functools.cache
+def _npm_problem(package: str) -> str:
+    if shutil.which("npx") is None:
+        return "npx is not installed"
+    with process_group(["npm", "view", package, "version", "--loglevel=error", *BRIEFLY], os.environ) as process:
+        try:
+            errors = process.communicate(timeout=_REACHABLE_LIMIT_S)[1]
+        except subprocess.TimeoutExpired:
+            return f"npm did not answer within {_REACHABLE_LIMIT_S} s"
+    return f"npm's registry does not have it or cannot be reached: {errors.strip()}" if process.returncode else ""
+
+
+def need_npx(package: str) -> None:
+    """Skip the calling test where ``npx`` could not get this package."""
+    problem = _npm_problem(package)
+    if problem:
+        pytest.skip(f"npx cannot run {package} here: {problem}")

@@ -1,0 +1,78 @@
+"""The tiers of the test suite: which tests run only with ``scripts/test --all``, and why.
+
+A test belongs to a tier when its id begins with an entry of the table: a folder, a file, or the beginning of an id. A
+parameter of a fixture may carry a marker of its own, as the older runtimes of ``tests/support/emulator.py`` do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+# Every marker and what it stands for; pytest knows them from here.
+MARKERS: Mapping[str, str] = {
+    "matrix": "the same tests again with other runtime versions, protocol revisions and model families",
+    "external": "programs of other projects, installed from npm or a package index",
+    "browser": "pages in a real Chromium",
+    "system": "several boards, systemd, containers, sandboxes, sanitizer builds",
+    "docs_run": "commands run as the documents print them; the wheel, built and installed",
+    "long": "soak, load, fuzz, recall, and tests over 5 s",
+    "board": "an RK3588 board with the real runtime",
+}
+
+TABLE: Mapping[str, Sequence[str]] = {
+    "matrix": (
+        "tests/end_to_end/test_conversation.py::test_ten_questions_with_three_tool_calls_prefill_each_token_once",
+        "tests/end_to_end/test_run.py::test_the_same_question_gives_the_same_events_on_every_runtime",
+    ),
+    "external": (
+        "tests/conformance/",
+        "tests/end_to_end/test_litellm.py",
+        "tests/end_to_end/test_schemathesis.py",
+        "tests/end_to_end/test_third_party_servers.py",
+        "tests/docs/test_clients.py::test_an_example_is_answered",
+    ),
+    "browser": (
+        "tests/end_to_end/test_other_origins.py",
+        "tests/end_to_end/test_page.py",
+        "tests/surfaces/web/test_access.py",
+        "tests/surfaces/web/test_chatting.py",
+        "tests/surfaces/web/test_interruptions.py",
+        "tests/surfaces/web/test_options.py",
+        "tests/surfaces/web/test_panels.py",
+    ),
+    "system": (
+        "tests/end_to_end/test_several_boards.py",
+        "tests/end_to_end/test_systemd.py",
+        "tests/native/test_c_programs.py::test_the_c_tests_pass_without_a_complaint_of_the_sanitizer",
+        "tests/surfaces/systemd/test_unit.py",
+        "tests/tools/launch/test_sandbox.py",
+    ),
+    "docs_run": (
+        "tests/docs/test_readme.py::test_a_printed_",
+        "tests/test_packaging.py",
+    ),
+    "long": (
+        "tests/end_to_end/test_load.py",
+        "tests/runtime/test_soak.py",
+    ),
+    "board": (),
+}
+
+# Tests of a tier that the default run keeps, one of its kind.
+KEPT: Sequence[str] = (
+    "tests/native/test_c_programs.py::test_the_c_tests_pass_without_a_complaint_of_the_sanitizer[131-none-",
+    "tests/surfaces/web/test_chatting.py::test_an_answer_streams_as_markdown_and_its_settled_parts_stay_as_they_are",
+)
+
+
+def tier_of(test: str) -> str:
+    """The marker that the table gives to a test's id; empty for the default run."""
+    if any(test.startswith(entry) for entry in KEPT):
+        return ""
+    return next((marker for marker, entries in TABLE.items() if any(test.startswith(entry) for entry in entries)), "")
+
+
+def unmatched(tests: Sequence[str]) -> list[str]:
+    """The entries of the table that no test's id begins with."""
+    entries = [entry for entries in (*TABLE.values(), KEPT) for entry in entries]
+    return [entry for entry in entries if not any(test.startswith(entry) for test in tests)]
