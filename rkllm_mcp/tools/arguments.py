@@ -1,10 +1,8 @@
-"""Arguments are checked against a tool's schema before something outside MCP gets them.
+"""Validate and coerce tool arguments against a JSON Schema before they leave for something other than an MCP server.
 
-A value that is text where the schema wants a number, a boolean, a list or an object becomes what it spells; a single
-value becomes a list of one where the schema wants a list. What then is missing, or still of another type, is said in
-one sentence that a model can act on.
+    "3" + {"type": "integer"} -> 3          "a" + {"type": "array"} -> ["a"]          missing or wrong -> ArgumentError
 
-Followed: JSON Schema 2020-12; which conversions are made is our choice.
+Follows JSON Schema 2020-12; the set of conversions is our choice.
 """
 
 from __future__ import annotations
@@ -24,32 +22,28 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "null": (type(None),),
 }
 _MAX_SHOWN = 60
-# Of a value that is nested deeper the rest is left as it is.
+# Values nested deeper than this are passed on unchanged.
 _MAX_DEPTH = 16
 
 
 class ArgumentError(ValueError):
-    """An argument that cannot be sent; the message is for the model."""
+    """An argument that is missing or has the wrong type; the message is written for the model."""
 
 
 def checked(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments with the types that the schema asks for.
-
-    Args:
-        arguments: as the caller wrote them. Names that the schema does not have are passed on as they are.
-        schema: the tool's input schema.
+    """Return ``arguments`` with the types of ``schema``; names that the schema does not list are passed on unchanged.
 
     Raises:
-        ArgumentError: one is missing, or is of another type.
+        ArgumentError: an argument is missing or has the wrong type.
     """
     return _object(dict(arguments), schema, "", 0)
 
 
 def fitting(value: Any, schema: Any, path: str = "", depth: int = 0) -> Any:
-    """One value as its schema wants it.
+    """Coerce one value to its schema, recursively.
 
     Raises:
-        ArgumentError: it is of another type.
+        ArgumentError: the value has another type and cannot be converted.
     """
     if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
         return value
@@ -75,7 +69,7 @@ def _object(value: dict[str, Any], schema: Mapping[str, Any], path: str, depth: 
         raise ArgumentError(f"The argument '{_joined(path, missing[0])}' is missing.")
     return {
         name: fitting(inner, properties.get(name), _joined(path, name), depth + 1)
-        # An optional argument spelled null was not given, unless null is a value it may have.
+        # A null for an optional argument means "not given", unless the schema allows null.
         for name, inner in value.items()
         if inner is not None or name in required or _may_be_null(properties.get(name))
     }
@@ -121,7 +115,7 @@ def _converted(value: Any, types: Sequence[str], path: str) -> Any:
 
 
 def _read(text: str) -> Any:
-    """The JSON value that a text is; the text itself where it is none."""
+    """Parse ``text`` as JSON; return ``text`` itself if it is not JSON."""
     spelled = text.strip()
     try:
         value = json.loads(spelled if spelled[:1] in ("{", "[", '"') else spelled.lower())
