@@ -75,7 +75,7 @@ async def test_bad_definitions_and_results_do_not_spoil_the_good_ones() -> None:
             assert await said(toolbox, "empty_schema") == ("only a text", False)
             text, _ = await said(toolbox, "any_of")
             assert text == '{"type":"hologram","data":"?"}\n{"type":"text"}\nbare text'
-            assert any("without a name was left out" in line for line in toolbox.servers()[0].last_lines)
+            assert any("without a name was dropped" in line for line in toolbox.servers()[0].last_lines)
 
 
 async def test_all_pages_of_tools_are_listed_and_an_endless_list_is_cut() -> None:

@@ -1,4 +1,4 @@
-"""Calls that a server runs as a task: polled until there is a result, cancelled when the caller gives up.
+"""Calls that a server runs as a task: polled until the result arrives, cancelled when the caller gives up.
 
     tools/call ─▶ task ─▶ tasks/get … ─▶ completed: the result of the call
                              └─ input_required ─▶ the callbacks of the client ─▶ tasks/update

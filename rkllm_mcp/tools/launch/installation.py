@@ -113,7 +113,7 @@ def _interpreter(script: Path, env: Mapping[str, str]) -> Path | None:
 
 
 def script_of(command: str, args: Sequence[str], cwd: str | Path | None) -> Path | None:
-    """Return the script that an interpreter is started with, which may not exist; None if there is no script."""
+    """Return the script that an interpreter is started with, which may not exist; None without a script."""
     if Path(command).name.rstrip("0123456789.") not in _INTERPRETERS or not args or args[0].startswith("-"):
         return None
     script = Path(cwd or ".", args[0]).absolute()

@@ -67,7 +67,7 @@ class Era:
         return self.mode() not in ("auto", LEGACY)
 
     def prior(self) -> DiscoverResult | None:
-        """Return the discovery result for the SDK; None if there is none or it is invalid."""
+        """Return the discovery result for the SDK; None if missing or invalid."""
         from mcp_types import DiscoverResult
         from pydantic import ValidationError
 
@@ -115,7 +115,7 @@ class Memory:
 
     @property
     def era(self) -> Era:
-        """The cached protocol revision; ``UNKNOWN`` if there is none."""
+        """The cached protocol revision; ``UNKNOWN`` if none is cached."""
         return self._known.era
 
     @property

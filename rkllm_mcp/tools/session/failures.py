@@ -69,7 +69,7 @@ def http_status(error: BaseException) -> int:
 def may_be_an_older_server(error: BaseException | None) -> bool:
     """Return True if a failed Streamable HTTP handshake looks like a server that only supports HTTP with SSE.
 
-    Such a server answers the POST with an error about the request itself, not about keys, limits or internal failures.
+    It answers the POST with an error about the request itself, not about keys, limits or internal failures.
     """
     from mcp_types import METHOD_NOT_FOUND
 

@@ -2,8 +2,8 @@
 
     Recorded ─▶ Switched ─▶ Approved ─▶ Timed ─▶ Cleaned ─▶ SizeLimited ─▶ TimeLimited ─▶ the server
 
-Every call is recorded, whatever its outcome; approval happens before the clock starts; a result is truncated before it
-is searched for call markup.
+Every call is recorded, also a failed or cancelled one; approval happens before the clock starts; a result is truncated
+before it is searched for call markup.
 """
 
 from __future__ import annotations

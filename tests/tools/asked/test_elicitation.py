@@ -78,7 +78,7 @@ async def test_an_answer_that_does_not_fit_is_asked_again_and_not_for_ever(era: 
         assert (await answer_of(toolbox, stubborn)) == {"action": "cancel"}
     assert [question.message for question in patient.asked] == [
         "Who are you?",
-        "Who are you?\nsize: this has to be filled in",
+        "Who are you?\nsize: a value is required",
         "Who are you?\ncount: at least 1",
     ]
     assert len(stubborn.asked) == 3
