@@ -2,23 +2,21 @@
 
 The data path, left to right, is the table of contents of this package:
 
-1. ``prompt``     a conversation becomes token ids, each prefilled once
-2. ``toolcalls``  generated text becomes events: text, thinking, tool calls
-3. ``runtime``    token ids become tokens on the NPU, in a child process that owns librkllmrt.so
-4. ``tools``      tool calls become results, on MCP servers
-5. ``agent``      the loop: rounds of the model and its tools until there is an answer
-6. ``surfaces``   events become a terminal, JSON lines, a service
+1. ``prompt``     conversation -> token ids, each prefilled once
+2. ``toolcalls``  generated text -> events: text, thinking, tool calls
+3. ``runtime``    token ids -> tokens on the NPU, in a child process that owns librkllmrt.so
+4. ``tools``      tool calls -> results, over MCP
+5. ``agent``      the loop: model rounds and tool rounds until the answer is complete
+6. ``surfaces``   events -> terminal, JSON lines, HTTP
 
-Beside the path: ``errors``, ``messages``, ``events``, ``generation``, ``calling``, ``records``, ``forms`` and
-``offers`` are its values, ``encode`` writes events as JSON, ``config`` reads what a user wrote, ``providers`` joins
-prompt, runtime and toolcalls into one model, ``board`` looks at the machine, ``shelf`` keeps the user's models and
-fetches their files, ``acquisition`` puts models on it and takes them off, ``availability`` says what this version
-does not do, ``assembly`` turns the configuration into the settings of each part, ``store`` remembers from one run to
-the next, ``equipment`` opens the tools with their memory and safeguards, ``head_start`` fills the KV cache before the
-first question, ``specialists`` are the models that embed and rank, ``core`` is the model that answers, ``app`` an
-assistant over it whose answers are ``under_way`` and then in ``keeping``, ``tenancy`` one for everybody,
-``completions`` answers programs that send the whole conversation each time, ``abilities`` is what they can do for
-others, ``inspection`` looks at them without a model, and ``measurement`` measures and probes them.
+Values: ``errors``, ``messages``, ``events``, ``generation``, ``calling``, ``records``, ``forms``, ``offers``;
+``encode`` writes events as JSON. ``config`` is the checked configuration, ``providers`` the chat models, ``board``
+the machine, ``store`` the SQLite file. ``shelf`` and ``acquisition`` hold and install model folders. Application:
+``assembly`` converts the configuration to settings and ``availability`` lists unsupported ones, ``core``,
+``equipment`` and ``specialists`` open the model, the tools and the embedding models, ``head_start`` is the warm-up,
+``app`` the assistant with its running answers (``under_way``) and stored ones (``keeping``), ``tenancy`` the tenants,
+``completions`` the chat completions, ``abilities`` the board's services for other hosts. Diagnostics: ``inspection``,
+``measurement``.
 
 The names below are imported on first use, so that importing one of them does not load the others' libraries.
 """
@@ -53,7 +51,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name from its home on first use."""
+    """Import a public name on first use."""
     if name not in _HOMES:
         raise AttributeError(f"module 'rkllm_mcp' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

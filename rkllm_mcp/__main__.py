@@ -1,4 +1,4 @@
-"""``python -m rkllm_mcp`` is the command ``rkllm-mcp``."""
+"""Run the command ``rkllm-mcp`` as ``python -m rkllm_mcp``."""
 
 from rkllm_mcp.surfaces.cli import main
 

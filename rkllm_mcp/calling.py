@@ -1,7 +1,6 @@
-"""What accompanies a call of a tool: who is told how far it is, who is asked, which tokens it may use.
+"""Context of a tool call: progress callback, approver, request tokens; ports for approvals and sampling.
 
-Values and ports only. A surface decides who its owner is (``Asker``); the loop hands a ``CallContext`` down with every
-call; the tools layer uses it for that call and keeps none of it.
+The loop passes a ``CallContext`` with every call; the tools layer uses it for that call only.
 """
 
 from __future__ import annotations
@@ -14,49 +13,38 @@ from typing import Any, Literal, Protocol, TypeAlias
 from rkllm_mcp.events import Approval, Elicitation
 from rkllm_mcp.messages import Message
 
-# once: this call; conversation: and the same tool for the rest of it; always: from now on; deny: no; never: and the
-# same tool from now on.
+# once: this call; conversation: this tool until the conversation ends; always: this tool from now on; deny: not this
+# call; never: not this tool from now on.
 Decision: TypeAlias = Literal["once", "conversation", "always", "deny", "never"]
 
-# progress, total, message: as servers report them.
+# (progress, total, message), as in notifications/progress.
 OnProgress: TypeAlias = Callable[[float, "float | None", "str | None"], Awaitable[None]]
-
-
-def _nothing() -> Mapping[str, Any]:
-    return {}
 
 
 @dataclass(frozen=True)
 class ElicitationAnswer:
-    """What the owner says to a server's question.
-
-    Args:
-        action: ``accept`` with what was filled in, ``decline`` a clear no, ``cancel`` no answer.
-        content: the filled form; empty unless accepted.
-    """
+    """Answer to an elicitation request: ``accept`` with ``content``, ``decline`` (refused), ``cancel`` (no answer)."""
 
     action: Literal["accept", "decline", "cancel"]
-    content: Mapping[str, Any] = field(default_factory=_nothing)
+    content: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 class Asker(Protocol):
-    """The owner of the assistant, as far as questions go."""
+    """Asks the user of the assistant."""
 
     async def approve(self, question: Approval) -> Decision | None:
-        """Whether a call may be made; bounded, and None, which is no yes, when nobody answers."""
+        """Ask for approval of a call; None if there was no answer in time, which counts as a refusal."""
         ...
 
     async def elicit(self, question: Elicitation) -> ElicitationAnswer:
-        """What a server wants to know; bounded, and ``cancel`` when nobody answers."""
+        """Ask for the content of a server's form; ``cancel`` if there was no answer in time."""
         ...
 
 
 class Standing:
-    """An asker whose answers stand beforehand, for runs that nobody watches.
+    """An approver with a fixed decision, for runs without a user.
 
-    Args:
-        decision: the answer to every question for approval.
-        advice: what the owner can do about a no, a sentence for the model to pass on.
+    ``advice`` is a sentence about the remedy, which the model passes on after a refusal.
     """
 
     def __init__(self, decision: Decision = "deny", advice: str = "") -> None:
@@ -64,12 +52,12 @@ class Standing:
         self.advice = advice
 
     async def approve(self, question: Approval) -> Decision:
-        """The standing decision."""
+        """Return the fixed decision."""
         del question
         return self._decision
 
     async def elicit(self, question: Elicitation) -> ElicitationAnswer:
-        """Nobody is there to fill a form."""
+        """Return ``cancel``: no user can fill in the form."""
         del question
         return ElicitationAnswer("cancel")
 
@@ -79,22 +67,14 @@ HEADLESS: Asker = Standing("deny")
 
 @dataclass(frozen=True)
 class CallContext:
-    """One call's circumstances.
-
-    Args:
-        on_progress: awaited with (progress, total, message) whenever the server reports.
-        asker: who is asked for approval and for what the server wants to know.
-        tokens: secrets by the name that a ``headers_template`` gives them; held for this call only.
-        conversation_id: whose call it is; empty when it belongs to none.
-        request: the user's words that the call is to serve; empty when there are none.
-        pause: entered while the call waits for a person or for our own model, which its time limit does not count.
-    """
+    """Context of one call."""
 
     on_progress: OnProgress | None = None
     asker: Asker = HEADLESS
-    tokens: Mapping[str, str] = field(default_factory=_nothing, repr=False)
+    tokens: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)  # by name in headers_template
     conversation_id: str = ""
-    request: str = ""
+    request: str = ""  # the user's text that caused the call
+    # Entered while the call waits for a person or the host's model, which does not count towards its time limit.
     pause: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
@@ -103,31 +83,20 @@ NO_CONTEXT = CallContext()
 
 @dataclass(frozen=True)
 class SamplingRequest:
-    """What a server asks our model, in the middle of a call.
-
-    Args:
-        server: who asks.
-        messages: the turns to answer, of the user and the assistant.
-        system: the system text it wishes; empty when it wishes none.
-        max_tokens: the longest answer it wishes, tokens.
-        stop: texts that end the answer; not part of it.
-    """
+    """A server's request to the host's model during a call."""
 
     server: str
     messages: tuple[Message, ...]
     system: str = ""
     max_tokens: int = 512
-    stop: tuple[str, ...] = ()
+    stop: tuple[str, ...] = ()  # end the answer and are not part of it
 
 
 @dataclass(frozen=True)
 class SamplingAnswer:
-    """What our model said to a server.
+    """The model's answer to a sampling request.
 
-    Args:
-        text: the answer.
-        model: the model's name.
-        ending: why it ended: by itself, at one of ``stop``, or at the limit of tokens.
+    ``ending`` is ``stop`` at a stop string and ``length`` at the token limit.
     """
 
     text: str
@@ -136,10 +105,10 @@ class SamplingAnswer:
 
 
 class Sampler(Protocol):
-    """Our model, for servers that may ask it."""
+    """The host's model, for sampling requests of servers."""
 
     async def sample(self, request: SamplingRequest) -> SamplingAnswer:
-        """Answer, in the one NPU's queue.
+        """Answer in the NPU's queue.
 
         Raises:
             GenerationError: the answer failed.

@@ -1,7 +1,6 @@
-"""Events to JSON and back: one encoding for ``run --json``, the event stream and transcripts.
+"""JSON encoding of events for ``run --json``, event streams and transcripts; ``kind`` comes first.
 
-One object per event, ``kind`` first, then its fields in a fixed order. Unknown kinds and fields are refused: a reader
-that guesses would hide a version it does not know.
+Unknown kinds and fields are refused, so that a newer version is noticed.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ from rkllm_mcp.events import EVENT_TYPES, End, Event, ToolCallDetected
 
 _BY_KIND: dict[str, type[Event]] = {event.kind: event for event in EVENT_TYPES}
 
-# A call is written as programs look for it: id and name first; its raw text is for the log of the detector only. An
-# exception cannot be written at all.
+# Order of the fields that are encoded; the raw text of a call and the exception of an End are not.
 _FIELD_ORDER: dict[type[Event], tuple[str, ...]] = {
     ToolCallDetected: ("id", "name", "server", "arguments", "repaired"),
     End: ("reason", "error"),
@@ -23,21 +21,21 @@ _FIELD_ORDER: dict[type[Event], tuple[str, ...]] = {
 
 
 def event_to_dict(event: Event) -> dict[str, Any]:
-    """The event as a JSON object, ``kind`` first."""
+    """Return the event as a JSON object."""
     names = _FIELD_ORDER.get(type(event)) or tuple(field.name for field in fields(event))
     return {"kind": event.kind, **{name: getattr(event, name) for name in names}}
 
 
 def event_to_json(event: Event) -> str:
-    """The event as one line of JSON, Japanese left readable."""
+    """Return the event as one line of JSON, with non-ASCII characters unescaped."""
     return json.dumps(event_to_dict(event), ensure_ascii=False, separators=(",", ":"))
 
 
 def event_from_dict(value: dict[str, Any]) -> Event:
-    """The event that ``event_to_dict`` wrote.
+    """Decode an event.
 
     Raises:
-        ValueError: ``value`` has no known ``kind``, or lacks or adds a field.
+        ValueError: ``kind`` is unknown, or a field is missing or unknown.
     """
     rest = dict(value)
     kind = rest.pop("kind", None)

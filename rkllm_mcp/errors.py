@@ -4,32 +4,32 @@
     ├── ConfigError              the configuration cannot be used                       exit code 2
     ├── UsageError               a command was used wrongly                             exit code 2
     ├── RuntimeUnusableError     the runtime or the model cannot be used                exit code 3
-    │   ├── LibraryNotFoundError     no librkllmrt.so where one was looked for
-    │   ├── UnknownRuntimeError      a runtime whose version is not known to work
+    │   ├── LibraryNotFoundError     librkllmrt.so was not found
+    │   ├── UnknownRuntimeError      the runtime's version is not supported
     │   ├── AbiMismatchError         the marker, the symbols and the defaults disagree
-    │   ├── ModelNotFoundError       no model of that name, or an incomplete model folder
-    │   ├── ModelLoadError           the runtime refused or did not survive loading the model
+    │   ├── ModelNotFoundError       no model has that name, or its folder is incomplete
+    │   ├── ModelLoadError           the runtime refused the model or died loading it
     │   │   └── MemoryShortError         it needs more memory than is available
-    │   ├── ModelFileError           a file that is no .rkllm file, not a whole one, or not one for this board
+    │   ├── ModelFileError           not a .rkllm file, incomplete, or not for this board
     │   └── ModelDownloadError       a model's files could not be fetched
     ├── GenerationError          one answer failed; the next may work                   exit code 1
     │   ├── PromptTooLongError       the prompt does not fit the context window
-    │   │   └── ServiceTooLongError      a service says so of its own, without figures
-    │   ├── ServiceError             a service that answers in place of the NPU refused, failed or cannot be reached
-    │   ├── InputRefusedError        an input or an option that cannot work
-    │   ├── UnsupportedError         the runtime at hand is too old for what was asked
+    │   │   └── ServiceTooLongError      a service reports this without figures
+    │   ├── ServiceError             a remote model service refused, failed or cannot be reached
+    │   ├── InputRefusedError        an input or option is not valid
+    │   ├── UnsupportedError         the installed runtime does not support a feature
     │   ├── RunRejectedError         the runtime refused or failed the run
     │   └── WorkerDiedError          the process that owns the NPU died
-    ├── StoreError               what is remembered between runs cannot be read or kept
+    ├── StoreError               the store cannot be read or written
     └── ToolboxError             a server cannot be reached or a tool does not exist
         ├── ServerUnavailableError   also a ConnectionError
         │   └── ServerStartTimeoutError  also a TimeoutError
-        ├── ServerRefusedError       a server answered a request with an error; the session goes on
-        ├── NotOfferedError          no server, or more than one, has what was named
+        ├── ServerRefusedError       a server answered with an error; the session stays open
+        ├── NotOfferedError          no server, or more than one, has the named item
         └── ToolTimeoutError         also a TimeoutError
 
-Errors carry fields and build their sentence from them; the sentence ends with what the reader can do. A failing tool or
-an unreadable call is not here: it is a value that the model sees (messages.ToolResult, events.ToolCallFailed).
+Exceptions build their message from fields and end it with the remedy. A failing tool or an invalid call is a value for
+the model instead (messages.ToolResult, events.ToolCallFailed).
 """
 
 from __future__ import annotations
@@ -39,26 +39,19 @@ from dataclasses import dataclass, field
 
 
 class RkllmMcpError(Exception):
-    """Anything this project raises on purpose; ``exit_code`` is what the command line returns for it."""
+    """Base class of all exceptions of this project; ``exit_code`` is the exit code of the command line."""
 
     exit_code = 1
 
 
 @dataclass(eq=False)
 class ConfigError(RkllmMcpError):
-    """A configuration file, variable or combination that cannot be used.
+    """A configuration file, variable or combination that cannot be used."""
 
-    Args:
-        source: the file or environment variable that holds the value.
-        key: dotted key, such as ``servers[0].command``; empty when the whole source is meant.
-        found: what stands there.
-        allowed: what may stand there, and so what to do.
-    """
-
-    source: str
-    key: str
+    source: str  # file or environment variable
+    key: str  # dotted, such as servers[0].command; empty for the whole source
     found: str
-    allowed: str
+    allowed: str  # allowed values, and so the remedy
     exit_code = 2
 
     def __str__(self) -> str:
@@ -68,7 +61,7 @@ class ConfigError(RkllmMcpError):
 
 @dataclass(eq=False)
 class UsageError(RkllmMcpError):
-    """A command used wrongly; ``message`` says what is wrong and what to type instead."""
+    """Wrong use of a command; ``message`` names the problem and the correct usage."""
 
     message: str
     exit_code = 2
@@ -79,7 +72,7 @@ class UsageError(RkllmMcpError):
 
 @dataclass(eq=False)
 class RuntimeUnusableError(RkllmMcpError):
-    """The runtime or the model cannot be used; ``message`` says why, ``remedy`` what to do."""
+    """The runtime or the model cannot be used, with the remedy."""
 
     message: str
     remedy: str = ""
@@ -90,11 +83,11 @@ class RuntimeUnusableError(RkllmMcpError):
 
 
 class LibraryNotFoundError(RuntimeUnusableError):
-    """No librkllmrt.so where one was looked for."""
+    """librkllmrt.so was not found."""
 
 
 class UnknownRuntimeError(RuntimeUnusableError):
-    """A runtime whose version is missing or not one that this binding knows."""
+    """The runtime's version is missing or not supported by this binding."""
 
 
 class AbiMismatchError(RuntimeUnusableError):
@@ -102,23 +95,23 @@ class AbiMismatchError(RuntimeUnusableError):
 
 
 class ModelNotFoundError(RuntimeUnusableError):
-    """No model of that name, or a model folder that lacks something."""
+    """No model has that name, or a model folder is incomplete."""
 
 
 class ModelLoadError(RuntimeUnusableError):
-    """The runtime refused the model or did not survive loading it."""
+    """The runtime refused the model, or died while loading it."""
 
 
 class MemoryShortError(ModelLoadError):
-    """The model needs more memory than is available; the message names both figures."""
+    """The model needs more memory than is available; the message contains both figures."""
 
 
 class ModelFileError(RuntimeUnusableError):
-    """A file that is no .rkllm file, not a whole one, or not one for this board."""
+    """The file is not a .rkllm file, is incomplete, or is not for this board."""
 
 
 class ModelDownloadError(RuntimeUnusableError):
-    """A model's files could not be fetched; what has arrived is kept for the next try."""
+    """A model's files could not be fetched; received data is stored for the next attempt."""
 
 
 class GenerationError(RkllmMcpError):
@@ -127,55 +120,40 @@ class GenerationError(RkllmMcpError):
 
 @dataclass(eq=False)
 class PromptTooLongError(GenerationError):
-    """The prompt does not fit the context window, also after compaction.
-
-    Args:
-        prompt_tokens: how long it is.
-        limit_tokens: how long it may be.
-        advice: what to do.
-        is_partial: it was counted no further than that, because it is far too long in any case.
-    """
+    """The prompt does not fit the context window, even after compaction."""
 
     prompt_tokens: int
     limit_tokens: int
     advice: str = "shorten the question, use fewer tools, or load a model with a larger context"
-    is_partial: bool = field(default=False, kw_only=True)
+    is_partial: bool = field(default=False, kw_only=True)  # counting stopped at prompt_tokens, which exceed any limit
 
     def __str__(self) -> str:
         least = "at least " if self.is_partial else ""
         over = self.prompt_tokens - self.limit_tokens
         return (
             f"the prompt has {least}{self.prompt_tokens} tokens, {over} more than the {self.limit_tokens} that fit "
-            f"beside the answer; {self.advice}"
+            f"with the answer; {self.advice}"
         )
 
 
 @dataclass(eq=False)
 class ServiceTooLongError(PromptTooLongError):
-    """A service refused a prompt as too long and told no figures; ``prompt_tokens`` is an estimate."""
+    """A service rejected a prompt as too long without figures; ``prompt_tokens`` is an estimate."""
 
     host: str = ""
 
     def __str__(self) -> str:
-        return f"{self.host} says that the prompt is too long for its model; {self.advice}"
+        return f"{self.host} reports that the prompt is too long for its model; {self.advice}"
 
 
 @dataclass(eq=False)
 class ServiceError(GenerationError):
-    """A service that answers in place of the NPU refused, failed or cannot be reached.
-
-    Args:
-        host: the service.
-        found: what happened, as what follows its name.
-        remedy: what to do.
-        status: the HTTP status; 0 where there was none.
-        retry_after_s: when the service wants to be asked again, seconds; None when it did not say.
-    """
+    """A remote model service rejected a request, failed or cannot be reached."""
 
     host: str
-    found: str
+    found: str  # predicate of the sentence that begins with the host
     remedy: str
-    status: int = 0
+    status: int = 0  # HTTP status; 0 without a response
     retry_after_s: float | None = None
 
     def __str__(self) -> str:
@@ -184,7 +162,7 @@ class ServiceError(GenerationError):
 
 @dataclass(eq=False)
 class InputRefusedError(GenerationError):
-    """An input or an option that cannot work, refused before the runtime sees it; ``message`` says what to change."""
+    """An input or option that is not valid, refused before it reaches the runtime; ``message`` names the remedy."""
 
     message: str
 
@@ -194,24 +172,18 @@ class InputRefusedError(GenerationError):
 
 @dataclass(eq=False)
 class UnsupportedError(GenerationError):
-    """The runtime at hand cannot do what was asked.
+    """The installed runtime does not support a feature."""
 
-    Args:
-        feature: what was asked, as a noun.
-        version: the runtime's release.
-        since: the first release that can; empty when none is known.
-    """
-
-    feature: str
-    version: str
-    since: str = ""
+    feature: str  # a noun
+    version: str  # the runtime's release
+    since: str = ""  # first release with the feature; empty if none is known
 
     def __str__(self) -> str:
         remedy = f"it takes {self.since} or newer" if self.since else "do without it"
         return f"RKLLM {self.version} has no {self.feature}; {remedy}"
 
 
-# What a RunRejectedError is about.
+# Values of RunRejectedError.task.
 ANSWER = "this answer"
 EVALUATION = "this evaluation"
 CALL = "this call"
@@ -219,16 +191,10 @@ CALL = "this call"
 
 @dataclass(eq=False)
 class RunRejectedError(GenerationError):
-    """The runtime refused a run or a call, or reported an error in the middle of it.
-
-    Args:
-        reason: what it said.
-        tokens_delivered: tokens of this answer that came before; with 0 it can be asked for again unseen.
-        task: what failed: ``ANSWER``, ``EVALUATION`` or ``CALL``.
-    """
+    """The runtime refused a run or a call, or reported an error during it."""
 
     reason: str
-    tokens_delivered: int = 0
+    tokens_delivered: int = 0  # 0: the answer can be repeated unnoticed
     task: str = ANSWER
 
     def __str__(self) -> str:
@@ -237,27 +203,18 @@ class RunRejectedError(GenerationError):
 
 @dataclass(eq=False)
 class WorkerDiedError(GenerationError):
-    """The process that owns the NPU died in the middle of something.
+    """The process that owns the NPU died."""
 
-    Args:
-        exit_code_or_signal: as subprocess reports it: negative is the signal that killed it.
-        doing: what it was doing.
-        last_lines: the last lines the runtime printed.
-        cause: why it was ended, where this program ended it.
-        advice: what to do about it, where waiting for the restart is not enough.
-        tokens_delivered: tokens of this answer that came before; with 0 it can be asked for again unseen.
-    """
-
-    exit_code_or_signal: int
+    exit_code_or_signal: int  # as in subprocess: negative is a signal
     doing: str
-    last_lines: tuple[str, ...] = field(default=())
-    cause: str = ""
-    advice: str = ""
-    tokens_delivered: int = 0
+    last_lines: tuple[str, ...] = field(default=())  # last output of the runtime
+    cause: str = ""  # why this program ended the process, if it did
+    advice: str = ""  # remedy, if the restart alone is not enough
+    tokens_delivered: int = 0  # 0: the answer can be repeated unnoticed
 
     @property
     def signal_name(self) -> str | None:
-        """The signal's name (``SIGSEGV``), or None when the process exited by itself."""
+        """Name of the signal (``SIGSEGV``); None if the process exited by itself."""
         if self.exit_code_or_signal >= 0:
             return None
         try:
@@ -269,23 +226,19 @@ class WorkerDiedError(GenerationError):
         how = (
             f"was killed by {self.signal_name}" if self.signal_name else f"exited with code {self.exit_code_or_signal}"
         )
-        # What the runtime tells in passing ("I rkllm: …") explains no death.
-        words = next((line for line in reversed(self.last_lines) if not line.startswith("I ")), None)
-        said = f" (last words: {words})" if words else ""
+        # Informational lines ("I rkllm: …") do not explain a crash.
+        line = next((line for line in reversed(self.last_lines) if not line.startswith("I ")), None)
+        output = f" (last output: {line})" if line else ""
         why = f" because {self.cause}" if self.cause else ""
         remedy = f"{self.advice}; it" if self.advice else "it"
-        return f"the runtime's process {how} while {self.doing}{why}{said}; {remedy} is restarted for the next question"
+        return (
+            f"the runtime's process {how} while {self.doing}{why}{output}; {remedy} is restarted for the next question"
+        )
 
 
 @dataclass(eq=False)
 class StoreError(RkllmMcpError):
-    """What is remembered between runs cannot be read or kept.
-
-    Args:
-        path: the file.
-        found: what is wrong with it.
-        remedy: what to do.
-    """
+    """The store cannot be read or written."""
 
     path: str
     found: str
@@ -297,7 +250,7 @@ class StoreError(RkllmMcpError):
 
 @dataclass(eq=False)
 class ToolboxError(RkllmMcpError):
-    """A server cannot be used; ``message`` says why and what to do."""
+    """A server or tool cannot be used; ``message`` contains reason and remedy."""
 
     message: str
 
@@ -314,12 +267,12 @@ class ServerStartTimeoutError(ServerUnavailableError, TimeoutError):
 
 
 class ServerRefusedError(ToolboxError):
-    """A server answered a request with an error, or with what cannot be read; its session goes on."""
+    """A server answered a request with an error or an invalid response; the session stays open."""
 
 
 class NotOfferedError(ToolboxError):
-    """What was named is no server's, or several servers have it."""
+    """No server, or more than one, has the named item."""
 
 
 class ToolTimeoutError(ToolboxError, TimeoutError):
-    """A call outlasted its limit."""
+    """A call exceeded its time limit."""

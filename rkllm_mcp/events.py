@@ -1,8 +1,7 @@
-"""The values of a stream: what happens while an answer is made, in order, as one tagged union.
+"""Events of an answer, in order, as one tagged union; each has a ``kind``.
 
-Every event has a ``kind``; a renderer is a chain of ``isinstance`` that ends in ``assert_never``. ``encode`` writes
-them as JSON. The detector makes Text, Thinking, ToolCallDetected and ToolCallFailed; the model adds Usage; the loop
-adds the rest and closes with exactly one End.
+The detector emits Text, Thinking, ToolCallDetected and ToolCallFailed; the model adds Usage; the loop adds the rest and
+exactly one End, which is last.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 @dataclass(frozen=True)
 class Text:
-    """A piece of the answer."""
+    """Part of the answer."""
 
     text: str
     kind: ClassVar[Literal["text"]] = "text"
@@ -22,7 +21,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Thinking:
-    """A piece of what the model thinks before it answers."""
+    """Part of the model's thinking."""
 
     text: str
     kind: ClassVar[Literal["thinking"]] = "thinking"
@@ -30,15 +29,15 @@ class Thinking:
 
 @dataclass(frozen=True)
 class ToolCallDetected:
-    """A complete, readable call.
+    """A complete, valid call.
 
     Args:
-        name: the declared tool's name as shown to the model, or the undeclared name as the model wrote it.
-        arguments: parsed, repaired and coerced by the tool's schema.
-        raw: the text it was read from, markers included.
-        repaired: the text was not valid as written.
-        id: given by the loop; empty from the detector.
-        server: the tool's server; empty when there is none.
+        name: the declared tool's name as shown to the model; an undeclared name as generated.
+        arguments: parsed, repaired and coerced to the tool's schema.
+        raw: generated text of the call, with markers.
+        repaired: the text was not valid as generated.
+        id: set by the loop; empty from the detector.
+        server: the tool's server; empty if it has none.
     """
 
     name: str
@@ -52,7 +51,7 @@ class ToolCallDetected:
 
 @dataclass(frozen=True)
 class ToolCallFailed:
-    """Text that began as a call and is none: ``raw`` is the text, ``reason`` a line the model can mend it by."""
+    """A call that cannot be parsed: ``raw`` is its text, ``reason`` a sentence that lets the model correct it."""
 
     raw: str
     reason: str
@@ -61,7 +60,7 @@ class ToolCallFailed:
 
 @dataclass(frozen=True)
 class Approval:
-    """A call waits for its owner's decision."""
+    """A call waits for the user's approval."""
 
     id: str
     name: str
@@ -72,27 +71,19 @@ class Approval:
 
 @dataclass(frozen=True)
 class Elicitation:
-    """A server asks its owner something, in the middle of a call.
-
-    Args:
-        id: what an answer names.
-        server: who asks.
-        message: the question.
-        schema: JSON Schema of the form to fill; empty when ``url`` is to be opened instead.
-        url: an address at which the owner goes on; empty when there is a form.
-    """
+    """A server's elicitation request during a call."""
 
     id: str
     server: str
     message: str
-    schema: Mapping[str, Any]
+    schema: Mapping[str, Any]  # JSON Schema of the form; empty if url is to be opened
     url: str = ""
     kind: ClassVar[Literal["elicitation"]] = "elicitation"
 
 
 @dataclass(frozen=True)
 class ToolProgress:
-    """A running call tells how far it is; ``total`` and ``message`` where the server says."""
+    """Progress of a running call, as reported by the server."""
 
     id: str
     progress: float
@@ -103,7 +94,7 @@ class ToolProgress:
 
 @dataclass(frozen=True)
 class ToolFinished:
-    """A call came to a result, good or bad."""
+    """Result of a call, successful or not."""
 
     id: str
     name: str
@@ -116,7 +107,7 @@ class ToolFinished:
 
 @dataclass(frozen=True)
 class ResourceRead:
-    """A resource went into the prompt."""
+    """A resource was added to the prompt."""
 
     uri: str
     kind: ClassVar[Literal["resource"]] = "resource"
@@ -124,7 +115,7 @@ class ResourceRead:
 
 @dataclass(frozen=True)
 class Status:
-    """A line for a person who waits, such as ``[MCP: Calling tool 'get_weather']``."""
+    """A status line for the user, such as ``[MCP: Calling tool 'get_weather']``."""
 
     text: str
     kind: ClassVar[Literal["status"]] = "status"
@@ -132,7 +123,7 @@ class Status:
 
 @dataclass(frozen=True)
 class Queued:
-    """The question waits for its turn; ``position`` is how many come before it, counted anew whenever that changes."""
+    """The question waits in the queue; ``position`` is the number of questions before it, sent at each change."""
 
     position: int
     kind: ClassVar[Literal["queued"]] = "queued"
@@ -140,16 +131,16 @@ class Queued:
 
 @dataclass(frozen=True)
 class Usage:
-    """The cost of one round of the model.
+    """Token counts and times of one model round.
 
     Args:
         prompt_tokens: tokens of the whole prompt.
-        prefilled_tokens: of these, evaluated in this round.
-        cached_tokens: of these, reused from the KV cache, where it was not another tenant who put them there.
-        generated_tokens: tokens that came out.
+        prefilled_tokens: prompt tokens evaluated in this round.
+        cached_tokens: prompt tokens reused from the KV cache, unless another tenant's prompt put them there.
+        generated_tokens: generated tokens.
         prefill_ms: time to evaluate the prompt, milliseconds.
         decode_ms: time to generate, milliseconds.
-        time_to_first_token_ms: from the request to the first token, queueing included, milliseconds.
+        time_to_first_token_ms: from the request to the first token, including the queue, milliseconds.
     """
 
     prompt_tokens: int
@@ -167,17 +158,11 @@ EndReason = Literal["answered", "round_limit", "token_limit", "cancelled", "fail
 
 @dataclass(frozen=True)
 class End:
-    """The last event of every stream.
-
-    Args:
-        reason: why it ended.
-        error: a sentence when the reason is ``failed``.
-        cause: what was raised then, where that is known, for whoever answers with a status; it is never encoded.
-    """
+    """The last event of every stream."""
 
     reason: EndReason
-    error: str | None = None
-    cause: Exception | None = field(default=None, compare=False, repr=False)
+    error: str | None = None  # a sentence if the reason is "failed"
+    cause: Exception | None = field(default=None, compare=False, repr=False)  # for HTTP status codes; never encoded
     kind: ClassVar[Literal["end"]] = "end"
 
 

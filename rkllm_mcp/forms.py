@@ -1,10 +1,9 @@
-"""A form that a server wants filled: its schema as fields, what was typed as values, and what is still wrong.
+"""Elicitation forms: JSON Schema -> fields, typed text -> values, values -> problems.
 
-A form is the flat subset of JSON Schema that MCP allows in an elicitation. Rules: nothing here fetches a ``$ref`` or
-runs a server's regular expression (one of those can hold a machine for hours); a field of an unknown kind takes any
-JSON. It knows neither the server nor who fills the form; whoever does may bring the words in which mistakes are told.
+Supports the flat subset of JSON Schema that MCP allows. A ``$ref`` is never fetched and a server's regular expression
+never run, because it could take hours; a field of an unknown type accepts any JSON.
 
-Followed: MCP 2025-11-25 and 2026-07-28, client features, elicitation (SEP-1034 defaults, SEP-1330 enum titles).
+Follows MCP 2025-11-25 and 2026-07-28, client features, elicitation (SEP-1034 defaults, SEP-1330 enum titles).
 """
 
 from __future__ import annotations
@@ -19,28 +18,28 @@ from typing import Any, Literal, TypeAlias, TypeGuard, cast
 
 FieldKind: TypeAlias = Literal["text", "number", "integer", "boolean", "choice", "choices", "json"]
 
-# What can be wrong with a value -> the words for it, with ``{value}`` for what was typed or the limit.
+# Kind of problem -> message, with ``{value}`` for the input or the limit.
 Wording: TypeAlias = Mapping[str, str]
 ENGLISH: Wording = {
-    "required": "this has to be filled in",
+    "required": "a value is required",
     "no field": "the form has no such field",
-    "text": "this has to be text",
+    "text": "must be text",
     "shorter": "at least {value} characters",
     "longer": "at most {value} characters",
-    "email": "this has to be an e-mail address",
-    "uri": "this has to be a URI, such as https://example.com",
-    "date": "this has to be a date, such as 2026-11-21",
-    "date-time": "this has to be a date and time, such as 2026-11-21T09:30:00Z",
+    "email": "must be an e-mail address",
+    "uri": "must be a URI, such as https://example.com",
+    "date": "must be a date, such as 2026-11-21",
+    "date-time": "must be a date and time, such as 2026-11-21T09:30:00Z",
     "not a number": "{value} is not a number",
     "not an integer": "{value} is not a whole number",
-    "number": "this has to be a number",
-    "integer": "this has to be a whole number",
+    "number": "must be a number",
+    "integer": "must be a whole number",
     "least": "at least {value}",
     "most": "at most {value}",
     "yes or no": "answer yes or no",
-    "boolean": "this has to be true or false",
+    "boolean": "must be true or false",
     "choice": "choose one of {value}",
-    "list": "this has to be a list",
+    "list": "must be a list",
     "fewer": "choose at least {value}",
     "more": "choose at most {value}",
 }
@@ -53,7 +52,7 @@ _ABSENT: Any = object()
 
 @dataclass(frozen=True)
 class Choice:
-    """One of the values a field may have; ``title`` is what a person reads."""
+    """An allowed value of a field; ``title`` is shown to the user."""
 
     value: Any
     title: str
@@ -61,60 +60,45 @@ class Choice:
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a form.
+    """One field of a form."""
 
-    Args:
-        name: the key of its value.
-        title: what a person reads.
-        description: what it is for; may be empty.
-        kind: what may be entered; ``choices`` takes several of ``choices``, ``json`` anything.
-        required: it must have a value.
-        default: its value when nothing is entered; None when there is none.
-        choices: the values to choose from, for the kinds ``choice`` and ``choices``.
-        schema: its part of the form's schema, for the limits.
-    """
-
-    name: str
+    name: str  # key of the value
     title: str
     description: str
-    kind: FieldKind
+    kind: FieldKind  # "choices" accepts several choices, "json" anything
     required: bool
-    default: Any
+    default: Any  # None: no default
     choices: tuple[Choice, ...]
-    schema: Mapping[str, Any]
+    schema: Mapping[str, Any]  # the field's part of the schema, for its limits
 
     def read(self, text: str, words: Wording = ENGLISH) -> Any:
-        """The value that a person typed.
-
-        Args:
-            text: what they typed.
-            words: in which mistakes are told.
+        """Convert typed text to a value; ``words`` are the messages for problems.
 
         Raises:
-            ValueError: it is none; the sentence says what may be typed.
+            ValueError: the text is not valid; the message names the allowed values.
         """
         try:
             value = _READERS[self.kind](self, text.strip() if self.kind != "text" else text)
         except _MistakeError as mistake:
-            raise ValueError(self._told(mistake, words)) from None
+            raise ValueError(self._message(mistake, words)) from None
         if problem := self.problem(value, words):
             raise ValueError(problem)
         return value
 
     def problem(self, value: Any, words: Wording = ENGLISH) -> str:
-        """What is wrong with a value, as a sentence that names the field; empty when nothing is."""
+        """Return a sentence about an invalid value, beginning with the field's title; empty if it is valid."""
         try:
             _CHECKS[self.kind](self, value)
         except _MistakeError as mistake:
-            return self._told(mistake, words)
+            return self._message(mistake, words)
         return ""
 
-    def _told(self, mistake: _MistakeError, words: Wording) -> str:
+    def _message(self, mistake: _MistakeError, words: Wording) -> str:
         return f"{self.title}: {words[mistake.name].format(value=mistake.value)}"
 
 
 class _MistakeError(Exception):
-    """A value that does not fit: which of ``Wording`` says why, and the value in it."""
+    """An invalid value: key and argument of the message."""
 
     def __init__(self, name: str, value: object = "") -> None:
         super().__init__(name)
@@ -123,7 +107,7 @@ class _MistakeError(Exception):
 
 
 def fields_of(schema: Mapping[str, Any]) -> tuple[Field, ...]:
-    """The fields of a form, in the order of its schema."""
+    """Return the fields of a form, in the order of its schema."""
     properties = schema.get("properties")
     required = schema.get("required")
     names = cast("Sequence[Any]", required) if isinstance(required, list) else ()
@@ -133,7 +117,7 @@ def fields_of(schema: Mapping[str, Any]) -> tuple[Field, ...]:
 
 
 def filled(schema: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
-    """What was entered, with titles of choices as their values, and the schema's defaults where nothing was."""
+    """Return ``content`` with choices by title replaced by their values, and defaults for missing fields."""
     answer = dict(content)
     for field in fields_of(schema):
         value = answer.get(field.name, _ABSENT)
@@ -147,12 +131,12 @@ def filled(schema: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, A
 
 
 def problems(schema: Mapping[str, Any], content: Mapping[str, Any]) -> tuple[str, ...]:
-    """What is wrong with a filled form, a sentence per field; empty when it can be sent."""
+    """Return one sentence per invalid field; empty if the form can be sent."""
     return tuple(field_problems(schema, content).values())
 
 
 def field_problems(schema: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, str]:
-    """What is wrong with each field of a filled form, by the field's name; empty when it can be sent."""
+    """Return the problem of each invalid field, by name; empty if the form can be sent."""
     found: dict[str, str] = {}
     for field in fields_of(schema):
         if field.name in content:
@@ -164,7 +148,7 @@ def field_problems(schema: Mapping[str, Any], content: Mapping[str, Any]) -> dic
     return {name: problem for name, problem in found.items() if problem}
 
 
-# --- a schema's part as a field -------------------------------------------------------------------------------------
+# --- schema to fields -----------------------------------------------------------------------------------------------
 
 
 def _field(name: str, schema: Mapping[str, Any], required: bool) -> Field:
@@ -187,7 +171,7 @@ def _field(name: str, schema: Mapping[str, Any], required: bool) -> Field:
 
 
 def _choices(schema: Mapping[str, Any]) -> tuple[Choice, ...]:
-    """The values of an enumeration: bare, with ``enumNames``, or as titled constants."""
+    """Return the values of an enumeration: plain, with ``enumNames``, or as titled constants."""
     for key in ("oneOf", "anyOf"):
         titled = schema.get(key)
         if isinstance(titled, list):
@@ -213,7 +197,7 @@ def _by_title(field: Field, value: Any) -> Any:
 
 
 def _chosen(field: Field, value: Any) -> Any:
-    """The value whose title, or else whose text, was given; what fits none stays as it is."""
+    """Return the value with the given title or text; unknown input unchanged."""
     if any(choice.value == value for choice in field.choices):
         return value
     wanted = str(value).strip().casefold()
@@ -221,7 +205,7 @@ def _chosen(field: Field, value: Any) -> Any:
     return next(named, value)
 
 
-# --- what was typed -------------------------------------------------------------------------------------------------
+# --- typed text to values -------------------------------------------------------------------------------------------
 
 
 def _read_number(field: Field, text: str) -> float:
@@ -247,7 +231,7 @@ def _read_boolean(field: Field, text: str) -> bool:
 
 
 def _read_choice(field: Field, text: str) -> Any:
-    # A number from 1 on is a place in the list, unless it is a value itself.
+    # A number is a 1-based position in the list, unless it is itself a value.
     value = _chosen(field, text)
     if all(choice.value != value for choice in field.choices) and text.isdecimal():
         place = int(text) if len(text) < 10 else 0
@@ -278,7 +262,7 @@ _READERS: Mapping[FieldKind, Callable[[Field, str], Any]] = {
 }
 
 
-# --- what is wrong --------------------------------------------------------------------------------------------------
+# --- checks ---------------------------------------------------------------------------------------------------------
 
 
 def _check_text(field: Field, value: Any) -> None:
@@ -295,7 +279,7 @@ def _check_format(name: str, value: str) -> None:
         raise _MistakeError(name)
     if name in ("date", "date-time"):
         try:
-            # Python 3.10 does not know Z as a time zone.
+            # Python 3.10 does not accept Z as a time zone.
             date.fromisoformat(value) if name == "date" else datetime.fromisoformat(re.sub("[zZ]$", "+00:00", value))
         except ValueError:
             raise _MistakeError(name) from None

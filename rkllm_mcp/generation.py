@@ -1,8 +1,6 @@
-"""The values of one generation: what goes to an engine, and what comes back.
+"""Values of one generation or evaluation on an engine.
 
-What goes in is a sequence of token ids, or one of the four inputs of the runtime (``Input``). A generation yields Token
-values as the runtime delivers them and closes with one RunStats; an evaluation, which generates nothing, returns Rows.
-The port that providers ask for is ``Generator`` below; runtime.engine.Engine is its real implementation.
+Input, GenerationOptions ─▶ engine ─▶ Token … RunStats (generation) or Rows (evaluation)
 """
 
 from __future__ import annotations
@@ -12,25 +10,25 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal, Protocol
 
-# Whose turn a text is: the runtime knows no other roles
+# The only roles that the runtime supports.
 Role = Literal["user", "tool"]
 
 
 @dataclass(frozen=True)
 class TokenInput:
-    """Token ids, used as they are: the only input to which the runtime adds nothing."""
+    """Token ids, used as they are; the only input that the runtime does not extend."""
 
     tokens: Sequence[int]
 
 
 @dataclass(frozen=True)
 class TextInput:
-    """Text, to which the runtime applies the model's chat template; control tokens written in it count as such.
+    """Text, to which the runtime applies the model's chat template; control tokens in it are interpreted.
 
     Args:
         text: one turn, without NUL; for the role ``tool`` the results as JSON, an array for several.
-        role: whose turn it is (1.2.1 on).
-        thinking: whether a model that can think does (1.2.1 on); None leaves it to the runtime, which says no.
+        role: role of the turn (1.2.1 on).
+        thinking: whether a model that can think does so (1.2.1 on); None uses the runtime's default, no thinking.
     """
 
     text: str
@@ -40,11 +38,11 @@ class TextInput:
 
 @dataclass(frozen=True)
 class EmbeddingInput:
-    """A prompt as embeddings, one per token.
+    """A prompt as embeddings.
 
     Args:
-        values: float32, one row after the other.
-        tokens: how many rows.
+        values: float32, one row per token, row by row.
+        tokens: number of rows.
     """
 
     values: array[float]
@@ -53,7 +51,7 @@ class EmbeddingInput:
 
 @dataclass(frozen=True)
 class ImageTags:
-    """What stands around and in place of an image's tokens in the prompt; they depend on the model."""
+    """Text before, after and in place of an image's tokens in the prompt; specific to the model."""
 
     start: str
     end: str
@@ -62,18 +60,18 @@ class ImageTags:
 
 @dataclass(frozen=True)
 class ImageInput:
-    """A text with images that a vision encoder has already turned into embeddings.
+    """A text with images that a vision encoder has converted to embeddings.
 
     Args:
-        text: one turn, with ``<image>`` where each image belongs.
-        values: float32 embeddings of all images, one row per token, one image after the other.
-        tokens_per_image: rows of one image (of all outputs of the encoder, where it has several).
-        images: how many; 1.2.0 takes one.
-        width: of the images as encoded, pixels, for models with M-RoPE (1.2.1 on); 0 where the model does not ask.
-        height: the same.
-        tags: for 1.3.0 on; before, they are given when the model is loaded (``EngineSettings.image_tags``).
-        role: whose turn it is (1.2.1 on).
-        thinking: as for text.
+        text: one turn, with ``<image>`` at the position of each image.
+        values: float32 embeddings of all images, one row per token, image by image.
+        tokens_per_image: rows per image (over all outputs of the encoder if it has several).
+        images: number of images; 1.2.0 accepts one.
+        width: width of the encoded images, pixels, for models with M-RoPE (1.2.1 on); 0 for other models.
+        height: height of the encoded images, pixels.
+        tags: for 1.3.0 on; earlier releases take them when the model is loaded (``EngineSettings.image_tags``).
+        role: role of the turn (1.2.1 on).
+        thinking: as in ``TextInput``.
     """
 
     text: str
@@ -92,7 +90,7 @@ Input = TokenInput | TextInput | EmbeddingInput | ImageInput
 
 @dataclass(frozen=True)
 class Token:
-    """One token: its id, and the text it completed (empty while a character is unfinished)."""
+    """A generated token: its id, and the text it completed (empty while a character is incomplete)."""
 
     id: int
     text: str
@@ -100,7 +98,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is chosen. The fields are the runtime's own; ``top_k=1`` is greedy."""
+    """Sampling parameters of the runtime; ``top_k=1`` is greedy."""
 
     temperature: float = 0.8
     top_k: int = 40
@@ -115,15 +113,15 @@ class Sampling:
 
 @dataclass(frozen=True)
 class SamplingWish:
-    """What one request wants of the sampling; None keeps what the model has.
+    """Sampling parameters of one request; None uses the model's setting.
 
     Args:
-        temperature: 0 takes the likeliest token.
-        top_k: choose among this many likeliest tokens.
-        top_p: choose among the likeliest tokens that together have this probability.
-        repeat_penalty: above 1 makes repetitions less likely.
-        frequency_penalty: above 0 makes a token less likely the more often it came.
-        presence_penalty: above 0 makes a token that came less likely.
+        temperature: 0 selects the most probable token.
+        top_k: sample from this many most probable tokens.
+        top_p: sample from the most probable tokens with this total probability.
+        repeat_penalty: above 1 makes repetitions less probable.
+        frequency_penalty: above 0 makes a token less probable each time it occurs.
+        presence_penalty: above 0 makes a token that has occurred less probable.
     """
 
     temperature: float | None = None
@@ -134,41 +132,41 @@ class SamplingWish:
     presence_penalty: float | None = None
 
     def over(self, base: Sampling) -> Sampling:
-        """``base`` with what is wished for."""
-        wished = {field.name: value for field in fields(self) if (value := getattr(self, field.name)) is not None}
-        sampling = replace(base, **wished)
+        """Return ``base`` with the request's values."""
+        overrides = {field.name: value for field in fields(self) if (value := getattr(self, field.name)) is not None}
+        sampling = replace(base, **overrides)
         if sampling.temperature == 0:
-            # The likeliest token is meant; what the runtime does with a zero is not known.
+            # Greedy sampling; the runtime's behaviour with a temperature of 0 is undocumented.
             return replace(sampling, top_k=1)
         if base.temperature == 0 and self.top_k is None:
-            # The base takes the likeliest token, and the wish is another.
+            # The base is greedy, the request is not.
             return replace(sampling, top_k=Sampling.top_k)
         return sampling
 
 
 @dataclass(frozen=True)
 class GenerationOptions:
-    """One generation's limits and switches.
+    """Limits and switches of one generation.
 
     Args:
-        max_new_tokens: after this many tokens the run is ended.
-        stop_ids: token ids that end the answer; where the runtime does not end there by itself the run is aborted.
-        sampling: per-run sampling where the runtime can (1.3.0 on); None keeps what the model was loaded with.
-        stop_strings: texts that end the answer and are no part of it. A token is held back while its text may still
-            be the beginning of one; of the tokens that spell one, the ids come and the text does not.
-        lora: name of the adapter to use, loaded with ``Engine.load_lora``; None for the model itself.
-        save_prompt_cache: the runtime writes the evaluated prompt to this file when the run ends.
-        keep_history: the runtime appends to the runs before instead of comparing prompts; the next run without it
-            begins with an empty cache.
-        pause_after_tokens: the run pauses after this many tokens, which ends the generation with ``paused``; the next
-            with ``resume`` goes on (1.2.1 on). 0 for never.
-        resume: go on with the generation that was paused; its input is not read by the runtimes that were seen.
-        enough: asked when the next token is fetched; when it says yes the run ends as it does at a stop string, and
-            its figures come. Whoever leaves instead gets none.
-        begun: told once the run is given to the runtime, and how many tokens of its prompt the KV cache is not known
-            to hold then, or not on account of ``owner``; that is what the run costs if it is left.
-        owner: on whose account it runs: a tenant's name, empty for the owner of the service. None for the service
-            itself, whose prompts are no secret: anybody may learn what they left in the KV cache.
+        max_new_tokens: end the run after this many tokens.
+        stop_ids: token ids that end the answer; the run is aborted if the runtime does not end there by itself.
+        sampling: sampling of this run (1.3.0 on); None uses the settings the model was loaded with.
+        stop_strings: texts that end the answer and are not part of it. A token is delayed while its text may be the
+            beginning of one; of the tokens that spell one, the ids are delivered without text.
+        lora: name of an adapter loaded with ``Engine.load_lora``; None for the base model.
+        save_prompt_cache: file to which the runtime writes the evaluated prompt at the end of the run.
+        keep_history: append to the previous runs instead of comparing prompts; the next run without it begins with an
+            empty cache.
+        pause_after_tokens: pause after this many tokens, which ends the generation with ``paused``; a run with
+            ``resume`` continues it (1.2.1 on). 0: never.
+        resume: continue the paused generation; the observed runtimes ignore its input.
+        enough: called when the next token is fetched; if it returns True the run ends as at a stop string, with
+            statistics. A consumer that leaves instead gets no statistics.
+        begun: called when the run is given to the runtime, with the number of prompt tokens that are not known to be in
+            the KV cache.
+        owner: the tenant that the run belongs to, empty for the owner of the service. None for the service itself:
+            every tenant may learn what its prompts left in the KV cache.
     """
 
     max_new_tokens: int = 512
@@ -190,26 +188,26 @@ FinishReason = Literal["stop", "length", "paused"]
 
 @dataclass(frozen=True)
 class RunStats:
-    """The end of a generation.
+    """Statistics of a finished generation.
 
     Args:
-        finish: ``stop`` when the model ended or a stop string came, ``length`` when ``max_new_tokens`` were there,
-            ``paused`` when it was asked to pause and did.
-        prefilled_tokens: prompt tokens evaluated, as the runtime reports; None before 1.2.1, which does not say.
-        prefill_ms: as the runtime reports, else measured up to the first callback.
-        decode_ms: as the runtime reports, else measured from the first to the last callback.
+        finish: ``stop`` at the end token or a stop string, ``length`` at ``max_new_tokens``, ``paused`` after a
+            requested pause.
+        prefilled_tokens: prompt tokens evaluated, as reported by the runtime; None before 1.2.1.
+        prefill_ms: as reported by the runtime, else measured up to the first callback.
+        decode_ms: as reported by the runtime, else measured from the first to the last callback.
         generated_tokens: tokens delivered.
-        time_to_first_token_ms: from the request to the first token, queueing included.
-        queued_ms: how much of that was waiting for other generations.
-        memory_mb: peak memory of the process that owns the model, as the runtime reports; None when it does not.
-        cold: the KV cache was known to be empty before this run (first run, or the worker was restarted).
-        expected_tokens: prompt tokens that the KV cache was not known to hold when the run began, so
-            ``prefilled_tokens`` should be no more; None where the prompt was not one of token ids.
-        stop_string: the stop string that ended it; None where none did.
-        callback_ms: how long all of its callbacks together kept the runtime, where the engine was to find out
-            (``EngineSettings.timed_callbacks``); what it took them to get the interpreter's lock is not in it.
-        own_tokens: the most of its prompt that may be reported as reused from the KV cache: what this owner or the
-            service put there. None without a limit, where nobody else's prompt was in the cache.
+        time_to_first_token_ms: from the request to the first token, including the queue.
+        queued_ms: the part of it spent waiting for other generations.
+        memory_mb: peak memory of the worker process, as reported by the runtime; None if it is not.
+        cold: the KV cache was empty before this run (first run, or restarted worker).
+        expected_tokens: prompt tokens that were not known to be in the KV cache, an upper limit for
+            ``prefilled_tokens``; None for inputs other than token ids.
+        stop_string: the stop string that ended the run, if any.
+        callback_ms: total duration of the run's callbacks if it is measured (``EngineSettings.timed_callbacks``),
+            without the wait for the GIL.
+        own_tokens: upper limit of the prompt tokens reported as reused from the KV cache: those that this owner or the
+            service put there. None without a limit, if no other owner's prompt was in the cache.
     """
 
     finish: FinishReason
@@ -229,14 +227,14 @@ class RunStats:
 
 @dataclass(frozen=True)
 class Rows:
-    """What an evaluation gives: rows of hidden states or logits.
+    """Result of an evaluation: rows of hidden states or logits.
 
     Args:
-        values: float32, one row after the other.
-        width: floats in a row.
-        given: rows that the runtime gave, of which these were asked for; some releases give one for every token that
-            was evaluated, some only the last.
-        stats: the figures of the run.
+        values: float32, row by row.
+        width: floats per row.
+        given: rows that the runtime returned, including those not requested; some releases return one per evaluated
+            token, some only the last.
+        stats: statistics of the run.
     """
 
     values: array[float]
@@ -245,37 +243,37 @@ class Rows:
     stats: RunStats
 
     def row(self, index: int = -1) -> array[float]:
-        """One row, the last where no other is asked for."""
+        """Return one row, by default the last."""
         start = (index % (len(self.values) // self.width)) * self.width
         return self.values[start : start + self.width]
 
 
 class Generator(Protocol):
-    """What a provider needs of an engine."""
+    """The part of an engine that providers use."""
 
     @property
     def context_tokens(self) -> int:
-        """The context window that the model was loaded with."""
+        """Context window that the model was loaded with."""
         ...
 
     async def ready(self) -> None:
-        """Wait until the model is loaded, or loaded again.
+        """Wait until the model is loaded or reloaded.
 
         Raises:
-            RuntimeUnusableError: it cannot be loaded, and why.
+            RuntimeUnusableError: the model cannot be loaded.
         """
         ...
 
     def announce(self, tokens: Sequence[int], /) -> None:
-        """Tell that a run whose prompt begins with these tokens will be asked for soon."""
+        """Expect a run soon whose prompt begins with these tokens."""
         ...
 
     def revoke(self, tokens: Sequence[int], /) -> None:
-        """Tell that the run that was announced with this very sequence will not come, so that nobody waits for it."""
+        """Cancel the expected run with exactly these tokens."""
         ...
 
     def uncached(self, tokens: Sequence[int], owner: str | None = "", /) -> int:
-        """How many of these prompt tokens a run that began now would have to evaluate, as far as its owner may know."""
+        """Return how many of these prompt tokens are not known to be in the KV cache, for this owner."""
         ...
 
     def generate(

@@ -1,8 +1,4 @@
-"""The values of a conversation: what was said, which tools there are, what was called, what came back.
-
-Rules: all but ``Conversation`` are frozen; a conversation only grows (``replace`` starts a new history on purpose, as
-compaction and editing do). Nothing here knows how a model spells any of it.
-"""
+"""Values of a conversation: messages, tools, calls, results. All but ``Conversation`` are frozen."""
 
 from __future__ import annotations
 
@@ -22,17 +18,17 @@ def _no_parameters() -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class ToolSpec:
-    """A tool as a model may see it.
+    """A tool as shown to a model.
 
     Args:
-        name: the name shown to the model: the server's own while it is unique, ``mcp__server__tool`` otherwise.
-        description: what it does, in the server's words.
-        input_schema: JSON Schema of the arguments, ``type`` is ``object``.
-        server: the configuration's name of the server; empty for tools that are not on a server.
-        wire_name: the name the server knows it by; the same as ``name`` when empty.
-        read_only: the server says that it changes nothing; None when it does not say.
-        destructive: the server says that it may destroy something; None when it does not say.
-        as_task: the server runs it as a task only, which is asked after until it has a result.
+        name: the name shown to the model: the server's own if it is unique, ``mcp__server__tool`` otherwise.
+        description: the server's description.
+        input_schema: JSON Schema of the arguments; its ``type`` is ``object``.
+        server: the server's name in the configuration; empty for tools without a server.
+        wire_name: the server's name of the tool; ``name`` if empty.
+        read_only: the server's readOnlyHint; None if not given.
+        destructive: the server's destructiveHint; None if not given.
+        as_task: the tool requires a task, which is polled for its result.
     """
 
     name: str
@@ -46,42 +42,24 @@ class ToolSpec:
 
     @property
     def qualified_name(self) -> str:
-        """``mcp__{server}__{tool}``: the name inside the host, which never collides."""
+        """``mcp__{server}__{tool}``, the unique name inside the host."""
         return f"mcp__{self.server}__{self.wire_name or self.name}" if self.server else self.name
 
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A call a model made.
+    """A tool call made by a model."""
 
-    Args:
-        id: unique in its conversation (``call_1``, ``call_2``, …).
-        name: the tool's name as shown to the model.
-        arguments: parsed, repaired and coerced by the tool's schema.
-        raw: the text it was read from, markers included.
-        repaired: the text was not valid as written and was repaired.
-    """
-
-    id: str
-    name: str
-    arguments: Mapping[str, Any]
-    raw: str = ""
-    repaired: bool = False
+    id: str  # unique in its conversation: call_1, call_2, …
+    name: str  # as shown to the model
+    arguments: Mapping[str, Any]  # parsed, repaired and coerced to the tool's schema
+    raw: str = ""  # generated text of the call, with markers
+    repaired: bool = False  # the text was not valid as generated
 
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What a call came to. A failure is a value too: the model reads it and explains it.
-
-    Args:
-        call_id: the call it answers.
-        name: the tool's name as shown to the model.
-        text: what the model reads.
-        is_error: the tool, or the call of it, failed.
-        seconds: how long the call took.
-        truncated: ``text`` was cut to the configured size.
-        ruling: how the call came to be allowed or refused (``records.Ruling``); empty where nobody decided.
-    """
+    """Result of a call. A failure is a result too, for the model to read."""
 
     call_id: str
     name: str
@@ -89,30 +67,20 @@ class ToolResult:
     is_error: bool = False
     seconds: float = 0.0
     truncated: bool = False
-    ruling: Ruling | Literal[""] = ""
+    ruling: Ruling | Literal[""] = ""  # approval outcome; empty if no decision was needed
 
 
 @dataclass(frozen=True)
 class Message:
-    """One turn.
-
-    Args:
-        role: who speaks. A ``tool`` message carries the results of one round.
-        text: the words; for an assistant turn without its tool calls and thinking.
-        calls: the calls an assistant turn made.
-        results: the results a tool turn brings.
-        thinking: what an assistant turn thought; kept for display, rendered again only where the model's template does.
-        cut: an assistant turn ended at a token limit, not by itself.
-        context: what the host puts before a user's words for the model to read with them: resources they name, results
-            of tools that run with every question, instructions, news about tools. Not to be shown as the user's words.
-    """
+    """One message of a conversation."""
 
     role: Role
-    text: str = ""
-    calls: tuple[ToolCall, ...] = ()
-    results: tuple[ToolResult, ...] = ()
-    thinking: str = ""
-    cut: bool = False
+    text: str = ""  # without tool calls and thinking
+    calls: tuple[ToolCall, ...] = ()  # of an assistant message
+    results: tuple[ToolResult, ...] = ()  # of a tool message: the results of one round
+    thinking: str = ""  # of an assistant message; rendered again only if the template does
+    cut: bool = False  # the assistant message ended at a token limit
+    # Text that the host puts before the user's for the model only: resources, results of automatic tools, instructions.
     context: str = ""
 
 
@@ -122,45 +90,29 @@ def _new_id() -> str:
 
 @dataclass
 class Conversation:
-    """A growing list of messages with an id.
-
-    ``id`` names the conversation in stores and caches. The system prompt is its first message when there is one.
-
-    Args:
-        id: its name.
-        messages: what was said.
-        calls_made: how many calls have an id.
-        listed_tools: the tools that stand at its front, before everything that was said; None before its first
-            question. They stay while it lasts, because all that stands behind them would have to be read again.
-        told_tools: the tools whose parameters the model was told later, in a turn, by name.
-        own_system: a system text of its own; None where the configuration's holds.
-        kept_turns: how many of its turns the store has.
-        unkept: turns that are over and that the store does not have yet.
-        unpaid_tokens: tokens that the run under way was given to evaluate, until its figures come; those of one that
-            was left stay.
-        tenant: whose it is; empty for the owner.
-    """
+    """A growing list of messages. A system prompt is the first message; ``id`` is the key in stores and caches."""
 
     id: str = field(default_factory=_new_id)
     messages: list[Message] = field(default_factory=list[Message])
-    calls_made: int = 0
+    calls_made: int = 0  # number of call ids in use
+    # Tool list of the prompt; None before the first question. Constant, because a change would invalidate the KV cache.
     listed_tools: tuple[ToolSpec, ...] | None = None
-    told_tools: dict[str, ToolSpec] = field(default_factory=dict[str, ToolSpec])
-    own_system: str | None = None
-    kept_turns: int = 0
-    unkept: list[KeptTurn] = field(default_factory=list[KeptTurn])
-    unpaid_tokens: int = 0
-    tenant: str = ""
+    told_tools: dict[str, ToolSpec] = field(default_factory=dict[str, ToolSpec])  # described later, in a turn
+    own_system: str | None = None  # overrides the configured system prompt
+    kept_turns: int = 0  # turns in the store
+    unkept: list[KeptTurn] = field(default_factory=list[KeptTurn])  # finished turns that are not in the store yet
+    unpaid_tokens: int = 0  # prompt tokens of a run whose statistics have not arrived (also after a cancellation)
+    tenant: str = ""  # empty for the owner of the service
 
     def add(self, message: Message) -> None:
-        """Append a turn."""
+        """Append a message."""
         self.messages.append(message)
 
     def replace(self, messages: Sequence[Message]) -> None:
-        """Start over with another history, as after compaction; what was prefilled for the old one may be lost."""
+        """Replace the history, as compaction and editing do; the KV cache of the old one may be lost."""
         self.messages[:] = messages
 
     def next_call_id(self) -> str:
-        """The id of the next call: ``call_1``, ``call_2``, …."""
+        """Return the id of the next call: ``call_1``, ``call_2``, …."""
         self.calls_made += 1
         return f"call_{self.calls_made}"

@@ -1,7 +1,4 @@
-"""What servers offer besides tools, as values: resources, templates of resources, prompts, and what was read of them.
-
-Frozen dataclasses only; ``tools`` makes them from what servers say, surfaces show them.
-"""
+"""Values for resources, resource templates and prompts of MCP servers."""
 
 from __future__ import annotations
 
@@ -14,33 +11,24 @@ from rkllm_mcp.messages import Message
 
 @dataclass(frozen=True)
 class Resource:
-    """Something a server lets others read.
-
-    Args:
-        server: the configuration's name of the server.
-        uri: what the server knows it by.
-        name: its short name, in the server's words.
-        description: what it is; may be empty.
-        mime_type: what kind of content it has; empty when the server does not say.
-        size: its size in bytes; None when the server does not say.
-    """
+    """A resource of a server."""
 
     server: str
     uri: str
     name: str = ""
     description: str = ""
     mime_type: str = ""
-    size: int | None = None
+    size: int | None = None  # bytes
 
     @property
     def reference(self) -> str:
-        """``server:uri``, as a message names it behind an ``@``."""
+        """``server:uri``, the form used after ``@`` in a message."""
         return f"{self.server}:{self.uri}"
 
 
 @dataclass(frozen=True)
 class ResourceTemplate:
-    """A family of resources, by an address with blanks such as ``docs://{page}`` (RFC 6570)."""
+    """A family of resources with a URI template such as ``docs://{page}`` (RFC 6570)."""
 
     server: str
     uri_template: str
@@ -51,26 +39,18 @@ class ResourceTemplate:
 
 @dataclass(frozen=True)
 class ResourceContent:
-    """What a resource held when it was read.
-
-    Args:
-        server: whose it is.
-        uri: what was asked for.
-        text: what a model reads of it; what is no text is described.
-        truncated: ``text`` was cut to the size asked for.
-        contents: the server's content objects as they came: ``uri``, and ``text`` or ``blob`` (base64).
-    """
+    """Content of a resource at the time of reading."""
 
     server: str
     uri: str
-    text: str
+    text: str  # for the model; other content is described in one line
     truncated: bool = False
-    contents: tuple[Mapping[str, Any], ...] = ()
+    contents: tuple[Mapping[str, Any], ...] = ()  # as received: uri, and text or blob (base64)
 
 
 @dataclass(frozen=True)
 class PromptArgument:
-    """A blank in a prompt."""
+    """An argument of a prompt."""
 
     name: str
     description: str = ""
@@ -79,7 +59,7 @@ class PromptArgument:
 
 @dataclass(frozen=True)
 class PromptTemplate:
-    """A conversation that a server has prepared, with blanks."""
+    """A prompt of a server, with arguments."""
 
     server: str
     name: str
@@ -94,7 +74,7 @@ class PromptTemplate:
 
 @dataclass(frozen=True)
 class FilledPrompt:
-    """A prompt with its blanks filled: turns of the user and the assistant, in order."""
+    """A prompt with its arguments filled in: user and assistant messages, in order."""
 
     template: PromptTemplate
     messages: tuple[Message, ...]

@@ -10,7 +10,7 @@ from rkllm_mcp.errors import CALL, EVALUATION, PromptTooLongError, RunRejectedEr
 def test_a_dead_worker_is_named_with_its_signal_and_what_explains_it() -> None:
     lines = ("E rkllm: matmul(w8a8) run failed", "I rkllm: Enabled cpus num: 4")
     assert str(WorkerDiedError(-signal.SIGSEGV, "answering", lines)) == (
-        "the runtime's process was killed by SIGSEGV while answering (last words: E rkllm: matmul(w8a8) run failed); "
+        "the runtime's process was killed by SIGSEGV while answering (last output: E rkllm: matmul(w8a8) run failed); "
         "it is restarted for the next question"
     )
 

@@ -85,7 +85,7 @@ def test_what_was_typed_becomes_a_value(name: str, typed: str, value: Any) -> No
         ("age", "-1", "age: at least 0"),
         ("age", "200", "age: at most 150"),
         ("score", "much", "score: 'much' is not a number"),
-        ("score", "nan", "score: this has to be a number"),
+        ("score", "nan", "score: must be a number"),
         ("sure", "perhaps", "sure: answer yes or no"),
         ("size", "3", "size: choose one of Small, Large"),
         ("many", "", "many: choose at least 1"),
@@ -110,7 +110,7 @@ def test_what_cannot_be_a_value_says_what_can(name: str, typed: str, sentence: s
 def test_formats_are_checked(name: str, good: str, bad: str) -> None:
     schema = {"properties": {"it": {"type": "string", "format": name}}}
     assert problems(schema, {"it": good}) == ()
-    assert problems(schema, {"it": bad})[0].startswith("it: this has to be a")
+    assert problems(schema, {"it": bad})[0].startswith("it: must be a")
 
 
 def test_what_was_left_out_gets_its_default_and_a_title_its_value() -> None:
@@ -122,11 +122,11 @@ def test_what_was_left_out_gets_its_default_and_a_title_its_value() -> None:
 def test_every_field_that_is_wrong_is_named() -> None:
     content = {"age": "old", "sure": 1, "many": "s", "score": True, "more": 1}
     assert problems(SCHEMA, content) == (
-        "Your name: this has to be filled in",
-        "age: this has to be a number",
-        "score: this has to be a number",
-        "sure: this has to be true or false",
-        "many: this has to be a list",
+        "Your name: a value is required",
+        "age: must be a number",
+        "score: must be a number",
+        "sure: must be true or false",
+        "many: must be a list",
         "more: the form has no such field",
     )
 

@@ -1,7 +1,6 @@
-"""The pieces of one round become its events and, at the end, the assistant's turn.
+"""``TurnBuilder``: stream parts of a remote model -> events and, at the end, the assistant message.
 
-Local services often leave thinking in the text, between tags: it is taken out as on the NPU. It knows no service and
-no clock.
+Local services often leave thinking in the text, between tags; the detector separates it as on the NPU.
 """
 
 from __future__ import annotations
@@ -17,17 +16,13 @@ from rkllm_mcp.providers.turns import WireNames
 from rkllm_mcp.toolcalls.detector import Detector
 from rkllm_mcp.toolcalls.payload import Catalogue
 
-WITHHELD = "[Model: the service held the rest of this answer back; ask in other words]"
+WITHHELD = "[Model: the service withheld the rest of this answer; rephrase the question]"
 
 
 class Answer:
-    """One round in the making.
+    """One turn under construction.
 
-    Args:
-        conversation: gives the calls their ids.
-        tools: what may be called; with none, no call is read.
-        names: how they were named to the service.
-        single_call: only the first call counts.
+    Without tools no calls are parsed; ``single_call`` accepts the first call only.
     """
 
     def __init__(
@@ -46,16 +41,16 @@ class Answer:
 
     @property
     def has_content(self) -> bool:
-        """Something of the model itself came."""
+        """True once the model has produced text, thinking or a call."""
         return bool(self._text or self._thinking or self.calls or self._parts)
 
     def take(self, piece: Piece) -> list[ModelEvent]:
-        """A piece came; returns what is certain now."""
+        """Add a part; return the events that are certain."""
         match piece:
             case Said():
-                return self._kept(self._detector.feed(piece.text))
+                return self._collect(self._detector.feed(piece.text))
             case Thought():
-                return self._kept([Thinking(piece.text)])
+                return self._collect([Thinking(piece.text)])
             case CallPart():
                 if self._has_tools:
                     self._parts.add(piece)
@@ -66,11 +61,11 @@ class Answer:
         return []
 
     def finish(self) -> list[ModelEvent]:
-        """The round is over, as a whole one; returns what was held back, the calls among it."""
-        events = self._kept(self._detector.finish())
+        """End a complete turn; return the buffered events, including calls."""
+        events = self._collect(self._detector.finish())
         is_cut = self.stopped is not None and self.stopped.why == "length"
         for event in self._parts.finish(is_cut=is_cut):
-            events += self._kept([event])
+            events += self._collect([event])
             if self._single_call and self.calls:
                 break
         if self.stopped is not None and self.stopped.why == "withheld":
@@ -78,8 +73,8 @@ class Answer:
         return events
 
     def message(self) -> Message:
-        """The assistant's turn, of all that came."""
-        # What was held back when the round broke off was never shown, and is told nobody.
+        """Return the assistant message with the output so far."""
+        # Text that was still buffered when the round failed was never shown and is dropped.
         return Message(
             "assistant",
             "".join(self._text),
@@ -88,9 +83,9 @@ class Answer:
             cut=self.stopped is not None and self.stopped.why == "length",
         )
 
-    def _kept(self, events: Sequence[Text | Thinking | ToolCallDetected | ToolCallFailed]) -> list[ModelEvent]:
-        """The events, kept for the turn; a call gets its id."""
-        kept: list[ModelEvent] = []
+    def _collect(self, events: Sequence[Text | Thinking | ToolCallDetected | ToolCallFailed]) -> list[ModelEvent]:
+        """Add the events to the turn and return them; a call gets its id."""
+        collected: list[ModelEvent] = []
         for event in events:
             if isinstance(event, Text):
                 self._text.append(event.text)
@@ -100,7 +95,7 @@ class Answer:
                 event = replace(event, id=self._conversation.next_call_id())
                 self.calls.append(ToolCall(event.id, event.name, event.arguments, event.raw, event.repaired))
             else:
-                # As on the NPU: the model finds in its turn what it is told about.
+                # As on the NPU: the turn contains the text of the failed call, which the repair message refers to.
                 self._text.append(event.raw)
-            kept.append(event)
-        return kept
+            collected.append(event)
+        return collected

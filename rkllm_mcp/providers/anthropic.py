@@ -1,4 +1,4 @@
-"""Models of Anthropic, and of services with its interface. On Anthropic's SDK."""
+"""Models with Anthropic's Messages interface, through Anthropic's SDK."""
 
 from __future__ import annotations
 
@@ -12,25 +12,21 @@ from rkllm_mcp.providers.round import Round
 from rkllm_mcp.providers.service import Service
 from rkllm_mcp.providers.turns import wire_id
 
-# The SDK would look for a key in the environment, which is not meant for a service of one's own.
+# Without a key the SDK would read one from the environment, which must not be sent to another service.
 _NO_KEY = "none"
 
 
 class AnthropicModel(RemoteModel):
-    """A ``LastingModel`` on a service with Anthropic's interface.
-
-    Args:
-        service: which one.
-    """
+    """A ``LastingModel`` on a service with Anthropic's interface."""
 
     def __init__(self, service: Service) -> None:
         super().__init__(service)
         self._readers: dict[str, EventReader] = {}
-        # What the model thought before the calls of an answer under way: it has to be told again with their results.
+        # Thinking blocks before the calls of the running answer: they must be sent back with the results.
         self._thoughts: dict[str, dict[str, Thoughts]] = {}
 
     def over(self, conversation_id: str) -> None:
-        """The answer under way in a conversation ended; the next one need not know what was thought in it."""
+        """Drop the thinking blocks: only the answer that produced them needs them."""
         self._readers.pop(conversation_id, None)
         self._thoughts.pop(conversation_id, None)
 
@@ -38,7 +34,7 @@ class AnthropicModel(RemoteModel):
         import anthropic
 
         service = self.service
-        # Services with this interface read the key where it was for years; the SDK has another place for it by now.
+        # Compatible services read the key from this header; the SDK now sends it in another one.
         headers = {} if service.is_vendors_own else {"X-Api-Key": service.api_key or _NO_KEY}
         timeout = anthropic.Timeout(service.timeout_s, connect=service.connect_timeout_s)
         client = anthropic.AsyncAnthropic(
@@ -47,7 +43,7 @@ class AnthropicModel(RemoteModel):
             timeout=timeout,
             max_retries=service.retries,
             default_headers=headers,
-            # A redirect would take the question and the key to a host that nobody has named.
+            # A redirect would send the question and the key to a host that is not configured.
             http_client=anthropic.DefaultAsyncHttpxClient(follow_redirects=False, timeout=timeout),
         )
         transport = transport_errors()
@@ -68,5 +64,5 @@ class AnthropicModel(RemoteModel):
     def _answered(self, conversation: Conversation, answer: Answer) -> None:
         reader = self._readers.pop(conversation.id, None)
         if reader is not None and reader.thoughts and answer.calls:
-            kept = self._thoughts.setdefault(conversation.id, {})
-            kept[wire_id(answer.calls[0].id)] = reader.thoughts
+            thoughts = self._thoughts.setdefault(conversation.id, {})
+            thoughts[wire_id(answer.calls[0].id)] = reader.thoughts

@@ -1,7 +1,7 @@
-"""Anthropic's messages: a conversation becomes a request, an event of the stream becomes pieces. No IO.
+"""Anthropic's Messages format: request bodies from a conversation, stream parts from events.
 
-Followed: Anthropic "Messages" (create, streaming), "Tool use", "Extended thinking" (what was thought before a call goes
-back with its result), "Prompt caching".
+Follows Anthropic "Messages" (create, streaming), "Tool use", "Extended thinking" (thinking blocks before a call are
+sent back with its result), "Prompt caching".
 """
 
 from __future__ import annotations
@@ -17,30 +17,27 @@ from rkllm_mcp.providers.schemas import wire_schema
 from rkllm_mcp.providers.service import Service
 from rkllm_mcp.providers.turns import Turn, WireNames, wire_id
 
-# The interface wants a limit; this one is for those who have none in mind.
+# Default for max_tokens, which the interface requires.
 DEFAULT_MAX_TOKENS = 4096
 Thoughts: TypeAlias = tuple[Mapping[str, Any], ...]
-"""Blocks of thinking as they came, signatures included."""
+"""Thinking blocks as received, with signatures."""
 
 _STOPS: Mapping[str, Stopped] = {
     "max_tokens": Stopped("length"),
     "model_context_window_exceeded": Stopped("length"),
     "refusal": Stopped("withheld"),
 }
-# The front of the prompt is the same in every round, and need not be paid for each time.
+# The system text is the same in every round and is billed at the cached price.
 _CACHED = {"type": "ephemeral"}
 
 
 def request_of(
     service: Service, asked: Round, refused: frozenset[str], thoughts: Mapping[str, Thoughts]
 ) -> dict[str, Any]:
-    """The request's body.
+    """Return the request body.
 
-    Args:
-        service: which model is asked.
-        asked: what is asked.
-        refused: names of parts that the service does not want to hear of.
-        thoughts: what was thought before calls, by the id of the first of them as it is sent.
+    ``refused`` names parameters that the service rejected; ``thoughts`` are thinking blocks by the wire id of the first
+    call that followed them.
     """
     body: dict[str, Any] = {
         "model": service.model,
@@ -70,7 +67,7 @@ def request_of(
 
 
 class EventReader:
-    """Reads the events of one answer; keeps what was thought."""
+    """Parses the stream of one answer and stores its thinking blocks."""
 
     def __init__(self) -> None:
         self._blocks: dict[int, dict[str, Any]] = {}
@@ -79,11 +76,11 @@ class EventReader:
 
     @property
     def thoughts(self) -> Thoughts:
-        """The blocks of thinking that came."""
+        """Thinking blocks received so far."""
         return tuple(block for block in self._blocks.values() if block.get("signature") or block.get("data"))
 
     def pieces_of(self, event: Mapping[str, Any]) -> Iterator[Piece]:
-        """The pieces of one event; what makes no sense, and kinds that are not known, are passed over."""
+        """Yield the parts of one event; invalid and unknown events are skipped."""
         kind, index = event.get("type"), event.get("index")
         place = index if isinstance(index, int) else 0
         if kind == "message_start":
@@ -91,7 +88,7 @@ class EventReader:
         elif kind == "content_block_start":
             yield from self._begin(place, _mapping(event.get("content_block")))
         elif kind == "content_block_delta":
-            yield from self._go_on(place, _mapping(event.get("delta")))
+            yield from self._continue(place, _mapping(event.get("delta")))
         elif kind == "message_delta":
             yield from self._count(_mapping(event.get("usage")))
             reason = _mapping(event.get("delta")).get("stop_reason")
@@ -106,11 +103,11 @@ class EventReader:
             self._blocks[place] = dict(block)
         elif kind == "tool_use":
             written = block.get("input")
-            # Services with this interface may hand over the arguments at once.
+            # Compatible services may send the arguments with the start of the block.
             arguments = json.dumps(written, ensure_ascii=False) if written else ""
             yield CallPart(place, str(block.get("id") or ""), str(block.get("name") or ""), arguments)
 
-    def _go_on(self, place: int, delta: Mapping[str, Any]) -> Iterator[Piece]:
+    def _continue(self, place: int, delta: Mapping[str, Any]) -> Iterator[Piece]:
         kind = delta.get("type")
         if kind == "text_delta" and delta.get("text"):
             yield Said(str(delta["text"]))
@@ -124,7 +121,7 @@ class EventReader:
             yield CallPart(place, arguments=str(delta.get("partial_json") or ""))
 
     def _count(self, usage: Mapping[str, Any]) -> Iterator[Counted]:
-        """The count so far; the prompt's stands at the beginning, the answer's grows."""
+        """Yield the usage so far: prompt tokens come first, output tokens increase."""
         if not usage:
             return
         read, written = _number(usage.get("cache_read_input_tokens")), _number(usage.get("cache_creation_input_tokens"))
@@ -147,7 +144,7 @@ def _call(call: ToolCall, names: WireNames) -> dict[str, Any]:
 
 def _result(result: ToolResult) -> dict[str, Any]:
     block: dict[str, Any] = {"type": "tool_result", "tool_use_id": wire_id(result.call_id)}
-    # An empty block of text is refused; a result without content is not.
+    # The service rejects an empty text block, but accepts a result without content.
     return {
         **block,
         **({"content": result.text} if result.text.strip() else {}),
@@ -156,9 +153,9 @@ def _result(result: ToolResult) -> dict[str, Any]:
 
 
 def _temperature(asked: Round) -> float | None:
-    """Its range ends at 1."""
-    wish = asked.sampling.temperature
-    return None if wish is None else min(wish, 1.0)
+    """Limit the temperature to 1, the interface's maximum."""
+    temperature = asked.sampling.temperature
+    return None if temperature is None else min(temperature, 1.0)
 
 
 def _choice(asked: Round) -> dict[str, Any]:

@@ -1,9 +1,8 @@
-"""Pieces of calls from a stream become calls of declared tools, or the line by which the model can mend them.
+"""Assemble streamed call parts into calls of declared tools, or into a failure that the model can correct.
 
-Rules: a piece belongs to the call of its index; where a service gives every call the same index, another id begins
-another call. Names may come in pieces or be repeated with each. Arguments are read as everywhere in the project:
-repaired where one repair can be meant, and of the types that the tool's schema asks for. What the token limit has cut
-off is not guessed.
+A part belongs to the call of its index; if a service uses one index for all calls, a new id starts a new call. Names
+may arrive in parts or be repeated with each part. Arguments are repaired and coerced as on the NPU; a call that the
+token limit cut off is not completed.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from rkllm_mcp.toolcalls.spelling import SpelledCall
 
 @dataclass
 class _Open:
-    """A call that may still grow."""
+    """A call whose parts are still arriving."""
 
     index: int
     id: str
@@ -30,7 +29,7 @@ class _Open:
     arguments: str = ""
 
     def add(self, part: CallPart) -> None:
-        # Some services repeat the name with every piece of the arguments.
+        # Some services repeat the name with every part of the arguments.
         if part.name != self.name or not self.arguments:
             self.name += part.name
         self.arguments += part.arguments
@@ -38,12 +37,7 @@ class _Open:
 
 
 class CallParts:
-    """The calls of one answer, while they come.
-
-    Args:
-        catalogue: what may be called.
-        names: how the tools were named to the service.
-    """
+    """The calls of one answer; ``names`` maps the service's tool names back."""
 
     def __init__(self, catalogue: Catalogue, names: WireNames) -> None:
         self._catalogue = catalogue
@@ -54,7 +48,7 @@ class CallParts:
         return bool(self._open)
 
     def add(self, part: CallPart) -> None:
-        """A piece came."""
+        """Add a part to its call."""
         call = next((call for call in reversed(self._open) if call.index == part.index), None)
         if call is None or (part.id and call.id and part.id != call.id and part.name):
             call = _Open(part.index, part.id)
@@ -62,11 +56,7 @@ class CallParts:
         call.add(part)
 
     def finish(self, *, is_cut: bool) -> Iterator[ToolCallDetected | ToolCallFailed]:
-        """The answer is over; every call as what it came to.
-
-        Args:
-            is_cut: the token limit ended the answer, so the last call may lack its end.
-        """
+        """Yield every call, parsed; with ``is_cut`` the token limit may have cut off the last one."""
         for number, call in enumerate(self._open, 1):
             yield self._read(call, is_cut=is_cut and number == len(self._open))
 
@@ -76,7 +66,7 @@ class CallParts:
         try:
             reading = Reading(json.loads(call.arguments), repaired=False) if is_cut else _arguments(call.arguments)
         except (ValueError, UnreadableError) as error:
-            rule = "the limit of the answer's length cut this call off" if is_cut else str(error)
+            rule = "the token limit cut this call off" if is_cut else str(error)
             tool = self._catalogue.tool(name)
             again = f"Call again: {signature(tool)}" if tool else "Call again with one JSON object of arguments"
             return ToolCallFailed(raw, f"{rule}. {again}")
@@ -88,5 +78,5 @@ class CallParts:
 
 
 def _arguments(text: str) -> Reading:
-    """The arguments as written; nothing at all stands for none."""
+    """Parse the arguments; empty text means no arguments."""
     return read_value(text) if text.strip() else Reading({}, repaired=False)

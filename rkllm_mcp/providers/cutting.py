@@ -1,10 +1,9 @@
-"""Where an answer is to end: at a text of the request's, or behind its first call.
+"""End an answer at a stop string or after its first call.
 
-    events of the detector ─▶ Cut ─▶ the same events, up to the end that was asked for
+    detector events ─▶ Cut ─▶ the same events, up to the end
 
-Rules: a stop text is looked for in the answer's words alone, and is no part of them; words are held back only while
-they may still be the beginning of one, and how they are cut into events makes no difference. What stands between two
-stretches of words, thinking or a call, parts them. It knows no engine: whoever runs one asks ``is_over``.
+A stop string is matched in text only and is not part of the answer, however the text is split into events. Text is
+buffered only while it may be the beginning of a stop string; thinking or a call between two texts separates them.
 """
 
 from __future__ import annotations
@@ -15,54 +14,46 @@ from rkllm_mcp.events import DetectorEvent, Text, ToolCallDetected
 
 
 class Cut:
-    """Watches one answer.
-
-    Args:
-        stops: the texts that end it; none of them empty.
-        single_call: its first call ends it.
-
-    Attributes:
-        is_over: the end came; nothing that follows is part of the answer.
-    """
+    """Passes events on until the end of one answer; ``is_over`` becomes True there."""
 
     def __init__(self, stops: Sequence[str] = (), *, single_call: bool = False) -> None:
         self._stops = tuple(stops)
         self._single_call = single_call
-        self._held = ""
+        self._buffer = ""
         self.is_over = False
 
     def passed(self, events: Iterable[DetectorEvent]) -> Iterator[DetectorEvent]:
-        """The events that are certain now."""
+        """Yield the events that are certain."""
         for event in events:
             if self.is_over:
                 return
             if isinstance(event, Text):
-                yield from self._words(event.text)
+                yield from self._match(event.text)
             else:
                 yield from self.rest()
                 self.is_over = self._single_call and isinstance(event, ToolCallDetected)
                 yield event
 
     def rest(self) -> Iterator[DetectorEvent]:
-        """The words that were held back: no more will follow them."""
-        held, self._held = self._held, ""
-        if held:
-            yield Text(held)
+        """Yield the buffered text, which nothing will follow."""
+        buffered, self._buffer = self._buffer, ""
+        if buffered:
+            yield Text(buffered)
 
-    def _words(self, words: str) -> Iterator[DetectorEvent]:
+    def _match(self, words: str) -> Iterator[DetectorEvent]:
         if not self._stops:
             yield Text(words)
             return
-        text = self._held + words
+        text = self._buffer + words
         places = [place for stop in self._stops if (place := text.find(stop)) >= 0]
         self.is_over = bool(places)
-        certain = min(places) if places else len(text) - self._begun(text)
-        self._held = "" if places else text[certain:]
+        certain = min(places) if places else len(text) - self._partial_match(text)
+        self._buffer = "" if places else text[certain:]
         if certain:
             yield Text(text[:certain])
 
-    def _begun(self, text: str) -> int:
-        """How many characters at the end of the text may be the beginning of a stop text."""
+    def _partial_match(self, text: str) -> int:
+        """Return the number of characters at the end of ``text`` that may be the beginning of a stop string."""
         lengths = (
             length
             for stop in self._stops

@@ -1,11 +1,10 @@
-"""Texts become vectors, and documents a ranking: what embedding and reranking models expect, as token ids.
+"""Token ids for embedding and reranking models.
 
-    text, maybe with an instruction ─▶ ids + end token ─▶ engine ─▶ one vector
-    query and documents             ─▶ a question with the answer yes or no for each ─▶ engine ─▶ a score each
+    text, optionally with an instruction ─▶ ids + end token ─▶ engine ─▶ one vector
+    query and documents                  ─▶ one yes-or-no question per document ─▶ engine ─▶ one score each
 
-Followed: the model cards of Qwen3-Embedding (queries carry an instruction, documents none, the end token's state is the
-vector) and Qwen3-Reranker (the question below, the softmax over yes and no). Other models take the same ids; how good
-their vectors are is theirs. It knows an engine by the port ``Evaluator`` alone.
+Follows the model cards of Qwen3-Embedding (queries carry an instruction, documents none; the vector is the state of the
+end token) and Qwen3-Reranker (the question below; softmax over yes and no). Other models get the same ids.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from rkllm_mcp.errors import InputRefusedError, PromptTooLongError
 from rkllm_mcp.prompt.budget import COUNTED_WINDOWS
 from rkllm_mcp.prompt.vocabulary import Foreign, Segment, Trusted, Vocabulary
 
-# What both models were trained with for searches; a better one names the task.
+# The default instruction of both models; one that names the task is better.
 SEARCH = "Given a web search query, retrieve relevant passages that answer the query"
 _END_TOKENS = ("<|endoftext|>", "</s>", "<eos>")
 _JUDGE = (
@@ -32,19 +31,19 @@ _BEHIND = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
 
 
 class Evaluator(Protocol):
-    """What is needed of an engine."""
+    """The part of an engine that this module uses."""
 
     @property
     def context_tokens(self) -> int:
-        """The context window that the model was loaded with."""
+        """Context window that the model was loaded with."""
         ...
 
     async def embed(self, prompts: Sequence[Sequence[int]], *, dimensions: int | None = None) -> list[array[float]]:
-        """One vector of length 1 per prompt."""
+        """Return one vector of length 1 per prompt."""
         ...
 
     async def rerank(self, prompts: Sequence[Sequence[int]], yes_id: int, no_id: int) -> list[float]:
-        """How probable yes is rather than no, for each prompt."""
+        """Return the probability of yes against no for each prompt."""
         ...
 
 
@@ -56,22 +55,18 @@ async def embed_texts(
     instruction: str = "",
     dimensions: int | None = None,
 ) -> list[array[float]]:
-    """A vector of length 1 for each text; the closer two texts are in meaning, the greater their product.
+    """Return a vector of length 1 for each text.
 
-    Args:
-        engine: what evaluates.
-        vocabulary: the model's.
-        texts: queries or documents.
-        instruction: what queries are asked for, such as ``SEARCH``; empty for documents.
-        dimensions: keep this many of the vector's; all when None.
+    ``instruction`` is set for queries (such as ``SEARCH``) and empty for documents; ``dimensions`` truncates the
+    vectors.
 
     Raises:
-        GenerationError: a text does not fit, or the runtime gives no vectors.
+        GenerationError: a text does not fit, or the runtime returns no vectors.
     """
     end = _end_token(vocabulary)
     lead = f"Instruct: {instruction}\nQuery:" if instruction else ""
     segments = [[Foreign(f"{lead}{text}")] for text in texts]
-    # Thousands of texts take seconds, which nobody else's answers are to wait for.
+    # Thousands of texts take seconds; in a thread they do not block other answers.
     prompts = await to_thread.run_sync(_encoded, vocabulary, segments, end, engine.context_tokens)
     return await engine.embed(prompts, dimensions=dimensions)
 
@@ -84,17 +79,10 @@ async def rank_documents(
     *,
     instruction: str = SEARCH,
 ) -> list[float]:
-    """How well each document answers the query, from 0 to 1.
-
-    Args:
-        engine: what evaluates.
-        vocabulary: the model's.
-        query: what is looked for.
-        documents: what may answer it.
-        instruction: what a document has to do for the query.
+    """Return a score from 0 to 1 for each document: how well it answers the query.
 
     Raises:
-        GenerationError: a document does not fit, the runtime gives no logits, or the model has no words for yes and no.
+        GenerationError: a document does not fit, the runtime returns no logits, or yes or no is not a single token.
     """
     yes, no = _word_id(vocabulary, "yes"), _word_id(vocabulary, "no")
     questions = [_question(instruction, query, document) for document in documents]
@@ -105,10 +93,10 @@ async def rank_documents(
 def _encoded(
     vocabulary: Vocabulary, prompts: Sequence[Sequence[Segment]], end: Sequence[int], context_tokens: int
 ) -> list[list[int]]:
-    """The ids of every prompt; of one that does not fit nothing is evaluated, nor of those before it.
+    """Encode all prompts before any of them is evaluated.
 
     Raises:
-        PromptTooLongError: one leaves no room for a single token.
+        PromptTooLongError: a prompt leaves no room in the context window.
     """
     counted = context_tokens * COUNTED_WINDOWS
     encoded: list[list[int]] = []
@@ -126,7 +114,7 @@ def _question(instruction: str, query: str, document: str) -> list[Segment]:
 
 
 def _end_token(vocabulary: Vocabulary) -> list[int]:
-    """The token whose state is a text's vector; none where the vocabulary has no such token."""
+    """Return the token whose state is the vector of a text; empty if the vocabulary has none."""
     known = [token_id for name in _END_TOKENS if (token_id := vocabulary.control_id(name)) is not None]
     return known[:1]
 

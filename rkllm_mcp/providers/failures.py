@@ -1,11 +1,10 @@
-"""What a service or an SDK says went wrong becomes an error of this project: a sentence that names host and remedy.
+"""Convert errors of a remote service or its SDK to exceptions whose message names the host and the remedy.
 
-Both SDKs, and the services that speak like them, put the same things in much the same places (a status, a body with
-``error.message``, ``Retry-After``); a ``Problem`` is what of it matters. Keys are never shown: services quote them in
-their own messages.
+Both SDKs and compatible services report errors alike (status, ``error.message`` in the body, ``Retry-After``). API keys
+are redacted, because services quote them in messages.
 
-Followed: OpenAI "Error codes", Anthropic "Errors"; the words of Ollama, vLLM, llama.cpp and OpenRouter, as their issues
-show them.
+Follows OpenAI "Error codes" and Anthropic "Errors"; messages of Ollama, vLLM, llama.cpp and OpenRouter as in their
+issues.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from rkllm_mcp.config.redaction import REDACTED, redacted_text
 from rkllm_mcp.errors import GenerationError, PromptTooLongError, ServiceError, ServiceTooLongError
 from rkllm_mcp.providers.service import Service
 
-# A page of HTML instead of an error says little, at any length.
+# Limit for messages; some services send an HTML page.
 _MOST_CHARS = 200
 _CONTEXT_REMEDY = "shorten the question, use fewer tools, or choose a model with a larger context"
 
-# The kinds of Anthropic's errors in a stream, which come with status 200.
+# Anthropic's error types inside a stream, which has status 200.
 _KIND_STATUS: Mapping[str, int] = {
     "invalid_request_error": 400,
     "authentication_error": 401,
@@ -41,8 +40,8 @@ _TOO_LONG = re.compile(
     r"|context (?:window|size|length)|too many (?:input )?tokens|input length .*exceed",
     re.IGNORECASE,
 )
-# Limit and length, as services say them: "maximum context length is 8192 tokens … 9000 tokens", "too long: 9000
-# tokens > 8192 maximum", "request (9000 tokens) exceeds the available context size (8192 tokens)".
+# Limit and length in messages: "maximum context length is 8192 tokens … 9000 tokens", "too long: 9000 tokens > 8192
+# maximum", "request (9000 tokens) exceeds the available context size (8192 tokens)".
 _FIGURES = (
     re.compile(
         r"maximum context length is (?P<limit>\d+) tokens.*?(?P<prompt>\d+) (?:tokens|in the messages|input)", re.DOTALL
@@ -60,7 +59,7 @@ _NO_TOOLS = re.compile(
     r"|\bno endpoints found that support tool use",
     re.IGNORECASE,
 )
-# A request without these asks for the same thing; a service that names one of them as its problem is asked without it.
+# Optional parameters: if a service rejects one of them, the request is repeated without it.
 DISPENSABLE = (
     "stream_options",
     "parallel_tool_calls",
@@ -76,47 +75,38 @@ _CLIENT_ERRORS = frozenset({400, 404, 422, 500, 501})
 
 @dataclass(frozen=True)
 class Problem:
-    """What a service said.
+    """Error reported by a service."""
 
-    Args:
-        status: the HTTP status; 0 where the request did not get as far.
-        message: its words, on one line, without keys.
-        code: its own name for it.
-        parameter: the part of the request that it is about; empty where it does not say.
-        retry_after_s: when it wants to be asked again.
-        location: where it sent the request on to.
-    """
-
-    status: int
-    message: str
+    status: int  # HTTP status; 0 if there was no response
+    message: str  # one line, redacted
     code: str = ""
-    parameter: str = ""
+    parameter: str = ""  # the rejected part of the request, if named
     retry_after_s: float | None = None
-    location: str = ""
+    location: str = ""  # target of a redirect
 
 
 def problem_of(error: Exception, service: Service) -> Problem:
-    """What of an SDK's exception matters."""
+    """Extract the error from an SDK's exception."""
     body = _mapping(getattr(error, "body", None))
-    # Anthropic's SDK hands over the whole body, OpenAI's what stands under "error".
-    told = _mapping(body.get("error")) or body
+    # Anthropic's SDK passes the whole body, OpenAI's only the value of "error".
+    error_body = _mapping(body.get("error")) or body
     status: object = getattr(error, "status_code", None)
-    code = str(told.get("code") or told.get("type") or "")
-    number = status if isinstance(status, int) and status != 200 else _KIND_STATUS.get(str(told.get("type")), 0)
+    code = str(error_body.get("code") or error_body.get("type") or "")
+    number = status if isinstance(status, int) and status != 200 else _KIND_STATUS.get(str(error_body.get("type")), 0)
     headers: Mapping[str, str] = getattr(getattr(error, "response", None), "headers", {})
-    message = told.get("message") or body.get("detail") or getattr(error, "message", None) or str(error)
+    message = error_body.get("message") or body.get("detail") or getattr(error, "message", None) or str(error)
     return Problem(
         status=number,
         message=_shown(str(message), service),
         code=code,
-        parameter=str(told.get("param") or ""),
+        parameter=str(error_body.get("param") or ""),
         retry_after_s=_seconds(headers.get("retry-after", "")),
         location=_shown(headers.get("location", ""), service),
     )
 
 
 def is_about_tools(problem: Problem) -> bool:
-    """Whether the service says that its model cannot be given tools."""
+    """Return True if the service reports that its model does not support tools."""
     if problem.status not in _CLIENT_ERRORS:
         return False
     return (problem.parameter == "tools" and bool(_REFUSED.search(problem.message))) or bool(
@@ -125,7 +115,7 @@ def is_about_tools(problem: Problem) -> bool:
 
 
 def dispensable_in(problem: Problem, request: Mapping[str, Any]) -> str | None:
-    """The part of the request that the service refuses to hear of and that it can do without; None for another."""
+    """Return the optional parameter that the service rejected, or None."""
     if problem.status not in {400, 422} or not _REFUSED.search(problem.message):
         return None
     named = (key for key in DISPENSABLE if key in request and _names(problem, key))
@@ -133,13 +123,7 @@ def dispensable_in(problem: Problem, request: Mapping[str, Any]) -> str | None:
 
 
 def failure(problem: Problem, service: Service, prompt_tokens: int) -> GenerationError:
-    """The error of the answer.
-
-    Args:
-        problem: what the service said.
-        service: which one.
-        prompt_tokens: how long the prompt was, about.
-    """
+    """Return the exception for a failed answer; ``prompt_tokens`` is an estimate."""
     if problem.status in {400, 413, 422, 500} and _TOO_LONG.search(f"{problem.code} {problem.message}"):
         return _too_long(problem, service, prompt_tokens)
     found, remedy = _sentence(problem, service)
@@ -147,7 +131,7 @@ def failure(problem: Problem, service: Service, prompt_tokens: int) -> Generatio
 
 
 def unreachable(error: Exception, service: Service) -> ServiceError:
-    """The error of a connection that did not come about, or broke."""
+    """Return the exception for a connection that failed or broke."""
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
@@ -160,32 +144,27 @@ def unreachable(error: Exception, service: Service) -> ServiceError:
 
 
 def silent(service: Service, error: Exception | None = None) -> ServiceError:
-    """The error of a service that does not answer in time.
-
-    Args:
-        service: which one.
-        error: what the SDK raised; None where the whole answer took too long.
-    """
-    # Both SDKs raise one error for all timeouts, and name the kind in its cause alone.
+    """Return the exception for a timeout; ``error`` is the SDK's, None if the whole answer took too long."""
+    # Both SDKs raise one exception for all timeouts; only its cause tells which one.
     if error is not None and "Connect" in type(error.__cause__ or error).__name__:
         found = f"cannot be reached within {service.connect_timeout_s:g} s"
         return ServiceError(service.host, found, f"check the network and {service.section}.base_url, then ask again")
     if error is not None:
-        found, remedy = f"said nothing for {service.timeout_s:g} s", f"ask again, or raise {service.section}.timeout_s"
+        found, remedy = f"sent no data for {service.timeout_s:g} s", f"ask again, or raise {service.section}.timeout_s"
     else:
-        found = f"did not end its answer within {service.answer_timeout_s:g} s"
-        remedy = f"ask for less, or raise {service.section}.answer_timeout_s"
+        found = f"did not finish its answer within {service.answer_timeout_s:g} s"
+        remedy = f"ask for a shorter answer, or raise {service.section}.answer_timeout_s"
     return ServiceError(service.host, found, remedy)
 
 
 def broken_off(service: Service, why: str = "") -> ServiceError:
-    """The error of an answer that ended in the middle."""
+    """Return the exception for an answer that broke off."""
     found = "broke off in the middle of its answer"
     return ServiceError(service.host, f"{found} ({_shown(why, service)})" if why else found, "ask again")
 
 
 def no_stream(service: Service) -> ServiceError:
-    """The error of a service that answers something else."""
+    """Return the exception for a response that is not of this kind of service."""
     return ServiceError(
         service.host,
         f"did not answer as a service of kind '{service.kind}' does",
@@ -200,36 +179,39 @@ def _too_long(problem: Problem, service: Service, prompt_tokens: int) -> PromptT
             prompt, limit = int(found["prompt"]), int(found["limit"])
             if prompt > limit:
                 return PromptTooLongError(prompt, limit, f"so {service.host} refused it; {_CONTEXT_REMEDY}")
-    # Nobody said how long it was or may be; what is known is that it is longer than what fits.
+    # The service named neither length nor limit.
     return ServiceTooLongError(prompt_tokens, max(0, prompt_tokens - 1), _CONTEXT_REMEDY, service.host)
 
 
 def _sentence(problem: Problem, service: Service) -> tuple[str, str]:
-    """What happened and what to do."""
-    status, said = problem.status, f" ({problem.message})" if problem.message else ""
+    """Return the problem and the remedy."""
+    status, detail = problem.status, f" ({problem.message})" if problem.message else ""
     if 300 <= status < 400:
-        return f"sends requests on to {problem.location or 'another address'}", (
-            f"write that address into {service.section}.base_url if you trust it"
+        return f"redirects requests to {problem.location or 'another address'}", (
+            f"set {service.section}.base_url to that address if you trust it"
         )
     if status in {401, 403}:
-        what = "needs a key" if service.api_key is None else "refuses the key"
-        return f"{what}{said}", f"check {service.section}.api_key"
+        found = "requires a key" if service.api_key is None else "rejects the key"
+        return f"{found}{detail}", f"check {service.section}.api_key"
     if status == 402:
-        return f"wants to be paid first{said}", "look at the account there"
+        return f"requires payment{detail}", "check your account with the service"
     if status == 404:
-        return f"has no model '{service.model}', or no such address{said}", (
+        return f"has no model '{service.model}', or no such address{detail}", (
             f"check {service.section}.model and {service.section}.base_url: {_example(service)}"
         )
     if status in {408, 504}:
-        return f"took too long{said}", "ask again"
+        return f"took too long{detail}", "ask again"
     if status in {429, 503, 529}:
         wait = "in a while" if problem.retry_after_s is None else f"in {problem.retry_after_s:g} s"
-        return f"is busy or its limit is reached{said}", f"ask again {wait}"
+        return f"is busy or has reached its rate limit{detail}", f"ask again {wait}"
     if status >= 500:
-        return f"failed with status {status}{said}", "ask again"
+        return f"failed with status {status}{detail}", "ask again"
     if status:
-        return f"refuses the request with status {status}{said}", f"check {service.section}.model and the tools in use"
-    return f"reports an error{said}", "ask again"
+        return (
+            f"rejects the request with status {status}{detail}",
+            f"check {service.section}.model and the tools in use",
+        )
+    return f"reports an error{detail}", "ask again"
 
 
 def _example(service: Service) -> str:
@@ -241,7 +223,7 @@ def _names(problem: Problem, key: str) -> bool:
 
 
 def _shown(text: str, service: Service) -> str:
-    """One line of moderate length, without keys."""
+    """Return one redacted line of limited length."""
     line = " ".join(text.split())
     if service.api_key:
         line = line.replace(service.api_key, REDACTED)

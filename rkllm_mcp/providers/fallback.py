@@ -1,11 +1,10 @@
-"""Two models: the first answers, the second takes over by the owner's rules and by nothing else.
+"""``FallbackModel``: the first model answers; the second takes over in the configured cases only.
 
     first ─▶ events ─────────────────────────▶ events
       └─ failed, too long, silent, busy ─▶ second
 
-Rules: without a rule nothing is handed over, and an error stays one. What the first said already stands and is not said
-twice: the second goes on behind it. Calls that were made are not made again, so behind one nothing is handed over. Once
-the second has taken over, it makes the rest of that answer; the next question begins with the first again.
+Text of the first model is not repeated: the second continues after it. After a tool call nothing is handed over, so
+that a call is never made twice. The second model finishes the answer; the next question starts with the first again.
 """
 
 from __future__ import annotations
@@ -25,13 +24,7 @@ GO_ON = "[Your answer was cut off here. Go on right where it ends; do not repeat
 
 
 class FallbackModel:
-    """A ``LastingModel`` on two.
-
-    Args:
-        first: who answers.
-        second: who takes over.
-        rules: when.
-    """
+    """A ``LastingModel`` on two models, with the ``rules`` that hand over from the first to the second."""
 
     def __init__(self, first: LastingModel, second: RemoteModel, rules: Collection[Occasion]) -> None:
         self._first = first
@@ -49,9 +42,9 @@ class FallbackModel:
         because = ""
         if conversation.id not in self._handed_over:
             if self._answering and "busy" in self._rules:
-                because = "the first model is answering somebody else"
+                because = "the first model is busy with another answer"
             else:
-                async with aclosing(self._tried(first, tools, options)) as events:
+                async with aclosing(self._run_first(first, tools, options)) as events:
                     async for event in events:
                         yield event
                 because = first.because
@@ -59,36 +52,36 @@ class FallbackModel:
                     return
             self._handed_over.add(conversation.id)
             second = f"'{self._second.name}' at {self._second.service.host}"
-            # What the reader could do about it is done.
+            # Only the problem: the remedy after the semicolon has become unnecessary.
             yield Status(f"[Model: handing over to {second} because {because.partition('; ')[0]}]")
-        async with aclosing(self._gone_on(first.take_back(), conversation, tools, options)) as events:
+        async with aclosing(self._continue_with_second(first.take_back(), conversation, tools, options)) as events:
             async for event in events:
                 yield event
 
     def over(self, conversation_id: str) -> None:
-        """The answer under way in a conversation ended; the first model is asked next."""
+        """Note the end of an answer; the next question goes to the first model."""
         self._handed_over.discard(conversation_id)
         self._first.over(conversation_id)
         self._second.over(conversation_id)
 
     def forget(self, conversation_id: str) -> None:
-        """The conversation will not return."""
+        """Drop the state of a conversation that will not continue."""
         self.over(conversation_id)
         self._first.forget(conversation_id)
         self._second.forget(conversation_id)
 
     def branch(self, conversation_id: str, new_id: str) -> None:
-        """A conversation begins as another one did."""
+        """See ``LastingModel.branch``."""
         self._first.branch(conversation_id, new_id)
         self._second.branch(conversation_id, new_id)
 
-    async def _tried(
+    async def _run_first(
         self, first: _FirstTry, tools: Sequence[ToolSpec], options: ResponseOptions
     ) -> AsyncGenerator[ModelEvent, None]:
-        """What the first model makes of it; ``first.because`` says why it is handed over, if it is.
+        """Run the first model; sets ``first.because`` if the answer is handed over.
 
         Raises:
-            RkllmMcpError: it failed, and that is not to be handed over.
+            RkllmMcpError: it failed and the rules do not hand over.
         """
         self._answering += 1
         try:
@@ -97,7 +90,7 @@ class FallbackModel:
                     first.see(event)
                     yield event
             if not first.has_words and not first.has_calls and "no_answer" in self._rules:
-                first.because = "the first model did not say a word"
+                first.because = "the first model gave no answer"
         except PromptTooLongError as error:
             if "too_long" not in self._rules:
                 raise
@@ -109,20 +102,20 @@ class FallbackModel:
         finally:
             self._answering -= 1
 
-    async def _gone_on(
+    async def _continue_with_second(
         self, said: Message, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions
     ) -> AsyncGenerator[ModelEvent, None]:
-        """The second model's part, behind what the first one said; both become one turn."""
+        """Run the second model after the text of the first; both become one turn."""
         view = replace(conversation, messages=list(conversation.messages))
         if said.text.strip():
             view.messages += [replace(said, thinking=""), Message("user", GO_ON)]
         length = len(view.messages)
-        unsaid = _Unsaid(said.text)
+        unrepeated = _RepetitionFilter(said.text)
         try:
             async with aclosing(self._second.respond(view, tools, options)) as events:
                 async for event in events:
                     if isinstance(event, Text):
-                        event = Text(unsaid.rest(event.text))
+                        event = Text(unrepeated.rest(event.text))
                         if not event.text:
                             continue
                     yield event
@@ -136,7 +129,7 @@ class FallbackModel:
 
 
 class _FirstTry:
-    """What the first model did."""
+    """Output of the first model."""
 
     def __init__(self, conversation: Conversation) -> None:
         self.conversation = conversation
@@ -146,39 +139,35 @@ class _FirstTry:
         self._length = len(conversation.messages)
 
     def see(self, event: ModelEvent) -> None:
-        """An event came."""
+        """Record an event."""
         self.has_words = self.has_words or (isinstance(event, Text) and bool(event.text.strip()))
         self.has_calls = self.has_calls or isinstance(event, (ToolCallDetected, ToolCallFailed))
 
     def take_back(self) -> Message:
-        """What it said, out of the conversation."""
+        """Remove the first model's turn from the conversation and return it."""
         said = self.conversation.messages[self._length :]
         del self.conversation.messages[self._length :]
         return said[0] if said else Message("assistant")
 
 
 def new_part(said: str, text: str) -> str:
-    """What of ``text`` was not said: nothing while it only begins as that did, the rest where it repeats it whole."""
+    """Return ``text`` without a leading repetition of the earlier text; empty while it is only a prefix of it."""
     return "" if said.startswith(text) else text.removeprefix(said)
 
 
-class _Unsaid:
-    """Takes away what was said already from words that come in pieces, where they begin with it in spite of all.
-
-    Args:
-        said: what was said; blank when nothing was.
-    """
+class _RepetitionFilter:
+    """Removes a repetition of earlier text from the start of streamed text."""
 
     def __init__(self, said: str) -> None:
         self._said = said if said.strip() else ""
-        self._held = ""
+        self._buffer = ""
 
     def rest(self, text: str) -> str:
-        """What of the next piece is new."""
+        """Return the new part of the next piece of text."""
         if not self._said:
             return text
-        self._held += text
-        new = new_part(self._said, self._held)
+        self._buffer += text
+        new = new_part(self._said, self._buffer)
         if new:
             self._said = ""
         return new

@@ -1,4 +1,4 @@
-"""Models of OpenAI, and of everything that speaks like it: Ollama, llama.cpp, vLLM, another board. On OpenAI's SDK."""
+"""Models with OpenAI's interface (OpenAI, Ollama, llama.cpp, vLLM, another board), through OpenAI's SDK."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rkllm_mcp.providers.openai_form import pieces_of, request_of
 from rkllm_mcp.providers.remote_model import ReadChunk, RemoteModel, Sdk, SdkErrors, transport_errors
 from rkllm_mcp.providers.round import Round
 
-# The SDK refuses to begin without a key, which a service of one's own rarely asks for.
+# The SDK requires a key; local services rarely do.
 _NO_KEY = "none"
 
 
@@ -20,7 +20,7 @@ class OpenAIModel(RemoteModel):
         import openai
 
         service = self.service
-        # What the environment says of an organisation is meant for OpenAI and is nobody else's business.
+        # The SDK reads an organisation from the environment, which must not be sent to other services.
         hidden = () if service.is_vendors_own else ("OpenAI-Organization", "OpenAI-Project")
         headers: Any = {name: openai.Omit() for name in hidden}
         timeout = openai.Timeout(service.timeout_s, connect=service.connect_timeout_s)
@@ -30,7 +30,7 @@ class OpenAIModel(RemoteModel):
             timeout=timeout,
             max_retries=service.retries,
             default_headers=headers,
-            # A redirect would take the question, and perhaps the key, to a host that nobody has named.
+            # A redirect would send the question, and perhaps the key, to a host that is not configured.
             http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False, timeout=timeout),
         )
         transport = transport_errors()

@@ -1,8 +1,7 @@
-"""OpenAI's chat completions: a conversation becomes a request, a chunk becomes pieces. No IO.
+"""OpenAI's chat completions format: request bodies from a conversation, stream parts from chunks.
 
-Followed: OpenAI "Chat Completions" (create, streaming); ``reasoning_content`` and ``reasoning`` as DeepSeek, vLLM,
-llama.cpp, Ollama and OpenRouter add them. What a service may refuse to hear of stands in the request only where it is
-wished for.
+Follows OpenAI "Chat Completions" (create, streaming); ``reasoning_content`` and ``reasoning`` as DeepSeek, vLLM,
+llama.cpp, Ollama and OpenRouter add them. Optional parameters are sent only if set.
 """
 
 from __future__ import annotations
@@ -22,18 +21,12 @@ _STOPS: Mapping[str, Stopped] = {
     "length": Stopped("length"),
     "content_filter": Stopped("withheld"),
 }
-# The names under which services stream what a model thinks.
+# Fields in which services stream thinking.
 _THINKING = ("reasoning_content", "reasoning")
 
 
 def request_of(service: Service, asked: Round, refused: frozenset[str]) -> dict[str, Any]:
-    """The request's body.
-
-    Args:
-        service: which model is asked.
-        asked: what is asked.
-        refused: names of parts that the service does not want to hear of.
-    """
+    """Return the request body; ``refused`` names parameters that the service rejected."""
     messages: list[dict[str, Any]] = [{"role": "system", "content": asked.system}] if asked.system else []
     for turn in asked.turns:
         messages += _messages(turn, asked.names)
@@ -63,7 +56,7 @@ def request_of(service: Service, asked: Round, refused: frozenset[str]) -> dict[
 
 
 def pieces_of(chunk: Mapping[str, Any]) -> Iterator[Piece]:
-    """The pieces of one chunk; what makes no sense is passed over."""
+    """Yield the parts of one chunk; invalid values are skipped."""
     choices = chunk.get("choices")
     for choice in cast("list[Any]", choices) if isinstance(choices, list) else ():
         delta = _mapping(_mapping(choice).get("delta"))
@@ -93,7 +86,7 @@ def _pieces(delta: Mapping[str, Any]) -> Iterator[Piece]:
 def _call_part(call: Mapping[str, Any], place: int) -> CallPart:
     function = _mapping(call.get("function"))
     index, arguments = call.get("index"), function.get("arguments")
-    # Some services hand the arguments over as an object, in one piece.
+    # Some services send the arguments as one JSON object.
     text = arguments if isinstance(arguments, str) else json.dumps(arguments) if isinstance(arguments, dict) else ""
     return CallPart(
         index=index if isinstance(index, int) else place,
@@ -110,7 +103,9 @@ def _messages(turn: Turn, names: WireNames) -> Iterator[dict[str, Any]]:
             message["tool_calls"] = [_call(call, names) for call in turn.calls]
         yield message
         return
-    yield from ({"role": "tool", "tool_call_id": wire_id(one.call_id), "content": _told(one)} for one in turn.results)
+    yield from (
+        {"role": "tool", "tool_call_id": wire_id(one.call_id), "content": _result_text(one)} for one in turn.results
+    )
     if turn.text:
         yield {"role": "user", "content": turn.text}
 
@@ -124,29 +119,29 @@ def _call(call: ToolCall, names: WireNames) -> dict[str, Any]:
     }
 
 
-def _told(result: ToolResult) -> str:
-    # This interface has no place for it; the NPU's models read the same words.
+def _result_text(result: ToolResult) -> str:
+    # The interface has no error flag; models on the NPU read the same text.
     return f"Error: {result.text}" if result.is_error else result.text
 
 
 def _limit(service: Service, asked: Round, refused: frozenset[str]) -> dict[str, int]:
-    """The longest answer, under the name that the service knows for it."""
+    """Return the token limit under the parameter name that the service accepts."""
     limit = asked.max_new_tokens or service.max_new_tokens
     if limit is None:
         return {}
-    # OpenAI's newer models refuse the old name, older services do not know the new one.
+    # OpenAI's newer models reject the old name, older services do not know the new one.
     keys = ("max_completion_tokens", "max_tokens")
     ordered: Sequence[str] = keys if service.is_vendors_own else keys[::-1]
     return {next((key for key in ordered if key not in refused), ordered[0]): limit}
 
 
 def _sampling(asked: Round) -> dict[str, float]:
-    wish = asked.sampling
+    sampling = asked.sampling
     values = {
-        "temperature": wish.temperature,
-        "top_p": wish.top_p,
-        "frequency_penalty": wish.frequency_penalty,
-        "presence_penalty": wish.presence_penalty,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "frequency_penalty": sampling.frequency_penalty,
+        "presence_penalty": sampling.presence_penalty,
     }
     return {key: value for key, value in values.items() if value is not None}
 

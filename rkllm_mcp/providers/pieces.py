@@ -1,4 +1,4 @@
-"""What a service's stream is made of, whichever service it is: the words between its readers and ``answer``."""
+"""Parts of a remote model's stream, independent of the service."""
 
 from __future__ import annotations
 
@@ -8,44 +8,31 @@ from typing import Literal, TypeAlias
 
 @dataclass(frozen=True)
 class Said:
-    """A piece of the answer."""
+    """Part of the answer's text."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Thought:
-    """A piece of what the model thinks."""
+    """Part of the model's thinking."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class CallPart:
-    """A piece of a call.
+    """Part of a tool call."""
 
-    Args:
-        index: which call of the answer.
-        id: the service's id of it; empty where the piece does not say.
-        name: the tool's name, or a piece of it.
-        arguments: a piece of the arguments' JSON.
-    """
-
-    index: int
+    index: int  # position of the call in the answer
     id: str = ""
-    name: str = ""
-    arguments: str = ""
+    name: str = ""  # the tool's name or a part of it
+    arguments: str = ""  # a part of the arguments' JSON
 
 
 @dataclass(frozen=True)
 class Counted:
-    """The service's own count, so far, in tokens.
-
-    Args:
-        prompt: of the whole prompt.
-        cached: of these, reused.
-        generated: of the answer.
-    """
+    """Usage reported by the service so far, in tokens; ``cached`` is the reused part of ``prompt``."""
 
     prompt: int
     cached: int
@@ -54,7 +41,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class Stopped:
-    """The answer is over: by itself, at the limit of tokens, or because the service holds the rest back."""
+    """The end of the answer: regular, at the token limit, or withheld by the service."""
 
     why: Literal["end", "length", "withheld"]
 

@@ -1,10 +1,9 @@
-"""A model behind a service as a ``ChatModel``: what is the same for every kind of service.
+"""``RemoteModel``: a ``ChatModel`` on a remote service, independent of its interface.
 
-    conversation ─▶ Round ─▶ request ─▶ service ─▶ chunks ─▶ pieces ─▶ Answer ─▶ events
+    conversation ─▶ Round ─▶ request ─▶ service ─▶ chunks ─▶ stream parts ─▶ TurnBuilder ─▶ events
 
-Rules: one request for each round; it is repeated only before anything of an answer came, by the SDK where the service
-refused for now, and by us without the part that the service refuses to hear of. Every wait is bounded, and leaving
-closes the connection at once. It knows no SDK: ``openai`` and ``anthropic`` say how they are opened and read.
+One request per round. It is repeated only before any output arrived: by the SDK after a temporary failure, and by this
+class without a parameter that the service rejected. Every wait has a limit; leaving closes the connection at once.
 """
 
 from __future__ import annotations
@@ -41,19 +40,19 @@ from rkllm_mcp.providers.round import Round, declared_tools, round_of
 from rkllm_mcp.providers.service import Service, estimated_message_tokens, estimated_tokens, estimated_tool_tokens
 from rkllm_mcp.providers.turns import WireNames, system_of
 
-# Saying goodbye to a service goes over the network; nobody waits long for that.
+# Limit for closing a connection, seconds.
 CLOSE_S = 1.0
-# Conversations whose left-out turns are remembered.
+# Number of conversations whose compaction is stored.
 VIEWS_KEPT = 64
-# What is set aside for an answer of which no length is wished for.
+# Tokens reserved for an answer without a limit.
 _ANSWER_TOKENS = 1024
-# What both interfaces cannot do without; Anthropic's wants the third as well.
-_NEVER_LEAVE = frozenset({"model", "messages", "max_tokens"})
+# Required parameters; max_tokens by Anthropic only.
+_REQUIRED = frozenset({"model", "messages", "max_tokens"})
 _T = TypeVar("_T")
 
 
 class ChunkStream(Protocol):
-    """What an SDK gives for a request: the chunks as they come."""
+    """Response stream of an SDK."""
 
     def __aiter__(self) -> AsyncIterator[Any]: ...
 
@@ -66,30 +65,18 @@ class ChunkStream(Protocol):
 
 @dataclass(frozen=True)
 class SdkErrors:
-    """What an SDK raises.
+    """Exceptions of an SDK."""
 
-    Args:
-        silent: the service did not say anything for too long.
-        connection: the connection failed or broke; the silent ones may be among them.
-        said: the service said that something is wrong.
-    """
-
-    silent: tuple[type[Exception], ...]
-    connection: tuple[type[Exception], ...]
-    said: tuple[type[Exception], ...]
+    silent: tuple[type[Exception], ...]  # timeouts
+    connection: tuple[type[Exception], ...]  # failed or broken connections; may include timeouts
+    said: tuple[type[Exception], ...]  # errors reported by the service
 
 
 @dataclass(frozen=True)
 class Sdk:
-    """A service as its SDK opens it.
+    """Client of a service."""
 
-    Args:
-        create: sends a request; returns once the service begins to answer.
-        close: closes the connections.
-        errors: what it raises.
-    """
-
-    create: Callable[..., Awaitable[ChunkStream]]
+    create: Callable[..., Awaitable[ChunkStream]]  # sends a request; returns when the response begins
     close: Callable[[], Awaitable[None]]
     errors: SdkErrors
 
@@ -98,11 +85,7 @@ ReadChunk = Callable[[Mapping[str, Any]], Iterable[Piece]]
 
 
 class RemoteModel(ABC):
-    """A ``LastingModel`` on a service.
-
-    Args:
-        service: which one.
-    """
+    """A ``LastingModel`` on a remote service."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -119,11 +102,11 @@ class RemoteModel(ABC):
 
     @property
     def is_ready(self) -> bool:
-        """The SDK is loaded."""
+        """True once the SDK is loaded."""
         return self._sdk is not None
 
     async def ready(self) -> Sdk:
-        """Load the SDK, which takes seconds; meanwhile everything else goes on."""
+        """Load the SDK in a thread, which takes seconds."""
         async with self._loading:
             if self._sdk is None:
                 self._sdk = await to_thread.run_sync(self._load, abandon_on_cancel=True)
@@ -167,36 +150,36 @@ class RemoteModel(ABC):
                 conversation.add(answer.message())
 
     def over(self, conversation_id: str) -> None:
-        """The answer under way in a conversation ended."""
+        """Note that the answer of a conversation has ended."""
         del conversation_id
 
     def forget(self, conversation_id: str) -> None:
-        """Drop what is kept for a conversation that will not return."""
+        """Drop the state of a conversation that will not continue."""
         self.over(conversation_id)
         self._views.pop(conversation_id, None)
 
     def branch(self, conversation_id: str, new_id: str) -> None:
-        """A conversation begins as another one did; there is nothing that both could use."""
+        """Nothing to copy: a new conversation starts without state."""
         del conversation_id, new_id
 
     @abstractmethod
     def _request(self, asked: Round, conversation: Conversation) -> dict[str, Any]:
-        """The request's body."""
+        """Return the request body."""
 
     @abstractmethod
     def _load(self) -> Sdk:
-        """Import the SDK and make its client; called once, in a thread."""
+        """Import the SDK and create its client; called once, in a thread."""
 
     @abstractmethod
     def _reader(self, conversation: Conversation) -> ReadChunk:
-        """What reads the chunks of one answer."""
+        """Return the parser for the chunks of one answer."""
 
     def _answered(self, conversation: Conversation, answer: Answer) -> None:
-        """A round came to its end."""
+        """Hook that is called after a complete round."""
         del conversation, answer
 
     def _adapted(self, otherwise: _AskOtherwiseError, asked: Round) -> list[Status]:
-        """Learn what the service does not want to hear of; what a person has to know of that."""
+        """Store a parameter that the service rejected; return a status line if this changes a requested option."""
         part = otherwise.part
         if part == "tools":
             self._can_use_tools = False
@@ -208,10 +191,10 @@ class RemoteModel(ABC):
     async def _events(
         self, conversation: Conversation, asked: Round, answer: Answer
     ) -> AsyncGenerator[ModelEvent, None]:
-        """One request and all that comes of it.
+        """Send one request and yield its events.
 
         Raises:
-            _AskOtherwiseError: the service refuses a part of the request that it can do without.
+            _AskOtherwiseError: the service rejected an optional part of the request.
             GenerationError: the round failed.
         """
         request = self._request(asked, conversation)
@@ -227,7 +210,7 @@ class RemoteModel(ABC):
                         for event in answer.take(piece):
                             yield event
         except Exception:
-            # A request that was refused has cost nothing; one that was left has.
+            # A rejected request costs nothing; one that was cancelled during its answer does.
             conversation.unpaid_tokens *= answer.has_content
             raise
         if answer.stopped is None:
@@ -261,11 +244,11 @@ class RemoteModel(ABC):
         except sdk.errors.said as error:
             raise self._error(error, asked, request, answer) from None
         except ValueError as error:
-            # JSON that is none, or bytes that are no text.
+            # Invalid JSON or UTF-8.
             raise (broken_off(self.service, str(error)) if answer.has_content else no_stream(self.service)) from None
 
     def _error(self, error: Exception, asked: Round, request: Mapping[str, Any], answer: Answer) -> Exception:
-        """What becomes of what the service said."""
+        """Return the exception for an error that the service reported."""
         problem = problem_of(error, self.service)
         if not answer.has_content:
             part = "tools" if asked.tools and is_about_tools(problem) else dispensable_in(problem, request)
@@ -274,10 +257,10 @@ class RemoteModel(ABC):
         return failure(problem, self.service, _prompt_tokens(asked))
 
     async def _before(self, deadline: float, waiting: Awaitable[_T]) -> _T:
-        """What comes of ``waiting``.
+        """Await with a deadline.
 
         Raises:
-            TimeoutError: it did not come in time.
+            TimeoutError: the deadline passed.
         """
         with anyio.CancelScope(deadline=deadline):
             return await waiting
@@ -286,10 +269,10 @@ class RemoteModel(ABC):
     def _fitting(
         self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions
     ) -> tuple[list[Message], str]:
-        """The messages that fit the window, where its size is known, and what was left out of them now.
+        """Return the messages that fit the context window, if its size is known, and a notice about omitted ones.
 
         Raises:
-            PromptTooLongError: the last exchange alone is too long.
+            PromptTooLongError: the last exchange alone does not fit.
         """
         messages = conversation.messages
         if self.service.context_tokens is None:
@@ -309,9 +292,9 @@ class RemoteModel(ABC):
 
 
 def transport_errors() -> SdkErrors:
-    """What the HTTP library below an SDK raises in the middle of a stream, where the SDK does not translate it.
+    """Return the exceptions of the HTTP library that an SDK does not translate in the middle of a stream.
 
-    Which of the two it is depends on the SDK's release; it is loaded by then.
+    The library (httpx or httpx2) depends on the SDK's release; it is loaded when this is called.
     """
     modules: list[Any] = [sys.modules[name] for name in ("httpx", "httpx2") if name in sys.modules]
     silent = tuple(module.TimeoutException for module in modules)
@@ -320,7 +303,7 @@ def transport_errors() -> SdkErrors:
 
 
 class _AskOtherwiseError(Exception):
-    """The service refuses a part of the request that it can do without."""
+    """The service rejected an optional part of the request."""
 
     def __init__(self, part: str) -> None:
         super().__init__(part)
@@ -328,27 +311,27 @@ class _AskOtherwiseError(Exception):
 
 
 def _arguments(request: Mapping[str, Any]) -> dict[str, Any]:
-    """A request as any release of an SDK takes it: what services stop wanting leaves the arguments of its function."""
-    named = {key: value for key, value in request.items() if key in _NEVER_LEAVE}
-    rest = {key: value for key, value in request.items() if key not in _NEVER_LEAVE}
+    """Return keyword arguments that every SDK release accepts: optional parameters go into ``extra_body``."""
+    named = {key: value for key, value in request.items() if key in _REQUIRED}
+    rest = {key: value for key, value in request.items() if key not in _REQUIRED}
     return {**named, "extra_body": rest, "stream": True}
 
 
 def _plain(chunk: Any) -> Mapping[str, Any]:
-    """A chunk as plain values; the SDKs check nothing, so it may be anything that JSON can be."""
+    """Convert a chunk to plain values; the SDKs do not validate it."""
     to_dict = getattr(chunk, "to_dict", None)
     return cast("Mapping[str, Any]", to_dict(warnings=False)) if callable(to_dict) else {}
 
 
 def _prompt_tokens(asked: Round) -> int:
-    """About how long the prompt is."""
+    """Estimate the length of the prompt."""
     turns = (Message(turn.role, turn.text, calls=turn.calls, results=turn.results) for turn in asked.turns)
     tokens = estimated_tokens(asked.system) + sum(map(estimated_message_tokens, turns))
     return tokens + sum(map(estimated_tool_tokens, asked.tools))
 
 
 def _estimate(asked: Round, answer: Answer) -> Counted:
-    """The count of a service that tells none."""
+    """Estimate the usage if the service reports none."""
     return Counted(_prompt_tokens(asked), 0, estimated_message_tokens(answer.message()))
 
 

@@ -1,12 +1,11 @@
-"""The model on the NPU: prompt, engine and detector joined into one ``ChatModel``.
+"""``RkllmModel``: the model on the NPU as a ``ChatModel``.
 
-conversation ─▶ ConversationPrompt ─▶ token ids ─▶ engine ─▶ tokens ─▶ Detector ─▶ events
+    conversation ─▶ ConversationPrompt ─▶ token ids ─▶ engine ─▶ tokens ─▶ Detector ─▶ events
 
-Rules: one ledger per conversation, the most recent ones kept; an answer is kept as the ids that came, also when it was
-cut short; every run's prefill is compared with what the engine expected, and an excess is said. When the runtime dies
-before anybody saw anything of an answer, the same ids are run once more. Where a request ends an answer, by a text of
-its own or behind the first call, the run ends there, and its figures are complete. It knows no process and no library:
-the engine is the port ``generation.Generator``.
+* One token ledger per conversation; an answer is stored as the ids that were generated, also when it was cut short.
+* A prefill that is longer than the engine expected is reported.
+* If the runtime dies before any event was emitted, the same ids are run once more.
+* A stop string or the first call ends the run early, with complete statistics.
 """
 
 from __future__ import annotations
@@ -34,43 +33,32 @@ from rkllm_mcp.providers.reading import Readings
 from rkllm_mcp.toolcalls.detector import Detector, ThinkingMode
 from rkllm_mcp.toolcalls.syntax import marker_texts
 
-# How many tokens more than expected a run may prefill before a line says so: whether the last token of an answer, and
-# of a prompt that matches whole, is evaluated again is not the same everywhere (reference: rkllm-runtime 2.6).
+# Tolerance of the prefill report: releases differ in evaluating the last token of an answer, or of a prompt that
+# matches the cache completely, again (reference: rkllm-runtime 2.6).
 SLACK_TOKENS = 2
-# Conversations whose ids are kept; an older one is rendered again from its messages when it returns. Whoever holds
-# conversations says which are over (``forget``); there is room for all that a service holds (64 open ones, and 64 of
-# programs that send everything each time) and those that are just being answered.
+# Number of stored ledgers; an older conversation is rendered from its messages again. Enough for a service: 64 open
+# conversations, 64 of clients that send the whole conversation, and the running answers.
 LEDGERS_KEPT = 160
 
 
 @dataclass(frozen=True)
 class ModelForm:
-    """How one model is spoken to and read.
-
-    Args:
-        vocabulary: its tokenizer.
-        template: its family's spelling.
-        syntaxes: the tool-call syntaxes it may write.
-        thinking: how its thinking is recognised; ``off`` for models that never think.
-        think: it is asked to think.
-        sampling: per-run sampling where the runtime can; None keeps what the model was loaded with.
-        max_new_tokens: the longest answer when a request names none.
-    """
+    """Tokenizer, template and formats of one model."""
 
     vocabulary: Vocabulary
     template: ChatTemplate
     syntaxes: tuple[str, ...]
-    thinking: ThinkingMode = "off"
-    think: bool = False
-    sampling: Sampling | None = None
-    max_new_tokens: int = 512
+    thinking: ThinkingMode = "off"  # how thinking is detected; "off" for models that never think
+    think: bool = False  # ask the model to think
+    sampling: Sampling | None = None  # per run, if the runtime supports it; None: as loaded
+    max_new_tokens: int = 512  # default limit of an answer
 
     def thinks(self, wish: bool | None) -> bool:
-        """Whether it is asked to think in an answer of which this is wished."""
+        """Return True if the model is asked to think, given the request's option."""
         return self.think if wish is None or not self._can_think else wish
 
     def read_as(self, wish: bool | None) -> ThinkingMode:
-        """How the thinking of such an answer is recognised."""
+        """Return how thinking is detected, given the request's option."""
         if wish is None or not self._can_think:
             return self.thinking
         return "open" if wish and self.template.open_thinking else "auto"
@@ -82,7 +70,7 @@ class ModelForm:
 
 @dataclass
 class _Answer:
-    """What comes of one round: the tokens of a run, read by a detector that ``new_detector`` makes."""
+    """Output of one round; ``new_detector`` creates the detector of a run."""
 
     conversation: Conversation
     new_detector: Callable[[], Detector]
@@ -99,34 +87,34 @@ class _Answer:
 
     @property
     def is_over(self) -> bool:
-        """It came to an end that the request asked for."""
+        """True once a stop string or the single call ended the answer."""
         return self.cut.is_over
 
     def begun(self, expected_tokens: int) -> None:
-        """The runtime reads its prompt now, of which so much is new."""
+        """Record the tokens that the runtime now prefills."""
         self.conversation.unpaid_tokens = expected_tokens
 
     def begin_again(self) -> None:
-        """Forget tokens of which nothing was certain yet; their run is made once more."""
+        """Discard tokens that produced no event; their run is repeated."""
         self.ids.clear()
         self.detector = self.new_detector()
         self.cut = Cut(self.options.stop, single_call=self.options.single_call)
 
     def take(self, token_id: int, text: str) -> list[DetectorEvent]:
-        """A token came; returns what is certain now."""
+        """Add a token; return the events that are certain."""
         self.ids.append(token_id)
-        return [self._kept(event) for event in self.cut.passed(self.detector.feed(text))]
+        return [self._collect(event) for event in self.cut.passed(self.detector.feed(text))]
 
     def finish(self) -> list[DetectorEvent]:
-        """There will be no more tokens; returns what was held back, and nothing the second time."""
+        """End the answer; return the buffered events, nothing if called again."""
         if self.is_finished:
             return []
         self.is_finished = True
         last = [*self.cut.passed(self.detector.finish()), *self.cut.rest()]
-        return [self._kept(event) for event in last]
+        return [self._collect(event) for event in last]
 
     def message(self) -> Message:
-        """The assistant's turn."""
+        """Return the assistant message."""
         return Message(
             "assistant",
             "".join(self.text),
@@ -135,8 +123,8 @@ class _Answer:
             cut=self.is_cut and not self.is_over,
         )
 
-    def _kept(self, event: DetectorEvent) -> DetectorEvent:
-        """The event, kept for the turn; a call gets its id."""
+    def _collect(self, event: DetectorEvent) -> DetectorEvent:
+        """Add the event to the turn and return it; a call gets its id."""
         if isinstance(event, Text):
             self.text.append(event.text)
         elif isinstance(event, Thinking):
@@ -150,13 +138,7 @@ class _Answer:
 
 
 class RkllmModel:
-    """A ``ChatModel`` on an engine.
-
-    Args:
-        engine: what runs token ids.
-        form: how the model is spoken to and read.
-        readings: is told which prompts are being read.
-    """
+    """A ``ChatModel`` on an engine; ``readings`` tracks prompts being prefilled."""
 
     def __init__(self, engine: Generator, form: ModelForm, readings: Readings | None = None) -> None:
         self._engine = engine
@@ -165,12 +147,12 @@ class RkllmModel:
         self._markers = _special_markers(form)
         self._prompts: OrderedDict[str, ConversationPrompt] = OrderedDict()
         self._readings = readings or Readings()
-        # Whose run was announced last, and as what.
+        # Conversation and prompt of the run that is expected next.
         self._announced: tuple[str, list[int]] | None = None
 
     @property
     def form(self) -> ModelForm:
-        """How the model is spoken to and read."""
+        """Tokenizer, template and formats of the model."""
         return self._form
 
     async def respond(
@@ -186,7 +168,7 @@ class RkllmModel:
             any_tool=options.any_tool,
             thinking=self._form.thinks(options.thinking),
         )
-        # Megabytes of text take seconds to become tokens, and everybody else's answers would wait for that.
+        # Megabytes of text take seconds to encode; in a thread they do not block other answers.
         prompt = await to_thread.run_sync(prepare, conversation.messages, tools, budget)
         answer = _Answer(conversation, partial(self._detector, tools, options), options)
         try:
@@ -196,26 +178,26 @@ class RkllmModel:
                 async for event in events:
                     yield event
         finally:
-            # Left early or failed, the turn still holds all that came: the next prompt begins with its ids.
+            # Also after a cancellation or failure: the next prompt begins with the ids that were generated.
             answer.finish()
             message = answer.message()
             conversation_prompt.answered(message, answer.ids)
             conversation.add(message)
 
     def head(self, conversation: Conversation, lists: Sequence[Sequence[ToolSpec]]) -> list[int]:
-        """The ids that the prompts of such a conversation begin with, whichever of these lists of tools it has."""
+        """Return the common prefix of the prompts of a conversation with each of these tool lists."""
         prompt = ConversationPrompt(self._form.vocabulary, self._form.template, thinking=self._form.think)
         heads = [prompt.head(conversation.messages, tools) for tools in lists]
         return heads[0][: min(common_prefix(heads[0], head) for head in heads)]
 
     def over(self, conversation_id: str) -> None:
-        """The answer under way in a conversation ended: no run behind a tool call is to be expected any more."""
+        """Note the end of an answer: cancel the expected run after its tool calls."""
         if self._announced is not None and self._announced[0] == conversation_id:
             self._engine.revoke(self._announced[1])
             self._announced = None
 
     def forget(self, conversation_id: str) -> None:
-        """Drop what is kept for a conversation that will not return."""
+        """Drop the state of a conversation that will not continue."""
         self.over(conversation_id)
         self._prompts.pop(conversation_id, None)
 
@@ -229,7 +211,7 @@ class RkllmModel:
         callable_tools = () if options.no_calls else (*tools, *options.others)
         if options.forced_tool is None and not options.any_tool:
             return Detector(callable_tools, form.syntaxes, thinking=form.read_as(options.thinking))
-        # The prompt ends inside the call; the detector has to know, and nothing of it is output.
+        # The prompt ends inside the call, so the detector is fed the beginning of the call and emits nothing for it.
         detector = Detector(callable_tools, form.syntaxes)
         written = form.template.tool_form
         forced = options.forced_tool
@@ -237,7 +219,7 @@ class RkllmModel:
         return detector
 
     async def _run(self, prompt: Prompt, answer: _Answer) -> AsyncGenerator[ModelEvent, None]:
-        """A run; once more where the runtime died of it before anything of the answer was seen."""
+        """Run the prompt; repeat it once if the runtime died before any event."""
         is_seen = False
         try:
             async with aclosing(self._run_once(prompt, answer)) as events:
@@ -250,7 +232,7 @@ class RkllmModel:
                 raise
             death = error
         await self._engine.ready()
-        yield Status(f"[NPU: the runtime {_how(death)} and was started again; the question is asked again]")
+        yield Status(f"[NPU: the runtime {_how(death)} and was restarted; the question is asked again]")
         answer.begin_again()
         async with aclosing(self._run_once(prompt, answer)) as events:
             async for event in events:
@@ -265,7 +247,7 @@ class RkllmModel:
             begun=answer.begun,
             owner=answer.conversation.tenant,
         )
-        accounts: list[ModelEvent] = []
+        figures: list[ModelEvent] = []
         uncached = partial(self._engine.uncached, prompt.ids, answer.conversation.tenant)
         self._readings.begin(answer.conversation.id, uncached)
         try:
@@ -273,7 +255,7 @@ class RkllmModel:
                 async for item in run:
                     if isinstance(item, RunStats):
                         answer.is_cut = item.finish == "length"
-                        accounts = _accounts(len(prompt.ids), item)
+                        figures = _figures(len(prompt.ids), item)
                         self._readings.measured(item, item.prefilled_tokens or 0)
                         continue
                     self._readings.over(answer.conversation.id)
@@ -283,10 +265,10 @@ class RkllmModel:
             self._readings.over(answer.conversation.id)
         closing = answer.finish()
         if answer.calls:
-            # Their results come back in a prompt that goes on from here.
+            # The prompt with the results will begin with these ids.
             self._announced = (answer.conversation.id, [*prompt.ids, *answer.ids])
             self._engine.announce(self._announced[1])
-        for event in (*closing, *accounts):
+        for event in (*closing, *figures):
             yield event
 
     def _sampling(self, options: ResponseOptions) -> Sampling | None:
@@ -295,7 +277,7 @@ class RkllmModel:
         return options.sampling.over(self._form.sampling or Sampling())
 
     def _visible(self, token: Token) -> str:
-        """The token's part of the answer: a special token has none, unless it is a marker that the detector reads."""
+        """Return the token's text; empty for special tokens other than markers that the detector needs."""
         if token.id in self._markers:
             return self._form.vocabulary.decode([token.id])
         return "" if token.id in self._stops or self._form.vocabulary.is_special(token.id) else token.text
@@ -314,9 +296,9 @@ class RkllmModel:
 
 
 def _special_markers(form: ModelForm) -> frozenset[int]:
-    """Special tokens that nevertheless are part of an answer: some families mark ``<tool_call>`` so.
+    """Return the special tokens that are part of an answer, such as ``<tool_call>`` in some families.
 
-    Their text is written by the host, because a runtime that leaves special tokens out delivers none.
+    The host decodes them, because a runtime that skips special tokens delivers no text for them.
     """
     texts = (*form.template.answer_markers, *marker_texts(form.syntaxes))
     ids = form.vocabulary.encode([Trusted(text) for text in texts])
@@ -324,14 +306,14 @@ def _special_markers(form: ModelForm) -> frozenset[int]:
 
 
 def _how(death: WorkerDiedError) -> str:
-    """How the runtime's process came to its end, as a verb."""
+    """Return how the runtime's process ended, as a verb."""
     if death.cause:
         return f"was ended because {death.cause},"
     return f"died ({death.signal_name or f'exit code {death.exit_code_or_signal}'})"
 
 
-def _accounts(prompt_tokens: int, stats: RunStats) -> list[ModelEvent]:
-    """The cost of the round, and a line where the runtime evaluated more than what its cache was not known to hold."""
+def _figures(prompt_tokens: int, stats: RunStats) -> list[ModelEvent]:
+    """Return the usage, and a status line if the prefill was longer than expected."""
     expected = prompt_tokens if stats.expected_tokens is None else stats.expected_tokens
     prefilled = expected if stats.prefilled_tokens is None else stats.prefilled_tokens
     if stats.own_tokens is not None:

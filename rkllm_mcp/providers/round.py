@@ -1,4 +1,4 @@
-"""What one round asks of a service, whichever it is: the conversation and the wishes, ready to be spelled."""
+"""A request for one round, independent of the service's format."""
 
 from __future__ import annotations
 
@@ -14,25 +14,11 @@ from rkllm_mcp.providers.turns import Turn, WireNames, system_of, turns_of
 
 @dataclass(frozen=True)
 class Round:
-    """One round.
-
-    Args:
-        system: what the model is told first.
-        turns: what was said.
-        tools: the tools that are declared; none for a model that cannot call them.
-        names: how they are named to the service.
-        sampling: the request's wishes, over the owner's.
-        max_new_tokens: the longest answer; None for the service's.
-        forced_tool: the answer is a call of this tool.
-        any_tool: the answer is a call.
-        single_call: of one tool.
-        no_calls: nothing is to be called.
-        stop: texts that end the answer.
-    """
+    """A request for one round; the options are those of ``AnswerOptions`` with the configured defaults."""
 
     system: str
     turns: tuple[Turn, ...]
-    tools: tuple[ToolSpec, ...]
+    tools: tuple[ToolSpec, ...]  # empty for a model that cannot call tools
     names: WireNames
     sampling: SamplingWish
     max_new_tokens: int | None = None
@@ -43,16 +29,15 @@ class Round:
     stop: tuple[str, ...] = ()
 
 
-def declared_tools(tools: Sequence[ToolSpec], told: Collection[str], options: ResponseOptions) -> tuple[ToolSpec, ...]:
-    """The tools that a service is told of: it has calls made of these alone, whatever the model heard of others.
+def declared_tools(
+    tools: Sequence[ToolSpec], described: Collection[str], options: ResponseOptions
+) -> tuple[ToolSpec, ...]:
+    """Return the tools to declare: a service accepts calls of declared tools only.
 
-    Args:
-        tools: the listed ones.
-        told: names of those that the conversation told of later, or told more of.
-        options: the wishes.
+    ``described`` names tools that the conversation introduced later; they are declared in addition to the listed ones.
     """
     declared = {tool.name: tool for tool in tools}
-    known = {*told, options.forced_tool}
+    known = {*described, options.forced_tool}
     declared.update({tool.name: tool for tool in options.others if tool.name in known})
     return tuple(declared.values())
 
@@ -60,19 +45,12 @@ def declared_tools(tools: Sequence[ToolSpec], told: Collection[str], options: Re
 def round_of(
     service: Service, messages: Sequence[Message], declared: tuple[ToolSpec, ...], options: ResponseOptions
 ) -> Round:
-    """The round that is asked for.
-
-    Args:
-        service: who is asked.
-        messages: the conversation, as far as it fits.
-        declared: the tools; none for a model that cannot call any.
-        options: the wishes.
-    """
-    wish = options.sampling or SamplingWish()
-    if wish.temperature is None:
-        wish = replace(wish, temperature=service.temperature)
-    if wish.top_p is None:
-        wish = replace(wish, top_p=service.top_p)
+    """Build the request for one round; ``declared`` is empty for a model that cannot call tools."""
+    sampling = options.sampling or SamplingWish()
+    if sampling.temperature is None:
+        sampling = replace(sampling, temperature=service.temperature)
+    if sampling.top_p is None:
+        sampling = replace(sampling, top_p=service.top_p)
     return Round(
         system=system_of(messages),
         turns=tuple(turns_of(messages, with_calls=bool(declared))),
@@ -84,5 +62,5 @@ def round_of(
         single_call=options.single_call,
         no_calls=options.no_calls,
         stop=options.stop,
-        sampling=wish,
+        sampling=sampling,
     )

@@ -1,8 +1,7 @@
-"""A tool's JSON Schema becomes one that every service takes: an object with properties, without references.
+"""Reduce a tool's JSON Schema to a form that every service accepts: an object with properties, without references.
 
-Services differ in what they refuse (references, a choice at the top, an array without items, ``true`` for a schema);
-what is sent stays within what all of them take. Arguments are checked against the tool's own schema afterwards, so
-what is left out here costs precision and nothing else.
+Services reject different constructs (references, a choice at the top level, an array without items, a boolean schema).
+Arguments are checked against the original schema afterwards, so the reduction costs only precision.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ from typing import Any, cast
 
 Schema = Mapping[str, Any]
 
-# Deeper than any argument that a model fills in by itself.
+# Deeper than the arguments that a model can fill in.
 _MAX_DEPTH = 12
-# References that lead to each other in every way would be written out for ever; no tool that is used has a tenth of it.
+# Bounds the expansion of mutually recursive references; real tools have less than a tenth of this.
 _MAX_SCHEMAS = 2000
-_KEPT_OUT = frozenset({"$schema", "$id", "$anchor", "$comment", "$defs", "definitions", "$ref", "title", "examples"})
-_SAID_OF_ITSELF = frozenset({"type", "description"})
+_DROPPED = frozenset({"$schema", "$id", "$anchor", "$comment", "$defs", "definitions", "$ref", "title", "examples"})
+_OWN_KEYWORDS = frozenset({"type", "description"})
 _CHOICES = ("anyOf", "oneOf", "allOf")
 # Keywords whose value maps names to schemas, holds a list of them, or is one.
 _NAMED = frozenset({"properties", "patternProperties"})
@@ -26,18 +25,14 @@ _SINGLE = frozenset({"items", "additionalProperties", "not", "contains", "if", "
 
 
 def wire_schema(schema: Schema) -> dict[str, Any]:
-    """The schema as it is sent.
-
-    Args:
-        schema: the tool's own; anything, also what makes no sense.
-    """
+    """Return the schema to send; accepts invalid schemas too."""
     root = _Cleaning(schema).cleaned(schema, ())
     properties: dict[str, Any] = {}
     required: list[str] = []
     for part in (root, *_branches(root, _CHOICES)):
         for name, item in _mapping(part.get("properties")).items():
             properties.setdefault(name, item)
-    # A choice at the top asks for one of several sets; only what all of them ask for is required.
+    # Of a choice at the top level only properties that all branches require are required.
     for part in (root, *_branches(root, ("allOf",))):
         names = (name for name in _sequence(part.get("required")) if isinstance(name, str))
         required += [name for name in names if name in properties and name not in required]
@@ -47,23 +42,16 @@ def wire_schema(schema: Schema) -> dict[str, Any]:
 
 
 class _Cleaning:
-    """One schema on its way to the wire.
-
-    Args:
-        root: where references start from.
-    """
+    """Reduces one schema, resolving references from ``root``."""
 
     def __init__(self, root: Schema) -> None:
         self._root = root
         self._left = _MAX_SCHEMAS
 
     def cleaned(self, schema: object, trail: tuple[str, ...], depth: int = 0) -> dict[str, Any]:
-        """A schema without what services refuse; a boolean one, and what is too much, allows anything.
+        """Remove constructs that services reject; a boolean schema or one beyond the limits becomes ``{}``.
 
-        Args:
-            schema: the schema.
-            trail: the references that led here.
-            depth: how many schemas it stands in.
+        ``trail`` holds the references that led to this schema, ``depth`` its nesting.
         """
         self._left -= 1
         if not isinstance(schema, Mapping) or depth > _MAX_DEPTH or self._left < 0:
@@ -72,7 +60,7 @@ class _Cleaning:
         cleaned = {
             key: self._value(key, value, trail, depth + 1)
             for key, value in whole.items()
-            if key not in _KEPT_OUT and not key.startswith("x-")
+            if key not in _DROPPED and not key.startswith("x-")
         }
         if cleaned.get("type") == "array":
             cleaned.setdefault("items", {})
@@ -83,21 +71,21 @@ class _Cleaning:
             return {name: self.cleaned(item, trail, depth) for name, item in _mapping(value).items()}
         if key in _LISTED:
             return [self.cleaned(item, trail, depth) for item in _sequence(value)]
-        # additionalProperties = false is an answer that is understood everywhere.
+        # Every service accepts additionalProperties = false.
         if key in _SINGLE and not isinstance(value, bool):
             return self.cleaned(value, trail, depth)
         return value
 
     def _resolved(self, schema: Schema, trail: tuple[str, ...]) -> tuple[Schema, tuple[str, ...]]:
-        """The schema with what its local references lead to, its own keywords first."""
+        """Replace local references by their targets; the schema's own keywords take precedence."""
         whole = dict(schema)
         while isinstance(reference := whole.pop("$ref", None), str) and reference.startswith("#"):
             target: object = self._root
             for step in filter(None, reference.removeprefix("#").split("/")):
                 target = _mapping(target).get(step.replace("~1", "/").replace("~0", "~"))
             if reference in trail:
-                # It leads back to itself: what it is can be said, not what is in it.
-                kind = {key: value for key, value in _mapping(target).items() if key in _SAID_OF_ITSELF}
+                # A recursive reference is reduced to its type and description.
+                kind = {key: value for key, value in _mapping(target).items() if key in _OWN_KEYWORDS}
                 return {**kind, **whole}, trail
             trail = (*trail, reference)
             whole = {**_mapping(target), **whole}

@@ -1,7 +1,7 @@
-"""``MCPClient``: one MCP server for a program that wants nothing else of this package.
+"""``MCPClient``: a public client for one MCP server.
 
-A plain ``async with`` around one connection; values are the plain JSON of MCP. It holds no task group and no cancel
-scope, so several clients may be opened and closed in any order, in any task, under a plain ``asyncio.run``.
+It holds no task group and no cancel scope, so several clients may be opened and closed in any order, in any task, under
+plain ``asyncio.run``.
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ class MCPClient:
     """A connection to one MCP server, open inside ``async with``.
 
     Args:
-        command: the program to start (stdio); or give ``url``.
-        args: its arguments.
-        env: environment variables for it, besides HOME, LOGNAME, PATH, SHELL, TERM and USER.
-        url: the address of a server that runs elsewhere: Streamable HTTP, or SSE where it is an older one; a WebSocket
-            for ``ws://`` and ``wss://``.
-        headers: HTTP headers for it.
-        ca_file: a file with certificates to trust besides the system's.
-        cwd: the folder the program starts in.
-        timeout_s: the longest a call, and the start with its handshake, may each take, seconds.
-        connect_timeout_s: the longest the start may take, where it differs.
-        transport: ``stdio``, ``http``, ``sse`` or ``websocket``; taken from ``command`` or ``url`` when not given.
+        command: program to start (stdio); give either this or ``url``.
+        args: arguments of the program.
+        env: environment variables for the program, added to HOME, LOGNAME, PATH, SHELL, TERM and USER.
+        url: address of a remote server: Streamable HTTP with a fallback to SSE, or WebSocket for ``ws://`` and
+            ``wss://``.
+        headers: HTTP headers to send to ``url``.
+        ca_file: file with CA certificates to trust in addition to the system's.
+        cwd: working directory of the program.
+        timeout_s: limit for each call, and for start and handshake together, seconds.
+        connect_timeout_s: limit for start and handshake if it differs from ``timeout_s``, seconds.
+        transport: ``stdio``, ``http``, ``sse`` or ``websocket``; derived from ``command`` or ``url`` by default.
 
     Raises:
-        ConnectionError: entering fails because the server cannot start or is not ready in time; a method fails because
-            the session is not open or was lost.
-        TimeoutError: a call outlasts ``timeout_s``. A start that does is a ConnectionError and a TimeoutError.
+        ConnectionError: on entering, the server cannot start or is not ready in time; in a method, the session is not
+            open or was lost.
+        TimeoutError: a call takes longer than ``timeout_s``. A start that times out raises an error that is both a
+            ConnectionError and a TimeoutError.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class MCPClient:
         """Start the server and open the session."""
         if self._life is not None:
             raise ServerUnavailableError(
-                f"the client of {self._spec.name!r} is open already; use one client per 'async with'"
+                f"the client of {self._spec.name!r} is already open; create one MCPClient per 'async with'"
             )
         self._connection = Connection(self._spec, restarts=False)
         self._life = asyncio.create_task(self._connection.run(), name=f"MCP client of {self._spec.name}")
@@ -91,11 +92,11 @@ class MCPClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the session and end the server and everything it started."""
+        """Close the session and terminate the server's process group."""
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the session; a second time does nothing."""
+        """Close the session; calling it again does nothing."""
         connection, life = self._connection, self._life
         self._connection = self._life = None
         if connection is None or life is None:
@@ -105,7 +106,7 @@ class MCPClient:
             await asyncio.wait([life])
 
     async def list_tools(self) -> list[dict[str, Any]]:
-        """The server's tools: ``name``, ``description`` and ``inputSchema`` of each.
+        """Return the server's tools: ``name``, ``description`` and ``inputSchema`` of each.
 
         Raises:
             ConnectionError: the session is not open.
@@ -117,15 +118,15 @@ class MCPClient:
         ]
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Run a tool.
+        """Call a tool.
 
         Returns:
-            ``{"content": [...], "isError": bool}`` with MCP's content blocks; a tool that fails, is unknown or
-            refuses its arguments has ``isError`` true.
+            ``{"content": [...], "isError": bool}`` with MCP content blocks; ``isError`` is true for a tool that fails,
+                is unknown or rejects its arguments.
 
         Raises:
             ConnectionError: the session is not open, or was lost.
-            TimeoutError: the call outlasted ``timeout_s``; the session stays open.
+            TimeoutError: the call took longer than ``timeout_s``; the session stays open.
         """
         connection = await self._open()
         with anyio.move_on_after(self._spec.timeout_s):
@@ -151,8 +152,8 @@ class MCPClient:
         await connection.settled()
         if connection.state == "ready":
             return
-        said = "".join(f"\n    {line}" for line in connection.notes.shown()[-5:])
-        message = f"{self._spec.name!r} is not available: {connection.reason}{said}"
+        output = "".join(f"\n    {line}" for line in connection.notes.shown()[-5:])
+        message = f"{self._spec.name!r} is not available: {connection.reason}{output}"
         raise (ServerStartTimeoutError if connection.timed_out else ServerUnavailableError)(message)
 
 

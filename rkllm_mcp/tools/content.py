@@ -1,8 +1,7 @@
-r"""MCP content to what the model reads: text, compact, of a bounded size.
+"""Convert a ``tools/call`` result (JSON) to compact text for the model.
 
-A small model pays for every token, so JSON loses its indentation and its ``\u`` escapes, and what only repeats the
-structured result is not shown twice. What a text model cannot read (images, sounds, files) becomes one line that says
-what it was. Works on the JSON of a ``tools/call`` result; knows neither the SDK nor the server.
+text: compacted if it is JSON      structuredContent: only if the blocks repeat it or are empty
+image, audio, blob: one line that describes it
 """
 
 from __future__ import annotations
@@ -11,16 +10,16 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-# What servers call an argument that chooses a part of what there is.
+# Common names of arguments that select a part of a long result, lower case without separators.
 _PAGING = frozenset(
     {"offset", "startindex", "start", "page", "cursor", "skip", "line", "startline", "head", "tail", "position", "from"}
 )
-# base64: four characters carry three bytes.
+# base64: four characters encode three bytes.
 _BYTES_PER_BASE64_CHAR = 3 / 4
 
 
 def result_text(result: Mapping[str, Any]) -> str:
-    """What a model reads of a ``tools/call`` result: its text, or its structured content where that is the same."""
+    """Return the text for the model: the content blocks, or the structured content if the blocks only repeat it."""
     blocks = cast("Sequence[Mapping[str, Any]]", result.get("content") or ())
     texts = [text for block in blocks if (text := _block_text(block))]
     structured = result.get("structuredContent")
@@ -28,18 +27,15 @@ def result_text(result: Mapping[str, Any]) -> str:
         texts = [_structured_text(structured)]
     whole = "\n".join(texts)
     if not whole.strip():
-        whole = "The tool failed without saying why." if result.get("isError") else "(no output)"
-    # Halves of characters cannot be written anywhere.
+        whole = "The tool failed without an error message." if result.get("isError") else "(no output)"
+    # Lone surrogates cannot be encoded as UTF-8.
     return whole.encode("utf-8", "replace").decode("utf-8")
 
 
 def cut(text: str, limit_chars: int, paging: Sequence[str] = ()) -> tuple[str, bool]:
-    """``text`` cut to ``limit_chars`` characters with a remark about the rest, and whether it was.
+    """Truncate ``text`` to ``limit_chars`` characters; return it and True if it was truncated.
 
-    Args:
-        text: what a tool said.
-        limit_chars: how much of it stays, characters.
-        paging: arguments of the tool that choose another part of it.
+    A note about the rest is appended; it mentions ``paging``, the arguments that select another part of the result.
     """
     if len(text) <= limit_chars:
         return text, False
@@ -49,14 +45,14 @@ def cut(text: str, limit_chars: int, paging: Sequence[str] = ()) -> tuple[str, b
 
 
 def paging_arguments(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """The arguments of a tool that choose which part of a long result comes, by what such arguments are called."""
+    """Return the arguments in ``schema`` that select a part of a long result, recognised by name."""
     properties = schema.get("properties")
     names = tuple(cast("Mapping[str, Any]", properties)) if isinstance(properties, Mapping) else ()
     return tuple(name for name in names if name.replace("_", "").replace("-", "").lower() in _PAGING)
 
 
 def compact_json(value: Any) -> str:
-    """JSON without spaces, other scripts left readable."""
+    """Serialise ``value`` without spaces, with non-ASCII characters unescaped."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -66,19 +62,19 @@ def _structured_text(structured: Any) -> str:
 
 
 def _unwrapped(structured: Any) -> Any:
-    # The Python SDK wraps what is no object as {"result": …}, because results had to be objects until 2026-07-28.
+    # The Python SDK wraps values that are not objects as {"result": …}: results had to be objects before 2026-07-28.
     if isinstance(structured, dict) and structured.keys() == {"result"}:
         return cast("dict[str, Any]", structured)["result"]
     return cast("Any", structured)
 
 
 def _repeats(blocks: Sequence[Mapping[str, Any]], structured: Any) -> bool:
-    """Whether the blocks are the structured content once more: as one JSON text, or a text per element of a list."""
+    """Return True if the blocks repeat the structured content: as one JSON text, or as one text per list element."""
     if any(block.get("type") != "text" for block in blocks):
         return False
-    said = [_parsed(str(block.get("text", ""))) for block in blocks]
-    meant = _unwrapped(structured)
-    return said in ([structured], [meant]) or (len(said) > 1 and said == meant)
+    texts = [_parsed(str(block.get("text", ""))) for block in blocks]
+    value = _unwrapped(structured)
+    return texts in ([structured], [value]) or (len(texts) > 1 and texts == value)
 
 
 def _parsed(text: str) -> Any:
@@ -114,7 +110,7 @@ def _resource_text(resource: Mapping[str, Any]) -> str:
 
 
 def _compacted(text: str) -> str:
-    """The text, or its compact form when it is a JSON object or array that gets shorter by that."""
+    """Return JSON objects and arrays in compact form if that is shorter; other text unchanged."""
     if text.lstrip()[:1] not in ("{", "["):
         return text
     value = _parsed(text)

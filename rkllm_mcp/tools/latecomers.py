@@ -1,4 +1,4 @@
-"""Names the servers that are still connecting after a while, so that whoever waits knows for what."""
+"""Report servers that are still connecting after 3 s."""
 
 from __future__ import annotations
 
@@ -8,20 +8,14 @@ import anyio
 
 from rkllm_mcp.tools.sources import Source
 
-# Most servers need less; a line about them would only be noise.
+# Most servers connect faster than this and need no status line.
 PATIENCE_S = 3.0
 
 
 async def tell_latecomers(
     servers: Sequence[Source], tell: Callable[[str], None], patience_s: float = PATIENCE_S
 ) -> None:
-    """Say once, after ``patience_s`` seconds, which servers are waited for; nothing when there is none.
-
-    Args:
-        servers: all of them.
-        tell: is given the line.
-        patience_s: how long nothing is said, seconds.
-    """
+    """Write one status line after ``patience_s`` seconds that names the servers still connecting, if any."""
     await anyio.sleep(patience_s)
     late = [server.spec for server in servers if server.state == "connecting"]
     if late:

@@ -1,10 +1,7 @@
-"""A server without a process: what is loaded once and then called, under the same face as a connection.
+"""Tool servers inside this process (built-in tools, REST APIs), with the interface of an MCP connection.
 
-    connecting ──▶ ready                 every state ──▶ stopped
-         └───────▶ failed ──▶ connecting …      (again at the next use, after a pause that doubles)
-
-``run`` is its one task: it loads within ``connect_timeout_s``, holds what was opened, and closes it at the end. What is
-loaded (built-in tools, a REST API) is the opener's business; a failure of it stays with this server.
+connecting ──▶ ready                 every state ──▶ stopped
+     └───────▶ failed ──▶ connecting …      (on the next use, after an exponential backoff)
 """
 
 from __future__ import annotations
@@ -27,15 +24,15 @@ from rkllm_mcp.tools.transports.lines import LastLines
 
 
 class Loaded(Protocol):
-    """Tools that are there, and how to call them."""
+    """The tools of a loaded server and the function that calls them."""
 
     @property
     def tools(self) -> Sequence[ToolSpec]:
-        """The tools, under their own names."""
+        """Tools under the server's own names."""
         ...
 
     async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
-        """Run one; the JSON of a ``tools/call`` result. A failing tool is such a result too."""
+        """Call a tool and return the JSON of a ``tools/call`` result; a failing tool is a result with ``isError``."""
         ...
 
 
@@ -43,12 +40,10 @@ Opener: TypeAlias = Callable[[ServerSpec, LastLines], AbstractAsyncContextManage
 
 
 class LoadedSource:
-    """A server without a process, as the toolbox sees it.
+    """A tool server that is loaded in this process.
 
-    Args:
-        spec: which server.
-        opener: loads it; what it raises is the reason why there is none.
-        on_change: called after ``state`` or ``tools`` has changed, in the source's own task; must not wait or raise.
+    ``opener`` loads it; an exception it raises becomes the server's failure reason. ``on_change`` runs in the server's
+    own task after ``state`` or ``tools`` changed; it must not block or raise.
     """
 
     def __init__(
@@ -71,7 +66,7 @@ class LoadedSource:
         self._wanted, self._over = anyio.Event(), anyio.Event()
 
     def describe(self) -> ServerState:
-        """How it is now."""
+        """Return the server's current state."""
         return ServerState(
             name=self.spec.name,
             state=self.state,
@@ -82,11 +77,11 @@ class LoadedSource:
         )
 
     def explanation(self) -> str:
-        """Why it is not ready, and what to do; empty when it is."""
+        """Return the reason why the server is not ready and the remedy; empty if it is ready."""
         return self.reason
 
     async def run(self) -> None:
-        """Live until ``stop``; the task that runs this owns what is loaded."""
+        """Load the server and keep it open until ``stop``; this task owns the opened resources."""
         try:
             while not self._stopping:
                 self._wanted = anyio.Event()
@@ -98,7 +93,7 @@ class LoadedSource:
             self._settle()
 
     def stop(self) -> None:
-        """Ask ``run`` to close everything and return; callable from any task, any number of times."""
+        """Make ``run`` close everything and return; may be called from any task, any number of times."""
         self._stopping = True
         self._over.set()
         self._wanted.set()
@@ -106,30 +101,29 @@ class LoadedSource:
             self._scope.cancel()
 
     async def settled(self) -> None:
-        """Wait until the first attempt to load it has come to something.
+        """Wait until the first attempt to load has succeeded or failed.
 
-        One that failed is tried again, without being waited for.
+        If it failed before and the backoff has passed, start another attempt without waiting for it.
         """
         if self.state == "failed" and not self._backoff.wait_s():
             self._want()
         await self._first.wait()
 
     async def available(self) -> None:
-        """Wait until it can take a call, loading it again when that had failed.
+        """Wait until the server can take a call; load it again if it had failed.
 
         Raises:
-            ServerUnavailableError: it cannot.
+            ServerUnavailableError: the server could not be loaded.
         """
         await self._available()
 
     async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = NO_CONTEXT) -> dict[str, Any]:
-        """Run a tool by its own name. Cancelling the caller cancels the call and nothing else.
+        """Call a tool by the server's own name; return the JSON of a ``tools/call`` result.
 
-        Returns:
-            the JSON of a ``tools/call`` result: ``content``, ``isError`` and perhaps ``structuredContent``.
+        Cancelling the caller cancels this call only.
 
         Raises:
-            ServerUnavailableError: it could not be loaded, or was stopped.
+            ServerUnavailableError: the server could not be loaded, or was stopped.
         """
         loaded = await self._available()
         return await loaded.call(tool, arguments, context)
@@ -148,7 +142,7 @@ class LoadedSource:
         return self._loaded
 
     def _want(self) -> None:
-        # From here on other callers wait for the same attempt.
+        # Callers that arrive from here on wait for the same attempt.
         self.state = "connecting"
         self._settled = anyio.Event()
         self._wanted.set()
@@ -166,7 +160,7 @@ class LoadedSource:
                     self._become("ready")
                     self._settle()
                     await self._over.wait()
-            except Exception as caught:  # noqa: BLE001  (whatever goes wrong with one server stays with that server)
+            except Exception as caught:  # noqa: BLE001  (a failure of one server must not end the others)
                 error = caught
         self._loaded = None
         if not self._stopping:
@@ -187,7 +181,7 @@ class LoadedSource:
 
     def _become(self, state: State, reason: str = "") -> None:
         self.state, self.reason = state, reason
-        # One that is tried again with every question and fails as before is not worth a line each time.
+        # A retry that fails with the same reason is not reported again.
         is_news = state != "failed" or reason != self._announced
         if state != "connecting":
             self._announced = reason

@@ -1,7 +1,7 @@
-"""The names tools have: inside the host ``mcp__{server}__{tool}``, to a model the short name while only one has it.
+"""Tool names: ``mcp__{server}__{tool}`` inside the host; the model sees the short name if it is unique.
 
-Every name made here fits ``[A-Za-z0-9_-]{1,64}``, which is what model services accept, and no two tools share one. The
-same tools in the same order always get the same names, or a prefilled tool list would be worth nothing.
+Every name matches ``[A-Za-z0-9_-]{1,64}``, as model services require, and is unique. The same tools in the same order
+always get the same names, so that a cached prompt prefix stays valid.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MARK_CHARS = 8
 
 
 def safe_name(name: str) -> str:
-    """``name`` with other characters as ``_``; what is too long or has nothing left is marked with a hash of it."""
+    """Replace unsupported characters with ``_``; add a hash if the name is too long or nothing is left."""
     safe = _UNSAFE.sub("_", name)
     if not safe.strip("_-"):
         return f"tool_{_mark(name)}"
@@ -25,26 +25,22 @@ def safe_name(name: str) -> str:
 
 
 def long_name(server: str, tool: str) -> str:
-    """``mcp__{server}__{tool}``, made safe."""
+    """Return ``mcp__{server}__{tool}`` as a safe name."""
     name = f"mcp__{safe_name(server)}__{safe_name(tool)}"
     return name if len(name) <= MAX_NAME_CHARS else _marked(name, f"{server}\n{tool}")
 
 
 def shown_names(tools: Sequence[tuple[str, str]]) -> list[str]:
-    """A name for each tool, none of them twice.
-
-    Args:
-        tools: server and the server's name of the tool; no pair twice.
-    """
+    """Return one unique name for each (server, wire name) pair; pairs must be unique."""
     shorts = Counter(safe_name(tool) for _, tool in tools)
     longs = Counter(long_name(server, tool) for server, tool in tools)
-    # A tool called like the long name of another one would be called in its place.
+    # A short name that equals another tool's long name would shadow that tool.
     shorts.update(longs.keys() & shorts.keys())
     names: list[str] = []
     taken: set[str] = set()
     for server, tool in tools:
         short, long = safe_name(tool), long_name(server, tool)
-        # A name with a hash of the whole is what is left where both are shared.
+        # If neither the short nor the long name is unique, append a hash of server and tool.
         wanted = [name for name, count in ((short, shorts[short]), (long, longs[long])) if count == 1]
         name = next((name for name in wanted if name not in taken), _marked(long, f"{server}\n{tool}"))
         names.append(name)

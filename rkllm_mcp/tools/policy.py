@@ -1,7 +1,7 @@
-"""Which tools of a server are offered, and wrappers around the way to a tool that each change one thing about it.
+"""Filters for a server's tools, and wrappers that each add one policy to a tool call.
 
-A wrapper is a ``Caller`` around a ``Caller``; the toolbox decides the order. A wrapper turns a limit into a result that
-the model reads; it never raises because of one.
+A wrapper is a ``Caller`` around a ``Caller``. A limit that is exceeded becomes an error result for the model, never an
+exception.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from rkllm_mcp.tools.trust.switches import Switches
 
 
 class Caller(Protocol):
-    """A way to run one call of a tool."""
+    """Runs one tool call."""
 
     async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
-        """Run it; a failing tool is a result."""
+        """Run the call; a failing tool is an error result."""
         ...
 
 
 def is_offered(spec: ServerSpec, tool: str) -> bool:
-    """Whether ``allowed_tools`` and ``excluded_tools`` let a tool through, by the server's own name of it."""
+    """Return True if ``allowed_tools`` and ``excluded_tools`` admit a tool, given its wire name."""
     allowed = spec.allowed_tools is None or _matches(tool, spec.allowed_tools)
     return allowed and not _matches(tool, spec.excluded_tools)
 
 
 def is_safe(spec: ServerSpec, tool: str) -> bool:
-    """Whether ``safe_tools`` says that a tool only reads, by the server's own name of it."""
+    """Return True if ``safe_tools`` marks a tool as read-only, given its wire name."""
     return _matches(tool, spec.safe_tools)
 
 
@@ -45,16 +45,16 @@ def _matches(tool: str, patterns: tuple[str, ...]) -> bool:
 
 @dataclass(frozen=True)
 class TimeLimited:
-    """Stops a call after ``timeout_s`` seconds; the server is told, and stays usable.
+    """Cancels a call after ``timeout_s`` seconds; the connection stays usable.
 
-    What a person, or our own model, takes to answer the server is not counted.
+    Time spent waiting for a person or for the host's model is not counted.
     """
 
     inner: Caller
     timeout_s: float
 
     async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
-        """The inner result, or one that says how long was waited."""
+        """Return the inner result, or an error result that names the limit."""
         with time_limit(self.timeout_s, context) as (_, limited):
             return await self.inner.call(tool, call, limited)
         text = f"Tool '{call.name}' did not answer within {self.timeout_s:g} s and was stopped."
@@ -63,13 +63,13 @@ class TimeLimited:
 
 @dataclass(frozen=True)
 class SizeLimited:
-    """Cuts what a tool says to ``limit_chars`` characters."""
+    """Truncates the text of a result to ``limit_chars`` characters."""
 
     inner: Caller
     limit_chars: int
 
     async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
-        """The inner result, cut when it is longer."""
+        """Return the inner result, truncated if it is longer."""
         result = await self.inner.call(tool, call, context)
         text, truncated = cut(result.text, self.limit_chars, paging_arguments(tool.input_schema))
         return replace(result, text=text, truncated=truncated)
@@ -77,12 +77,12 @@ class SizeLimited:
 
 @dataclass(frozen=True)
 class Timed:
-    """Writes into a result how long it took, without the wait for a person or our own model."""
+    """Records the duration of a call, without the time spent waiting for a person or for the host's model."""
 
     inner: Caller
 
     async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
-        """The inner result with its ``seconds``."""
+        """Return the inner result with ``seconds`` set."""
         watch = Stopwatch(context)
         result = await self.inner.call(tool, call, watch.context)
         return replace(result, seconds=watch.seconds())
@@ -90,18 +90,13 @@ class Timed:
 
 @dataclass(frozen=True)
 class Cleaned:
-    """Takes out of a result what a person does not see, and what would be a call if the model repeated it.
-
-    Args:
-        inner: the way to the tool.
-        clean: the text in which no tool is called.
-    """
+    """Removes invisible characters and call markup from a result; ``clean`` escapes the call markup."""
 
     inner: Caller
     clean: Callable[[str], str]
 
     async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
-        """The inner result with a clean text."""
+        """Return the inner result with cleaned text."""
         result = await self.inner.call(tool, call, context)
         visible, _ = without_hidden(result.text)
         return replace(result, text=self.clean(visible))
@@ -109,18 +104,13 @@ class Cleaned:
 
 @dataclass(frozen=True)
 class Switched:
-    """Refuses the calls of tools that are switched off.
-
-    Args:
-        inner: the way to the tool.
-        switches: which are.
-    """
+    """Refuses calls of disabled tools."""
 
     inner: Caller
     switches: Switches
 
     async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
-        """The inner result, or one that says that the tool is off."""
+        """Return the inner result, or an error result if the tool is disabled."""
         if self.switches.is_on(tool.server, tool.wire_name):
             return await self.inner.call(tool, call, context)
         text = f"Tool '{call.name}' is switched off; answer without it."

@@ -1,7 +1,4 @@
-"""Where tools come from: one face for MCP servers, built-in tools and REST APIs.
-
-``source_of`` is the one place that tells them apart.
-"""
+"""``ToolServer``: one interface for MCP servers, built-in tools and REST APIs, and the function that creates them."""
 
 from __future__ import annotations
 
@@ -24,78 +21,75 @@ _OPENERS: Mapping[str, Opener] = {"builtin": open_builtin, "openapi": open_opena
 
 
 class Source(Protocol):
-    """A server as the toolbox sees it; ``run`` is its one task, everything else may be called from any other."""
+    """A server as the toolbox uses it. One task runs ``run``; the other methods may be called from any task."""
 
     @property
     def spec(self) -> ServerSpec:
-        """Its settings."""
+        """Settings of the server."""
         ...
 
     @property
     def state(self) -> State:
-        """How it is."""
+        """Current state."""
         ...
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
-        """The tools it offers, under its own names."""
+        """Tools under the server's own names."""
         ...
 
     @property
     def notes(self) -> LastLines:
-        """What it said outside its answers, and what was left out of it."""
+        """Recent output and log lines of the server, redacted."""
         ...
 
     def describe(self) -> ServerState:
-        """How it is now."""
+        """Return the server's current state."""
         ...
 
     def explanation(self) -> str:
-        """Why it is not ready, and what to do or what will be done; empty when it is."""
+        """Return the reason why the server is not ready and the remedy; empty if it is ready."""
         ...
 
     async def run(self) -> None:
-        """Live until ``stop``."""
+        """Connect and serve calls until ``stop``."""
         ...
 
     def stop(self) -> None:
-        """Ask ``run`` to end everything and return."""
+        """Make ``run`` close everything and return."""
         ...
 
     async def settled(self) -> None:
-        """Wait until the first attempt to have it has come to something."""
+        """Wait until the first connection attempt has succeeded or failed."""
         ...
 
     async def available(self) -> None:
-        """Wait until it can take a call; raises ServerUnavailableError when it cannot."""
+        """Wait until the server can take a call; raises ServerUnavailableError if it cannot."""
         ...
 
     async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = ...) -> dict[str, Any]:
-        """Run a tool, by its own name; the JSON of a ``tools/call`` result.
+        """Call a tool by the server's own name; return the JSON of a ``tools/call`` result.
 
         Raises:
-            ServerUnavailableError: it is not there, or was lost during the call.
+            ServerUnavailableError: the server is not available, or was lost during the call.
         """
         ...
 
 
 @asynccontextmanager
 async def _open_problem(spec: ServerSpec, notes: LastLines) -> AsyncGenerator[Loaded]:
-    """A server that cannot be had: fails with its reason."""
+    """Fail with the configured ``problem`` of a server that cannot be used."""
     del notes
     raise ServerUnavailableError(spec.problem)
-    yield  # a context manager needs one
+    yield  # makes this function a generator
 
 
 def source_of(
     spec: ServerSpec, host: Host | None = None, *, on_change: Callable[[Source], None] | None = None
 ) -> Source:
-    """The source for a server.
+    """Create the tool server for ``spec``.
 
-    Args:
-        spec: which server.
-        host: what MCP servers may use of the host.
-        on_change: called after its state or tools have changed, in its own task; must not wait or raise.
+    ``on_change`` runs in the server's own task after its state or tools changed; it must not block or raise.
     """
     opener = _open_problem if spec.problem else _OPENERS.get(spec.transport)
     if opener is not None:

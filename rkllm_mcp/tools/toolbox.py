@@ -1,8 +1,7 @@
-"""Every server's tools under one set of names, and the way to call them.
+"""The tools of all servers under unique names, and the way to call them.
 
-``open_toolbox`` owns the task of every connection: all connect at once, a server that fails only marks itself, and when
-the block is left every server and its process group is gone. A call never raises for a failing tool; what failed is the
-result's text.
+``open_toolbox`` owns one task per server: all connect at once, a failing server does not affect the others, and leaving
+the block stops every server and its process group. A failing tool is an error result, not an exception.
 """
 
 from __future__ import annotations
@@ -36,28 +35,23 @@ from rkllm_mcp.tools.trust.safeguards import Safeguards
 from rkllm_mcp.tools.trust.switches import Switches
 
 RESULT_CHARS = 4000
-# The server's name and its own name of a tool.
+# (server name, wire name of the tool)
 ToolKey: TypeAlias = tuple[str, str]
-# An answer to a wrong name is read by a model, which pays for every name in it.
+# The error for an unknown name lists at most this many tools: it uses the model's context.
 _NAMED_TOOLS = 12
-# How many of a failed server's last lines go into the status line about it.
+# Number of a failed server's last output lines in its status line.
 _SHOWN_LINES = 5
 
 
 @dataclass(frozen=True)
 class ServerCaller:
-    """Runs a call on a server and reads the result; the innermost ``Caller``.
-
-    Args:
-        connection: the server.
-        others: names of tokens that are meant for other servers; a specification could ask for any of them.
-    """
+    """Sends a call to its server and converts the result to text; the innermost ``Caller``."""
 
     connection: Source
-    others: frozenset[str] = frozenset()
+    others: frozenset[str] = frozenset()  # token names of other servers; an OpenAPI document could ask for any of them
 
     async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
-        """What the server answers, or why it does not."""
+        """Return the server's result, or an error result if the server is not available."""
         own = {name: token for name, token in context.tokens.items() if name not in self.others}
         context = replace(context, tokens=own)
         try:
@@ -69,18 +63,18 @@ class ServerCaller:
 
 @dataclass(frozen=True)
 class _Index:
-    """The tools at one moment: by the name they are shown under, and by every other name they answer to."""
+    """The tools at one moment, by shown name, and aliases that resolve to shown names."""
 
     tools: Mapping[str, ToolSpec]
     aliases: Mapping[str, str]
 
 
 class Toolbox:
-    """The tools of all servers; ``open_toolbox`` makes one.
+    """The tools of all servers; created by ``open_toolbox``.
 
     Attributes:
-        offerings: what the servers offer besides tools.
-        conversation_grants: what was allowed for the rest of a conversation.
+        offerings: resources and prompts of the servers.
+        conversation_grants: approvals that are valid for one conversation.
     """
 
     def __init__(
@@ -99,34 +93,34 @@ class Toolbox:
         self.conversation_grants = approvals.conversations
         host = replace(host or Host(), callbacks_for=answers.callbacks_for)
         self._connections = {spec.name: source_of(spec, host, on_change=self._changed) for spec in specs}
-        # Only MCP servers have anything to offer besides tools.
+        # Only MCP servers have resources and prompts.
         on_mcp = {
             name: source
             for name, source in self._connections.items()
             if isinstance(source, (Connection, TokenedConnection))
         }
         self.offerings = Offerings(on_mcp, answers.updates, on_status, self.clean)
-        self._callers = {name: self._way_to(source, result_chars) for name, source in self._connections.items()}
-        self._told: set[ToolKey] = set()
+        self._callers = {name: self._call_chain(source, result_chars) for name, source in self._connections.items()}
+        self._reported: set[ToolKey] = set()
         self._index: _Index | None = None
 
     @property
     def connections(self) -> tuple[Source, ...]:
-        """The connections, in the order of the configuration."""
+        """The servers, in the order of the configuration."""
         return tuple(self._connections.values())
 
     @property
     def switches(self) -> Switches:
-        """Which tools and servers are switched on."""
+        """On/off switches of tools and servers."""
         return self._safeguards.switches
 
     async def connected(self) -> None:
-        """Wait until every server is ready or has failed; their connect timeouts bound it."""
+        """Wait until every server is ready or has failed; ``connect_timeout_s`` of each bounds the wait."""
         for connection in self._connections.values():
             await connection.settled()
 
     async def started(self) -> None:
-        """Wait until every server is ready or has failed, those too that are only started when they are used."""
+        """Wait until every server is ready or has failed; also start the lazy ones."""
         await self.connected()
         async with anyio.create_task_group() as starts:
             for source in self.connections:
@@ -134,37 +128,37 @@ class Toolbox:
                     starts.start_soon(_start, source)
 
     def attending(self, tokens: Mapping[str, str]) -> AbstractAsyncContextManager[None]:
-        """Keep the servers that a request's tokens open connected inside this block, and their tools listed.
+        """Connect the servers that need a request's tokens and list their tools, inside this block.
 
         Args:
-            tokens: by the name that a ``headers_template`` gives them, or by the server's.
+            tokens: values by placeholder of ``headers_template``, or by server name.
         """
         return attending(self.connections, tokens)
 
     def servers(self) -> tuple[ServerState, ...]:
-        """How each server is, in the order of the configuration."""
+        """Return the state of each server, in the order of the configuration."""
         return tuple(connection.describe() for connection in self._connections.values())
 
     def tools(self, *, disabled: bool = False) -> tuple[ToolSpec, ...]:
-        """The tools a model may be shown: in the order of the configuration, then in each server's.
+        """Return the tools that may be shown to a model, in the order of the configuration, then in each server's.
 
         Args:
-            disabled: the ones that were switched off instead.
+            disabled: return the disabled tools instead.
         """
         tools = self._current().tools.values()
         return tuple(tool for tool in tools if self.is_on(tool) != disabled)
 
     def is_on(self, tool: ToolSpec) -> bool:
-        """Whether a tool is switched on."""
+        """Return True if a tool is enabled."""
         return self.switches.is_on(tool.server, tool.wire_name)
 
     def resolve(self, name: str) -> ToolSpec | None:
-        """The tool of that name, short or long, switched off or not; None when there is none or several share it."""
+        """Return the tool with that short or long name, also if disabled; None if the name is unknown or ambiguous."""
         index = self._current()
         return index.tools.get(index.aliases.get(name, name))
 
     def suggest(self, name: str) -> str | None:
-        """The shown name most like ``name``, for whoever misspelt it; None when none is alike."""
+        """Return the shown name most similar to a misspelt ``name``, or None."""
         shown = {tool.name.lower(): tool.name for tool in self.tools()}
         for tool in self.tools():
             shown.setdefault(safe_name(tool.wire_name).lower(), tool.name)
@@ -175,23 +169,23 @@ class Toolbox:
         return None
 
     def disable(self, name: str) -> tuple[ToolSpec, ...]:
-        """Switch a tool, or all tools of a server, off; returns them.
+        """Disable a tool, or all tools of a server, and return them.
 
         Raises:
-            ToolboxError: there is neither a tool nor a server of that name.
+            ToolboxError: no tool or server has that name.
         """
         return self._switch(name, is_on=False)
 
     def enable(self, name: str) -> tuple[ToolSpec, ...]:
-        """Switch a tool, or all tools of a server, on again; returns them.
+        """Enable a tool, or all tools of a server, and return them.
 
         Raises:
-            ToolboxError: there is neither a tool nor a server of that name.
+            ToolboxError: no tool or server has that name.
         """
         return self._switch(name, is_on=True)
 
     def _switch(self, name: str, *, is_on: bool) -> tuple[ToolSpec, ...]:
-        # Servers are called by their owner, tools by whoever wrote them: one called like a server is not meant by it.
+        # The owner chooses server names; a tool that has the name of a server must not take its place.
         if name in self._connections:
             self.switches.turn_server(name, is_on=is_on)
             return tuple(tool for tool in self._current().tools.values() if tool.server == name)
@@ -202,37 +196,37 @@ class Toolbox:
         return (tool,)
 
     async def call(self, call: ToolCall, context: CallContext = NO_CONTEXT) -> ToolResult:
-        """Run a call. Whatever goes wrong is an error result; only cancellation passes through.
+        """Run a call. Every failure is an error result; only cancellation is raised.
 
         Args:
-            call: its name short or long.
-            context: who is told and asked, and which tokens the call may use.
+            call: the call, with a short or a long name.
+            context: progress and approval callbacks, and the tokens that the call may use.
         """
         tool = self.resolve(call.name)
         if tool is None:
             return ToolResult(call.id, call.name, self._unknown(call.name), is_error=True)
         return await self._callers[tool.server].call(tool, call, context)
 
-    # --- what the configuration says about servers, for the prompt ---------------------------------------------------
+    # --- configured texts for the prompt ------------------------------------------------------------------------------
 
     def system_instructions(self) -> tuple[str, ...]:
-        """The ``system_instruction`` of every server that has one and is there."""
-        there = (c.spec.system_instruction for c in self.connections if c.state not in ("failed", "stopped"))
-        return tuple(instruction for instruction in there if instruction)
+        """Return the ``system_instruction`` of every available server that has one."""
+        usable = (c.spec.system_instruction for c in self.connections if c.state not in ("failed", "stopped"))
+        return tuple(instruction for instruction in usable if instruction)
 
     def response_instruction(self, name: str) -> str:
-        """The ``response_instruction`` of the server of a tool; empty when there is none."""
+        """Return the ``response_instruction`` of a tool's server; empty if none is configured."""
         tool = self.resolve(name)
         return self._connections[tool.server].spec.response_instruction if tool else ""
 
     def auto_context_tools(self) -> tuple[ToolSpec, ...]:
-        """The tools to call with every question."""
+        """Return the tools that are called with every question."""
         wanted = {(c.spec.name, c.spec.auto_context_tool) for c in self.connections}
         return tuple(tool for tool in self.tools() if (tool.server, tool.wire_name) in wanted)
 
-    # --- the way to a server -----------------------------------------------------------------------------------------
+    # --- call chain ---------------------------------------------------------------------------------------------------
 
-    def _way_to(self, source: Source, result_chars: int) -> Caller:
+    def _call_chain(self, source: Source, result_chars: int) -> Caller:
         claimed = {name: claimed_by(name, one.spec.headers_template) for name, one in self._connections.items()}
         own = claimed.pop(source.spec.name)
         caller = ServerCaller(source, frozenset[str]().union(*claimed.values()) - own)
@@ -240,7 +234,7 @@ class Toolbox:
         return self._safeguards.around(source.spec, Timed(Cleaned(limited, self.clean)))
 
     def clean(self, text: str) -> str:
-        """Foreign text without what would be a call of one of these tools if the model repeated it."""
+        """Escape markup in untrusted text that the model could repeat as a call of one of these tools."""
         return self._safeguards.clean_result(text, self.tools())
 
     # --- names -------------------------------------------------------------------------------------------------------
@@ -252,14 +246,14 @@ class Toolbox:
         return self._index
 
     def _presented(self, tool: ToolSpec) -> ToolSpec:
-        """The tool as a model may read it; who configured the server is told once when something was hidden in it."""
+        """Return the tool with a cleaned description; report removed invisible characters once per tool."""
         shown, hidden = presentable(tool, self._safeguards.clean_words)
         key = (tool.server, tool.wire_name)
-        if hidden and key not in self._told and self._on_status is not None:
-            self._told.add(key)
+        if hidden and key not in self._reported and self._on_status is not None:
+            self._reported.add(key)
             count = f"{hidden} invisible character{'s' if hidden > 1 else ''}"
-            whose = f"Tool '{on_one_line(tool.wire_name)}' of server '{tool.server}'"
-            self._on_status(f"[MCP: {whose} has {count} in its description; they are left out]")
+            subject = f"Tool '{on_one_line(tool.wire_name)}' of server '{tool.server}'"
+            self._on_status(f"[MCP: {subject} has {count} in its description; they are left out]")
         return shown
 
     def _unknown(self, name: str) -> str:
@@ -275,7 +269,7 @@ class Toolbox:
         return (
             f"There is no tool '{name}'; the tools are: {names}."
             if names
-            else f"There is no tool '{name}'; there are none."
+            else f"There is no tool '{name}'; no tools are available."
         )
 
     # --- status ------------------------------------------------------------------------------------------------------
@@ -290,8 +284,8 @@ class Toolbox:
             return
         what = "is left out" if connection.state == "failed" else "is gone"
         lines = connection.notes.shown()[-_SHOWN_LINES:]
-        said = "".join(f"\n    {line}" for line in lines)
-        self._on_status(f"[MCP: Server '{connection.spec.name}' {what}: {connection.explanation()}]{said}")
+        output = "".join(f"\n    {line}" for line in lines)
+        self._on_status(f"[MCP: Server '{connection.spec.name}' {what}: {connection.explanation()}]{output}")
 
 
 @asynccontextmanager
@@ -304,16 +298,16 @@ async def open_toolbox(
     sampler: Sampler | None = None,
     safeguards: Safeguards | None = None,
 ) -> AsyncGenerator[Toolbox]:
-    """Start all servers at once, without waiting for them; on leaving, all of them are gone.
+    """Start all servers concurrently without waiting for them; stop all of them on exit.
 
     Args:
-        specs: the servers; no two of one name.
-        result_chars: what is longer of a result is cut before the model reads it, characters.
-        on_status: called with a status line when a server is ready, has new tools, fails or dies; below the last two
-            come the server's last words.
-        host: what connections may use of the host.
-        sampler: our model, for servers that may ask it; none may when None.
-        safeguards: what stands between the model and a tool beyond the limits of time and size; nothing when None.
+        specs: the servers; names must be unique.
+        result_chars: limit of a tool result, characters; longer results are truncated.
+        on_status: called with a status line when a server is ready, has new tools, fails or dies; for the last two, the
+            server's last output lines follow.
+        host: services of the host that connections use.
+        sampler: model for sampling requests of servers; None refuses them.
+        safeguards: policies of tool calls in addition to time and size limits; None adds nothing.
 
     Raises:
         ToolboxError: two servers have the same name.
@@ -321,7 +315,7 @@ async def open_toolbox(
     names = [spec.name for spec in specs]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise ToolboxError(f"two servers are called {twice!r}; give each a name of its own")
+        raise ToolboxError(f"two servers are named {twice!r}; give each a unique name")
     toolbox = Toolbox(specs, result_chars, on_status, host, sampler, safeguards)
     failure: Exception | None = None
     async with anyio.create_task_group() as lives:
@@ -346,7 +340,7 @@ async def _start(source: Source) -> None:
 def _index(listed: Sequence[ToolSpec]) -> _Index:
     names = shown_names([(tool.server, tool.wire_name) for tool in listed])
     tools = {name: replace(tool, name=name) for name, tool in zip(names, listed, strict=True)}
-    # A name that several tools answer to belongs to none of them.
+    # An alias that several tools share resolves to none of them.
     aliases: dict[str, str | None] = {}
     for name, tool in tools.items():
         for alias in {tool.wire_name, long_name(tool.server, tool.wire_name), tool.qualified_name} - {name}:

@@ -171,7 +171,7 @@ def test_what_is_typed_during_an_answer_waits_for_the_prompt_and_approves_nothin
         terminal.send("y\ry\r")
         os.kill(model, signal.SIGCONT)
         answer(terminal, "Run it?", "")
-        terminal.expect_exact("the user said no")
+        terminal.expect_exact("the user denied it")
         terminal.expect_exact("◆ The")
         terminal.send("/model\r")
         terminal.expect_exact("what to do.")

@@ -13,7 +13,7 @@ from tests.support.shared import REPOSITORY
 NOTEBOOK: PythonServer = ("files", ("-m", "tests.support.mcp_servers.notebook"), {"PYTHONPATH": str(REPOSITORY)})
 QUESTION = "大阪の天気を notes.txt に保存して"
 REFUSAL = (
-    "'write_file' was not run: it changes something, and nobody could be asked for a yes. Tell the user. It can be "
+    "'write_file' was not run: it changes something, and no user could approve it. Tell the user. It can be "
     "allowed with 'rkllm-mcp run --yes', or for good with always_allow in the configuration."
 )
 

@@ -28,20 +28,20 @@ from tests.support.remote_models import KEY, asked, question, round_of, settings
 pytestmark = pytest.mark.anyio
 KINDS: tuple[Kind, ...] = ("openai", "anthropic")
 STATUSES = (
-    (400, "refuses the request with status 400 (so it says); check provider.model"),
-    (401, "refuses the key (so it says); check provider.api_key"),
-    (402, "wants to be paid first (so it says); look at the account there"),
-    (403, "refuses the key (so it says)"),
+    (400, "rejects the request with status 400 (so it says); check provider.model"),
+    (401, "rejects the key (so it says); check provider.api_key"),
+    (402, "requires payment (so it says); check your account with the service"),
+    (403, "rejects the key (so it says)"),
     (404, "has no model 'model-x', or no such address (so it says); check provider.model and provider.base_url"),
     (408, "took too long (so it says); ask again"),
-    (409, "refuses the request with status 409"),
-    (422, "refuses the request with status 422"),
-    (429, "is busy or its limit is reached (so it says); ask again in 7 s"),
+    (409, "rejects the request with status 409"),
+    (422, "rejects the request with status 422"),
+    (429, "is busy or has reached its rate limit (so it says); ask again in 7 s"),
     (500, "failed with status 500 (so it says); ask again"),
     (502, "failed with status 502"),
-    (503, "is busy or its limit is reached"),
+    (503, "is busy or has reached its rate limit"),
     (504, "took too long"),
-    (529, "is busy or its limit is reached"),
+    (529, "is busy or has reached its rate limit"),
 )
 
 
@@ -93,7 +93,7 @@ async def test_a_prompt_that_is_too_long_is_refused_with_the_figures_and_leaves_
     error = caught.value
     if figures is None:
         assert isinstance(error, ServiceTooLongError)
-        assert str(error).startswith(f"{service.host} says that the prompt is too long for its model; shorten")
+        assert str(error).startswith(f"{service.host} reports that the prompt is too long for its model; shorten")
     else:
         assert (error.prompt_tokens, error.limit_tokens) == figures
         assert f"so {service.host} refused it" in str(error)
@@ -142,7 +142,9 @@ async def test_an_error_in_the_middle_of_a_stream_is_said(kind: Kind) -> None:
     body = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
     with ChatService(Reply(pieces=[*HALF[kind], sse(body, "error")])) as service, anyio.fail_after(60):
         async with asked(service, kind) as model:
-            with pytest.raises(ServiceError, match=r"is busy or its limit is reached \(Overloaded\); ask again in a"):
+            with pytest.raises(
+                ServiceError, match=r"is busy or has reached its rate limit \(Overloaded\); ask again in a"
+            ):
                 await round_of(model, question())
 
 
@@ -160,9 +162,9 @@ async def test_something_else_than_a_chat_service_is_told_from_one(kind: Kind, b
 @pytest.mark.parametrize(
     ("reply", "changes", "sentence"),
     [
-        (Reply(ending="silence"), {"timeout_s": 0.2}, "said nothing for 0.2 s; ask again, or raise provider.timeout_s"),
-        (Reply(ending="hang"), {"timeout_s": 0.2}, "said nothing for 0.2 s"),
-        (Reply(ending="hang"), {"answer_timeout_s": 0.2}, "did not end its answer within 0.2 s"),
+        (Reply(ending="silence"), {"timeout_s": 0.2}, "sent no data for 0.2 s; ask again, or raise provider.timeout_s"),
+        (Reply(ending="hang"), {"timeout_s": 0.2}, "sent no data for 0.2 s"),
+        (Reply(ending="hang"), {"answer_timeout_s": 0.2}, "did not finish its answer within 0.2 s"),
     ],
     ids=["before the head", "before the body", "for the whole answer"],
 )
@@ -191,7 +193,7 @@ async def test_a_redirect_is_not_followed_so_that_nobody_else_gets_the_question(
     with ChatService(openai_reply("got it")) as elsewhere, ChatService() as service, anyio.fail_after(60):
         service.replies.append(Reply(307, (), {"Location": f"{elsewhere.url}/v1/chat/completions"}))
         async with asked(service, kind) as model:
-            with pytest.raises(ServiceError, match=f"sends requests on to {elsewhere.url}"):
+            with pytest.raises(ServiceError, match=f"redirects requests to {elsewhere.url}"):
                 await round_of(model, question())
     assert elsewhere.requests == []
 

@@ -61,9 +61,9 @@ OCCASIONS: tuple[tuple[Occasion, Round, str], ...] = (
     (
         "too_long",
         Round([], PromptTooLongError(9, 5)),
-        "the prompt has 9 tokens, 4 more than the 5 that fit beside the answer",
+        "the prompt has 9 tokens, 4 more than the 5 that fit with the answer",
     ),
-    ("no_answer", Round([Text(" \n")]), "the first model did not say a word"),
+    ("no_answer", Round([Text(" \n")]), "the first model gave no answer"),
 )
 
 
@@ -145,14 +145,14 @@ async def test_while_the_first_answers_somebody_the_second_answers_the_others_if
         async with aclosing(model.respond(question(), ())) as slow:
             assert await anext(slow) == Text("Slow")
             events = without_usage(await round_of(model, question()))
-        assert events == [handing_over(service, "the first model is answering somebody else"), Text("Theirs.")]
+        assert events == [handing_over(service, "the first model is busy with another answer"), Text("Theirs.")]
         assert await round_of(model, question()) == [Text("Mine.")]
 
 
 async def test_where_both_fail_the_seconds_error_is_the_answers() -> None:
     service, conversation = ChatService(refusal(401, "bad key")), question()
     async with both([Round([Text("It ")], RunRejectedError("no"))], service, ["failed"]) as (model, _):
-        with pytest.raises(ServiceError, match="refuses the key"):
+        with pytest.raises(ServiceError, match="rejects the key"):
             await round_of(model, conversation)
     assert conversation.messages[2:] == [Message("assistant", "It ")]
 

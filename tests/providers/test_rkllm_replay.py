@@ -24,7 +24,7 @@ from tests.support.scripted_world import END, WEATHER, World, called
 
 pytestmark = pytest.mark.anyio
 
-AGAIN = "[NPU: the runtime died (SIGSEGV) and was started again; the question is asked again]"
+AGAIN = "[NPU: the runtime died (SIGSEGV) and was restarted; the question is asked again]"
 SCRIPT = "RKLLM-EMULATOR 1\nvocabulary tokenizer.json\neos <|im_end|>\ncontext 4096\nspeed flat\n{head}\n{rules}\n"
 ECHO = "rule\nuser (.+)\nsay You said: $1."
 
@@ -88,7 +88,7 @@ async def test_a_runtime_that_hung_is_said_to_have_been_ended() -> None:
     await world.ask(Conversation(), "Hi?", Play("", hung), f"Yes.{END}")
     (line,) = world.excesses()
     assert line.text == (
-        "[NPU: the runtime was ended because the first token did not come within 60 s, and was started again; "
+        "[NPU: the runtime was ended because the first token did not come within 60 s, and was restarted; "
         "the question is asked again]"
     )
 

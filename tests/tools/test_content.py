@@ -69,7 +69,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "nothing is said to be nothing": ({"content": []}, "(no output)"),
     "an error without words gets some": (
         {"content": text(" "), "isError": True},
-        "The tool failed without saying why.",
+        "The tool failed without an error message.",
     ),
     "half a character is replaced": ({"content": text("cut \ud83d")}, "cut ?"),
 }

@@ -34,7 +34,7 @@ async def test_no_servers_are_no_tools() -> None:
     async with open_toolbox([]) as toolbox:
         await toolbox.connected()
         assert toolbox.tools() == ()
-        assert await said(toolbox, "add") == ("There is no tool 'add'; there are none.", True)
+        assert await said(toolbox, "add") == ("There is no tool 'add'; no tools are available.", True)
 
 
 async def test_whatever_the_sdk_raises_is_a_result_of_one_sentence() -> None:
@@ -76,7 +76,7 @@ async def test_bad_definitions_and_results_do_not_spoil_the_good_ones() -> None:
             text, _ = await said(toolbox, "any_of")
             assert text == '{"type":"hologram","data":"?"}\n{"type":"text"}\nbare text'
             lines = toolbox.servers()[0].last_lines
-            assert any("without a name was left out" in line for line in lines)
+            assert any("without a name was dropped" in line for line in lines)
             assert any("'costly' is left out: its input schema takes too much work" in line for line in lines)
 
 
@@ -164,7 +164,7 @@ async def test_instructions_come_from_the_servers_that_are_there() -> None:
 
 
 async def test_two_servers_of_one_name_are_refused() -> None:
-    with pytest.raises(ToolboxError, match="two servers are called 'same'"):
+    with pytest.raises(ToolboxError, match="two servers are named 'same'"):
         async with open_toolbox([tiny("same"), tiny("same")]):
             pass
 

@@ -1,1 +1,1 @@
-"""What servers may ask of the host: our model, the owner, folders, patience."""
+"""Server-initiated requests: sampling, elicitation, roots, tasks, and time limits that pause meanwhile."""

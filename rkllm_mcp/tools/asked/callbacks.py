@@ -1,7 +1,7 @@
-"""What a server may ask or tell the host, as the callbacks of its ``mcp.Client``.
+"""Callbacks of an ``mcp.Client`` for server-initiated requests and notifications.
 
-Registering a callback declares the capability, so one is registered only where the configuration lets the server ask;
-one that asks all the same is refused by the SDK. A callback never raises. One set serves both eras of the protocol.
+Registering a callback declares the capability, so a callback is registered only if the configuration allows the
+request; the SDK refuses the others. A callback never raises. The same callbacks serve both protocol revisions.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def logging_to(note: Callable[[str], None]) -> LoggingFnT:
-    """A logging callback that writes one line per message."""
+    """Return a logging callback that writes one line per message."""
 
     async def log(params: LoggingMessageNotificationParams) -> None:
         logger = f" {params.logger}:" if params.logger else ""
@@ -45,12 +45,9 @@ def logging_to(note: Callable[[str], None]) -> LoggingFnT:
 
 
 async def ask_for_log(client: Client, level: LogLevel | None, note: Callable[[str], None]) -> None:
-    """Tell a server up to 2025-11-25 from which level on its log is wanted; later ones read it in every request.
+    """Send ``logging/setLevel`` to a server of 2025-11-25 or older; newer ones read the level in every request.
 
-    Args:
-        client: a connected client.
-        level: from which on; None leaves it to the server.
-        note: called with a line when the server will not hear of it.
+    A refusal is written to ``note``; ``level`` None sends nothing.
     """
     from mcp import MCPError
     from mcp_types import EmptyResult, SetLevelRequest, SetLevelRequestParams
@@ -60,11 +57,11 @@ async def ask_for_log(client: Client, level: LogLevel | None, note: Callable[[st
     try:
         await client.session.send_request(SetLevelRequest(params=SetLevelRequestParams(level=level)), EmptyResult)
     except MCPError as error:
-        note(f"(its log cannot be asked for: {error})")
+        note(f"(logging/setLevel was refused: {error})")
 
 
 def tool_changes_to(changed: Callable[[], None], also: MessageHandlerFnT | None = None) -> MessageHandlerFnT:
-    """A message handler that reports each change of the list of tools, of both eras, and passes everything on."""
+    """Return a message handler that calls ``changed`` on tools/list_changed and passes every message on to ``also``."""
 
     async def handle(message: IncomingMessage) -> None:
         from mcp_types import ToolListChangedNotification
@@ -79,34 +76,21 @@ def tool_changes_to(changed: Callable[[], None], also: MessageHandlerFnT | None 
 
 @dataclass(frozen=True)
 class Callbacks:
-    """What a connection's ``mcp.Client`` is given of the host; each callback that is there declares its capability.
-
-    Args:
-        sampling: answers a server that wants the model.
-        sampling_capabilities: what of sampling is offered beyond plain text.
-        elicitation: answers a server that wants to know something.
-        roots: says which folders the host is about.
-        message: also hears every notification of the server, after the connection has.
-        extensions: extensions of the protocol that are offered.
-    """
+    """Callbacks of one connection's ``mcp.Client``; each one that is set declares its capability."""
 
     sampling: SamplingFnT | None = None
-    sampling_capabilities: SamplingCapability | None = None
+    sampling_capabilities: SamplingCapability | None = None  # beyond plain text
     elicitation: ElicitationFnT | None = None
     roots: ListRootsFnT | None = None
-    message: MessageHandlerFnT | None = None
+    message: MessageHandlerFnT | None = None  # receives every notification after the connection has handled it
     extensions: Sequence[ClientExtension] = ()
 
 
 class Answers:
-    """What one host answers its servers; all connections of a toolbox share it.
+    """Creates the callbacks of all servers of one toolbox.
 
-    Args:
-        sampler: our model, for servers that may ask it; None when there is none to ask.
-        approvals: whose memory keeps what is said about servers that ask the model; one of their own when None.
-
-    Attributes:
-        updates: who wants to hear that a resource has changed.
+    ``sampler`` is the host's model (None: no sampling); ``approvals`` stores the decisions about sampling. ``updates``
+    holds the subscribers to resource changes.
     """
 
     def __init__(self, sampler: Sampler | None = None, approvals: Approvals | None = None) -> None:
@@ -119,12 +103,10 @@ class Answers:
     def callbacks_for(
         self, spec: ServerSpec, in_flight: Sequence[CallContext], note: Callable[[str], None]
     ) -> Callbacks:
-        """The callbacks of one server's client; needs the SDK.
+        """Return the callbacks of one server's client; imports the SDK.
 
-        Args:
-            spec: which server, and what it may ask.
-            in_flight: the calls under way on its connection; the list changes as they come and go, newest last.
-            note: called with a line about each question that came to nothing.
+        ``in_flight`` are the active calls of the connection, newest last, and changes as they start and end. ``note``
+        receives a line about each request that failed.
         """
         from rkllm_mcp.tools.asked.tasks import Tasks
 

@@ -1,9 +1,9 @@
-"""A server's questions to its owner: a form to fill or an address to open, asked of whoever watches the call.
+"""Elicitation: a server's form to fill or URL to open, presented to the user of the active call.
 
-Rules: an accepted form has the schema's defaults where nothing was entered, and fits the schema, or it is asked again;
-an address is shown and never opened; nothing is answered while the server runs no call. A callback never raises.
+Accepted form content includes the schema's defaults and is valid, or the form is asked again; a URL is shown, never
+opened; without an active call the request is cancelled. A callback never raises.
 
-Followed: MCP 2025-11-25 and 2026-07-28, client features, elicitation.
+Follows MCP 2025-11-25 and 2026-07-28, client features, elicitation.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mcp.client.session import ClientRequestContext, ElicitationFnT
     from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ElicitRequestURLParams, ElicitResult
 
-# How often a form is asked again whose answer does not fit; an asker that never learns must not be asked for ever.
+# Attempts at a form whose content does not fit the schema; bounds a loop with a program as approver.
 _ATTEMPTS = 3
 _CANCEL = ElicitationAnswer("cancel")
 
@@ -32,13 +32,7 @@ _CANCEL = ElicitationAnswer("cancel")
 def elicitation_of(
     spec: ServerSpec, in_flight: Sequence[CallContext], note: Callable[[str], None]
 ) -> ElicitationFnT | None:
-    """What answers a server's questions; None when the configuration says that nobody does.
-
-    Args:
-        spec: who asks, and who answers it.
-        in_flight: the calls under way on its connection, whose askers are asked.
-        note: called with a line about a question that came to nothing.
-    """
+    """Return the elicitation callback of a server; None if the configuration denies elicitation."""
     if spec.elicitation == "deny":
         return None
 
@@ -49,10 +43,10 @@ def elicitation_of(
         try:
             answer = await _answer(spec, params, present(in_flight))
         except Exception as error:  # noqa: BLE001  (a callback that raises would break the call it belongs to)
-            note(f"(its question could not be asked: {error})")
+            note(f"(its elicitation request failed: {error})")
             answer = _CANCEL
         if answer.action != "accept":
-            note(f"(its question was not answered: {params.message})".replace("\n", " "))
+            note(f"(its elicitation request was not answered: {params.message})".replace("\n", " "))
         content: Any = dict(answer.content) if answer.action == "accept" and params.mode == "form" else None
         return ElicitResult(action=answer.action, content=content)
 
@@ -60,15 +54,9 @@ def elicitation_of(
 
 
 async def visited(error: MCPError, spec: ServerSpec, context: CallContext) -> bool:
-    """Have the addresses opened that a server of 2025-11-25 wants visited before it runs a call.
+    """Present the URLs of a URLElicitationRequiredError (2025-11-25).
 
-    Args:
-        error: what the server answered instead.
-        spec: the server, and who answers its questions.
-        context: the call's circumstances.
-
-    Returns:
-        whether that was what it wanted, and somebody has opened all of them: then the call can be made again.
+    Return True if ``error`` is one and the user has opened all URLs: the call can then be repeated.
     """
     from mcp_types import URL_ELICITATION_REQUIRED, ElicitationRequiredErrorData
     from pydantic import ValidationError
@@ -76,23 +64,23 @@ async def visited(error: MCPError, spec: ServerSpec, context: CallContext) -> bo
     if error.error.code != URL_ELICITATION_REQUIRED or spec.elicitation != "ask":
         return False
     try:
-        wanted = ElicitationRequiredErrorData.model_validate(error.error.data).elicitations
+        requests = ElicitationRequiredErrorData.model_validate(error.error.data).elicitations
     except ValidationError:
         return False
-    for address in wanted:
-        if (await _shown_address(spec.name, address, context)).action != "accept":
+    for request in requests:
+        if (await _show_url(spec.name, request, context)).action != "accept":
             return False
-    return bool(wanted)
+    return bool(requests)
 
 
 async def _answer(spec: ServerSpec, params: ElicitRequestParams, context: CallContext | None) -> ElicitationAnswer:
     if params.mode == "url":
         if spec.elicitation == "defaults":
             return ElicitationAnswer("decline")
-        return await _shown_address(spec.name, params, context)
+        return await _show_url(spec.name, params, context)
     if spec.elicitation == "defaults":
         return _defaults(params)
-    return await _filled_form(spec.name, params, context)
+    return await _fill_form(spec.name, params, context)
 
 
 def _defaults(params: ElicitRequestFormParams) -> ElicitationAnswer:
@@ -102,13 +90,13 @@ def _defaults(params: ElicitRequestFormParams) -> ElicitationAnswer:
     return ElicitationAnswer("accept", content)
 
 
-async def _shown_address(server: str, params: ElicitRequestURLParams, context: CallContext | None) -> ElicitationAnswer:
+async def _show_url(server: str, params: ElicitRequestURLParams, context: CallContext | None) -> ElicitationAnswer:
     if context is None or urlsplit(params.url).scheme not in ("http", "https"):
         return _CANCEL
     return await _ask(context, Elicitation("", server, params.message, {}, params.url))
 
 
-async def _filled_form(server: str, params: ElicitRequestFormParams, context: CallContext | None) -> ElicitationAnswer:
+async def _fill_form(server: str, params: ElicitRequestFormParams, context: CallContext | None) -> ElicitationAnswer:
     if context is None:
         return _CANCEL
     schema = params.requested_schema

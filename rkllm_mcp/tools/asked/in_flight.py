@@ -1,8 +1,7 @@
-"""Whose circumstances a server's question belongs to, among the calls that it runs for us.
+"""Match a server-initiated request to the tool call that caused it.
 
-Since 2026-07-28 a server asks within the call (the client repeats the call with the answers), so the task that asks is
-the call's own. Until 2025-11-25 a server's request names no call; the newest one is taken. A server that asks while
-nobody called it finds nobody.
+Since 2026-07-28 a request is part of the call (the client repeats the call with the answers) and runs in the call's
+task. Until 2025-11-25 a request names no call: the newest active call is taken.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from contextvars import ContextVar
 
 from rkllm_mcp.calling import CallContext
 
-# A task inherits it from the one that started it, as the SDK's tasks do that answer within a call.
-_OWN: ContextVar[CallContext | None] = ContextVar("the circumstances of this task's call", default=None)
+# Inherited by child tasks, such as those in which the SDK runs callbacks of a call.
+_OWN: ContextVar[CallContext | None] = ContextVar("active call context", default=None)
 
 
 @contextmanager
 def own_call(context: CallContext) -> Generator[None]:
-    """Entered around a request to a server; what is asked meanwhile in this task, or in one of it, is asked there."""
+    """Set the active call of this task and its child tasks, for requests that the server makes meanwhile."""
     token = _OWN.set(context)
     try:
         yield
@@ -28,13 +27,9 @@ def own_call(context: CallContext) -> Generator[None]:
 
 
 def present(in_flight: Sequence[CallContext]) -> CallContext | None:
-    """The call that a question belongs to.
+    """Return the context of the call that a request belongs to; None without an active call.
 
-    Args:
-        in_flight: the calls under way on the connection of the server that asks, newest last.
-
-    Returns:
-        its circumstances; None when there is no call.
+    ``in_flight`` are the active calls on the connection, newest last.
     """
     own = _OWN.get()
     if own is not None and any(own is context for context in in_flight):

@@ -1,4 +1,4 @@
-"""A call's time, and the limit to it, are the server's alone: both stand still while a person or our model is asked."""
+"""Time limits and durations of a call; both pause while a person or the host's model is asked."""
 
 from __future__ import annotations
 
@@ -35,15 +35,7 @@ class _Limit:
 
 
 class Stopwatch:
-    """How long a call takes, without its pauses.
-
-    Args:
-        context: the call's circumstances.
-        now: the time, seconds since anything.
-
-    Attributes:
-        context: the circumstances in which it can be paused, for the call itself.
-    """
+    """Measures a call without its pauses; the call uses ``context``, whose ``pause`` stops the clock."""
 
     def __init__(self, context: CallContext, now: Callable[[], float] = anyio.current_time) -> None:
         self.context = replace(context, pause=self._pause)
@@ -55,8 +47,8 @@ class Stopwatch:
         self._paused_s = 0.0
 
     def seconds(self) -> float:
-        """So long until now, seconds."""
-        # A call that is stopped at a question ends before the pause does.
+        """Return the time since the start without pauses, seconds."""
+        # A call that is cancelled during a pause ends before the pause does.
         until = self._paused_at if self._pauses else self._now()
         return until - self._started - self._paused_s
 
@@ -76,15 +68,10 @@ class Stopwatch:
 
 @contextmanager
 def time_limit(timeout_s: float, context: CallContext) -> Generator[tuple[anyio.CancelScope, CallContext]]:
-    """Cancel the block after ``timeout_s`` seconds of the server's time.
+    """Cancel the block after ``timeout_s`` seconds, not counting pauses.
 
-    Args:
-        timeout_s: the limit, seconds.
-        context: the call's circumstances.
-
-    Yields:
-        the scope, whose ``cancelled_caught`` says afterwards whether the limit was met, and the circumstances in which
-        the limit can be paused, for the call inside.
+    Yields the scope, whose ``cancelled_caught`` is True after a timeout, and the context whose ``pause`` stops this
+    limit.
     """
     limit = _Limit(timeout_s, context)
     with limit.scope:

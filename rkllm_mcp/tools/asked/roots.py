@@ -1,7 +1,4 @@
-"""Which folders a server is told to work in: those of the configuration, and none without it.
-
-Nothing is told by default, not even the current folder: a server that knows a folder's name knows more than it needs.
-"""
+"""Roots: the configured folders that a server may learn of. Without configuration the capability is not declared."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def roots_of(spec: ServerSpec) -> ListRootsFnT | None:
-    """What answers a server that asks for its roots; None when it is told of none, and then it cannot ask."""
+    """Return the ``roots/list`` callback; None if no roots are configured."""
     if not spec.roots:
         return None
 

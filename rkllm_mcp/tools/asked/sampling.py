@@ -1,10 +1,9 @@
-"""A server asks our model, in the middle of a call: with its owner's yes, a limit of tokens, and in the NPU's queue.
+"""Sampling: a server asks the host's model during a call, with approval, a token limit and a place in the NPU queue.
 
-While the server asks, the answer that made the call waits for the call and not for the model, so the model is free;
-the same holds when two calls of one round ask. Rules: nothing is answered while the server runs no call; text only,
-and without tools, is what a request may hold, because that is what the model can honestly do; a callback never raises.
+While the server asks, the answer that made the call waits for the call and leaves the model free. Without an active
+call a request is refused; so are tools and content other than text. A callback never raises.
 
-Followed: MCP 2025-11-25 (a request of its own) and 2026-07-28 (inside the call), client features, sampling.
+Follows MCP 2025-11-25 (a separate request) and 2026-07-28 (inside the call), client features, sampling.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ if TYPE_CHECKING:
     from mcp.client.session import ClientRequestContext
     from mcp_types import CreateMessageRequestParams, CreateMessageResult, CreateMessageResultWithTools, ErrorData
 
-# One call of a server that may ask without being asked back must not keep the NPU for ever.
+# A server that needs no approval must not occupy the NPU without limit during one call.
 MOST_PER_CALL = 10
-# MCP's own example of a refusal by the user; no other meaning is defined for it.
+# MCP's example of a rejection by the user; the code has no other meaning.
 _REFUSED = -1
 _ENDINGS = {"end": "endTurn", "stop": "stopSequence", "length": "maxTokens"}
-# What a yes is kept for, where those for tools are kept; no tool's name.
+# Key of the stored approval, next to those of tools; not a valid tool name.
 _GRANTED = "sampling/createMessage"
 _REASONS: Mapping[Language, str] = {
     "en": "Server '{server}' wants to ask the model this, and gets its answer.",
@@ -41,7 +40,7 @@ _REASONS: Mapping[Language, str] = {
 
 
 class SamplingRefusedError(Exception):
-    """A request that is not answered; ``code`` and the sentence go to the server."""
+    """A sampling request that is refused; ``code`` and the message are sent to the server."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
@@ -49,11 +48,9 @@ class SamplingRefusedError(Exception):
 
 
 class Yeses:
-    """What was said about servers that ask the model, beyond one request; also after a server was started again.
+    """Approvals of sampling per server, stored permanently (``grants``) or for one conversation.
 
-    Args:
-        grants: keeps what is said for good.
-        conversations: keeps what is said for one conversation.
+    They remain valid when the server restarts.
     """
 
     def __init__(self, grants: Grants, conversations: ConversationGrants) -> None:
@@ -61,7 +58,7 @@ class Yeses:
         self._conversations = conversations
 
     async def find(self, spec: ServerSpec, conversation: str) -> bool | None:
-        """Whether the server may ask; None when a person has to say."""
+        """Return True or False if sampling was decided for the server; None if a person has to decide."""
         grant, fingerprint = await self._grants.find(spec.name, _GRANTED), fingerprint_of(spec, ToolSpec(_GRANTED))
         if grant is not None and grant.kind == "never":
             return False
@@ -70,7 +67,7 @@ class Yeses:
         return True if self._conversations.allows(conversation, spec.name, _GRANTED, fingerprint) else None
 
     def keep(self, spec: ServerSpec, conversation: str, decision: Decision) -> None:
-        """Remember what was meant for more than this once."""
+        """Store a decision that is valid for more than this request."""
         fingerprint = fingerprint_of(spec, ToolSpec(_GRANTED))
         if decision in ("always", "never"):
             kind = "always" if decision == "always" else "never"
@@ -80,15 +77,10 @@ class Yeses:
 
 
 class SamplingGate:
-    """What stands between one server and our model.
+    """Sampling callback of one server: checks the request, asks for approval, runs the model.
 
-    Args:
-        spec: who asks, and whether it may.
-        sampler: our model.
-        yeses: what was said about servers that ask.
-        in_flight: the calls under way on its connection, whose owners are asked.
-        note: called with a line about each request that was refused.
-        language: in which a person is asked.
+    ``in_flight`` are the active calls of the connection, whose users are asked; ``note`` receives a line about each
+    refusal.
     """
 
     def __init__(
@@ -111,24 +103,24 @@ class SamplingGate:
     async def answer(
         self, context: ClientRequestContext, params: CreateMessageRequestParams
     ) -> CreateMessageResult | CreateMessageResultWithTools | ErrorData:
-        """The callback of an ``mcp.Client``."""
+        """Handle ``sampling/createMessage``; the callback of an ``mcp.Client``."""
         from mcp_types import INTERNAL_ERROR, CreateMessageResult, ErrorData, TextContent
 
         del context
         try:
-            said = await self._answer(params)
+            answer = await self._answer(params)
         except SamplingRefusedError as error:
-            self._note(f"(it asked the model and was refused: {error})")
+            self._note(f"(its sampling request was refused: {error})")
             return ErrorData(code=error.code, message=str(error))
         except Exception as error:  # noqa: BLE001  (a callback that raises would break the call it belongs to)
-            self._note(f"(it asked the model in vain: {error})")
+            self._note(f"(its sampling request failed: {error})")
             reason = str(error) if isinstance(error, RkllmMcpError) else "the model could not answer"
             return ErrorData(code=INTERNAL_ERROR, message=reason)
         return CreateMessageResult(
             role="assistant",
-            content=TextContent(type="text", text=said.text),
-            model=said.model,
-            stop_reason=_ENDINGS[said.ending],
+            content=TextContent(type="text", text=answer.text),
+            model=answer.model,
+            stop_reason=_ENDINGS[answer.ending],
         )
 
     async def _answer(self, params: CreateMessageRequestParams) -> SamplingAnswer:
@@ -138,7 +130,7 @@ class SamplingGate:
             raise SamplingRefusedError(_REFUSED, "the model can only be asked during a call")
         self._count(call)
         with call.pause():
-            await self._get_a_yes(call, request)
+            await self._require_approval(call, request)
             return await self._sampler.sample(request)
 
     def _count(self, call: CallContext) -> None:
@@ -148,11 +140,11 @@ class SamplingGate:
         if asked > MOST_PER_CALL:
             raise SamplingRefusedError(_REFUSED, f"the model can be asked {MOST_PER_CALL} times during one call")
 
-    async def _get_a_yes(self, call: CallContext, request: SamplingRequest) -> None:
+    async def _require_approval(self, call: CallContext, request: SamplingRequest) -> None:
         may_ask = self._spec.sampling == "allow" or await self._yeses.find(self._spec, call.conversation_id)
         if may_ask is None:
             decision = await call.asker.approve(_question(request, self._language))
-            # Nobody who answers is a no, but none that is remembered.
+            # Without an answer the request is denied; this is not stored.
             decision = decision or "deny"
             self._yeses.keep(self._spec, call.conversation_id, decision)
             may_ask = decision not in ("deny", "never")
@@ -177,10 +169,10 @@ def _request(server: str, params: CreateMessageRequestParams) -> SamplingRequest
     from mcp_types import INVALID_PARAMS
 
     if params.tools or params.tool_choice:
-        raise SamplingRefusedError(INVALID_PARAMS, "this host runs no tools for a server; ask without tools")
+        raise SamplingRefusedError(INVALID_PARAMS, "this host does not support tools in sampling; ask without tools")
     messages = tuple(Message(entry.role, _text(entry.content_as_list)) for entry in params.messages)
     if not messages or params.max_tokens < 1:
-        raise SamplingRefusedError(INVALID_PARAMS, "there has to be a message, and room for an answer")
+        raise SamplingRefusedError(INVALID_PARAMS, "at least one message and max_tokens of at least 1 are required")
     return SamplingRequest(
         server=server,
         messages=messages,

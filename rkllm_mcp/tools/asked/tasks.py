@@ -1,13 +1,12 @@
-"""Calls that a server runs as a task: asked after until there is a result, answered meanwhile, cancelled when given up.
+"""Calls that a server runs as a task: polled until the result arrives, cancelled when the caller gives up.
 
     tools/call ─▶ task ─▶ tasks/get … ─▶ completed: the result of the call
                              └─ input_required ─▶ the callbacks of the client ─▶ tasks/update
 
-Rules: each change of a task's state goes out as progress of its call; the server says how often it may be asked; a call
-that is given up takes its task with it. It needs the SDK when it is imported.
+Each change of a task's state is reported as progress of its call. Importing this module imports the SDK.
 
-Followed: the extension ``io.modelcontextprotocol/tasks`` for 2026-07-28 (SEP-2663), where a server decides by itself to
-make a task of a call; and tasks of 2025-11-25, where tools say that they run in no other way.
+Follows the extension ``io.modelcontextprotocol/tasks`` for 2026-07-28 (SEP-2663), where the server decides to make a
+task of a call, and tasks of 2025-11-25, where a tool may require one.
 """
 
 from __future__ import annotations
@@ -29,19 +28,19 @@ if TYPE_CHECKING:
     from mcp.client import ClientSession
 
 IDENTIFIER = "io.modelcontextprotocol/tasks"
-# Used where the server does not say how often to ask, and as bounds of what it says, seconds.
+# Default polling interval, and bounds of the server's pollInterval, seconds.
 _INTERVAL_S = 1.0
 _SHORTEST_INTERVAL_S = 0.05
 _LONGEST_INTERVAL_S = 30.0
-# How long a server may take to hear that its task is not wanted any more, seconds.
-_FAREWELL_S = 2.0
+# Limit for tasks/cancel, seconds.
+_CANCEL_TIMEOUT_S = 2.0
 _RUNNING = ("working", "input_required")
 
 _Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
 
 
 class TaskCreated(types.Result):
-    """What a call comes to at first when the server makes a task of it (2026-07-28)."""
+    """First result of a call when the server makes a task of it (2026-07-28)."""
 
     result_type: Literal["task"] = "task"
     task_id: str
@@ -51,31 +50,31 @@ class TaskCreated(types.Result):
 
 
 class _State(types.Result):
-    """A task as ``tasks/get`` tells it, in both eras."""
+    """State of a task in ``tasks/get``, both protocol revisions."""
 
     status: _Status
     status_message: str | None = None
     poll_interval_ms: int | None = None
-    poll_interval: int | None = None  # its name until 2025-11-25
+    poll_interval: int | None = None  # the name until 2025-11-25
     input_requests: dict[str, types.InputRequest] | None = None
     result: dict[str, Any] | None = None
     error: types.ErrorData | None = None
 
     def interval_s(self) -> float:
-        """How long to wait before the next question."""
-        wished_ms = self.poll_interval_ms if self.poll_interval_ms is not None else self.poll_interval
-        wished_s = _INTERVAL_S if wished_ms is None else wished_ms / 1000
-        return min(max(wished_s, _SHORTEST_INTERVAL_S), _LONGEST_INTERVAL_S)
+        """Return the time to wait before the next poll, seconds."""
+        interval_ms = self.poll_interval_ms if self.poll_interval_ms is not None else self.poll_interval
+        interval_s = _INTERVAL_S if interval_ms is None else interval_ms / 1000
+        return min(max(interval_s, _SHORTEST_INTERVAL_S), _LONGEST_INTERVAL_S)
 
 
 class _LegacyStart(types.CallToolResult):
-    """The answer to a call that asks for a task: the task, or the result at once where the server makes none."""
+    """Result of a call that asked for a task: the task, or the tool's result if the server made none."""
 
     task: types.Task | None = None
 
 
 class _Get(types.GetTaskRequest):
-    # The Mcp-Name header of tasks/* is the task's id, by which a request finds the machine that runs it.
+    # The Mcp-Name header of tasks/* is the task id; load balancers route by it.
     name_param = "taskId"
 
 
@@ -95,11 +94,9 @@ class _Update(types.Request[_UpdateParams, Literal["tasks/update"]]):
 
 
 class Tasks(ClientExtension):
-    """Offers servers of 2026-07-28 to make tasks of calls, and sees each through to its result.
+    """Client extension that lets servers of 2026-07-28 make tasks of calls, and polls each to its result.
 
-    Args:
-        in_flight: the calls under way on the connection.
-        limit_s: the longest a task may take, seconds.
+    ``limit_s`` bounds one task, seconds.
     """
 
     identifier = IDENTIFIER
@@ -109,7 +106,7 @@ class Tasks(ClientExtension):
         self._limit_s = limit_s
 
     def claims(self) -> Sequence[ResultClaim[Any]]:
-        """The one result that the extension adds to a call's."""
+        """Return the result type that the extension adds to ``tools/call``."""
         return (ResultClaim(result_type="task", model=TaskCreated, resolve=self._finish),)
 
     async def _finish(self, created: TaskCreated, claim: ClaimContext) -> types.CallToolResult:
@@ -117,25 +114,17 @@ class Tasks(ClientExtension):
         seed = _State(
             status=created.status, status_message=created.status_message, poll_interval_ms=created.poll_interval_ms
         )
-        pursuit = _Pursuit(claim.session, created.task_id, context)
-        return await pursuit.end(seed, self._limit_s)
+        return await _TaskRun(claim.session, created.task_id, context).wait(seed, self._limit_s)
 
 
 async def call_as_task(
     client: Client, tool: str, arguments: Mapping[str, Any], context: CallContext, limit_s: float
 ) -> types.CallToolResult:
-    """Call a tool that runs as a task only, as servers up to 2025-11-25 have them.
-
-    Args:
-        client: a connected client.
-        tool: the server's name of the tool.
-        arguments: the call's.
-        context: the call's circumstances.
-        limit_s: the longest the task may take, seconds.
+    """Call a tool that requires a task (servers up to 2025-11-25); ``limit_s`` bounds the task, seconds.
 
     Raises:
-        MCPError: the server refuses the call, or its task failed.
-        ValidationError: what it says cannot be read.
+        MCPError: the server refused the call, or its task failed.
+        ValidationError: a response is invalid.
     """
     params = types.CallToolRequestParams(
         name=tool, arguments=dict(arguments), task=types.TaskMetadata(ttl=int(limit_s * 1000))
@@ -145,11 +134,11 @@ async def call_as_task(
         return started
     task = started.task
     seed = _State(status=task.status, status_message=task.status_message, poll_interval=task.poll_interval)
-    return await _LegacyPursuit(client.session, task.task_id, context).end(seed, limit_s)
+    return await _LegacyTaskRun(client.session, task.task_id, context).wait(seed, limit_s)
 
 
-class _Pursuit:
-    """One task seen through to its end."""
+class _TaskRun:
+    """One task, polled until it ends."""
 
     def __init__(self, session: ClientSession, task_id: str, context: CallContext) -> None:
         self._session = session
@@ -159,17 +148,17 @@ class _Pursuit:
         self._reports = 0
         self._reported: tuple[str, str | None] | None = None
 
-    async def end(self, state: _State, limit_s: float) -> types.CallToolResult:
-        """The call's result. Whoever stops waiting for it stops the task as well."""
+    async def wait(self, state: _State, limit_s: float) -> types.CallToolResult:
+        """Return the call's result; cancelling the caller also cancels the task."""
         is_over = False
         try:
-            # A task is a call that takes its time; it has a limit of its own instead of the call's.
+            # A task has its own limit, so the limit of the call is paused.
             with self._context.pause(), anyio.move_on_after(limit_s):
                 result = await self._result(state)
                 is_over = True
                 return result
         except MCPError as error:
-            # What the server itself says about a task is the end of it.
+            # An error response from the server ends the task; a lost connection does not.
             is_over = error.code != types.CONNECTION_CLOSED
             raise
         finally:
@@ -195,7 +184,7 @@ class _Pursuit:
         return await self._session.send_request(request, _State)
 
     async def _report(self, state: _State) -> None:
-        """Pass on what has changed; a message is worth more than the bare word."""
+        """Report a changed state as progress; the status message is preferred to the status."""
         news = (state.status, state.status_message)
         if self._context.on_progress is None or news == self._reported:
             return
@@ -204,7 +193,7 @@ class _Pursuit:
         await self._context.on_progress(self._reports, None, state.status_message or state.status.replace("_", " "))
 
     async def _answer(self, state: _State) -> bool:
-        """Answer what the task waits for; False when there is nothing that was not answered before."""
+        """Answer the task's input requests; return False if all of them were answered before."""
         responses: dict[str, Any] = {}
         for key, request in (state.input_requests or {}).items():
             if key in self._answered:
@@ -223,15 +212,15 @@ class _Pursuit:
 
     async def _cancel(self) -> None:
         request = _Cancel(params=types.CancelTaskRequestParams(task_id=self._task_id))
-        with anyio.move_on_after(_FAREWELL_S, shield=True):
+        with anyio.move_on_after(_CANCEL_TIMEOUT_S, shield=True):
             try:
                 await self._session.send_request(request, types.EmptyResult)
             except MCPError:
-                return  # over already, or the connection is
+                return  # the task or the connection has already ended
 
 
-class _LegacyPursuit(_Pursuit):
-    """A task of 2025-11-25: its result is asked for, and what it asks comes as requests meanwhile."""
+class _LegacyTaskRun(_TaskRun):
+    """A task of 2025-11-25: its result is requested, and its input requests arrive as ordinary server requests."""
 
     async def _result(self, state: _State) -> types.CallToolResult:
         while state.status == "working":
@@ -241,7 +230,7 @@ class _LegacyPursuit(_Pursuit):
         await self._report(state)
         if state.status == "cancelled":
             return _cancelled(state)
-        # Answered once the task has ended; what it waits for is asked on the way there.
+        # tasks/result returns when the task has ended; in between the server sends its input requests.
         request = types.GetTaskPayloadRequest(params=types.GetTaskPayloadRequestParams(task_id=self._task_id))
         return await self._session.send_request(request, types.CallToolResult)
 

@@ -1,1 +1,1 @@
-"""Starting a program as a server: whether it may be, and what it is allowed to see."""
+"""Start programs as MCP servers: the allow-list of commands and the sandbox."""

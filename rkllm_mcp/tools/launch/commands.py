@@ -1,15 +1,12 @@
-"""Which programs may be started as servers: ``allowed_commands``, checked on the program that would really run.
+"""``allowed_commands``: the programs that may be started as servers, checked against the file that would be executed.
 
-An entry is a line as one would type it: a name or a path, and perhaps the first arguments.
+    npx                                                the npx on the host's own PATH, with any arguments
+    /usr/bin/python3                                   that file, under any name
+    npx @modelcontextprotocol/server-filesystem        npx with that package in any version, and no other package
+    /opt/venv/bin/python -m mcp_server_time            that file with these leading arguments
 
-    npx                                                the npx that the host's own PATH finds, with any arguments
-    /usr/bin/python3                                   that program, under whatever name it is called
-    npx @modelcontextprotocol/server-filesystem        npx with that package, in any version, and no other
-    /opt/venv/bin/python -m mcp_server_time            that program with these arguments first
-
-A program is compared as the file that it is, links followed: anybody may call a program "npx" and put its folder first
-in a server's PATH. Environment variables are not looked at; ``allowed_commands`` guards against other programs, not
-against an owner who gives an allowed one other settings.
+Files are compared with symbolic links resolved, because any file can be named "npx" and put on a server's PATH.
+Environment variables are not checked: the list restricts programs, not the settings that the owner gives to one.
 """
 
 from __future__ import annotations
@@ -21,24 +18,18 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-# Programs whose first argument is the package that they fetch and run.
+# Programs that download and run the package named by their first argument.
 _RUNNERS = frozenset({"npx", "bunx", "pnpx", "uvx"})
-# Options of theirs that change nothing about what is run; --package, --from, --with, --call and the like do.
+# Options that do not change the package that is run, unlike --package, --from, --with or --call.
 _HARMLESS_OPTIONS = frozenset(
     {"-y", "--yes", "-q", "--quiet", "--silent", "--offline", "--prefer-offline", "--isolated"}
 )
-# A version or a tag; what has a colon or a slash names another place than the registry.
+# A version or a tag; a colon or a slash would refer to a source other than the registry.
 _VERSION = re.compile(r"(?:@|==)[\w.^~*+-]+")
 
 
 def found_program(command: str, path: str | None, cwd: str | None) -> Path | None:
-    """The file that starting ``command`` would run; None when there is none.
-
-    Args:
-        command: a name or a path, as configured.
-        path: the PATH of the server's own environment.
-        cwd: the folder that it starts in; the host's own when None.
-    """
+    """Return the file that starting ``command`` with this PATH and directory would execute; None if not found."""
     if "/" in command:
         candidate = Path(cwd or ".") / Path(command)
         return candidate.absolute() if os.access(candidate, os.X_OK) and candidate.is_file() else None
@@ -47,13 +38,7 @@ def found_program(command: str, path: str | None, cwd: str | None) -> Path | Non
 
 
 def is_allowed(program: Path, args: Sequence[str], allowed: Sequence[str]) -> bool:
-    """Whether a program may be started with these arguments.
-
-    Args:
-        program: the file that would run.
-        args: its arguments.
-        allowed: the entries of ``allowed_commands``.
-    """
+    """Return True if an entry of ``allowed_commands`` permits the program with these arguments."""
     return any(_allows(entry, program, args) for entry in allowed)
 
 
@@ -77,12 +62,12 @@ def _is_same(one: Path, other: Path) -> bool:
     file = one.resolve()
     if file != other.resolve():
         return False
-    # Some files are many programs, by the name they are called: busybox, the shims of version managers.
+    # One file can be several programs, chosen by name: busybox, shims of version managers.
     return one.name == other.name or _family(one) == _family(other) == _family(file)
 
 
 def _family(program: Path) -> str:
-    """The name without a version: python for python3.11."""
+    """Return the name without a version: python for python3.11."""
     return program.name.rstrip("0123456789.-")
 
 

@@ -1,9 +1,8 @@
-"""Where a program lives: the folders that have to be visible for it to run.
+"""Find the folders that a program has to read in order to run.
 
-By what is common, read from the disk: a virtual environment and the Python behind it, packages installed from a source
-folder, a ``node_modules`` tree, the folder above ``bin`` of a tool manager, the interpreter that a script names, the
-script that an interpreter is given, the configured working folder. Never a whole home, nor a folder in which tools of
-many kinds keep their data: of those the program's file alone.
+Known layouts, read from the disk: virtual environments and the Python they were made with, editable installs,
+``node_modules``, a tool manager's folder above ``bin``, interpreters of scripts, scripts of interpreters, the working
+directory. Never a whole home directory or a folder that many tools share: there only the program's own file.
 """
 
 from __future__ import annotations
@@ -18,28 +17,25 @@ from urllib.parse import unquote, urlsplit
 from rkllm_mcp.tools.servers import ServerSpec
 
 RUNNERS = frozenset({"npx", "bunx", "pnpx", "uvx", "uv"})
-"""Programs that fetch what they run."""
+"""Programs that download the package they run."""
 
 _SYSTEM = tuple(map(Path, ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")))
 _INTERPRETERS = frozenset({"python", "pypy", "node", "nodejs", "deno", "bun", "ruby", "perl", "bash", "sh"})
 _PROJECT_FILES = ("package.json", "pyproject.toml")
-# A script whose interpreter is a script whose interpreter …
+# Limit for chains of scripts whose interpreters are scripts.
 _MAX_STEPS = 8
 _SHEBANG_BYTES = 256
 
 
 def is_system(path: Path) -> bool:
-    """Whether a path belongs to the system's programs, which every program may read."""
+    """Return True if a path belongs to the system's programs, which every sandbox may read."""
     return any(path == system or system in path.parents for system in _SYSTEM)
 
 
 def places_of(spec: ServerSpec, program: Path, env: Mapping[str, str]) -> list[Path]:
-    """Files and folders that a server's program needs to read; the system's own may be among them.
+    """Return the files and folders that a server's program needs to read; may include system folders.
 
-    Args:
-        spec: its arguments and working folder.
-        program: the file that its command means.
-        env: its environment, for PATH and HOME.
+    ``env`` is the program's environment and provides PATH and HOME.
     """
     home = Path(env.get("HOME", "/nonexistent"))
     places = list(_installations(program, env, home))
@@ -79,7 +75,7 @@ def _installation(program: Path, home: Path) -> Iterator[Path]:
 
 
 def _environment(root: Path) -> Iterator[Path]:
-    """A virtual environment, the Python it was made with, and the source folders that are installed in it."""
+    """Yield a virtual environment, the Python it was made with, and the source folders of editable installs."""
     yield root
     for line in (root / "pyvenv.cfg").read_text("utf-8", "replace").splitlines():
         key, _, value = line.partition("=")
@@ -90,17 +86,17 @@ def _environment(root: Path) -> Iterator[Path]:
 
 
 def _source_folder(origin: Path) -> Iterator[Path]:
-    """The folder that a package was installed from without being copied, by its ``direct_url.json`` (PEP 610)."""
+    """Yield the source folder of an editable install, from its ``direct_url.json`` (PEP 610)."""
     try:
         about: Any = json.loads(origin.read_text("utf-8"))
         if about.get("dir_info", {}).get("editable"):
             yield Path(unquote(urlsplit(str(about["url"])).path))
     except (OSError, ValueError, KeyError, AttributeError):
-        return  # what cannot be read names no folder
+        return  # without a readable file there is no folder to add
 
 
 def _interpreter(script: Path, env: Mapping[str, str]) -> Path | None:
-    """The program that a script's first line names; None for what is no script."""
+    """Return the interpreter in a script's shebang line; None if the file is not a script."""
     try:
         with script.open("rb") as file:
             first = file.readline(_SHEBANG_BYTES)
@@ -117,22 +113,16 @@ def _interpreter(script: Path, env: Mapping[str, str]) -> Path | None:
 
 
 def script_of(command: str, args: Sequence[str], cwd: str | Path | None) -> Path | None:
-    """The file that an interpreter is told to run, which need not be there; None where it is told otherwise.
-
-    Args:
-        command: the interpreter, a name or a path.
-        args: its arguments.
-        cwd: the folder that it starts in.
-    """
+    """Return the script that an interpreter is started with, which may not exist; None without a script."""
     if Path(command).name.rstrip("0123456789.") not in _INTERPRETERS or not args or args[0].startswith("-"):
         return None
     script = Path(cwd or ".", args[0]).absolute()
-    # What has no suffix may be a word that the interpreter knows, as in "deno run".
+    # An argument without a suffix may be a subcommand, as in "deno run".
     return script if script.suffix or script.is_file() else None
 
 
 def _project(script: Path, home: Path) -> Iterator[Path]:
-    """The folder of a script's project: the nearest one that says so, else its own."""
+    """Yield the project folder of a script: the nearest one with a project file, else the script's own folder."""
     for path in dict.fromkeys((script, script.resolve())):
         tree = _outermost_node_modules(path)
         folders = [folder for folder in path.parents if not _is_too_wide(folder, home)]
@@ -146,6 +136,6 @@ def _outermost_node_modules(path: Path) -> Path | None:
 
 
 def _is_too_wide(folder: Path, home: Path) -> bool:
-    """Whether more than a program lives in a folder: a home, what is above one, or what tools share in it."""
+    """Return True for folders that hold more than one program: homes, their parents, and folders shared by tools."""
     shared = {home, *home.parents, home / ".local", home / ".cargo", home / "go", Path("/opt"), Path("/usr/local")}
     return folder in shared or folder.parent == Path("/")

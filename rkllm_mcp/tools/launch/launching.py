@@ -1,4 +1,4 @@
-"""What is really started for a configured server: its program checked against ``allowed_commands``, and sandboxed."""
+"""Check a server's program against ``allowed_commands`` and wrap it in the sandbox."""
 
 from __future__ import annotations
 
@@ -16,15 +16,11 @@ from rkllm_mcp.tools.transports.child import environment
 
 
 async def launch_of(spec: ServerSpec, host: Mapping[str, str] = os.environ) -> ServerSpec:
-    """The server as it is started.
-
-    Args:
-        spec: the server as it is configured.
-        host: the host's environment.
+    """Return ``spec`` with the command that is really started.
 
     Raises:
-        ServerUnavailableError: it may not be started, or not in the sandbox that it needs.
-        OSError: there is no such program.
+        ServerUnavailableError: the program is not allowed, or its sandbox is not available.
+        OSError: the program does not exist.
     """
     if spec.allowed_commands is None and spec.sandbox is None:
         return spec
@@ -37,21 +33,21 @@ async def launch_of(spec: ServerSpec, host: Mapping[str, str] = os.environ) -> S
         raise ServerUnavailableError(refusal)
     if spec.sandbox is not None:
         return await sandboxed(spec, program, env)
-    # The file that was checked, whatever the PATH finds a moment later.
+    # Start the file that was checked: a second search of the PATH might find another one.
     return replace(spec, command=str(program))
 
 
 def refusal_here(spec: ServerSpec, host: Mapping[str, str] = os.environ) -> str:
-    """Why a server's program may not be started on this machine; empty when it may, or is not there at all."""
+    """Return why a server's program may not be started on this machine; empty if it is allowed or does not exist."""
     program = found_program(spec.command, environment(spec, host).get("PATH", os.defpath), spec.cwd)
     return "" if program is None else refusal_of(spec, program)
 
 
 def refusal_of(spec: ServerSpec, program: Path) -> str:
-    """Why a program may not be started; empty when it may."""
+    """Return why a program may not be started; empty if it is allowed."""
     allowed = spec.allowed_commands
     if allowed is None or is_allowed(program, spec.args, allowed):
         return ""
     entries = ", ".join(allowed) or "none"
-    what = str(program) if str(program) == spec.command else f"{spec.command} ({program})"
-    return f"{what} may not be started; security.allowed_commands allows {entries}"
+    shown = str(program) if str(program) == spec.command else f"{spec.command} ({program})"
+    return f"{shown} may not be started; security.allowed_commands allows {entries}"

@@ -1,11 +1,11 @@
-"""A server's program under bubblewrap: the command line that lets it see what it needs and nothing else.
+"""Bubblewrap command line for a server's program.
 
-What it gets: the system's programs and libraries, read-only; a few files of ``/etc`` that programs look into; the
-folders that the program itself is installed in, read-only (see ``installation``); the files and folders that its owner
-named; an empty home, an empty ``/tmp``, a ``/dev`` and a ``/proc`` of its own. No other process, no device, no network
-unless that was said, no privilege, and it dies with the host. Where that cannot be had the server is not started.
+Read-only: system programs and libraries, selected files of ``/etc``, the program's own installation (see ``places_of``)
+and ``sandbox_read``; writable: ``sandbox_write``. Home, ``/tmp``, ``/dev`` and ``/proc`` are private. No other
+processes, devices or capabilities, no network unless allowed; the program dies with the host. Without a working
+bubblewrap the server is not started.
 
-Followed: bubblewrap 0.4 and newer, bwrap(1).
+Follows bubblewrap 0.4 and newer, bwrap(1).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rkllm_mcp.tools.servers import Sandbox, ServerSpec
 
 _SYSTEM = ("/usr", "/nix/store", "/gnu/store")
 _SYSTEM_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-# What programs look up: users, names of hosts, time zones, certificates, libraries. No keys, no configurations.
+# Users, host names, time zones, certificates, libraries; no keys and no configuration of services.
 _ETC = (
     *("passwd", "group", "nsswitch.conf", "hosts", "host.conf", "gai.conf", "protocols", "services", "localtime"),
     *("timezone", "locale.alias", "mime.types", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives"),
@@ -35,29 +35,24 @@ _PROBE_TIMEOUT_S = 10.0
 
 
 async def sandboxed(spec: ServerSpec, program: Path, env: Mapping[str, str]) -> ServerSpec:
-    """The same server with bubblewrap as its command.
-
-    Args:
-        spec: the server; it has a ``sandbox``.
-        program: the file that its command means.
-        env: its environment.
+    """Return ``spec`` with bubblewrap as its command.
 
     Raises:
-        ServerUnavailableError: bubblewrap is missing or may not work here, or a named folder is not there.
+        ServerUnavailableError: bubblewrap is missing or does not work here, or a configured folder does not exist.
     """
     problem = await anyio.to_thread.run_sync(unusable)
     if problem:
         raise ServerUnavailableError(problem)
-    # The host's own, whatever PATH the server is given.
+    # Found on the host's PATH, not on the server's.
     bwrap = shutil.which("bwrap") or "bwrap"
     return replace(spec, command=bwrap, args=tuple(arguments(spec, program, env)), cwd=None)
 
 
 def arguments(spec: ServerSpec, program: Path, env: Mapping[str, str]) -> list[str]:
-    """Bubblewrap's arguments for a server; see ``sandboxed``.
+    """Return the arguments of bubblewrap for a server.
 
     Raises:
-        ServerUnavailableError: a named folder is not there.
+        ServerUnavailableError: a configured folder does not exist.
     """
     sandbox = spec.sandbox or Sandbox()
     home = env.get("HOME", "") if env.get("HOME", "").strip("/") else "/tmp/home"  # noqa: S108  (inside the sandbox)
@@ -72,7 +67,7 @@ def arguments(spec: ServerSpec, program: Path, env: Mapping[str, str]) -> list[s
     for place in _outermost(places_of(spec, program, env)):
         words += ["--ro-bind", str(place), str(place)]
     words += _cache(sandbox, program, home)
-    # What lies in another of these comes behind it, so that its own mode holds.
+    # Parents first, so that a nested folder keeps its own mode.
     for path, may_write in sorted(named.items(), key=lambda item: len(item[0].parts)):
         words += ["--bind" if may_write else "--ro-bind", str(path), str(path)]
     words += ["--remount-ro", "/", "--chdir", spec.cwd or home]
@@ -90,12 +85,12 @@ def _system(*, network: bool) -> Iterator[str]:
     for name in _ETC:
         yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
     if network:
-        # Often a link into /run, which is not there.
+        # Often a link into /run, which the sandbox does not contain.
         yield from ("--ro-bind-try", str(Path("/etc/resolv.conf").resolve()), "/etc/resolv.conf")
 
 
 def _cache(sandbox: Sandbox, program: Path, home: str) -> Iterator[str]:
-    """A folder that survives for programs that fetch what they run; never the one of programs outside."""
+    """Bind a persistent cache, separate from the user's own, for programs that download what they run."""
     if sandbox.cache is None or program.name not in RUNNERS:
         return
     Path(sandbox.cache).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -108,14 +103,16 @@ def _cache(sandbox: Sandbox, program: Path, home: str) -> Iterator[str]:
 def _existing(paths: Sequence[str], key: str) -> Iterator[Path]:
     for path in map(Path, paths):
         if not path.exists():
-            raise ServerUnavailableError(f"{key} names {path}, which is not there; make it, or correct {key}")
+            raise ServerUnavailableError(f"{key} names {path}, which does not exist; create it, or correct {key}")
         if path == Path("/"):
-            raise ServerUnavailableError(f"{key} names /, which is everything; name the folders that it needs")
+            raise ServerUnavailableError(
+                f"{key} names /, the whole system; name only the folders that the server needs"
+            )
         yield path
 
 
 def missing_place(sandbox: Sandbox) -> str:
-    """Which of the folders that a sandbox names cannot be in it, as a sentence; empty when all can."""
+    """Return a sentence about a configured folder that cannot be in the sandbox; empty if all can."""
     try:
         _ = [*_existing(sandbox.read, "sandbox_read"), *_existing(sandbox.write, "sandbox_write")]
     except ServerUnavailableError as error:
@@ -124,24 +121,20 @@ def missing_place(sandbox: Sandbox) -> str:
 
 
 def _outermost(places: Sequence[Path]) -> list[Path]:
-    """The places that do not lie in another of them, nor in what is visible anyway."""
+    """Drop the places inside another place or inside the system's folders."""
     seen = [place for place in dict.fromkeys(places) if not is_system(place)]
     return sorted(place for place in seen if not any(other in place.parents for other in seen))
 
 
-# --- whether it works here -------------------------------------------------------------------------------------------
+# --- availability ----------------------------------------------------------------------------------------------------
 
 
 def unusable(path: str | None = None) -> str:
-    """Why there is no sandbox on this machine, and what to do about it; empty when there is one.
-
-    Args:
-        path: where to look for bubblewrap; the host's PATH when None.
-    """
+    """Return why bubblewrap does not work on this machine, and the remedy; empty if it works."""
     bwrap = shutil.which("bwrap", path=path)
     if bwrap is None:
         return (
-            "it is to run in a sandbox and bubblewrap is missing; sudo apt install bubblewrap, or set sandbox = false"
+            "the sandbox needs bubblewrap, which is not installed; sudo apt install bubblewrap, or set sandbox = false"
         )
     everything = ("--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev")
     try:
@@ -153,15 +146,15 @@ def unusable(path: str | None = None) -> str:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"it is to run in a sandbox and that cannot be had ({error}); mend it, or set sandbox = false"
+        return f"the sandbox does not work ({error}); repair bubblewrap, or set sandbox = false"
     if done.returncode == 0:
         return ""
-    said = done.stderr.strip().split("\n", 1)[0] or f"exit code {done.returncode}"
-    return f"it is to run in a sandbox and that cannot be had here ({said}); {remedy(Path('/proc/sys'))}"
+    reason = done.stderr.strip().split("\n", 1)[0] or f"exit code {done.returncode}"
+    return f"the sandbox does not work on this machine ({reason}); {remedy(Path('/proc/sys'))}"
 
 
 def remedy(settings: Path) -> str:
-    """What allows bubblewrap to work, by what the kernel's ``settings`` (``/proc/sys``) say."""
+    """Return the command that enables bubblewrap, according to the kernel settings in ``settings`` (``/proc/sys``)."""
     for name, forbidding, allowing in (
         ("kernel/unprivileged_userns_clone", "0", "1"),
         ("kernel/apparmor_restrict_unprivileged_userns", "1", "0"),
@@ -174,5 +167,5 @@ def remedy(settings: Path) -> str:
         if value == forbidding:
             return f"allow it with: sudo sysctl -w {name.replace('/', '.')}={allowing}"
     if not (settings / "user/max_user_namespaces").exists():
-        return "this kernel has no user namespaces; allow bubblewrap to do without: sudo chmod u+s $(command -v bwrap)"
-    return "in a container allow it namespaces (docker run --security-opt seccomp=unconfined), or set sandbox = false"
+        return "this kernel has no user namespaces; make bubblewrap setuid: sudo chmod u+s $(command -v bwrap)"
+    return "in a container allow user namespaces (docker run --security-opt seccomp=unconfined), or set sandbox = false"

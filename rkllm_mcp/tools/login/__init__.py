@@ -1,1 +1,1 @@
-"""OAuth: how the host logs in to a server."""
+"""OAuth authorization of the host at MCP servers."""

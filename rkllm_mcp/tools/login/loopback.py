@@ -1,7 +1,4 @@
-"""One HTTP request to this machine: what a browser brings back from an authorization server.
-
-Listens on a loopback address only, answers every request in a line, and takes the first that comes to the right path.
-"""
+"""Loopback HTTP listener for the redirect of an OAuth authorization server."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from anyio.abc import SocketStream
 
 from rkllm_mcp.errors import ServerUnavailableError
 
-# A request line and its headers; browsers send 2 kB, codes and states add as much again.
+# Limit of request line and headers; browsers send about 2 kB, code and state as much again.
 _MAX_REQUEST_BYTES = 32 * 1024
 _REQUEST_TIMEOUT_S = 10.0
 _PAGE = "<!doctype html><meta charset=utf-8><title>rkllm-mcp</title><p>{}</p>"
@@ -24,40 +21,38 @@ _PAGE = "<!doctype html><meta charset=utf-8><title>rkllm-mcp</title><p>{}</p>"
 async def redirected(
     redirect_uri: str, timeout_s: float
 ) -> AsyncGenerator[Callable[[], Awaitable[dict[str, str] | None]]]:
-    """Listen at ``redirect_uri`` inside this block; yields what waits for the browser.
+    """Listen at ``redirect_uri`` inside this block; yield a function that waits for the redirect.
 
-    That returns the query of the request, None when none came within ``timeout_s`` seconds.
+    The function returns the query of the first request to the right path, or None after ``timeout_s`` seconds.
 
     Raises:
-        ServerUnavailableError: the port is taken, or the address is none of this machine.
+        ServerUnavailableError: the port is in use, or the address is not a loopback address.
     """
     parts = urlsplit(redirect_uri)
     if parts.hostname not in ("127.0.0.1", "localhost", "::1"):
-        raise ServerUnavailableError(
-            f"{redirect_uri} is no address of this machine; use http://127.0.0.1:PORT/callback"
-        )
+        raise ServerUnavailableError(f"{redirect_uri} is not a loopback address; use http://127.0.0.1:PORT/callback")
     try:
         listener = await anyio.create_tcp_listener(local_host=parts.hostname, local_port=parts.port or 80)
     except OSError as error:
         raise ServerUnavailableError(
-            f"the browser cannot come back to {redirect_uri}: {error.strerror}; set another redirect_uri"
+            f"cannot listen on {redirect_uri}: {error.strerror}; set another redirect_uri"
         ) from None
-    came = anyio.Event()
+    arrived = anyio.Event()
     found: dict[str, str] = {}
 
     async def answer(stream: SocketStream) -> None:
         async with stream:
             with anyio.move_on_after(_REQUEST_TIMEOUT_S):
                 query = await _query(stream, parts.path)
-                text = "There is nothing here." if query is None else "You can close this window and return."
+                text = "Not found." if query is None else "You can close this window and return."
                 await _reply(stream, 404 if query is None else 200, text)
-                if query is not None and not came.is_set():
+                if query is not None and not arrived.is_set():
                     found.update(query)
-                    came.set()
+                    arrived.set()
 
     async def wait() -> dict[str, str] | None:
         with anyio.move_on_after(timeout_s):
-            await came.wait()
+            await arrived.wait()
             return found
         return None
 
@@ -70,7 +65,7 @@ async def redirected(
 
 
 async def _query(stream: SocketStream, path: str) -> dict[str, str] | None:
-    """The query of a GET of ``path``; None for anything else."""
+    """Return the query of a GET of ``path``; None for any other request."""
     head = b""
     try:
         while b"\r\n\r\n" not in head and len(head) < _MAX_REQUEST_BYTES:

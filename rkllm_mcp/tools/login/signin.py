@@ -1,11 +1,9 @@
-"""OAuth: how the host logs in to a server, as a person with a browser or as the program itself.
+"""OAuth login at an MCP server, by a person with a browser or by client credentials; token storage for the SDK.
 
-The SDK does the protocol; this gives it a place for tokens, a browser, and an end. Tokens lie in one file that only its
-owner can read, under the issuer that gave them and the server that they are for, by its name and address. The browser
-comes back to a loopback port that stays the same for a server, because an authorization server knows the host by it.
-Who cannot be asked is not: a service without a terminal says where to log in.
+Tokens are stored in one file of mode 0600, by issuer and by server name and URL. The loopback port is derived from the
+server's URL, because the client registration contains it. Without a terminal the error names the command that logs in.
 
-Followed: MCP 2026-07-28, authorization; RFC 8252 (loopback redirect); ``OAuthClientProvider`` of mcp 2.3.0.
+Follows MCP 2026-07-28, authorization; RFC 8252 (loopback redirect); ``OAuthClientProvider`` of mcp 2.3.0.
 """
 
 from __future__ import annotations
@@ -35,35 +33,30 @@ if TYPE_CHECKING:
         OAuthToken,
     )
 
-# Ports that nobody owns, and that Linux gives to no outgoing connection (net.ipv4.ip_local_port_range ends before).
+# Unassigned ports above Linux's range for outgoing connections (net.ipv4.ip_local_port_range).
 _FIRST_PORT, _PORTS = 61_000, 4_536
-# Reading a consent page, finding a password, a second factor.
+# Time to read a consent page, find a password and enter a second factor.
 _CONSENT_TIMEOUT_S = 300.0
 
-# Shows somebody the address at which to log in to a server; its name and the address.
+# Shows the user the URL at which to log in; called with the server's name and the URL.
 ShowAddress = Callable[[str, str], Awaitable[None]]
 
 
 class Consent(Protocol):
-    """Gets a person's consent."""
+    """Asks a person to authorize the host."""
 
     async def __call__(self, server: str, url: str, redirect_uri: str) -> AuthorizationCodeResult:
-        """Have ``url`` visited, and return what came back to ``redirect_uri``.
+        """Have ``url`` visited, and return the parameters of the redirect to ``redirect_uri``.
 
         Raises:
-            ServerUnavailableError: nobody consented.
+            ServerUnavailableError: authorization was refused or timed out.
         """
         ...
 
 
 @dataclass(frozen=True)
 class BrowserConsent:
-    """Shows the address and waits at a loopback port until the browser comes back.
-
-    Args:
-        show: shows or opens the address.
-        timeout_s: how long to wait, seconds.
-    """
+    """Shows the URL and waits for the browser's redirect to the loopback port."""
 
     show: ShowAddress
     timeout_s: float = _CONSENT_TIMEOUT_S
@@ -72,36 +65,32 @@ class BrowserConsent:
         """See ``Consent``."""
         from mcp.shared.auth import AuthorizationCodeResult
 
-        async with redirected(redirect_uri, self.timeout_s) as coming:
+        async with redirected(redirect_uri, self.timeout_s) as wait_for_redirect:
             await self.show(server, url)
-            answer = await coming()
+            answer = await wait_for_redirect()
         if answer is None:
             raise ServerUnavailableError(
-                f"nobody logged in to server '{server}' within {self.timeout_s:g} s; open the address and try again"
+                f"the login to server '{server}' was not completed within {self.timeout_s:g} s; try again"
             )
         if "error" in answer:
-            said = answer.get("error_description") or answer["error"]
-            raise ServerUnavailableError(f"logging in to server '{server}' was refused: {said}")
+            reason = answer.get("error_description") or answer["error"]
+            raise ServerUnavailableError(f"the login to server '{server}' was refused: {reason}")
         return AuthorizationCodeResult(code=answer.get("code", ""), state=answer.get("state"), iss=answer.get("iss"))
 
 
 @dataclass(frozen=True)
 class Nobody:
-    """The ``Consent`` of a host that nobody watches: says where to log in.
-
-    Args:
-        tenant: whose host it is; empty for the owner.
-    """
+    """Refuses with the command that logs in; for a host without a terminal. ``tenant`` is empty for the owner."""
 
     tenant: str = ""
 
     async def __call__(self, server: str, url: str, redirect_uri: str) -> AuthorizationCodeResult:
         """See ``Consent``."""
         del url, redirect_uri
-        whose = f" --tenant {shlex.quote(self.tenant)}" if self.tenant else ""
+        option = f" --tenant {shlex.quote(self.tenant)}" if self.tenant else ""
         raise ServerUnavailableError(
-            f"server '{server}' wants somebody to log in with a browser; "
-            f"run 'rkllm-mcp servers test {server}{whose}' in a terminal"
+            f"server '{server}' requires a login in a browser; "
+            f"run 'rkllm-mcp servers test {server}{option}' in a terminal"
         )
 
 
@@ -109,25 +98,21 @@ NOBODY = Nobody()
 
 
 class TokenFile:
-    """Tokens and registrations, in a file of mode 0600 or in memory.
-
-    Args:
-        path: the file; None keeps them until the program ends.
-    """
+    """Tokens and client registrations, in a file of mode 0600, or in memory if ``path`` is None."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._held: dict[str, dict[str, dict[str, Any]]] = {}
 
     def entry(self, account: str) -> tuple[str, dict[str, Any]]:
-        """Which issuer an account was logged in to at, and what was kept: ``client`` and ``tokens``."""
+        """Return the issuer of an account and its stored values: ``client`` and ``tokens``."""
         for issuer, accounts in self._all().items():
             if account in accounts:
                 return issuer, accounts[account]
         return "", {}
 
     def keep(self, account: str, issuer: str, entry: dict[str, Any]) -> None:
-        """Keep what an account's issuer gave, in place of everything known of that account."""
+        """Store the values of an account, replacing all earlier ones of any issuer."""
         issuers = self._all()
         for accounts in issuers.values():
             accounts.pop(account, None)
@@ -135,11 +120,11 @@ class TokenFile:
         self._held = {name: accounts for name, accounts in issuers.items() if accounts}
         if self._path is not None:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            beside = self._path.with_name(f"{self._path.name}.{os.getpid()}")
-            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 json.dump(self._held, file)
-            beside.replace(self._path)
+            temporary.replace(self._path)
 
     def _all(self) -> dict[str, dict[str, dict[str, Any]]]:
         if self._path is None:
@@ -152,12 +137,12 @@ class TokenFile:
 
 @dataclass
 class _Storage:
-    """The SDK's view of one account's entry."""
+    """``TokenStorage`` of the SDK for one account."""
 
     file: TokenFile
     account: str
     given: OAuthClientInformationFull | None = None
-    # Known once it has been found out, which may be after this is made.
+    # A function, because the SDK discovers the issuer after this object is created.
     issuer: Callable[[], str] = str
 
     async def get_tokens(self) -> OAuthToken | None:
@@ -183,19 +168,14 @@ class _Storage:
         return OAuthClientInformationFull.model_validate(entry["client"]) if entry.get("client") else None
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        kept = client_info.model_dump(mode="json", exclude_none=True)
-        # Another registration: the tokens of the former one are not its.
-        self.file.keep(self.account, client_info.issuer or self.issuer(), {"client": kept})
+        client = client_info.model_dump(mode="json", exclude_none=True)
+        # Tokens of an earlier registration are dropped: they belong to another client.
+        self.file.keep(self.account, client_info.issuer or self.issuer(), {"client": client})
 
 
 @dataclass(frozen=True)
 class SignIn:
-    """How OAuth servers are logged in to.
-
-    Args:
-        tokens: where tokens are kept.
-        consent: how a person is asked; by default nobody can be.
-    """
+    """Creates the OAuth provider of each server; by default no person can be asked for consent."""
 
     tokens: TokenFile = field(default_factory=TokenFile)
     consent: Consent = NOBODY
@@ -203,11 +183,9 @@ class SignIn:
     def auth(
         self, spec: ServerSpec, waiting_for_person: Callable[[], AbstractContextManager[None]]
     ) -> httpx2.Auth | None:
-        """What puts a token on a server's requests, and gets one when there is none; None for a server without OAuth.
+        """Return the ``httpx2.Auth`` that adds tokens to a server's requests and obtains them; None without OAuth.
 
-        Args:
-            spec: the server.
-            waiting_for_person: entered while a person is waited for.
+        ``waiting_for_person`` is entered while the user is asked for consent.
         """
         if spec.oauth is None:
             return None
@@ -227,7 +205,7 @@ class SignIn:
             scope=" ".join(oauth.scopes) or None,
             issuer=oauth.issuer or None,
         )
-        provider.context.client_metadata = _asking_for(oauth.scopes, provider.context.client_metadata)
+        provider.context.client_metadata = _with_scopes(oauth.scopes, provider.context.client_metadata)
         storage.issuer = lambda: _issuer_of(provider)
         return provider
 
@@ -245,7 +223,7 @@ class SignIn:
             addresses.append(url)
 
         async def consent() -> AuthorizationCodeResult:
-            # A handshake that fails is tried once more in the older way; that is no reason to ask a person twice.
+            # A failed handshake is retried with the older protocol; do not ask the person again.
             if refusals:
                 raise refusals[0]
             with waiting_for_person():
@@ -268,7 +246,7 @@ class SignIn:
         storage = _Storage(self.tokens, _account(spec), _registered(oauth, redirect_uri))
         provider = OAuthClientProvider(
             spec.url,
-            _asking_for(oauth.scopes, metadata),
+            _with_scopes(oauth.scopes, metadata),
             storage,
             redirect_handler=take,
             callback_handler=consent,
@@ -279,25 +257,25 @@ class SignIn:
 
 
 def _account(spec: ServerSpec) -> str:
-    """Whose tokens they are: the same address under two names is two accounts there."""
+    """Return the storage key: the same URL under two server names is two accounts."""
     return f"{spec.name} {spec.url}"
 
 
-def _asking_for(scopes: tuple[str, ...], metadata: OAuthClientMetadata) -> OAuthClientMetadata:
-    """The metadata, which keeps asking for ``scopes`` whatever else is asked for.
+def _with_scopes(scopes: tuple[str, ...], metadata: OAuthClientMetadata) -> OAuthClientMetadata:
+    """Return ``metadata`` that always requests ``scopes``.
 
-    The SDK replaces its scope by what the server's challenge names, which for many servers is nothing.
+    The SDK replaces the scope by the one in the server's challenge, which many servers leave empty.
     """
     from mcp.client.auth.utils import union_scopes
     from mcp.shared.auth import OAuthClientMetadata
 
     wanted = " ".join(scopes) or None
 
-    class Asking(OAuthClientMetadata):
+    class FixedScopes(OAuthClientMetadata):
         def __setattr__(self, name: str, value: Any) -> None:
             super().__setattr__(name, union_scopes(wanted, value) if name == "scope" else value)
 
-    return Asking.model_validate(metadata.model_dump())
+    return FixedScopes.model_validate(metadata.model_dump())
 
 
 def _issuer_of(provider: OAuthClientProvider) -> str:
@@ -306,7 +284,7 @@ def _issuer_of(provider: OAuthClientProvider) -> str:
 
 
 def _registered(oauth: OAuth, redirect_uri: str) -> OAuthClientInformationFull | None:
-    """The name that the owner has registered; None when the host registers itself."""
+    """Return the configured client registration; None if the host registers itself."""
     from mcp.shared.auth import OAuthClientInformationFull
 
     if not oauth.client_id:
@@ -323,6 +301,6 @@ def _registered(oauth: OAuth, redirect_uri: str) -> OAuthClientInformationFull |
 
 
 def _port(server_url: str) -> int:
-    """A loopback port for a server: always the same, because the registration names it."""
+    """Return the loopback port of a server; constant, because the client registration contains it."""
     digest = hashlib.sha256(urlsplit(server_url)._replace(query="", fragment="").geturl().encode()).digest()
     return _FIRST_PORT + int.from_bytes(digest[:4], "big") % _PORTS

@@ -1,1 +1,1 @@
-"""What servers offer besides tools: resources, prompts, and news of them."""
+"""Resources, prompts, completion and resource updates of MCP servers."""

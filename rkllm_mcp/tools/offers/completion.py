@@ -1,4 +1,4 @@
-"""What a server would write into a blank of a prompt or of a resource's address, for whoever presses Tab."""
+"""``completion/complete`` for arguments of prompts and of resource templates."""
 
 from __future__ import annotations
 
@@ -17,17 +17,12 @@ async def complete(
     value: str,
     others: Mapping[str, str],
 ) -> tuple[str, ...]:
-    """The server's suggestions; none when it makes none at all.
+    """Return the server's suggestions for ``argument``, of which ``value`` is typed; empty if it supports none.
 
-    Args:
-        client: a connected client.
-        reference: the prompt or the resource template.
-        argument: the blank.
-        value: what of it was typed.
-        others: the blanks that are filled already.
+    ``others`` are the arguments that are already filled in.
 
     Raises:
-        MCPError: the server refuses.
+        MCPError: the server refused the request.
     """
     if client.server_capabilities.completions is None:
         return ()

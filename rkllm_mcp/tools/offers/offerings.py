@@ -1,8 +1,8 @@
-"""What all servers offer besides tools: resources and prompts, as ``server:…`` or by what is unique among them.
+"""Resources and prompts of all servers, named ``server:…`` or by a name that is unique among them.
 
-A list leaves out the servers that cannot be asked, and says so; anything that was named and cannot be had is a
-``ToolboxError`` that names it. Every request is bounded by its server's ``timeout_s``; a server that wants its caller's
-token gets that of the request's context, and cannot be asked without it.
+A list omits servers that do not answer and reports them as status lines; a named resource or prompt that cannot be
+obtained raises ``ToolboxError``. ``timeout_s`` of the server bounds each request. Servers that need a request's tokens
+take them from the call context.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rkllm_mcp.tools.trust.hidden import without_hidden
 if TYPE_CHECKING:
     from mcp import Client
 
-# A person who presses Tab does not wait longer.
+# Limit for completion in the chat, seconds.
 COMPLETION_PATIENCE_S = 3.0
 
 _Item = TypeVar("_Item")
@@ -39,16 +39,10 @@ _Result = TypeVar("_Result")
 
 
 class Offerings:
-    """Resources and prompts of every server.
+    """Resources and prompts of all servers.
 
-    Args:
-        connections: the servers, by the configuration's names.
-        updates: where changes of resources come in.
-        on_status: told, a line each, about servers that could not be asked for a list.
-        clean: the text in which no tool is called, of one that a model is to read.
-
-    Attributes:
-        completion_patience_s: the longest that somebody who presses Tab waits, seconds.
+    ``on_status`` receives a line about each server that could not list something; ``clean`` escapes call markup in text
+    for the model; ``completion_patience_s`` bounds a completion, seconds.
     """
 
     completion_patience_s = COMPLETION_PATIENCE_S
@@ -66,26 +60,26 @@ class Offerings:
         self._clean = clean
 
     def server_names(self) -> tuple[str, ...]:
-        """The servers, in the order of the configuration."""
+        """Return the server names in the order of the configuration."""
         return tuple(self._connections)
 
     # --- resources -------------------------------------------------------------------------------------------------
 
     async def resources(self, server: str | None = None, context: CallContext = NO_CONTEXT) -> tuple[Resource, ...]:
-        """The resources of every server, or of one; in the order of the configuration, then in each server's."""
+        """Return the resources of all servers, or of one; in the order of the configuration, then in each server's."""
         return await self._listed(list_resources, "resources", server, context)
 
     async def templates(
         self, server: str | None = None, context: CallContext = NO_CONTEXT
     ) -> tuple[ResourceTemplate, ...]:
-        """The templates of resources of every server, or of one; in the same order."""
+        """Return the resource templates of all servers, or of one, in the same order."""
         return await self._listed(list_templates, "resource templates", server, context)
 
     async def readable(
         self, server: str | None = None, context: CallContext = NO_CONTEXT
     ) -> tuple[tuple[Resource, ...], tuple[ResourceTemplate, ...]]:
-        """``resources`` and ``templates`` in one; a server that cannot be asked for the first is told of once."""
-        connections = self._meant(server)
+        """Return ``resources`` and ``templates``; a server that does not answer is reported once."""
+        connections = self._selected(server)
         is_named = server is not None
         resources = await self._by_server(list_resources, "resources", connections, context, is_named=is_named)
         answered = [self._connections[name] for name in resources]
@@ -95,19 +89,19 @@ class Offerings:
     async def read_resource(
         self, reference: str, limit_chars: int = sys.maxsize, context: CallContext = NO_CONTEXT
     ) -> ResourceContent:
-        """Read ``server:uri``, or an address that says by itself whose it is.
+        """Read ``server:uri``, or a URI that only one server has.
 
         Args:
-            reference: what to read.
-            limit_chars: what is longer of its text is cut, characters.
-            context: the circumstances, for what the server asks meanwhile.
+            reference: resource to read.
+            limit_chars: limit of its text, characters; longer text is truncated.
+            context: call context for requests that the server makes meanwhile.
 
         Raises:
-            ToolboxError: there is no such resource, or it cannot be read.
+            ToolboxError: the resource does not exist or cannot be read.
         """
-        connection, uri = await self._holder(reference, context)
+        connection, uri = await self._resource_server(reference, context)
         name = connection.spec.name
-        content = await _asked(
+        content = await _request(
             connection,
             lambda client: read_resource(client, name, uri, limit_chars),
             context,
@@ -123,38 +117,39 @@ class Offerings:
         *,
         task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Call ``on_update`` with the address whenever a resource changes, until cancelled.
+        """Call ``on_update`` with the URI each time a resource changes, until cancelled.
 
         Args:
-            reference: ``server:uri``, or an address that says by itself whose it is.
+            reference: ``server:uri``, or a URI that only one server has.
             on_update: awaited for one change after the other.
-            context: the circumstances; a session of its tokens is kept open meanwhile.
-            task_status: told once the server has agreed, for ``TaskGroup.start``.
+            context: call context; a session that uses its tokens stays open meanwhile.
+            task_status: started once the server has confirmed, for ``TaskGroup.start``.
 
         Raises:
-            ToolboxError: there is no such resource, its server does not tell of changes, or the connection was lost.
+            ToolboxError: the resource does not exist, its server does not support subscriptions, or the connection was
+                lost.
         """
-        connection, uri = await self._holder(reference, context)
+        connection, uri = await self._resource_server(reference, context)
         async with session_of(connection, context.tokens) as session:
             await follow(session, self._updates, uri, on_update, task_status)
 
     # --- prompts -----------------------------------------------------------------------------------------------------
 
     async def prompts(self, server: str | None = None, context: CallContext = NO_CONTEXT) -> tuple[PromptTemplate, ...]:
-        """The prompts of every server, or of one; in the order of the configuration, then in each server's."""
+        """Return the prompts of all servers, or of one; in the order of the configuration, then in each server's."""
         return await self._listed(list_prompts, "prompts", server, context)
 
     async def fill_prompt(
         self, reference: str, arguments: Mapping[str, str], context: CallContext = NO_CONTEXT
     ) -> FilledPrompt:
-        """Fill a prompt, named ``server:name`` or by a name that only one server has.
+        """Get a prompt, named ``server:name`` or by a name that only one server has, with ``arguments`` filled in.
 
         Raises:
-            ToolboxError: there is no such prompt, an argument is missing or unknown, or the server refuses.
+            ToolboxError: the prompt does not exist, an argument is missing or unknown, or the server refused.
         """
         template = await self._template(reference, context)
         check_arguments(template, arguments)
-        filled = await _asked(
+        filled = await _request(
             self._connections[template.server],
             lambda client: fill_prompt(client, template, arguments),
             context,
@@ -175,14 +170,14 @@ class Offerings:
         others: Mapping[str, str] | None = None,
         context: CallContext = NO_CONTEXT,
     ) -> tuple[str, ...]:
-        """What an argument of a prompt could become; empty when the server has no idea, or takes too long to have one.
+        """Return completions for an argument of a prompt; empty if the server has none or does not answer in time.
 
         Args:
-            reference: the prompt, ``server:name`` or a unique name.
-            argument: which of its arguments.
-            value: what of it was typed.
-            others: the arguments that are known already.
-            context: the circumstances.
+            reference: prompt, ``server:name`` or a unique name.
+            argument: name of the argument.
+            value: text typed so far.
+            others: arguments that are already filled in.
+            context: call context.
         """
         from mcp_types import PromptReference
 
@@ -207,7 +202,7 @@ class Offerings:
         others: Mapping[str, str] | None = None,
         context: CallContext = NO_CONTEXT,
     ) -> tuple[str, ...]:
-        """What a blank of a resource template could become; see ``complete_prompt``."""
+        """Return completions for a variable of a resource template; see ``complete_prompt``."""
         from mcp_types import ResourceTemplateReference
 
         with anyio.move_on_after(self.completion_patience_s):
@@ -222,11 +217,11 @@ class Offerings:
         return ()
 
     def _readable(self, text: str) -> str:
-        """A server's text as a model may read it, like the result of a tool."""
+        """Return a server's text without invisible characters and call markup, like the result of a tool."""
         visible, _ = without_hidden(text)
         return self._clean(visible)
 
-    # --- who has what ------------------------------------------------------------------------------------------------
+    # --- finding the server ------------------------------------------------------------------------------------------
 
     async def _listed(
         self,
@@ -236,10 +231,10 @@ class Offerings:
         context: CallContext,
     ) -> tuple[_Item, ...]:
         is_named = server is not None
-        found = await self._by_server(list_of, what, self._meant(server), context, is_named=is_named)
+        found = await self._by_server(list_of, what, self._selected(server), context, is_named=is_named)
         return tuple(chain.from_iterable(found.values()))
 
-    def _meant(self, server: str | None) -> list[AnyConnection]:
+    def _selected(self, server: str | None) -> list[AnyConnection]:
         return [*self._connections.values()] if server is None else [self._named(server)]
 
     async def _by_server(
@@ -251,14 +246,14 @@ class Offerings:
         *,
         is_named: bool,
     ) -> dict[str, Sequence[_Item]]:
-        """What each server lists; that one cannot is told, or raised where it was named."""
+        """Return the lists by server; a failure is reported as a status line, or raised if the server was named."""
         found: dict[str, Sequence[_Item]] = {}
 
         async def ask(connection: AnyConnection) -> None:
             name = connection.spec.name
             problem = f"the {what} of server '{name}' could not be listed"
             try:
-                found[name] = await _asked(connection, lambda client: list_of(client, connection), context, problem)
+                found[name] = await _request(connection, lambda client: list_of(client, connection), context, problem)
             except ToolboxError as error:
                 if not is_named and self._on_status is not None:
                     self._on_status(f"[MCP: {error}]")
@@ -273,26 +268,26 @@ class Offerings:
         names = (connection.spec.name for connection in connections)
         return {name: found[name] for name in names if name in found}
 
-    async def _holder(self, reference: str, context: CallContext) -> tuple[AnyConnection, str]:
-        """Whose resource is meant, and its address there."""
+    async def _resource_server(self, reference: str, context: CallContext) -> tuple[AnyConnection, str]:
+        """Return the server of a resource, and the resource's URI there."""
         server, colon, uri = reference.partition(":")
-        # "file:///a" names a server only where one is called file, and then still means the address where it has that.
+        # "file:///a" is a URI even if a server is named "file".
         if colon and server in self._connections and not uri.startswith("//"):
             return self._connections[server], uri
         resources = await self.resources(context=context)
-        holders = [resource.server for resource in resources if resource.uri == reference]
-        if not holders:
-            holders = await self._makers(reference, context)
-        if len(set(holders)) == 1:
-            return self._connections[holders[0]], reference
-        if holders:
-            named = ", ".join(f"{holder}:{reference}" for holder in dict.fromkeys(holders))
+        servers = [resource.server for resource in resources if resource.uri == reference]
+        if not servers:
+            servers = await self._template_servers(reference, context)
+        if len(set(servers)) == 1:
+            return self._connections[servers[0]], reference
+        if servers:
+            named = ", ".join(f"{holder}:{reference}" for holder in dict.fromkeys(servers))
             raise NotOfferedError(f"several servers have a resource '{reference}'; name one of {named}")
         near = closest(reference, [name for resource in resources for name in (resource.reference, resource.uri)])
         raise NotOfferedError(f"there is no resource '{reference}'; {near}")
 
-    async def _makers(self, uri: str, context: CallContext) -> list[str]:
-        """The servers with a template that the address begins like."""
+    async def _template_servers(self, uri: str, context: CallContext) -> list[str]:
+        """Return the servers with a template whose literal prefix matches the URI."""
         templates = await self.templates(context=context)
         beginnings = ((template.server, template.uri_template.partition("{")[0]) for template in templates)
         return [server for server, beginning in beginnings if beginning and uri.startswith(beginning)]
@@ -320,10 +315,10 @@ class Offerings:
         return connection
 
 
-async def _asked(
+async def _request(
     connection: AnyConnection, operation: Callable[[Client], Awaitable[_Result]], context: CallContext, problem: str
 ) -> _Result:
-    """The result of a request, bounded; ``problem`` begins the sentence when there is none."""
+    """Send a request within ``timeout_s``; errors begin with ``problem``."""
     timeout_s = connection.spec.timeout_s
     with time_limit(timeout_s, context) as (_, limited):
         try:

@@ -1,6 +1,6 @@
-"""Conversations that a server has prepared: its prompts as values, their blanks checked, and filled as turns.
+"""Prompts of one server: list them, check arguments, convert the messages to turns.
 
-What a prompt's message holds beside text, such as a resource, is read as in the result of a tool.
+Content other than text, such as a resource, is converted as in a tool result.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 async def list_prompts(client: Client, connection: AnyConnection) -> list[PromptTemplate]:
-    """The server's prompts, in its order; see ``paging.all_pages`` for what is raised."""
+    """Return the server's prompts; raises what ``paging.all_pages`` raises."""
     if client.server_capabilities.prompts is None:
         return []
 
@@ -45,11 +45,11 @@ async def list_prompts(client: Client, connection: AnyConnection) -> list[Prompt
 
 
 async def fill_prompt(client: Client, template: PromptTemplate, arguments: Mapping[str, str]) -> FilledPrompt:
-    """The turns of a prompt; those of one speaker in a row become one.
+    """Get a prompt; consecutive messages of one role are joined.
 
     Raises:
-        MCPError: the server refuses.
-        ValidationError: its answer cannot be read.
+        MCPError: the server refused.
+        ValidationError: the response is invalid.
     """
     result = await client.get_prompt(template.name, dict(arguments))
     turns: list[Message] = []
@@ -63,10 +63,10 @@ async def fill_prompt(client: Client, template: PromptTemplate, arguments: Mappi
 
 
 def check_arguments(template: PromptTemplate, arguments: Mapping[str, str]) -> None:
-    """Compare what is given with the prompt's blanks.
+    """Compare ``arguments`` with the prompt's declared arguments.
 
     Raises:
-        ToolboxError: one is missing or unknown; the sentence names it.
+        ToolboxError: an argument is missing or unknown; the message names it.
     """
     known = [argument.name for argument in template.arguments]
     unknown = next((name for name in arguments if name not in known), None)
@@ -79,7 +79,7 @@ def check_arguments(template: PromptTemplate, arguments: Mapping[str, str]) -> N
 
 
 def closest(name: str, names: Iterable[str]) -> str:
-    """``did you mean 'x'?``, or the names there are; for the end of a sentence."""
+    """Return ``did you mean 'x'?`` or the list of ``names``, to end an error message with."""
     names = list(dict.fromkeys(names))
     close = difflib.get_close_matches(name, names, n=1)
     if close:

@@ -1,7 +1,6 @@
-"""What one server lets others read: its resources and templates as values, and the content as a model reads it.
+"""Resources and resource templates of one server, and their content as text for the model.
 
-Text goes in up to a size; an image, a sound or a file becomes a line that says what it is. A server that advertises a
-list and does not know the method has an empty one.
+A server that declares the capability but does not implement the method has an empty list.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _TEXTUAL = ("text/", "application/json", "application/xml", "application/yaml", 
 
 
 async def list_resources(client: Client, connection: AnyConnection) -> list[Resource]:
-    """The server's resources, in its order; see ``paging.all_pages`` for what is raised."""
+    """Return the server's resources; raises what ``paging.all_pages`` raises."""
     if client.server_capabilities.resources is None:
         return []
 
@@ -47,7 +46,7 @@ async def list_resources(client: Client, connection: AnyConnection) -> list[Reso
 
 
 async def list_templates(client: Client, connection: AnyConnection) -> list[ResourceTemplate]:
-    """The server's templates of resources, in its order; see ``paging.all_pages`` for what is raised."""
+    """Return the server's resource templates; raises what ``paging.all_pages`` raises."""
     if client.server_capabilities.resources is None:
         return []
 
@@ -68,17 +67,11 @@ async def list_templates(client: Client, connection: AnyConnection) -> list[Reso
 
 
 async def read_resource(client: Client, server: str, uri: str, limit_chars: int) -> ResourceContent:
-    """Read a resource.
-
-    Args:
-        client: a connected client.
-        server: the configuration's name of the server.
-        uri: the resource.
-        limit_chars: what is longer of its text is cut, characters.
+    """Read a resource; its text is truncated to ``limit_chars`` characters.
 
     Raises:
-        MCPError: the server refuses.
-        ValidationError: its answer cannot be read.
+        MCPError: the server refused.
+        ValidationError: the response is invalid.
     """
     result = await client.read_resource(uri)
     contents = tuple(content.model_dump(by_alias=True, exclude_none=True, mode="json") for content in result.contents)
@@ -89,7 +82,7 @@ async def read_resource(client: Client, server: str, uri: str, limit_chars: int)
 
 
 def contents_text(contents: Sequence[Mapping[str, Any]]) -> str:
-    """What a model reads of a resource's contents; several are told apart by their addresses."""
+    """Return the text for the model; several contents are separated by their URIs."""
     readable = [_decoded(content) for content in contents]
     if not readable:
         return "(empty)"
@@ -99,7 +92,7 @@ def contents_text(contents: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _decoded(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The content with its text, where a server has packed text as bytes."""
+    """Add the decoded text to a content of a textual type that the server sent as a blob."""
     blob = content.get("blob")
     if "text" in content or not isinstance(blob, str) or not str(content.get("mimeType", "")).startswith(_TEXTUAL):
         return content

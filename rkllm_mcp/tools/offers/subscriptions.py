@@ -1,7 +1,6 @@
-"""Hearing that a resource has changed, in both eras: a stream of events since 2026-07-28, notifications before.
+"""Resource subscriptions in both protocol revisions: an event stream since 2026-07-28, notifications before.
 
-A subscription ends with its connection; whoever needs it longer subscribes again and reads what may have changed
-meanwhile.
+A subscription ends with its connection; to continue, subscribe again and read the resource.
 """
 
 from __future__ import annotations
@@ -25,25 +24,20 @@ if TYPE_CHECKING:
 
 OnUpdate: TypeAlias = Callable[[str], Awaitable[None]]
 
-# How long a server may take to hear that nobody listens any more, seconds.
-_FAREWELL_S = 2.0
+# Limit for resources/unsubscribe, seconds.
+_UNSUBSCRIBE_TIMEOUT_S = 2.0
 
 
 async def follow(
     connection: Connection, updates: Updates, uri: str, on_update: OnUpdate, task_status: TaskStatus[None]
 ) -> None:
-    """Call ``on_update`` with the address of each change, until cancelled.
+    """Call ``on_update`` with the URI of each change, until cancelled.
 
-    Args:
-        connection: the server's.
-        updates: where its notifications come in.
-        uri: the resource.
-        on_update: awaited for one change after the other.
-        task_status: told once the server has agreed.
+    ``task_status`` is started once the server has confirmed.
 
     Raises:
-        ServerRefusedError: the server does not tell of changes of it, or does not any more.
-        ServerUnavailableError: there is no connection, or it was lost.
+        ServerRefusedError: the server does not support subscriptions to the resource, or ended this one.
+        ServerUnavailableError: the server is not connected, or the connection was lost.
     """
     if await connection.request(_is_modern):
         await _follow_events(connection, uri, on_update, task_status)
@@ -60,7 +54,7 @@ async def _follow_events(connection: Connection, uri: str, on_update: OnUpdate, 
 
     async with _listening(connection, uri) as subscription:
         if uri not in (subscription.honored.resource_subscriptions or ()):
-            raise ServerRefusedError(f"server '{connection.spec.name}' does not tell when {uri} changes; read it again")
+            raise ServerRefusedError(f"server '{connection.spec.name}' does not send updates of {uri}; read it again")
         task_status.started()
         try:
             async for event in subscription:
@@ -75,7 +69,7 @@ async def _follow_events(connection: Connection, uri: str, on_update: OnUpdate, 
 
 @asynccontextmanager
 async def _listening(connection: Connection, uri: str) -> AsyncGenerator[Subscription]:
-    # Opened as a request and left outside of it: while it waits, the server is not at work for anybody.
+    # The stream outlives the request that opens it, so that an idle subscription does not count as an active call.
     async def open_stream(client: Client) -> tuple[contextlib.AsyncExitStack, Subscription]:
         async with contextlib.AsyncExitStack() as opening:
             subscription = await opening.enter_async_context(client.listen(resource_subscriptions=[uri]))
@@ -122,5 +116,8 @@ async def _unsubscribe(connection: Connection, uri: str) -> None:
     from mcp_types import EmptyResult, UnsubscribeRequest, UnsubscribeRequestParams
 
     request = UnsubscribeRequest(params=UnsubscribeRequestParams(uri=uri))
-    with anyio.move_on_after(_FAREWELL_S, shield=True), contextlib.suppress(ServerRefusedError, ServerUnavailableError):
+    with (
+        anyio.move_on_after(_UNSUBSCRIBE_TIMEOUT_S, shield=True),
+        contextlib.suppress(ServerRefusedError, ServerUnavailableError),
+    ):
         await connection.request(lambda client: client.session.send_request(request, EmptyResult))

@@ -1,4 +1,4 @@
-"""Notifications that a resource has changed, on their way to whoever waits for them; for servers up to 2025-11-25."""
+"""Deliver resources/updated notifications to subscribers; for servers up to 2025-11-25."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from mcp.client.session import IncomingMessage, MessageHandlerFnT
 
-# Beyond this, further changes say nothing that those that wait do not say already.
+# Buffer per subscriber; further updates are dropped, because a read is pending anyway.
 _WAITING_UPDATES = 64
 
 
 class Updates:
-    """Who wants to hear that a resource has changed, by server and address."""
+    """Subscribers to resource changes, by server and URI."""
 
     def __init__(self) -> None:
         self._listeners: list[tuple[str, str, MemoryObjectSendStream[str]]] = []
 
     def heard_from(self, server: str) -> MessageHandlerFnT:
-        """A message handler that passes a server's updates on."""
+        """Return a message handler that delivers a server's updates."""
 
         async def handle(message: IncomingMessage) -> None:
             from mcp_types import ResourceUpdatedNotification
@@ -35,7 +35,7 @@ class Updates:
         return handle
 
     def tell(self, server: str, uri: str) -> None:
-        """A resource, or a part of one, has changed."""
+        """Notify the subscribers of a resource or of one of its parents."""
         for listening, wanted, stream in self._listeners:
             if listening == server and (uri == wanted or uri.startswith(f"{wanted.rstrip('/')}/")):
                 with contextlib.suppress(anyio.WouldBlock):
@@ -43,7 +43,7 @@ class Updates:
 
     @contextmanager
     def listening(self, server: str, uri: str) -> Generator[MemoryObjectReceiveStream[str]]:
-        """The addresses that change, while the block runs."""
+        """Yield a stream of the URIs that change, while the block runs."""
         send, receive = anyio.create_memory_object_stream[str](_WAITING_UPDATES)
         listener = (server, uri, send)
         self._listeners.append(listener)

@@ -1,1 +1,1 @@
-"""One MCP server over its whole life: connected, listed, called, started again, ended."""
+"""MCP sessions: connect, list tools, call, reconnect, close."""

@@ -1,6 +1,6 @@
-"""Around the SDK's ``mcp.Client``: how one is made, how changes of its tools are followed, how its results are written.
+"""Create ``mcp.Client`` (2.3.0), follow tools/list_changed, and call tools.
 
-Followed: ``mcp.Client`` 2.3.0. Changes are subscribed to since 2026-07-28; until 2025-11-25 a server tells unasked.
+Since 2026-07-28 changes are subscribed to; until 2025-11-25 the server sends notifications unasked.
 """
 
 from __future__ import annotations
@@ -26,36 +26,30 @@ if TYPE_CHECKING:
 
 
 class Changes:
-    """Whether a server has said that its tools are others now."""
+    """Flag for a changed tool list, set by notifications and awaited by ``follow_changes``."""
 
     def __init__(self) -> None:
-        self._said = anyio.Event()
+        self._changed = anyio.Event()
 
     def note(self) -> None:
-        """It has."""
-        self._said.set()
+        """Record a change."""
+        self._changed.set()
 
     def forget(self) -> None:
-        """They are listed now."""
-        self._said = anyio.Event()
+        """Clear the flag before the tools are listed again."""
+        self._changed = anyio.Event()
 
     async def wait(self) -> None:
-        """Wait until it has."""
-        await self._said.wait()
+        """Wait for a change."""
+        await self._changed.wait()
 
 
 def make_client(
     channel: Channel, era: Era, ear: Ear, callbacks: Callbacks, changes: Changes, log_level: LogLevel | None
 ) -> Client:
-    """A client for one session, not yet entered.
+    """Return a client for one session, not yet entered.
 
-    Args:
-        channel: the way to the server.
-        era: how it is spoken to.
-        ear: who listens to its messages.
-        callbacks: what the server may ask.
-        changes: is told when its tools change.
-        log_level: from which level on it is asked for its log; None for whatever it sends.
+    ``log_level`` None requests ``info`` from servers that read the level in each request.
     """
     from mcp import Client
     from mcp_types import Implementation
@@ -80,13 +74,9 @@ def make_client(
 async def follow_changes(
     client: Client, changes: Changes, list_again: Callable[[], Awaitable[None]], failed: Callable[[Exception], None]
 ) -> None:
-    """List a server's tools again whenever it says that they have changed; runs until it is cancelled.
+    """List a server's tools again after each change; runs until cancelled.
 
-    Args:
-        client: a connected client.
-        changes: hears of changes.
-        list_again: must not raise.
-        failed: called with the reason when changes cannot be subscribed to.
+    ``list_again`` must not raise; ``failed`` receives the reason if changes cannot be subscribed to.
     """
     from mcp.client.subscriptions import ListenNotSupportedError
 
@@ -103,7 +93,7 @@ async def follow_changes(
             await follow()
     except ListenNotSupportedError:
         await follow()
-    except Exception as error:  # noqa: BLE001  (without the subscription the tools stay as they are, and serve)
+    except Exception as error:  # noqa: BLE001  (without the subscription the present tools remain usable)
         failed(error)
 
 
@@ -115,21 +105,12 @@ async def call_tool(
     context: CallContext,
     as_task_s: float | None,
 ) -> dict[str, Any]:
-    """Run a tool, by the server's own name of it.
+    """Call a tool by its wire name; return the JSON of a ``tools/call`` result.
 
-    Args:
-        client: a connected client.
-        spec: the server.
-        tool: its name.
-        arguments: what it is given.
-        context: who is told how far it is, and asked what the server wants first.
-        as_task_s: how long to wait for it where it only runs as a task of 2025-11-25, seconds; None where it does not.
-
-    Returns:
-        the JSON of a ``tools/call`` result: ``content``, ``isError`` and perhaps ``structuredContent``.
+    ``as_task_s`` is the limit of a tool that requires a task of 2025-11-25, seconds; None for other tools.
 
     Raises:
-        Exception: several unrelated kinds; ``failures`` reads them.
+        Exception: several unrelated types; see ``session.errors``.
     """
     from mcp import MCPError
 
@@ -156,7 +137,7 @@ async def call_tool(
 
 
 def _progress_to(on_progress: OnProgress | None) -> ProgressFnT | None:
-    """``on_progress`` under the parameter names that the SDK's type wants."""
+    """Adapt ``on_progress`` to the parameter names of the SDK's type."""
     if on_progress is None:
         return None
 

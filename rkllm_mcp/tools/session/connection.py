@@ -1,14 +1,13 @@
-"""One server's whole life in one task: connect, list its tools, serve calls from other tasks, start it again, end it.
+"""One MCP server's life in one task: connect, list tools, serve calls from other tasks, reconnect, close.
 
-    waiting ──▶ connecting ──▶ ready ──▶ died ──▶ connecting …      (again at the next use, after a pause that doubles)
-       ▲            └────────▶ failed ───┘        every state ──▶ stopped
-       └─────────────────────── ready                              (ended for want of use)
+    idle ──▶ connecting ──▶ ready ──▶ died ──▶ connecting …      (on the next use, after an exponential backoff)
+     ▲            └───────▶ failed ───┘        every state ──▶ stopped
+     └─────────────────────── ready                            (idle timeout)
 
-``run`` is that task. It alone enters and leaves the ``mcp.Client``, whose cancel scopes allow nothing else; other tasks
-call through it and end it with ``stop``. The deadline of connecting surrounds the client and is disarmed, not left,
-once it is ready. One that does not come up is tried in other ways (``ways``).
+Only ``run`` enters and exits ``mcp.Client``, whose cancel scopes require one task; other tasks call through it and end
+it with ``stop``. The connect deadline surrounds the client and is set to infinity once the client is ready.
 
-Followed: MCP 2025-11-25 and 2026-07-28 through ``mcp.Client`` 2.3.0, which negotiates the era.
+Follows MCP 2025-11-25 and 2026-07-28 through ``mcp.Client`` 2.3.0, which negotiates the protocol revision.
 """
 
 from __future__ import annotations
@@ -47,16 +46,10 @@ _Result = TypeVar("_Result")
 
 
 class Connection:
-    """A server as the toolbox sees it.
+    """A connection to one MCP server, reopened as needed.
 
-    Args:
-        spec: which server.
-        host: what it may use of the host.
-        on_change: called after ``state`` or ``tools`` has changed, in the connection's own task; must not wait or
-            raise.
-        restarts: whether a call to a dead server starts it again.
-        ping_patience_s: how long an answer to a ping may take, seconds.
-        secrets: what is replaced in everything that the server says.
+    ``on_change`` runs in the connection's own task after ``state`` or ``tools`` changed; it must not block or raise.
+    With ``restarts`` a call reconnects a dead server. ``secrets`` are redacted in everything the server sends.
     """
 
     def __init__(
@@ -87,10 +80,10 @@ class Connection:
         self._client: Client | None = None
         self._scope = anyio.CancelScope()
         self._stopping = False
-        # Why a life was ended by the host: it was not needed any more, or it had stopped to answer.
+        # Why the host closed the connection: idle timeout, or no answer to a ping.
         self._unused, self._verdict = False, ""
         self._backoff, self._use = Backoff(spec.restart_pause_s), Use()
-        # One life: settled once it is ready or failed, over when it has to end, ended when all of it is cleaned up.
+        # One connection: settled once ready or failed, over when it has to close, ended when it is cleaned up.
         self._settled, self._over, self._ended = anyio.Event(), anyio.Event(), anyio.Event()
         self._wanted, self._changes = anyio.Event(), Changes()
         self._first = self._settled
@@ -99,16 +92,16 @@ class Connection:
 
     @property
     def in_flight(self) -> Sequence[CallContext]:
-        """The circumstances of the calls under way, newest last."""
+        """Contexts of the active calls, newest last."""
         return self._use.contexts
 
     @property
     def life_over(self) -> anyio.Event:
-        """Set when the present life of the server has to end; the next has another."""
+        """Event that is set when the present connection has to close; each connection has its own."""
         return self._over
 
     def describe(self) -> ServerState:
-        """How it is now."""
+        """Return the server's current state."""
         return ServerState(
             name=self.spec.name,
             state=self.state,
@@ -120,12 +113,12 @@ class Connection:
         )
 
     def explanation(self) -> str:
-        """Why it is not ready, and what to do or what will be done; empty when it is."""
+        """Return the reason why the server is not ready and the remedy; empty if it is ready."""
         again = self.state == "died" and self._restarts
         return f"{self.reason}; it is started again when it is next called" if again else self.reason
 
     async def run(self) -> None:
-        """Live until ``stop``; the task that runs this owns the server."""
+        """Connect and serve calls until ``stop``; this task owns the server."""
         try:
             if self.state == "waiting":
                 self._become("waiting", "it is started when it is first used")
@@ -140,7 +133,7 @@ class Connection:
                 event.set()
 
     def stop(self) -> None:
-        """Ask ``run`` to end the server and return; callable from any task, any number of times."""
+        """Make ``run`` close the connection and return; may be called from any task, any number of times."""
         self._stopping = True
         self._over.set()
         self._wanted.set()
@@ -148,10 +141,10 @@ class Connection:
             self._scope.cancel()
 
     async def settled(self) -> None:
-        """Wait until the first attempt to connect has come to something.
+        """Wait until the first attempt to connect has succeeded or failed.
 
-        A lazy server whose tools nobody knows is connected for that. One whose failure was waited for before is tried
-        again, without being waited for.
+        A lazy server without a stored tool list is connected. A server that had failed is tried again in the
+        background.
         """
         is_unknown = self.state == "waiting" and not self._first.is_set()
         is_due = self.state == "failed" and self._is_known_to_fail and self._restarts and not self._backoff.wait_s()
@@ -161,27 +154,23 @@ class Connection:
         self._is_known_to_fail = self.state == "failed"
 
     async def available(self) -> None:
-        """Wait until it can take a call, starting it when it is not there.
+        """Wait until the server can take a call; connect it if necessary.
 
         Raises:
-            ServerUnavailableError: it cannot.
+            ServerUnavailableError: the server cannot be connected.
         """
         await self._available_client()
 
     async def request(
         self, operation: Callable[[Client], Awaitable[_Result]], context: CallContext = NO_CONTEXT
     ) -> _Result:
-        """Run any operation of the SDK's client. Cancelling the caller cancels the operation and nothing else.
+        """Run any operation of the SDK's client. Cancelling the caller cancels this operation only.
 
-        An operation that found its session forgotten by the server is run once more, on a new one.
-
-        Args:
-            operation: what to ask; must not keep the client.
-            context: the circumstances, for what the server asks meanwhile.
+        If the server has lost the session, the operation is repeated once on a new one.
 
         Raises:
-            ServerUnavailableError: there is no connection, or it was lost meanwhile.
-            ServerRefusedError: the server answered with an error, or with something that cannot be read.
+            ServerUnavailableError: the server is not connected, or the connection was lost during the operation.
+            ServerRefusedError: the server returned an error, or an invalid response.
         """
         is_again = False
         while True:
@@ -190,7 +179,7 @@ class Connection:
             try:
                 with self._use.during(context):
                     result = await operation(client)
-            except Exception as error:  # the SDK raises several unrelated kinds; each becomes a sentence
+            except Exception as error:  # the SDK raises several unrelated types
                 if not is_connection_closed(error):
                     self._backoff.worked()
                     raise ServerRefusedError(self._clean(call_failure(self.spec, error))) from error
@@ -206,14 +195,12 @@ class Connection:
                 return result
 
     async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = NO_CONTEXT) -> dict[str, Any]:
-        """Run a tool, by the server's own name of it. Cancelling the caller cancels the call and nothing else.
+        """Call a tool by its wire name; return the JSON of a ``tools/call`` result.
 
-        Returns:
-            the JSON of a ``tools/call`` result: ``content``, ``isError`` and perhaps ``structuredContent``. A refused
-            or unreadable call is such a result too.
+        Cancelling the caller cancels this call only. A refused or invalid call is a result with ``isError``.
 
         Raises:
-            ServerUnavailableError: there is no connection, or it was lost during the call.
+            ServerUnavailableError: the server is not connected, or the connection was lost during the call.
         """
         as_task_s = self.spec.task_timeout_s if self._runs_as_task(tool) else None
         run = partial(call_tool, spec=self.spec, tool=tool, arguments=arguments, as_task_s=as_task_s)
@@ -234,7 +221,7 @@ class Connection:
             await self._settled.wait()
             if self._client is None:
                 raise ServerUnavailableError(f"Server '{self.spec.name}' is not available: {self.reason}.")
-            # Its life may have come to its end in that wait, for want of use for example.
+            # The connection may have closed during the wait, for example after the idle timeout.
             if not self._over.is_set():
                 return self._client
 
@@ -247,13 +234,13 @@ class Connection:
         self._want()
 
     def _want(self) -> None:
-        # From here on other callers wait for the same attempt.
+        # Callers that arrive from here on wait for the same attempt.
         self.state = "connecting"
         self._settled = anyio.Event() if self._settled.is_set() else self._settled
         self._over = anyio.Event()
         self._wanted.set()
 
-    # --- the life of a server, in the task of run() ----------------------------------------------------------------
+    # --- one connection, in the task of run() ------------------------------------------------------------------------
 
     async def _live_once(self) -> None:
         self._settled = anyio.Event() if self._settled.is_set() else self._settled
@@ -263,42 +250,45 @@ class Connection:
         started = anyio.current_time()
         deadline = started + self.spec.connect_timeout_s
         era: Era | None = self._memory.era
-        told = outcome = await self._attempt(era, started, deadline)
+        reported = outcome = await self._attempt(era, started, deadline)
         while self._has_failed_before(deadline) and (era := another_way(self.spec, self._memory, era, outcome[0])):
             self.notes.forget()
             outcome = await self._attempt(era, started, deadline)
-            # What became of another transport than the configured one would lead astray.
-            told = told if era.transport else outcome
-        self._end(*told)
+            # The error of a transport that was not configured would mislead: report the one before.
+            reported = reported if era.transport else outcome
+        self._end(*reported)
 
     def _has_failed_before(self, deadline: float) -> bool:
         return self._client is None and not self._stopping and anyio.current_time() < deadline
 
     async def _attempt(self, era: Era, started: float, deadline: float) -> tuple[Exception | None, str]:
-        """Try one way; what went wrong, and how the server's process ended. ``_client`` stays when it had worked."""
+        """Try one protocol revision and transport; return the error and how the server's process ended.
+
+        ``_client`` is set afterwards if the attempt had succeeded.
+        """
         error: Exception | None = None
         channel: Channel | None = None
-        self._over = anyio.Event()  # the end of what was tried before is not the end of this
+        self._over = anyio.Event()  # set by an earlier attempt, which must not end this one
         with anyio.CancelScope(deadline=deadline) as self._scope:
             try:
-                consenting = partial(without_deadline, self._scope)
-                way = open_channel(self.spec, self.notes, self._host.sign_in, consenting, era.transport)
-                async with way as channel:
+                waiting = partial(without_deadline, self._scope)
+                transport = open_channel(self.spec, self.notes, self._host.sign_in, waiting, era.transport)
+                async with transport as channel:
                     await self._serve(channel, era, started)
-            except Exception as caught:  # noqa: BLE001  (whatever goes wrong with one server stays with that server)
+            except Exception as caught:  # noqa: BLE001  (a failure of one server must not end the others)
                 error = caught
         return error, channel.ending() if channel else ""
 
     async def _serve(self, channel: Channel, era: Era, started: float) -> None:
-        # The import takes 0.6 s of one core; the server starts on another meanwhile, and the event loop goes on.
+        # The import takes 0.6 s of CPU; in a thread the event loop continues and the server starts meanwhile.
         await anyio.to_thread.run_sync(importlib.import_module, "mcp", abandon_on_cancel=True)
         with sdk_logs(self._secrets):
-            await self._converse(channel, era, started)
+            await self._run_session(channel, era, started)
 
-    async def _converse(self, channel: Channel, era: Era, started: float) -> None:
+    async def _run_session(self, channel: Channel, era: Era, started: float) -> None:
         async with self._make_client(channel, era) as client:
             await ask_for_log(client, self.spec.log_level, self._note)
-            await self._take_tools(client, must_be_modern=era.is_modern)
+            await self._list_tools(client, must_be_modern=era.is_modern)
             self._memory.keep(era_of(client, era.transport), self.tools)
             self._client = client
             self._scope.deadline = math.inf
@@ -309,15 +299,15 @@ class Connection:
             self._settled.set()
             async with anyio.create_task_group() as following:
                 following.start_soon(self._follow_changes, client)
-                following.start_soon(self._keep_watch, client)
+                following.start_soon(self._ping_regularly, client)
                 if self.spec.idle_stop_s is not None:
-                    following.start_soon(self._end_when_unused, self.spec.idle_stop_s)
+                    following.start_soon(self._close_when_idle, self.spec.idle_stop_s)
                 await self._over.wait()
                 following.cancel_scope.cancel()
 
     def _make_client(self, channel: Channel, era: Era) -> Client:
         wire = self._host.wire.of(self.spec.name, self._clean) if self._host.wire else None
-        # The event of this life: a late signal from a former one must not end the next.
+        # Bound to this connection's event: a late signal must not close the next connection.
         ear = Ear(self._over.set, self._note, wire, self._secrets)
         callbacks = self._host.callbacks_for(self.spec, self.in_flight, self._note)
         return make_client(channel, era, ear, callbacks, self._changes, self.spec.log_level)
@@ -328,35 +318,35 @@ class Connection:
     def _clean(self, text: str) -> str:
         return redacted(text, self._secrets)
 
-    async def _take_tools(self, client: Client, *, must_be_modern: bool = False) -> None:
+    async def _list_tools(self, client: Client, *, must_be_modern: bool = False) -> None:
         self._changes.forget()
         self.tools = await list_tools(client, self.spec, self._note, must_be_modern=must_be_modern)
 
-    async def _take_changed_tools(self, client: Client) -> None:
+    async def _list_changed_tools(self, client: Client) -> None:
         try:
             with anyio.fail_after(self.spec.connect_timeout_s):
-                await self._take_tools(client)
-        except Exception as error:  # noqa: BLE001  (a list that cannot be had leaves the one before)
+                await self._list_tools(client)
+        except Exception as error:  # noqa: BLE001  (on failure the previous list stays in use)
             self._note(f"(its changed tools could not be listed: {call_failure(self.spec, error)})")
         else:
             self._become("ready")
 
-    async def _keep_watch(self, client: Client) -> None:
-        """Ask whether it is still there, now and then and after a call that was given up."""
+    async def _ping_regularly(self, client: Client) -> None:
+        """Ping the server every ``ping_s`` seconds and after a cancelled call."""
         if self.spec.transport == "http" and client.session.discover_result is not None:
-            return  # nothing is connected between two requests, so nothing can be lost
+            return  # this revision of Streamable HTTP has no connection between requests
         while True:
             self._use.given_up = anyio.Event()
             with anyio.move_on_after(self.spec.ping_s or math.inf):
                 await self._use.given_up.wait()
-            # One that is at work may be too busy to say so.
+            # A server that runs a call may be too busy to answer a ping.
             await self._use.none()
             if not await answers(client, self._ping_patience_s):
-                self._verdict = f"did not answer within {self._ping_patience_s:g} s whether it is still there"
+                self._verdict = f"did not answer a ping within {self._ping_patience_s:g} s"
                 self._over.set()
                 return
 
-    async def _end_when_unused(self, idle_stop_s: float) -> None:
+    async def _close_when_idle(self, idle_stop_s: float) -> None:
         await self._use.none_for(idle_stop_s)
         self._unused = True
         self._over.set()
@@ -365,7 +355,7 @@ class Connection:
         def failed(error: Exception) -> None:
             self._note(f"(changes of its tools are not followed: {call_failure(self.spec, error)})")
 
-        await follow_changes(client, self._changes, lambda: self._take_changed_tools(client), failed)
+        await follow_changes(client, self._changes, lambda: self._list_changed_tools(client), failed)
 
     def _end(self, error: Exception | None, ending: str) -> None:
         was_ready, self._client = self._client is not None, None
@@ -390,7 +380,7 @@ class Connection:
 
     def _become(self, state: State, reason: str = "") -> None:
         self.state, self.reason = state, self._clean(reason)
-        # One that is tried again and fails as before, or announces the tools it has, is not worth a line each time.
+        # Report a state only if state, reason or tools differ from the last report.
         news = (state, self.reason, self.tools)
         is_news = news != self._announced
         if state != "connecting":

@@ -1,11 +1,10 @@
-"""What was learnt of a server the last time: how it is spoken to, and which tools it offered.
+"""Cache per server: protocol revision, transport and tools of the previous connection.
 
-A server of 2026-07-28 that is known needs no handshake at all, an older one no question which of the two it is (which
-a silent one lets run into the SDK's ten seconds). What is remembered is a guess: a connection that does not come up by
-it forgets it and asks. The key names the server and the way to it, so a changed command, address or choice of tools
-starts afresh; neither key nor value holds a header, a variable or an argument as it is.
+With a cached revision of 2026-07-28 the handshake is skipped; with a cached older one ``server/discover`` is, which a
+silent server would delay by the SDK's ten seconds. A cached value that fails is dropped. The key is a hash of name,
+command, URL and tool filters; neither key nor value contains a header, a variable or an argument.
 
-Followed: MCP 2026-07-28, versioning ("cache the era per server"), ``mcp.Client``'s ``prior_discover``.
+Follows MCP 2026-07-28, versioning ("cache the era per server"), and ``mcp.Client``'s ``prior_discover``.
 """
 
 from __future__ import annotations
@@ -27,55 +26,48 @@ LEGACY = "legacy"
 
 
 class Remembered(Protocol):
-    """A place that keeps texts from one start to the next."""
+    """Persistent storage of texts by key."""
 
     def read(self, key: str) -> str | None:
-        """What was written under ``key``; None when nothing was."""
+        """Return the text stored under ``key``, or None."""
         ...
 
     def write(self, key: str, text: str) -> None:
-        """Keep ``text`` under ``key`` in place of what was there."""
+        """Store ``text`` under ``key``, replacing the previous text."""
         ...
 
 
 class Forgetful:
-    """Remembers until the program ends."""
+    """Storage in memory, until the program ends."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
 
     def read(self, key: str) -> str | None:
-        """What was written under ``key``."""
+        """Return the text stored under ``key``, or None."""
         return self._texts.get(key)
 
     def write(self, key: str, text: str) -> None:
-        """Keep ``text`` under ``key``."""
+        """Store ``text`` under ``key``."""
         self._texts[key] = text
 
 
 @dataclass(frozen=True)
 class Era:
-    """How a server is spoken to.
+    """Protocol revision and transport of a server."""
 
-    Args:
-        transport: the transport that worked, where it is not the configured one; empty otherwise.
-        version: a revision without handshake, ``legacy`` for those with one, empty when it must be asked.
-        discovered: the JSON of its ``server/discover`` result, for a revision without handshake.
-        identity: name and version that a ``legacy`` server gave; with another one it may have become another era's.
-    """
-
-    transport: str = ""
-    version: str = ""
-    discovered: Mapping[str, Any] | None = None
-    identity: str = ""
+    transport: str = ""  # set if it is not the configured one
+    version: str = ""  # a revision without handshake, "legacy" for the others; empty: to be discovered
+    discovered: Mapping[str, Any] | None = None  # JSON of the server/discover result
+    identity: str = ""  # name and version of a legacy server; another program may speak another revision
 
     @property
     def is_modern(self) -> bool:
-        """Whether it is taken to be of a revision without handshake."""
+        """True for a revision without handshake."""
         return self.mode() not in ("auto", LEGACY)
 
     def prior(self) -> DiscoverResult | None:
-        """The discovery, as the SDK takes it; None when there is none that can be read."""
+        """Return the discovery result for the SDK; None if missing or invalid."""
         from mcp_types import DiscoverResult
         from pydantic import ValidationError
 
@@ -87,7 +79,7 @@ class Era:
             return None
 
     def mode(self) -> str:
-        """The ``mode`` of an ``mcp.Client``."""
+        """Return the ``mode`` for ``mcp.Client``."""
         if self.version == LEGACY:
             return LEGACY
         return self.version if self.version and self.prior() is not None else "auto"
@@ -97,12 +89,7 @@ UNKNOWN = Era()
 
 
 def era_of(client: Client, transport: str) -> Era:
-    """How a connected server is spoken to.
-
-    Args:
-        client: a connected client.
-        transport: see ``Era``.
-    """
+    """Return the protocol revision of a connected server; ``transport`` as in ``ProtocolRevision``."""
     discovered = client.session.discover_result
     if discovered is not None:
         wire = discovered.model_dump(by_alias=True, exclude_none=True, mode="json")
@@ -118,38 +105,33 @@ class _Known:
 
 
 class Memory:
-    """What is remembered of one server.
-
-    Args:
-        spec: the server.
-        store: where.
-    """
+    """Cached facts of one server."""
 
     def __init__(self, spec: ServerSpec, store: Remembered) -> None:
-        way = [spec.transport, spec.command, spec.args, spec.cwd, spec.url, spec.allowed_tools, spec.excluded_tools]
-        self._key = f"server:{spec.name}:{hashlib.sha256(json.dumps(way).encode()).hexdigest()[:16]}"
+        facts = [spec.transport, spec.command, spec.args, spec.cwd, spec.url, spec.allowed_tools, spec.excluded_tools]
+        self._key = f"server:{spec.name}:{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]}"
         self._store = store
         self._known = _parsed(store.read(self._key))
 
     @property
     def era(self) -> Era:
-        """How it is spoken to, as far as is known."""
+        """The cached protocol revision; ``UNKNOWN`` if none is cached."""
         return self._known.era
 
     @property
     def tools(self) -> tuple[ToolSpec, ...] | None:
-        """The tools it offered; None when it was never listed."""
+        """The tools of the previous connection; None if they were never listed."""
         return self._known.tools
 
     def keep(self, era: Era, tools: Sequence[ToolSpec]) -> None:
-        """Remember how it was reached and what it has."""
-        has_changed_hands = self.era.version == LEGACY and era.version == LEGACY and self.era.identity != era.identity
-        # Another program behind the same name may be of the new era: it is asked next time.
-        known = replace(era, version="") if has_changed_hands and self.era.identity else era
+        """Store the protocol revision and tools of a successful connection."""
+        is_other_program = self.era.version == LEGACY and era.version == LEGACY and self.era.identity != era.identity
+        # Another program may support a newer revision: discover again next time.
+        known = replace(era, version="") if is_other_program and self.era.identity else era
         self._write(_Known(known, tuple(tools)))
 
     def forget_era(self) -> None:
-        """What was known does not hold any more; its tools stay."""
+        """Drop the cached protocol revision after it failed; keep the tools."""
         if self.era != UNKNOWN:
             self._write(replace(self._known, era=UNKNOWN))
 
@@ -160,7 +142,7 @@ class Memory:
 
 
 def _parsed(text: str | None) -> _Known:
-    """What was written; nothing when it cannot be read, as after a change of this program."""
+    """Parse a stored text; return an empty value if it is invalid, as after an upgrade of this program."""
     if text is None:
         return _Known()
     try:

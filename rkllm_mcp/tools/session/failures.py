@@ -1,7 +1,7 @@
-"""Whatever the SDK, the system or the network raises becomes one clear sentence.
+"""Convert exceptions of the SDK, the system and the network to one sentence.
 
-Followed: what ``mcp.Client`` 2.3.0 raises around a connection and a call: ``MCPError``, ``RuntimeError`` (a result that
-    breaks its schema), ``ValidationError``, groups of them, ``OSError``, and the errors of httpx2.
+Covers ``mcp.Client`` 2.3.0: ``MCPError``, ``RuntimeError`` (a result that violates its schema), ``ValidationError``,
+exception groups of them, ``OSError``, and the errors of httpx2.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _MAX_COMMAND_CHARS = 120
 
 
 def leaf(error: BaseException) -> BaseException:
-    """The first error inside nested groups."""
-    # By attribute: the class of groups is built in since Python 3.11 and comes from a backport before.
+    """Return the first leaf of nested exception groups."""
+    # By attribute: the class is a builtin since Python 3.11 and comes from a backport before.
     inner = cast("tuple[BaseException, ...]", getattr(error, "exceptions", ()))
     return leaf(inner[0]) if inner else error
 
 
 def is_connection_closed(error: BaseException) -> bool:
-    """Whether the connection, not the call, has failed: the server is gone, or a legacy HTTP session is."""
+    """Return True if the connection failed, not the call: the server is gone, or a legacy HTTP session expired."""
     from mcp_types import CONNECTION_CLOSED
 
     error = leaf(error)
@@ -44,7 +44,7 @@ def is_connection_closed(error: BaseException) -> bool:
 
 
 def has_hung_up(error: BaseException) -> bool:
-    """Whether the server has ended a connection that there was, instead of an answer."""
+    """Return True if the server closed an established connection instead of answering."""
     from mcp_types import CONNECTION_CLOSED
 
     error = leaf(error)
@@ -52,14 +52,14 @@ def has_hung_up(error: BaseException) -> bool:
 
 
 def is_session_lost(error: BaseException) -> bool:
-    """Whether a server of 2025-11-25 or before has forgotten the session; it has run nothing then."""
+    """Return True if a server of 2025-11-25 or older has dropped the session; the request was not executed."""
     error = leaf(error)
     message = error.error.message.lower() if _is_mcp_error(error) else ""
     return "session not found" in message or "session terminated" in message
 
 
 def http_status(error: BaseException) -> int:
-    """The HTTP status that a server refused a request with; 0 when it was something else."""
+    """Return the HTTP status of a refused request; 0 for other errors."""
     error = leaf(error)
     data: Any = error.error.data if _is_mcp_error(error) else None
     status = cast("dict[str, Any]", data).get("httpStatus") if isinstance(data, dict) else None
@@ -67,9 +67,9 @@ def http_status(error: BaseException) -> int:
 
 
 def may_be_an_older_server(error: BaseException | None) -> bool:
-    """Whether a failed Streamable HTTP handshake looks like that of a server that only knows HTTP with SSE.
+    """Return True if a failed Streamable HTTP handshake looks like a server that only supports HTTP with SSE.
 
-    Those answer a POST with an HTTP error that is about the request; keys, limits and trouble are about something else.
+    It answers the POST with an error about the request itself, not about keys, limits or internal failures.
     """
     from mcp_types import METHOD_NOT_FOUND
 
@@ -81,7 +81,7 @@ def may_be_an_older_server(error: BaseException | None) -> bool:
 
 
 def call_failure(spec: ServerSpec, error: Exception) -> str:
-    """Why a call brought no result, for the model to read."""
+    """Return a sentence for the model about a failed call."""
     from pydantic import ValidationError
 
     error_leaf = leaf(error)
@@ -91,17 +91,14 @@ def call_failure(spec: ServerSpec, error: Exception) -> str:
     if _is_mcp_error(error_leaf):
         return f"The call failed: {_first_line(error_leaf.error.message)} (code {error_leaf.error.code})."
     if isinstance(error_leaf, ValidationError):
-        return "The server's result is not one that MCP knows; ask its author, or answer without it."
+        return "The server's result is not valid MCP; report this to its author, or answer without it."
     return f"The call failed: {_first_line(str(error_leaf)) or type(error_leaf).__name__}"
 
 
 def connect_failure(spec: ServerSpec, error: BaseException, ending: str) -> str:
-    """Why a server did not come up, and what to do, for a person.
+    """Return a sentence for the user about a failed connection, with the remedy.
 
-    Args:
-        spec: the server.
-        error: what was raised.
-        ending: how its process ended, when it did.
+    ``ending`` describes how the server's process ended, if it did.
     """
     error = leaf(error)
     if isinstance(error, RkllmMcpError):
@@ -110,7 +107,7 @@ def connect_failure(spec: ServerSpec, error: BaseException, ending: str) -> str:
         return f"it {ending} before it was ready; run {_command(spec)} in a terminal to see why"
     if isinstance(error, FileNotFoundError):
         if spec.cwd is not None and error.filename == spec.cwd:
-            return f"there is no folder {spec.cwd!r}; make it, or correct the server's cwd"
+            return f"the folder {spec.cwd!r} does not exist; create it, or correct the server's cwd"
         missing = spec.command if error.filename in (spec.command, None) else str(error.filename)
         return f"{missing!r} was not found; install it, or correct the server's command, PATH or cwd"
     if isinstance(error, (OSError, ValueError)) and spec.transport == "stdio":
@@ -121,22 +118,20 @@ def connect_failure(spec: ServerSpec, error: BaseException, ending: str) -> str:
         return f"the server refused the connection (HTTP {status}): {_refusal(spec, status)}"
     if spec.transport == "stdio":
         return f"the handshake failed: {_detail(error)}; check that {_command(spec)} is an MCP server"
-    return f"{spec.url} cannot be used: {_detail(error)}; check the address, the headers and that the server runs"
+    return f"{spec.url} cannot be used: {_detail(error)}; check the URL, the headers and that the server runs"
 
 
 def _refusal(spec: ServerSpec, status: int) -> str:
-    """What a 401 or 403 means for a server, and what to do."""
+    """Return the meaning of a 401 or 403 for this server, with the remedy."""
     if spec.oauth is not None:
-        what = "the login is missing or has expired" if status == _UNAUTHORIZED else "the login does not allow this"
-        return f"{what}; log in again with 'rkllm-mcp servers test {spec.name}' in a terminal"
+        problem = "the login is missing or has expired" if status == _UNAUTHORIZED else "the login does not allow this"
+        return f"{problem}; log in again with 'rkllm-mcp servers test {spec.name}' in a terminal"
     names = ", ".join(f"'{name}'" for value in spec.headers_template.values() for name in placeholders(value))
     if names:
-        what = "is missing, wrong or has expired" if status == _UNAUTHORIZED else "does not allow this"
-        return f"the token {names} {what}; send a valid one with the request"
-    what = (
-        "wants a key or has not taken the one it got" if status == _UNAUTHORIZED else "does not allow this key to do it"
-    )
-    return f"it {what}; correct headers_template of server '{spec.name}'"
+        problem = "is missing, wrong or has expired" if status == _UNAUTHORIZED else "does not allow this"
+        return f"the token {names} {problem}; send a valid one with the request"
+    problem = "the key is missing or not valid" if status == _UNAUTHORIZED else "the key does not allow this"
+    return f"{problem}; correct headers_template of server '{spec.name}'"
 
 
 def _detail(error: BaseException) -> str:
@@ -145,7 +140,7 @@ def _detail(error: BaseException) -> str:
 
 
 def _command(spec: ServerSpec) -> str:
-    # As a shell would read it, so that it can be pasted; quotes around all of it would be in the way of those inside.
+    # Quoted for the shell, so that it can be pasted; a command that contains quotes is not quoted again.
     line = shlex.join((spec.command, *spec.args))
     return f"'{line}'" if "'" not in line and len(line) <= _MAX_COMMAND_CHARS else "its command"
 

@@ -1,4 +1,4 @@
-"""What the host gives every connection to a server: a memory, answers to what servers ask, a log, a way to log in."""
+"""Services that the host gives every connection: cache, callbacks, wire log, OAuth login."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rkllm_mcp.tools.servers import ServerSpec
 from rkllm_mcp.tools.session.eras import Forgetful, Remembered
 from rkllm_mcp.tools.session.wire import WireLog
 
-# Told the server, the list of calls under way on its connection, which changes as they come and go, newest last, and
-# where a line about a question that came to nothing goes.
+# Takes the server, the live list of the connection's active calls (newest last), and a function for notes about
+# requests that failed.
 CallbacksFor: TypeAlias = Callable[[ServerSpec, Sequence[CallContext], Callable[[str], None]], Callbacks]
 
 
@@ -26,18 +26,11 @@ def _no_callbacks(_spec: ServerSpec, _in_flight: Sequence[CallContext], _note: C
 
 @dataclass(frozen=True)
 class Host:
-    """What connections may use.
-
-    Args:
-        remembered: keeps what is known of servers from one start to the next.
-        callbacks_for: what each server may ask of the host.
-        wire: where every message is written; nowhere when None.
-        sign_in: how OAuth servers are logged in to.
-    """
+    """Services that connections may use."""
 
     remembered: Remembered = field(default_factory=Forgetful)
     callbacks_for: CallbacksFor = _no_callbacks
-    wire: WireLog | None = None
+    wire: WireLog | None = None  # None: no wire log
     sign_in: SignIn = field(default_factory=SignIn)
 
 
@@ -45,13 +38,7 @@ class Host:
 def open_host(
     folder: Path, *, remembered: Remembered | None = None, consent: Consent = NOBODY, log_wire: bool = False
 ) -> Generator[Host]:
-    """What connections may use, with its files in one folder: ``oauth.json``, and ``wire.log`` where it is wanted.
-
-    Args:
-        folder: where; made when something is written.
-        remembered: see ``Host``.
-        consent: how a person is asked to log in.
-        log_wire: whether messages are logged.
+    """Open the services with their files in ``folder``: ``oauth.json``, and ``wire.log`` if ``log_wire``.
 
     Raises:
         OSError: the log cannot be written.

@@ -1,9 +1,6 @@
-"""When a server is started again, asked whether it is still there, and ended for want of use.
+"""Restart backoff, tracking of active calls, and pings.
 
-``Backoff`` paces restarts, ``Use`` knows which calls are under way, ``answers`` asks. They decide nothing about a
-connection: that acts on what they say.
-
-Followed: MCP 2025-11-25, ping; 2026-07-28 has none, and its ``server/discover`` must be answered by every server.
+Follows MCP 2025-11-25, ping; 2026-07-28 has none, so ``server/discover`` is sent, which every server must answer.
 """
 
 from __future__ import annotations
@@ -22,18 +19,14 @@ from rkllm_mcp.tools.session.failures import is_connection_closed
 if TYPE_CHECKING:
     from mcp import Client
 
-# A server that does nothing else answers in milliseconds; one that has just been given up may be finishing first.
+# An idle server answers in milliseconds; after a cancelled call it may have to finish its work first.
 PING_PATIENCE_S = 30.0
-# What never stays up is tried once a minute.
+# Upper limit of the backoff.
 _LONGEST_PAUSE_S = 60.0
 
 
 class Backoff:
-    """Paces restarts: the first comes at once, the next after a pause that doubles.
-
-    Args:
-        pause_s: the pause before the second in a row, seconds.
-    """
+    """Exponential backoff of restarts: the first restart is immediate, the second waits ``pause_s`` seconds."""
 
     def __init__(self, pause_s: float) -> None:
         self._pause_s = pause_s
@@ -41,27 +34,22 @@ class Backoff:
         self._not_before = -math.inf
 
     def ended(self) -> None:
-        """It has ended, or did not come up."""
+        """Record that the server ended or failed to start."""
         self._ends_in_a_row += 1
         pause_s = self._pause_s * 2 ** (self._ends_in_a_row - 2) if self._ends_in_a_row > 1 else 0.0
         self._not_before = anyio.current_time() + min(pause_s, _LONGEST_PAUSE_S)
 
     def worked(self) -> None:
-        """It has done something useful."""
+        """Reset the backoff after a successful request."""
         self._ends_in_a_row = 0
 
     def wait_s(self) -> float:
-        """How long to wait before the next start, seconds; 0 when it may come now."""
+        """Return the time until the next start is allowed, seconds."""
         return max(0.0, self._not_before - anyio.current_time())
 
 
 class Use:
-    """Whether a connection is used.
-
-    Attributes:
-        contexts: the circumstances of the calls under way, newest last.
-        given_up: set when one was cancelled, which may mean that the server hangs.
-    """
+    """Active calls of a connection: ``contexts``, newest last; ``given_up`` is set when a call was cancelled."""
 
     def __init__(self) -> None:
         self.contexts: list[CallContext] = []
@@ -71,7 +59,7 @@ class Use:
 
     @contextmanager
     def during(self, context: CallContext) -> Generator[None]:
-        """Count the call that is made in this block."""
+        """Count a call as active inside this block."""
         self.contexts.append(context)
         try:
             with own_call(context):
@@ -80,20 +68,20 @@ class Use:
             self.given_up.set()
             raise
         finally:
-            # By identity, and one only: calls may share their circumstances.
+            # By identity, and only one: calls may share a context.
             del self.contexts[next(i for i, other in enumerate(self.contexts) if other is context)]
             self._ended_at = anyio.current_time()
             if not self.contexts:
                 self._none_left.set()
 
     async def none(self) -> None:
-        """Wait until no call is under way."""
+        """Wait until no call is active."""
         while self.contexts:
             self._none_left = anyio.Event()
             await self._none_left.wait()
 
     async def none_for(self, seconds: float) -> None:
-        """Wait until there has been no call for so long."""
+        """Wait until no call has been active for ``seconds``."""
         started_at = anyio.current_time()
         while True:
             await self.none()
@@ -105,7 +93,7 @@ class Use:
 
 @contextmanager
 def without_deadline(scope: anyio.CancelScope) -> Generator[None]:
-    """Stop the clock of ``scope`` inside this block, as while a person is waited for."""
+    """Suspend the deadline of ``scope`` inside this block, for example while a person is asked."""
     left_s = scope.deadline - anyio.current_time()
     scope.deadline = math.inf
     try:
@@ -115,12 +103,7 @@ def without_deadline(scope: anyio.CancelScope) -> Generator[None]:
 
 
 async def answers(client: Client, patience_s: float) -> bool:
-    """Whether a server still answers; an error is an answer too.
-
-    Args:
-        client: a connected client.
-        patience_s: how long to wait, seconds.
-    """
+    """Ping the server; return False if it does not answer within ``patience_s`` seconds. An error is an answer."""
     from mcp import MCPError
 
     with anyio.move_on_after(patience_s):

@@ -1,7 +1,4 @@
-"""A server's list of tools, all pages of it, becomes ``ToolSpec`` values under the server's own names.
-
-Which tools are offered is decided here once.
-"""
+"""Convert a server's tools/list result, all pages, to ``ToolSpec`` values, filtered by the configuration."""
 
 from __future__ import annotations
 
@@ -21,30 +18,26 @@ if TYPE_CHECKING:
 
 
 class NotOfThisEraError(Exception):
-    """A server taken for one of 2026-07-28 has answered like an older one."""
+    """A server whose cached revision is 2026-07-28 answered like an older one."""
 
 
 async def list_tools(
     client: Client, spec: ServerSpec, note: Callable[[str], None], *, must_be_modern: bool = False
 ) -> tuple[ToolSpec, ...]:
-    """The tools a server offers, in its order.
+    """Return the tools that a server offers, in its order.
 
-    Args:
-        client: a connected client.
-        spec: whose ``allowed_tools`` and ``excluded_tools`` decide.
-        note: called with a line about each tool that is left out although it was allowed.
-        must_be_modern: whether that it is of 2026-07-28 is only remembered, and so to be checked.
+    ``must_be_modern`` checks a cached revision of 2026-07-28. ``note`` receives a line about each duplicate tool.
 
     Raises:
-        MCPError: the server refuses.
-        ValidationError: its answer cannot be read.
-        NotOfThisEraError: it is an older one now.
+        MCPError: the server refused.
+        ValidationError: the response is invalid.
+        NotOfThisEraError: the server speaks an older revision now.
     """
     offered: dict[str, ToolSpec] = {}
 
     async def fetch(cursor: str | None) -> ListToolsResult:
         page = await client.list_tools(cursor=cursor)
-        # Required since 2026-07-28, unknown before. An older server may well answer a request without a handshake.
+        # result_type is required since 2026-07-28. Older servers may answer without a handshake, but do not send it.
         if must_be_modern and "result_type" not in page.model_fields_set:
             raise NotOfThisEraError
         return page

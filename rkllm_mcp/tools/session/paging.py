@@ -1,6 +1,6 @@
-"""All pages of a server's list, bounded: one that pages for ever, or repeats a cursor, is cut off with a note.
+"""Read all pages of a server's list, up to a limit on pages and items, and without following a repeated cursor.
 
-A server that advertises a list and does not know the method has an empty one.
+A server that declares the capability but does not implement the method has an empty list.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
-# Far more than anybody can be shown; the largest known servers have some hundreds of anything.
+# The largest known servers have some hundreds of tools or resources.
 MAX_ITEMS = 2000
 MAX_PAGES = 100
 
@@ -18,7 +18,7 @@ class Page(Protocol):
 
     @property
     def next_cursor(self) -> str | None:
-        """Where the next page begins; None on the last."""
+        """Cursor of the next page; None on the last."""
         ...
 
 
@@ -32,17 +32,13 @@ async def all_pages(
     note: Callable[[str], None],
     what: str,
 ) -> list[_Item]:
-    """The items of every page.
+    """Return the items of all pages; write a line to ``note`` if the list does not end.
 
-    Args:
-        fetch: asks for the page at a cursor.
-        items_of: the items of a page.
-        note: called with a line when the list does not end.
-        what: what is listed, for that line.
+    ``fetch`` requests the page at a cursor, ``items_of`` returns the items of a page, ``what`` names them in the note.
 
     Raises:
-        MCPError: the server refuses.
-        ValidationError: its answer cannot be read.
+        MCPError: the server refused.
+        ValidationError: a response is invalid.
     """
     from mcp import MCPError
     from mcp_types import METHOD_NOT_FOUND

@@ -1,7 +1,7 @@
-"""What the SDK and its HTTP library log while a server is connected: never a secret, and nothing into the terminal.
+"""Redact secrets in the logs of the SDK and of its HTTP library, and keep these logs off the terminal.
 
-Both write whole messages at the debug level and tracebacks with pieces of responses above it. Their loggers are shared
-by everything in the process, so what is changed about them is undone when the block is left.
+Both log whole messages at debug level, and tracebacks with parts of responses above it. The loggers are global, so
+every change is undone when the block ends.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _FAMILIES = ("mcp", "client", "httpx2", "httpcore2")
 
 @contextmanager
 def sdk_logs(secrets: Sequence[str]) -> Generator[None]:
-    """Keep ``secrets`` out of the logs, and the logs out of a terminal that has not asked for any, inside this block.
+    """Redact ``secrets`` in the SDK's logs and suppress Python's default output to stderr, inside this block.
 
-    Enter it when the SDK is imported: its loggers exist from then on.
+    Enter it after the SDK was imported: its loggers exist from then on.
     """
-    # Without a handler Python writes warnings and errors to stderr, in the middle of an answer.
+    # Without a handler Python writes warnings and errors to stderr, where they interrupt an answer.
     quiet = [(logging.getLogger(name), logging.NullHandler()) for name in ("mcp", "client")]
     for logger, handler in quiet:
         logger.addHandler(handler)
@@ -39,7 +39,7 @@ def sdk_logs(secrets: Sequence[str]) -> Generator[None]:
 
 
 class _Hiding(logging.Filter):
-    """Lets every record through, without secrets."""
+    """Passes every record on, redacted."""
 
     def __init__(self, secrets: Sequence[str]) -> None:
         super().__init__()
@@ -48,13 +48,13 @@ class _Hiding(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         record.msg, record.args = redacted(record.getMessage(), self._secrets), ()
         if record.exc_info and record.exc_info[0] is not None:
-            # What pydantic says of a message quotes the middle out of it, and so ends of secrets that nobody finds.
+            # pydantic quotes excerpts of a message, which may contain parts of a secret that redaction cannot find.
             record.exc_text = f"{record.exc_info[0].__name__} (not shown: a token may be in it)"
             record.exc_info = None
         return True
 
 
 def _loggers() -> list[logging.Logger]:
-    """The loggers of these libraries; a filter acts on the very logger that is written to, not on those below it."""
+    """Return all loggers of these libraries: a filter acts only on the logger it is added to, not on its children."""
     names = [name for name in logging.root.manager.loggerDict if name.split(".", 1)[0] in _FAMILIES]
     return [logging.getLogger(name) for name in names]

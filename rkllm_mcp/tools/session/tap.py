@@ -1,10 +1,9 @@
-"""Looks at the messages of a session in between: mends what the SDK would refuse, hides secrets, notices the end.
+"""Message filter of a session: repairs messages that the SDK would reject, redacts secrets, detects the end.
 
-One tool without a proper schema makes the SDK fail the whole list, and with it every call to the server's good tools;
-so definitions and results are brought into shape before it parses them. Whatever was changed is noted; what cannot be
-mended is left out.
+One tool with an invalid schema would make the SDK reject the whole list; definitions and results are therefore repaired
+before the SDK parses them. Each change is noted; a tool that cannot be repaired is dropped.
 
-Followed: what mcp 2.3.0 rejects; specification 2025-11-25 and 2026-07-28, tools.
+Follows the checks of mcp 2.3.0 and the specifications 2025-11-25 and 2026-07-28, tools.
 """
 
 from __future__ import annotations
@@ -41,36 +40,24 @@ _BLOCK_FIELDS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Ear:
-    """Who listens.
+    """Callbacks for the messages of one session."""
 
-    Args:
-        on_end: called once when the server says nothing any more, which the SDK tells nobody.
-        note: called with a line about each thing that was mended or left out.
-        wire: called with every message; None when nobody wants to know.
-        secrets: what is replaced in everything that the server says.
-    """
-
-    on_end: Callable[[], None]
-    note: Callable[[str], None]
-    wire: Write | None = None
-    secrets: tuple[str, ...] = ()
+    on_end: Callable[[], None]  # called once when the server's stream closes; the SDK has no event for this
+    note: Callable[[str], None]  # called with a line about each repaired or dropped item
+    wire: Write | None = None  # called with every message
+    secrets: tuple[str, ...] = ()  # redacted in every message from the server
 
 
 @asynccontextmanager
 async def tapped(transport: Transport, ear: Ear) -> AsyncGenerator[TransportStreams]:
-    """``transport`` with its messages mended.
-
-    Args:
-        transport: what to listen to.
-        ear: who listens.
-    """
+    """Open ``transport`` with the filter between it and the SDK."""
     methods: dict[str | int, str] = {}
     async with transport as (read, write):
-        yield _TappedRead(read, methods, ear), _TappedWrite(write, methods, ear)
+        yield _FilteredRead(read, methods, ear), _FilteredWrite(write, methods, ear)
 
 
-class _TappedWrite:
-    """Remembers which request asked what, so that its answer can be told apart."""
+class _FilteredWrite:
+    """Records the method of each request, to recognise its response."""
 
     def __init__(self, inner: WriteStream[SessionMessage], methods: dict[str | int, str], ear: Ear) -> None:
         self._inner = inner
@@ -80,7 +67,7 @@ class _TappedWrite:
     async def send(self, item: SessionMessage, /) -> None:
         from mcp_types import JSONRPCRequest
 
-        if isinstance(item.message, JSONRPCRequest) and item.message.method in _MENDERS:
+        if isinstance(item.message, JSONRPCRequest) and item.message.method in _REPAIRS:
             self._methods[item.message.id] = item.message.method
         if self._ear.wire is not None:
             self._ear.wire("sent", _as_json(item))
@@ -101,8 +88,8 @@ class _TappedWrite:
         await self.aclose()
 
 
-class _TappedRead:
-    """Mends answers, and tells of the end."""
+class _FilteredRead:
+    """Repairs responses and reports the end of the stream."""
 
     def __init__(self, inner: ReadStream[SessionMessage | Exception], methods: dict[str | int, str], ear: Ear) -> None:
         self._inner = inner
@@ -110,14 +97,14 @@ class _TappedRead:
         self._ear = ear
 
     async def receive(self) -> SessionMessage | Exception:
-        return self._heard(await self._inner.receive())
+        return self._filtered(await self._inner.receive())
 
     def __aiter__(self) -> ReadStream[SessionMessage | Exception]:
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
         try:
-            return self._heard(await self._inner.__anext__())
+            return self._filtered(await self._inner.__anext__())
         except StopAsyncIteration:
             self._ear.on_end()
             raise
@@ -136,23 +123,23 @@ class _TappedRead:
     ) -> bool | None:
         await self.aclose()
 
-    def _heard(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
+    def _filtered(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
         if isinstance(item, Exception):
             return item
         if self._ear.secrets:
             _hide_secrets(item, self._ear.secrets)
         if self._ear.wire is not None:
             self._ear.wire("received", _as_json(item))
-        return self._mended(item)
+        return self._repaired(item)
 
-    def _mended(self, item: SessionMessage) -> SessionMessage:
+    def _repaired(self, item: SessionMessage) -> SessionMessage:
         from mcp_types import JSONRPCError, JSONRPCResponse
 
         message = item.message
         if isinstance(message, JSONRPCError) and message.id is not None:
             self._methods.pop(message.id, None)
         elif isinstance(message, JSONRPCResponse) and (method := self._methods.pop(message.id, "")):
-            message.result = _MENDERS[method](message.result, self._ear.note)
+            message.result = _REPAIRS[method](message.result, self._ear.note)
         return item
 
 
@@ -161,12 +148,12 @@ def _as_json(item: SessionMessage) -> dict[str, Any]:
 
 
 def _hide_secrets(item: SessionMessage, secrets: tuple[str, ...]) -> None:
-    """Replace secrets in what a message carries, not in what makes it a message."""
+    """Redact secrets in the payload of a message, leaving the JSON-RPC envelope unchanged."""
     from mcp_types import JSONRPCError, JSONRPCResponse
 
     message = item.message
     if isinstance(message, JSONRPCError):
-        # The first line only: below it the SDK quotes pieces of what it could not read, ends of secrets among them.
+        # Only the first line: after it the SDK quotes excerpts of invalid data, which may contain parts of a secret.
         message.error.message = redacted(message.error.message.partition("\n")[0], secrets)
         message.error.data = _hidden(message.error.data, secrets)
     elif isinstance(message, JSONRPCResponse):
@@ -181,17 +168,17 @@ def _hidden(value: Any, secrets: tuple[str, ...]) -> Any:
     if isinstance(value, list):
         return [_hidden(item, secrets) for item in cast("list[Any]", value)]
     if _is_object(value):
-        # A key of an object may be what a short secret happens to spell; "id" is no secret.
+        # A short secret may equal an ordinary key such as "id"; only long ones are redacted in keys.
         long = tuple(secret for secret in secrets if len(secret) >= _LONG_SECRET_CHARS)
         return {redacted(key, long): _hidden(item, secrets) for key, item in value.items()}
     return value
 
 
 def mend_tool_list(result: dict[str, Any], note: Callable[[str], None]) -> dict[str, Any]:
-    """A ``tools/list`` result whose every tool can be parsed; tools without a name are left out."""
+    """Repair a ``tools/list`` result so that every tool can be parsed; drop tools without a name."""
     tools = result.get("tools")
     if not isinstance(tools, list):
-        note("the list of tools is not a list; the server is taken to have none")
+        note("the list of tools is not a list; it is treated as empty")
         tools = []
     mended = {key: value for key, value in result.items() if value is not None}
     mended["tools"] = [good for tool in cast("list[Any]", tools) if (good := _mend_tool(tool, note)) is not None]
@@ -202,14 +189,13 @@ def mend_tool_list(result: dict[str, Any], note: Callable[[str], None]) -> dict[
 
 def _mend_tool(tool: Any, note: Callable[[str], None]) -> dict[str, Any] | None:
     if not _is_object(tool) or not isinstance(tool.get("name"), str) or not tool["name"]:
-        note(f"a tool without a name was left out: {_short(tool)}")
+        note(f"a tool without a name was dropped: {_short(tool)}")
         return None
     good: dict[str, Any] = {"name": tool["name"]}
     good |= {key: tool[key] for key in ("title", "description") if isinstance(tool.get(key), str)}
     good["inputSchema"] = _mend_input_schema(tool.get("inputSchema"), tool["name"], note)
     output = tool.get("outputSchema")
-    # The schema of results only serves to check them; one that is none is better forgotten than held against good
-    # results.
+    # An invalid output schema is dropped: the SDK would reject valid results because of it.
     if _is_object(output) and output.get("type") == "object" and _is_checkable(output, tool["name"], note):
         good["outputSchema"] = output
     annotations = tool.get("annotations")
@@ -237,15 +223,17 @@ def _mend_input_schema(schema: Any, name: str, note: Callable[[str], None]) -> d
     kind = schema.get("type") if _is_object(schema) else None
     could_be_object = kind is None or (isinstance(kind, list) and "object" in kind)
     if _is_object(schema) and schema and could_be_object:
-        note(f"tool {name!r}: its input schema does not say that it is an object; it is taken for one")
+        note(f"tool {name!r}: its input schema has no type; it is treated as an object")
         return {**schema, "type": "object"}
     if schema:
-        note(f"tool {name!r}: its input schema is not that of an object; any arguments are accepted: {_short(schema)}")
+        note(
+            f"tool {name!r}: its input schema does not describe an object; any arguments are accepted: {_short(schema)}"
+        )
     return {"type": "object", "properties": {}}
 
 
 def mend_call_result(result: dict[str, Any], note: Callable[[str], None]) -> dict[str, Any]:
-    """A ``tools/call`` result whose content can be parsed; blocks of an unknown kind become text."""
+    """Repair a ``tools/call`` result so that its content can be parsed; blocks of unknown types become text."""
     if result.get("resultType", "complete") != "complete":
         return result
     mended = {key: value for key, value in result.items() if value is not None}
@@ -268,7 +256,7 @@ def _mend_block(block: Any, note: Callable[[str], None]) -> Any:
     fields = _BLOCK_FIELDS.get(str(kind))
     if fields is not None and all(isinstance(block.get(field), str) for field in fields):
         return block
-    note(f"a result has content of an unknown kind: {_short(block)}")
+    note(f"a result has content of an unknown type: {_short(block)}")
     return {"type": "text", "text": json.dumps(block, ensure_ascii=False)}
 
 
@@ -280,7 +268,7 @@ def _short(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)[:120]
 
 
-_MENDERS: Mapping[str, Callable[[dict[str, Any], Callable[[str], None]], dict[str, Any]]] = {
+_REPAIRS: Mapping[str, Callable[[dict[str, Any], Callable[[str], None]], dict[str, Any]]] = {
     "tools/list": mend_tool_list,
     "tools/call": mend_call_result,
 }

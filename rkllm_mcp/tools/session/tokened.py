@@ -1,13 +1,10 @@
-"""A server that wants its caller's own token: connected for each set of tokens, and only while they are in use.
+"""Servers that need a token of each request: one connection per set of tokens, open only while it is used.
 
-Every session has its own connection, with its headers from the first byte to the last, so nobody's token can reach
-somebody else's request, session or subscription, over any transport. Calls with equal headers share one. A session
-ends with the last block that uses it: for a single call that is the call, for an answer the whole answer
-(``attending``). Then nothing of its tokens is left.
+Separate connections ensure that a token never reaches another user's request, session or subscription, over any
+transport. Requests with equal headers share one. A connection closes with the last block that uses it: a single call,
+or a whole answer (``connected_with``). The tool list comes from the first connection and is stored.
 
-Its tools are those that the first session listed, and are remembered.
-
-Followed: mission "MCP統合設計", トークン置換機能 and トークンの取り扱い.
+Follows mission "MCP統合設計", トークン置換機能 and トークンの取り扱い.
 """
 
 from __future__ import annotations
@@ -44,12 +41,9 @@ class _Session:
 
 
 class TokenedConnection:
-    """A server as the toolbox sees it, whose callers bring their tokens.
+    """A server whose ``headers_template`` needs tokens of the request.
 
-    Args:
-        spec: which server; ``headers_template`` says what it wants.
-        host: what its sessions may use of the host.
-        on_change: called after ``state`` or ``tools`` has changed; must not wait or raise.
+    ``on_change`` is called after ``state`` or ``tools`` changed; it must not block or raise.
     """
 
     def __init__(
@@ -72,32 +66,32 @@ class TokenedConnection:
 
     @property
     def reason(self) -> str:
-        """What it waits for; empty when somebody's session is open."""
+        """Reason why the server is not ready; empty while a connection is open."""
         if self.state == "stopped":
             return "it was stopped"
         names = dict.fromkeys(name for value in self.spec.headers_template.values() for name in placeholders(value))
         wanted = " and ".join(f"'{name}'" for name in names)
-        how = f"it is connected by each request that brings its token {wanted}, on a command line with --token"
-        return "" if self.state == "ready" else how
+        hint = f"it is connected by each request that brings its token {wanted}, on a command line with --token"
+        return "" if self.state == "ready" else hint
 
     @property
     def in_flight(self) -> Sequence[CallContext]:
-        """The circumstances of the calls under way in all sessions."""
+        """Contexts of the active calls of all connections."""
         return [context for session in self._sessions.values() for context in session.connection.in_flight]
 
     def describe(self) -> ServerState:
-        """How it is now; version and times are those of the last session."""
+        """Return the current state; version and times are those of the last connection."""
         known = self._last or ServerState(self.spec.name, self.state)
         return replace(
             known, state=self.state, reason=self.reason, last_lines=self.notes.shown(), tool_count=len(self.tools)
         )
 
     def explanation(self) -> str:
-        """See ``reason``."""
+        """Return ``reason``."""
         return self.reason
 
     async def run(self) -> None:
-        """Own all sessions until ``stop``."""
+        """Own all connections until ``stop``."""
         try:
             async with anyio.create_task_group() as self._tasks:
                 self._running.set()
@@ -109,38 +103,38 @@ class TokenedConnection:
             self._running.set()
 
     def stop(self) -> None:
-        """Ask ``run`` to end every session and return."""
+        """Make ``run`` close every connection and return."""
         self._over.set()
 
     async def settled(self) -> None:
-        """Nothing is connected before a request brings a token."""
+        """Return at once: nothing is connected before a request brings a token."""
 
     async def available(self) -> None:
-        """Say that it takes a token.
+        """Raise an error that names the token.
 
         Raises:
-            ServerUnavailableError: always; there is no session that is everybody's.
+            ServerUnavailableError: always; no connection is shared by all requests.
         """
         raise ServerUnavailableError(f"Server '{self.spec.name}' is not available: {self.reason}.")
 
     async def request(
         self, operation: Callable[[Client], Awaitable[_Result]], context: CallContext = NO_CONTEXT
     ) -> _Result:
-        """Run any operation of the SDK's client in the session of the request's tokens.
+        """Run any operation of the SDK's client on the connection of the request's tokens.
 
         Raises:
-            ServerUnavailableError: a token is missing, or there is no connection with it.
-            ServerRefusedError: the server answered with an error.
+            ServerUnavailableError: a token is missing, or the server cannot be connected with it.
+            ServerRefusedError: the server returned an error.
         """
         await self._running.wait()
         with self.held(context.tokens) as connection:
             return await connection.request(operation, context)
 
     async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = NO_CONTEXT) -> dict[str, Any]:
-        """Run a tool in the session of the request's tokens; see ``Connection.call``.
+        """Call a tool on the connection of the request's tokens; see ``Connection.call``.
 
         Raises:
-            ServerUnavailableError: a token is missing, or there is no connection with it.
+            ServerUnavailableError: a token is missing, or the server cannot be connected with it.
         """
         await self._running.wait()
         with self.held(context.tokens) as connection:
@@ -148,7 +142,7 @@ class TokenedConnection:
 
     @contextmanager
     def held(self, tokens: Mapping[str, str]) -> Generator[Connection]:
-        """Keep the session of these tokens open inside this block, opening it when nobody else has.
+        """Open or share the connection of these tokens inside this block.
 
         Raises:
             ServerUnavailableError: a token is missing.
@@ -169,13 +163,13 @@ class TokenedConnection:
                 session.connection.stop()
 
     async def running(self) -> None:
-        """Wait until its task has begun."""
+        """Wait until ``run`` has started."""
         await self._running.wait()
 
     def _opened(self, headers: _Headers, tokens: Mapping[str, str]) -> _Session:
         if self._tasks is None:
             raise ServerUnavailableError(f"Server '{self.spec.name}' is not available: it was stopped.")
-        # A session is connected because it is needed, and ends by itself.
+        # The connection is needed now and closes after use, so lazy start and idle timeout do not apply.
         spec = replace(self.spec, headers={**self.spec.headers, **dict(headers)}, lazy=False, idle_stop_s=None)
         secrets = secrets_of(self.spec.headers_template, tokens)
         connection = Connection(spec, self._host, on_change=self._changed, secrets=secrets)
@@ -199,13 +193,9 @@ AnyConnection: TypeAlias = Connection | TokenedConnection
 
 @asynccontextmanager
 async def attending(connections: Iterable[object], tokens: Mapping[str, str]) -> AsyncGenerator[None]:
-    """Keep every server that these tokens open connected inside this block, and know its tools.
+    """Connect every server that these tokens open, and list its tools, inside this block.
 
-    One that lacks a token, or cannot be reached with it, is none the worse: a call of its tools says why.
-
-    Args:
-        connections: servers of any kind.
-        tokens: the request's.
+    A server that lacks a token or cannot be connected is skipped; a call of its tools reports the reason.
     """
     with ExitStack() as sessions:
         opened: list[Connection] = []
@@ -223,7 +213,7 @@ async def attending(connections: Iterable[object], tokens: Mapping[str, str]) ->
 
 @asynccontextmanager
 async def session_of(connection: AnyConnection, tokens: Mapping[str, str]) -> AsyncGenerator[Connection]:
-    """One connection for several requests in a row; that of the tokens stays open inside this block.
+    """Yield one connection for several consecutive requests; the one of the tokens stays open inside this block.
 
     Raises:
         ServerUnavailableError: a token is missing.
@@ -237,7 +227,7 @@ async def session_of(connection: AnyConnection, tokens: Mapping[str, str]) -> As
 
 
 def connection_for(spec: ServerSpec, host: Host, on_change: Callable[[Any], None] | None = None) -> AnyConnection:
-    """The connection that a server needs: one for everybody, or one per set of tokens."""
+    """Return a shared connection, or one per set of tokens if the headers contain placeholders."""
     if any(placeholders(value) for value in spec.headers_template.values()):
         return TokenedConnection(spec, host, on_change=on_change)
     return Connection(spec, host, on_change=on_change)

@@ -1,10 +1,10 @@
-"""A server that did not come up is tried in another way.
+"""Fallback after a failed connection attempt.
 
-    as it was last found ─▶ by asking it ─▶ with the handshake at once, where it fell over the question
-                                 └────────▶ over SSE, where it is behind HTTP and knows no other way
+    cached revision ─▶ server/discover ─▶ handshake at once, if the server closed the connection on server/discover
+                             └──────────▶ HTTP with SSE, if the server does not support Streamable HTTP
 
-The question is ``server/discover``, of which nobody knew before 2026-07-28: what is to be answered with an error ends
-servers of older SDKs (seen: Python's 1.5.0, over stdio and SSE).
+Servers of older SDKs exit on ``server/discover``, which was added in 2026-07-28 (observed: Python SDK 1.5.0, over stdio
+and SSE).
 """
 
 from __future__ import annotations
@@ -17,13 +17,9 @@ from rkllm_mcp.tools.session.failures import has_hung_up, may_be_an_older_server
 
 
 def another_way(spec: ServerSpec, memory: Memory, tried: Era, error: Exception | None) -> Era | None:
-    """How to try a server next; None when there is no other way.
+    """Return the protocol revision and transport to try next; None if all were tried.
 
-    Args:
-        spec: the server.
-        memory: what was remembered of it, and is forgotten where it has failed.
-        tried: how it was tried.
-        error: what came of that; None for nothing in time.
+    A cached revision that failed is dropped from ``memory``. ``error`` is None after a timeout.
     """
     if memory.era != UNKNOWN:
         memory.forget_era()

@@ -1,7 +1,6 @@
-"""The wire log: every message to and from servers, one JSON object per line, secrets replaced.
+"""Wire log: every message to and from servers, one JSON object per line, redacted.
 
-For whoever has to find out what a server really said. The file is its owner's alone and holds at most twice
-``max_bytes``: when it is full it becomes ``NAME.1``, in place of the one before.
+The file has mode 0600; at ``max_bytes`` it is renamed to ``NAME.1``, replacing the previous one.
 """
 
 from __future__ import annotations
@@ -26,12 +25,8 @@ Write: TypeAlias = Callable[[Direction, "dict[str, Any]"], None]
 class WireLog:
     """A log of messages; ``close`` it at the end.
 
-    Args:
-        path: the file; its folder is made.
-        max_bytes: how much each of the two files holds.
-
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
 
     def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
@@ -41,25 +36,20 @@ class WireLog:
         self._file = self._opened()
 
     def of(self, server: str, clean: Callable[[str], str]) -> Write:
-        """What writes the messages of one server.
-
-        Args:
-            server: its name.
-            clean: replaces the secrets that only the caller knows.
-        """
+        """Return the function that logs messages of one server; ``clean`` redacts the secrets of the connection."""
 
         def write(direction: Direction, message: dict[str, Any]) -> None:
             shown = without_secrets(message)
             now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
             line = {"time": now, "server": server, "direction": direction, "message": shown}
-            # A log that cannot be written must not cost a call.
+            # A log that cannot be written must not fail a call.
             with contextlib.suppress(OSError, ValueError):
                 self._write(clean(json.dumps(line, ensure_ascii=False)) + "\n")
 
         return write
 
     def close(self) -> None:
-        """Close the file; later messages are not written."""
+        """Close the file; later messages are dropped."""
         self._file.close()
 
     def _write(self, line: str) -> None:

@@ -1,1 +1,1 @@
-"""Ways to a server: pipes, HTTP, WebSocket or this process; an ``mcp.Client`` speaks through its ``Channel``."""
+"""MCP transports: stdio, HTTP, WebSocket and in-process, each as a ``Channel`` for ``mcp.Client``."""

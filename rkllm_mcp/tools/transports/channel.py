@@ -1,7 +1,6 @@
-"""How a server is reached: each transport opens a ``Channel``, whose ``streams()`` an ``mcp.Client`` speaks through.
+"""``open_channel``: choose and open the transport of a server.
 
-A channel is opened before the SDK is imported, so that a server's start and that import (0.6 s) happen side by side. A
-new transport is one more line in ``open_channel``. Nothing here knows what is said over it; ``tap`` looks at that.
+A channel is opened before the SDK is imported, so that the server's start and the import (0.6 s) run in parallel.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ AVAILABLE = ("stdio", "http", "sse", "websocket", "inprocess")
 
 
 class Channel(Protocol):
-    """A way to a server that is open."""
+    """An open transport to one server."""
 
     @property
     def served(self) -> Any:
-        """The server itself where it is in this process; None where it is spoken to by ``streams``."""
+        """The in-process server object; None if ``streams`` is used."""
         ...
 
     def streams(self) -> Transport:
-        """The transport for one ``mcp.Client``; needs the SDK."""
+        """Return the SDK transport for one ``mcp.Client``; imports the SDK."""
         ...
 
     def ending(self) -> str:
-        """How the server ended, such as ``exited with code 3``; empty when that cannot be known or is our doing."""
+        """Return how the server ended, such as ``exited with code 3``; empty if unknown or if the host ended it."""
         ...
 
 
@@ -49,17 +48,13 @@ def open_channel(
     waiting_for_person: Callable[[], AbstractContextManager[None]],
     transport: str = "",
 ) -> AbstractAsyncContextManager[Channel]:
-    """Open the way to a server.
+    """Open the transport of a server.
 
-    Args:
-        spec: which server.
-        notes: gets what it says outside the protocol: stderr, and stdout that is no message.
-        sign_in: how it is logged in to, where it wants OAuth.
-        waiting_for_person: entered while somebody logs in, who may take longer than a server.
-        transport: another transport than the configured one.
+    ``notes`` receives stderr and invalid output. ``waiting_for_person`` is entered during a login, which may take
+    longer than a connect. ``transport`` overrides the configured one.
 
     Raises:
-        ServerUnavailableError: there is no such transport.
+        ServerUnavailableError: the transport is unknown.
         OSError: the program cannot be started (on entering).
     """
     transport = transport or spec.transport
@@ -72,6 +67,6 @@ def open_channel(
     if transport == "inprocess":
         return open_inprocess(spec)
     raise ServerUnavailableError(
-        f"transport {transport!r} is not one that servers are connected by; "
+        f"transport {transport!r} is not supported for MCP servers; "
         f"use one of {', '.join(AVAILABLE)}, or set enabled = false"
     )

@@ -1,11 +1,10 @@
-"""One server's process: started with pipes in a group of its own, and gone with its whole group when its block is left.
+"""A server's process: started with pipes in its own process group; the whole group is gone when the block ends.
 
-Rules: stderr is always drained, or a talkative server would block on a full pipe. The end is polite, then firm: input
-closed, SIGTERM, SIGKILL, each with a grace; the wait is shielded, so cancelling the host cannot leave a process behind.
-The dead leader is reaped last: until then its number belongs to its group and a signal cannot hit a stranger. Knows
-nothing of MCP.
+stderr is always drained, otherwise a server could block on a full pipe. Shutdown closes stdin, then sends SIGTERM, then
+SIGKILL, each with a grace period, and is shielded from cancellation. The process is reaped last, so that a signal to
+its group cannot reach a reused process id.
 
-Followed: MCP specification 2025-11-25, lifecycle, shutdown (the order); the graces and the group are our choice.
+Follows MCP specification 2025-11-25, lifecycle, shutdown (the order); grace periods and process group are our choice.
 """
 
 from __future__ import annotations
@@ -24,27 +23,26 @@ import anyio
 from rkllm_mcp.tools.servers import ServerSpec
 from rkllm_mcp.tools.transports.lines import LastLines
 
-# What a program needs to find its way, and no secrets (the SDK's list, mcp 2.3.0 client/stdio.py).
+# Variables every program needs, without secrets (the SDK's list, mcp 2.3.0 client/stdio.py).
 INHERITED_ALWAYS = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 
 _CHUNK_BYTES = 65536
-# After SIGKILL only a process stuck in the kernel stays; nobody can wait for that one.
+# After SIGKILL only a process stuck in the kernel remains; it is not waited for any longer.
 _KILL_GRACE_S = 2.0
 
 
 def environment(spec: ServerSpec, host: Mapping[str, str]) -> dict[str, str]:
-    """The environment a server gets: what every program needs, then what is inherited, then what is configured."""
+    """Return the environment of a server: the minimum, then inherited variables, then configured ones."""
     names = tuple(host) if spec.inherit_env is True else (*INHERITED_ALWAYS, *(spec.inherit_env or ()))
-    # A value that begins with "()" is a shell function in disguise.
+    # A value that begins with "()" is an exported shell function.
     inherited = {name: host[name] for name in names if name in host and not host[name].startswith("()")}
     return {**inherited, **spec.env}
 
 
 class Child:
-    """A running process and its pipes; ``open_child`` makes and ends it.
+    """A running process and its pipes; created and ended by ``open_child``.
 
-    ``exit_code`` is as subprocess reports it (negative: the signal), None while it runs; ``was_stopped`` says that it
-    left only because it was signalled.
+    ``was_stopped`` is True if the process ended because it was signalled.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], stderr: LastLines) -> None:
@@ -56,23 +54,23 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its process id, and the id of its group."""
+        """Process id, which is also the id of the process group."""
         return self._process.pid
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended; None before."""
+        """Exit code as in subprocess (negative: the signal); None while the process runs."""
         return self._process.returncode
 
     async def receive(self) -> bytes:
-        """The next bytes of its stdout; empty at the end."""
+        """Return the next bytes of stdout; empty at the end."""
         return await _read(self._stdout)
 
     async def send(self, data: bytes) -> None:
-        """Write to its stdin.
+        """Write to stdin.
 
         Raises:
-            OSError: it has closed its stdin.
+            OSError: the process has closed its stdin.
         """
         rest = memoryview(data)
         while rest:
@@ -80,19 +78,19 @@ class Child:
             rest = rest[os.write(self._stdin.fileno(), rest) :]
 
     async def keep_errors(self) -> None:
-        """Read its stderr to the end, keeping the last lines."""
+        """Read stderr to the end into ``LastLines``."""
         while chunk := await _read(self._errors):
             self._stderr.feed(chunk)
 
     async def end_group_with_leader(self) -> None:
-        """When the process has ended, end what it started too: a helper that holds its stdout would hide the end."""
+        """Kill the process group when the process has ended: a helper that holds stdout open would hide the end."""
         await anyio.wait_readable(self._exited.fileno())
         self._signal(signal.SIGKILL)
 
     async def stop(self, grace_s: float) -> None:
-        """End the process and its group: close its input, then SIGTERM, then SIGKILL; at most three graces long.
+        """End the process group: close stdin, then SIGTERM, then SIGKILL; takes at most three grace periods.
 
-        Shielded from cancellation. When even that is broken through (a second Ctrl-C), the group is killed at once.
+        Shielded from cancellation. If the wait itself is interrupted (a second Ctrl-C), the group is killed at once.
         """
         try:
             with anyio.CancelScope(shield=True):
@@ -100,7 +98,7 @@ class Child:
                     draining.start_soon(self._discard_output)
                     draining.start_soon(self.keep_errors)
                     self._stdin.close()
-                    await self._leave(grace_s)
+                    await self._wait_or_signal(grace_s)
                     draining.cancel_scope.cancel()
         finally:
             self._signal(signal.SIGKILL)
@@ -108,12 +106,12 @@ class Child:
                 self._process.wait(_KILL_GRACE_S)
             self._close()
 
-    async def _leave(self, grace_s: float) -> None:
-        for number, patience_s in ((None, grace_s), (signal.SIGTERM, grace_s), (signal.SIGKILL, _KILL_GRACE_S)):
+    async def _wait_or_signal(self, grace_s: float) -> None:
+        for number, timeout_s in ((None, grace_s), (signal.SIGTERM, grace_s), (signal.SIGKILL, _KILL_GRACE_S)):
             if number is not None:
                 self.was_stopped = True
                 self._signal(number)
-            with anyio.move_on_after(patience_s):
+            with anyio.move_on_after(timeout_s):
                 await anyio.wait_readable(self._exited.fileno())
                 return
 
@@ -123,7 +121,7 @@ class Child:
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process.returncode is None:
-            # EPERM: a member that changed its user is out of reach, and the others have got the signal.
+            # EPERM: a member that changed its user cannot be signalled; the others have received the signal.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
 
@@ -138,17 +136,13 @@ class Child:
 
 @asynccontextmanager
 async def open_child(spec: ServerSpec, stderr: LastLines) -> AsyncGenerator[Child]:
-    """Start the server's program; on leaving, it and its whole group are gone.
-
-    Args:
-        spec: command, args, environment, folder and grace.
-        stderr: gets what it writes on stderr.
+    """Start the server's program; end it and its process group on exit.
 
     Raises:
-        OSError: the program or its folder is not there or may not be used.
-        ValueError: an argument or variable holds a NUL byte.
+        OSError: the program or its working directory does not exist or is not accessible.
+        ValueError: an argument or variable contains a NUL byte.
     """
-    # Not asyncio's: that waits for a process by other means in every Python version, and hides its pipes.
+    # Not asyncio's subprocess: it waits for a process differently in each Python version, and hides the pipes.
     process = subprocess.Popen(  # noqa: ASYNC220  (returns once the program is loaded, after milliseconds)
         [spec.command, *spec.args],
         stdin=subprocess.PIPE,
@@ -179,17 +173,16 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
 
 
 async def _read(pipe: IO[bytes]) -> bytes:
-    # Waiting first gives the event loop a turn per chunk: a server that never stops talking must not hold up everybody
-    # else.
+    # Waiting first yields to the event loop once per chunk: a server that never pauses must not block other tasks.
     await anyio.wait_readable(pipe.fileno())
     return os.read(pipe.fileno(), _CHUNK_BYTES)
 
 
 def _exit_notice(pid: int) -> IO[bytes]:
-    """A pipe that becomes readable when the process has ended, without reaping it.
+    """Return a pipe that becomes readable when the process has ended, without reaping it.
 
-    A thread, because a pidfd is refused by older kernels and container profiles, and asyncio's own notice also waits
-    for pipes.
+    Uses a thread: older kernels and container profiles refuse a pidfd, and asyncio's notification also waits for the
+    pipes.
     """
     reader, writer = os.pipe()
 

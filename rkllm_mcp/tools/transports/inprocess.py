@@ -1,7 +1,7 @@
-"""A server that lives in this process: no pipes, no messages, 2 ms to connect.
+"""In-process transport: ``mcp.Client`` calls the server object directly, without messages.
 
-What is served is an ``MCPServer`` (or low-level ``Server``) of the SDK, a function that makes one, or the text
-``module:name`` of either.
+The server is an ``MCPServer`` (or low-level ``Server``) of the SDK, a function that makes one, or ``module:name`` of
+either.
 """
 
 from __future__ import annotations
@@ -19,45 +19,45 @@ if TYPE_CHECKING:
 
 
 class InProcessChannel:
-    """The server itself."""
+    """Channel of an in-process server."""
 
     def __init__(self, served: Any) -> None:
         self.served = served
 
     def streams(self) -> Transport:
-        """There are none: the client is given ``served``.
+        """Not supported: the client takes ``served``.
 
         Raises:
             ServerUnavailableError: always.
         """
-        raise ServerUnavailableError("a server in this process is not spoken to by streams; this is a bug to report")
+        raise ServerUnavailableError("an in-process server has no streams; please report this bug")
 
     def ending(self) -> str:
-        """It ends with this process."""
+        """Return an empty text: the server ends with this process."""
         return ""
 
 
 @asynccontextmanager
 async def open_inprocess(spec: ServerSpec) -> AsyncGenerator[InProcessChannel]:
-    """Find or make the server.
+    """Import or create the server.
 
     Raises:
-        ServerUnavailableError: what is named is no server.
+        ServerUnavailableError: the configured object is not an MCP server.
     """
     from mcp.server import Server
     from mcp.server.mcpserver import MCPServer
 
-    served: Any = _named(spec.served) if isinstance(spec.served, str) else spec.served
+    served: Any = _imported(spec.served) if isinstance(spec.served, str) else spec.served
     if callable(served) and not isinstance(served, (Server, MCPServer)):
         served = served()
     if not isinstance(served, (Server, MCPServer)):
         raise ServerUnavailableError(
-            f"{spec.served!r} is no MCP server; name an MCPServer or a function that makes one"
+            f"{spec.served!r} is not an MCP server; name an MCPServer or a function that makes one"
         )
     yield InProcessChannel(served)
 
 
-def _named(entry: str) -> Any:
+def _imported(entry: str) -> Any:
     module, _, name = entry.partition(":")
     try:
         return getattr(importlib.import_module(module), name)

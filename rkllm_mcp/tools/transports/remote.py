@@ -1,10 +1,11 @@
-"""A server behind HTTP as a channel: Streamable HTTP, and the older SSE.
+"""HTTP transports: Streamable HTTP, and HTTP with SSE.
 
-The SDK turns what HTTP says into "Server returned an error response", ends every call of a connection when one request
-fails, and over SSE lets a refused call wait for ever. So the HTTP client underneath answers for the server: a request
-that was refused or did not arrive gets a JSON-RPC error with the HTTP status in it, which costs that call alone.
+The SDK hides HTTP errors behind "Server returned an error response", ends every call of a connection when one request
+fails, and over SSE never answers a refused call. The HTTP client used here converts a failed request to a JSON-RPC
+error response with the HTTP status, so that only this call fails.
 
-Followed: MCP 2025-11-25 and 2026-07-28, transports, Streamable HTTP; 2024-11-05, HTTP with SSE; how mcp 2.3.0 sends.
+Follows MCP 2025-11-25 and 2026-07-28, transports, Streamable HTTP; 2024-11-05, HTTP with SSE; the requests of mcp
+2.3.0.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ if TYPE_CHECKING:
     from mcp.client._transport import ReadStream, TransportStreams
     from mcp.shared.message import SessionMessage
 
-# What is read of a page that explains an error.
+# Limit of an error response's body.
 _MAX_ERROR_BYTES = 65536
-# -32603 and -32000 of JSON-RPC and the SDK.
+# Error codes of JSON-RPC and of the SDK.
 _INTERNAL_ERROR = -32603
 _CONNECTION_CLOSED = -32000
 
-# Takes the JSON-RPC error that stands for a failed request; whether the SDK must be told that all went well.
+# Delivers the JSON-RPC error of a failed request to the session.
 Deliver = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class RemoteChannel:
-    """The way to a server behind HTTP; nothing is open before its streams are."""
+    """Channel of a server behind HTTP; connects when its streams are opened."""
 
     served = None
 
@@ -50,23 +51,17 @@ class RemoteChannel:
         self._auth = auth
 
     def streams(self) -> Transport:
-        """The transport for one ``mcp.Client``."""
+        """Return the SDK transport for one ``mcp.Client``."""
         return _sse(self._spec, self._auth) if self._is_sse else _streamable_http(self._spec, self._auth)
 
     def ending(self) -> str:
-        """Not known of a server elsewhere."""
+        """Return an empty text: the end of a remote server is not visible."""
         return ""
 
 
 @asynccontextmanager
 async def open_remote(spec: ServerSpec, transport: str, auth: httpx2.Auth | None) -> AsyncGenerator[RemoteChannel]:
-    """The way to a server behind HTTP.
-
-    Args:
-        spec: its address, headers and limits.
-        transport: ``http`` or ``sse``.
-        auth: puts keys on requests, and gets new ones; None for none.
-    """
+    """Return the channel of a server behind HTTP; ``transport`` is ``http`` or ``sse``."""
     yield RemoteChannel(spec, transport, auth)
 
 
@@ -74,7 +69,7 @@ async def open_remote(spec: ServerSpec, transport: str, auth: httpx2.Auth | None
 async def _streamable_http(spec: ServerSpec, auth: httpx2.Auth | None) -> AsyncGenerator[TransportStreams]:
     from mcp.client.streamable_http import streamable_http_client
 
-    # The server may think for as long as a call may take before its first byte; the call's own limit comes first.
+    # The first byte may take as long as a whole call; the limit of the call expires before this one.
     http = _client(spec, auth, read_timeout_s=spec.timeout_s + spec.connect_timeout_s)
     async with (
         http,
@@ -87,37 +82,37 @@ async def _streamable_http(spec: ServerSpec, auth: httpx2.Auth | None) -> AsyncG
 async def _sse(spec: ServerSpec, auth: httpx2.Auth | None) -> AsyncGenerator[TransportStreams]:
     from mcp.client.sse import sse_client
 
-    said_send, said = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
+    incoming_send, incoming = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
 
     async def deliver(error: dict[str, Any]) -> None:
         message = message_in(json.dumps(error))
         if message is not None:
-            await said_send.send(message)
+            await incoming_send.send(message)
 
     def client(headers: Any = None, timeout: Any = None, auth: Any = None) -> httpx2.AsyncClient:
         del headers, timeout
-        # Between two calls nothing has to come over the one long response, so it is read without a limit of its own.
+        # The event stream may be silent between two calls, so it has no read timeout.
         return _client(spec, auth, read_timeout_s=None, deliver=deliver)
 
-    with said_send, said:
+    with incoming_send, incoming:
         async with (
-            sse_client(spec.url, auth=auth, httpx_client_factory=client) as (heard, write),
+            sse_client(spec.url, auth=auth, httpx_client_factory=client) as (received, write),
             anyio.create_task_group() as pumps,
         ):
-            pumps.start_soon(_pump, heard, said_send)
+            pumps.start_soon(_pump, received, incoming_send)
             try:
-                yield said, write
+                yield incoming, write
             finally:
                 pumps.cancel_scope.cancel()
 
 
 async def _pump(
-    heard: ReadStream[SessionMessage | Exception], said: MemoryObjectSendStream[SessionMessage | Exception]
+    received: ReadStream[SessionMessage | Exception], incoming: MemoryObjectSendStream[SessionMessage | Exception]
 ) -> None:
-    with said:
-        async for item in heard:
+    with incoming:
+        async for item in received:
             try:
-                await said.send(item)
+                await incoming.send(item)
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return
 
@@ -125,13 +120,13 @@ async def _pump(
 def _client(
     spec: ServerSpec, auth: httpx2.Auth | None, *, read_timeout_s: float | None, deliver: Deliver | None = None
 ) -> httpx2.AsyncClient:
-    """An HTTP client whose failed requests are answered."""
+    """Return an HTTP client that converts failed requests to JSON-RPC errors."""
     import httpx2
 
-    class Answering(httpx2.AsyncClient):
+    class ErrorConvertingClient(httpx2.AsyncClient):
         async def send(self, request: httpx2.Request, **settings: Any) -> httpx2.Response:
             if request.method == "DELETE":
-                # The end of a session is a courtesy; nobody waits for a server that does not return it.
+                # Ending a session is optional, so it has a short timeout.
                 request.extensions["timeout"] = httpx2.Timeout(spec.stop_grace_s).as_dict()
             call = _request_id(request)
             if call is None:
@@ -139,22 +134,22 @@ def _client(
             try:
                 response = await super().send(request, **settings)
             except (httpx2.TransportError, RkllmMcpError, *_login_errors()) as error:
-                return await _answered(request, _error(call, _reason(spec, error), _CONNECTION_CLOSED), deliver)
+                return await _error_response(request, _error(call, _reason(spec, error), _CONNECTION_CLOSED), deliver)
             if response.status_code < HTTPStatus.BAD_REQUEST:
                 return _bounded(response) if deliver is None else response
-            # 404 means that a session was forgotten, or that there is no such method: the SDK tells them apart.
+            # 404 means an expired session or an unknown method: the SDK distinguishes them.
             if response.status_code == HTTPStatus.NOT_FOUND and deliver is None:
                 return response
             error = await _refusal(call, response)
-            return await _answered(request, error, deliver, response.status_code)
+            return await _error_response(request, error, deliver, response.status_code)
 
     timeout = httpx2.Timeout(spec.connect_timeout_s, read=read_timeout_s)
     verify = tls_context(spec.ca_file) if spec.ca_file else True
-    return Answering(headers=dict(spec.headers), timeout=timeout, auth=auth, verify=verify)
+    return ErrorConvertingClient(headers=dict(spec.headers), timeout=timeout, auth=auth, verify=verify)
 
 
 def _request_id(request: httpx2.Request) -> str | int | None:
-    """The id of the JSON-RPC request in an HTTP request; None when there is none that waits for an answer."""
+    """Return the id of the JSON-RPC request in an HTTP request; None for notifications and other requests."""
     if request.method != "POST" or not request.headers.get("content-type", "").startswith("application/json"):
         return None
     try:
@@ -167,21 +162,21 @@ def _request_id(request: httpx2.Request) -> str | int | None:
     return found if isinstance(found, (str, int)) else None
 
 
-async def _answered(
+async def _error_response(
     request: httpx2.Request, error: dict[str, Any], deliver: Deliver | None, status: int = HTTPStatus.BAD_GATEWAY
 ) -> httpx2.Response:
-    """The response that makes the SDK hand ``error`` to the caller."""
+    """Return the response that makes the SDK raise ``error`` in the caller."""
     import httpx2
 
     if deliver is None:
         return httpx2.Response(status, json=error, request=request)
-    # Over SSE the answer comes on another response; any error on this one would end the session.
+    # Over SSE, answers arrive on the event stream; an HTTP error on this request would end the session.
     await deliver(error)
     return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
 
 
 async def _refusal(call: str | int, response: httpx2.Response) -> dict[str, Any]:
-    """What a server with an HTTP error means, as a JSON-RPC error: its own one where it sent one."""
+    """Return the JSON-RPC error for an HTTP error: the server's own if it sent one."""
     own = await _own_error(response)
     status = response.status_code
     if own is None:
@@ -223,8 +218,8 @@ def _reason(spec: ServerSpec, error: Exception) -> str:
     if isinstance(error, httpx2.TransportError):
         return f"it cannot be reached: {str(error) or type(error).__name__}"
     if isinstance(error, _registration_error()):
-        return f"programs cannot register themselves there; give '{spec.name}' a client_id and a redirect_uri ({error})"
-    return str(error) if isinstance(error, RkllmMcpError) else f"logging in to '{spec.name}' failed: {error}"
+        return f"dynamic client registration failed; configure client_id and redirect_uri for '{spec.name}' ({error})"
+    return str(error) if isinstance(error, RkllmMcpError) else f"the login to '{spec.name}' failed: {error}"
 
 
 def _login_errors() -> tuple[type[Exception], ...]:
@@ -240,7 +235,7 @@ def _registration_error() -> type[Exception]:
 
 
 def _bounded(response: httpx2.Response) -> httpx2.Response:
-    """The response, which ends in an error where it grows beyond all measure; the SDK reads JSON whole."""
+    """Limit the size of a JSON response, which the SDK reads as a whole."""
     import httpx2
 
     if not response.headers.get("content-type", "").lower().startswith("application/json"):
@@ -252,7 +247,7 @@ def _bounded(response: httpx2.Response) -> httpx2.Response:
             async for chunk in response.aiter_bytes():
                 received += len(chunk)
                 if received > MAX_MESSAGE_BYTES:
-                    raise httpx2.StreamError(f"the answer has more than {MAX_MESSAGE_BYTES // 1024**2} MB")
+                    raise httpx2.StreamError(f"the response has more than {MAX_MESSAGE_BYTES // 1024**2} MB")
                 yield chunk
 
         async def aclose(self) -> None:

@@ -1,9 +1,8 @@
-"""A server's program as a channel: one JSON object per line on its standard input and output.
+"""stdio transport: one JSON object per line on the standard input and output of a child process.
 
-What is no message is noted and skipped; what is too long ends the channel. Knows the framing and nothing of what is
-said.
+Invalid lines are noted and skipped; a line that exceeds the limit ends the channel.
 
-Followed: MCP specification 2025-11-25 and 2026-07-28, transports, stdio.
+Follows MCP specification 2025-11-25 and 2026-07-28, transports, stdio.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class StdioChannel:
-    """The way to a running program; ``open_stdio`` makes one."""
+    """Channel of a running program; created by ``open_stdio``."""
 
     served = None
 
@@ -36,11 +35,11 @@ class StdioChannel:
         self._child = child
         self._notes = notes
         self._grace_s = grace_s
-        self._said_all = anyio.Event()
+        self._output_ended = anyio.Event()
         self._too_long = False
 
     def ending(self) -> str:
-        """How the program ended, such as ``exited with code 3``; empty when it was stopped, or runs."""
+        """Return how the program ended, such as ``exited with code 3``; empty while it runs or if it was stopped."""
         code = self._child.exit_code
         if self._too_long:
             return f"sent a message of more than {MAX_MESSAGE_BYTES // 1024**2} MB"
@@ -55,7 +54,7 @@ class StdioChannel:
 
     @asynccontextmanager
     async def streams(self) -> AsyncGenerator[TransportStreams]:
-        """Messages of a session as lines on the child's stdin and stdout."""
+        """Exchange the messages of a session as lines on the child's stdin and stdout."""
         incoming_send, incoming = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
         outgoing, outgoing_receive = anyio.create_memory_object_stream["SessionMessage"](0)
         with incoming_send, incoming, outgoing, outgoing_receive:
@@ -78,7 +77,7 @@ class StdioChannel:
                     return
                 if not await self._deliver(lines, session):
                     return
-        self._said_all.set()
+        self._output_ended.set()
 
     async def _deliver(self, lines: list[bytes], session: MemoryObjectSendStream[SessionMessage | Exception]) -> bool:
         for line in lines:
@@ -105,21 +104,21 @@ class StdioChannel:
                 break
         else:
             return
-        # It no longer listens. What it has said already still counts; then ending the session is the only way to end
-        # requests that would wait for an answer for ever.
+        # The child has closed its stdin. Deliver the output it has already written, then end the session: requests that
+        # are pending would otherwise wait forever.
         session.close()
         with anyio.move_on_after(self._grace_s):
-            await self._said_all.wait()
+            await self._output_ended.wait()
         incoming.close()
 
 
 @asynccontextmanager
 async def open_stdio(spec: ServerSpec, notes: LastLines) -> AsyncGenerator[StdioChannel]:
-    """Start the server's program; on leaving, it and its whole group are gone.
+    """Start the server's program; end it and its process group on exit.
 
     Raises:
         OSError: the program cannot be started.
-        ServerUnavailableError: it may not be started, or not in the sandbox that it needs.
+        ServerUnavailableError: the program is not allowed, or its sandbox is not available.
     """
     async with open_child(await launch_of(spec), notes) as child:
         yield StdioChannel(child, notes, spec.stop_grace_s)

@@ -1,4 +1,4 @@
-"""Whom to trust at the other end of TLS."""
+"""TLS settings with additional CA certificates."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from rkllm_mcp.errors import ServerUnavailableError
 
 
 def tls_context(ca_file: str | None) -> ssl.SSLContext:
-    """TLS that trusts the system's authorities, and the certificates in ``ca_file`` where there is one.
+    """Return a context that trusts the system's CA certificates and those in ``ca_file``.
 
     Raises:
-        ServerUnavailableError: the file cannot be read, or holds no certificate.
+        ServerUnavailableError: the file cannot be read, or contains no certificate.
     """
     context = ssl.create_default_context()
     if ca_file is not None:

@@ -1,9 +1,9 @@
-"""A server behind a WebSocket as a channel: one message per text frame, subprotocol ``mcp``.
+"""WebSocket transport: one message per text frame, subprotocol ``mcp``.
 
-The library's own keep-alive notices a peer that is gone. Redirects are not followed: they would carry the headers, and
-the keys in them, to wherever the answer points. Knows the framing and nothing of what is said.
+The library's keep-alive detects a dead peer. Redirects are not followed, because they would send the headers and their
+keys to another host.
 
-Followed: SEP-1288 (a draft) and the TypeScript SDK's client, which agree on subprotocol and frames; no released
+Follows SEP-1288 (a draft) and the TypeScript SDK's client, which agree on subprotocol and frames; no released
 specification has this transport.
 """
 
@@ -31,7 +31,7 @@ SUBPROTOCOL = "mcp"
 
 
 class WebSocketChannel:
-    """The way to a WebSocket server; ``open_websocket`` makes one."""
+    """Channel of an open WebSocket; created by ``open_websocket``."""
 
     served = None
 
@@ -40,7 +40,7 @@ class WebSocketChannel:
         self._notes = notes
 
     def ending(self) -> str:
-        """How the peer closed, such as ``closed the connection (1011: overloaded)``; empty when it did not say."""
+        """Return how the peer closed, such as ``closed the connection (1011: overloaded)``; empty without a reason."""
         code, reason = self._socket.close_code, self._socket.close_reason
         if code in (None, 1000, 1005, 1006):
             return ""
@@ -48,7 +48,7 @@ class WebSocketChannel:
 
     @asynccontextmanager
     async def streams(self) -> AsyncGenerator[TransportStreams]:
-        """Messages of a session as frames."""
+        """Exchange the messages of a session as frames."""
         incoming_send, incoming = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
         outgoing, outgoing_receive = anyio.create_memory_object_stream["SessionMessage"](0)
         with incoming_send, incoming, outgoing, outgoing_receive:
@@ -69,7 +69,7 @@ class WebSocketChannel:
                     frame = await self._socket.recv()
                     message = message_in(frame)
                     if message is None:
-                        self._notes.add(f"no message: {_shown(frame)}")
+                        self._notes.add(f"invalid message: {_shown(frame)}")
                         continue
                     await session.send(message)
             except (ConnectionClosed, anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -82,16 +82,16 @@ class WebSocketChannel:
             try:
                 await self._socket.send(item.message.model_dump_json(by_alias=True, exclude_unset=True))
             except ConnectionClosed:
-                return  # the reader has seen it too, and ends the session
+                return  # the reader is notified as well and ends the session
 
 
 @asynccontextmanager
 async def open_websocket(spec: ServerSpec, notes: LastLines) -> AsyncGenerator[WebSocketChannel]:
-    """Connect; on leaving, the socket is closed.
+    """Connect; close the socket on exit.
 
     Raises:
-        OSError: the address cannot be reached.
-        WebSocketException: what answers there is no WebSocket server.
+        OSError: the host cannot be reached.
+        WebSocketException: the peer is not a WebSocket server.
     """
     from websockets.exceptions import InvalidStatus
     from websockets.typing import Subprotocol
@@ -101,11 +101,11 @@ async def open_websocket(spec: ServerSpec, notes: LastLines) -> AsyncGenerator[W
         subprotocols=[Subprotocol(SUBPROTOCOL)],
         additional_headers=dict(spec.headers),
         max_size=MAX_MESSAGE_BYTES,
-        # The connection's own deadline surrounds this.
+        # The deadline of the connection attempt applies.
         open_timeout=None,
         close_timeout=spec.stop_grace_s,
         ssl=tls_context(spec.ca_file) if spec.url.startswith("wss:") else None,
-        # At the debug level the library would write the headers.
+        # At debug level the library would log the headers.
         logger=_silent(),
     )
     try:
@@ -116,11 +116,7 @@ async def open_websocket(spec: ServerSpec, notes: LastLines) -> AsyncGenerator[W
 
 
 class HandshakeRefusedError(ConnectionError):
-    """The address answered the handshake with an HTTP error.
-
-    Args:
-        status: the HTTP status.
-    """
+    """The server answered the handshake with an HTTP error; ``status`` is its code."""
 
     def __init__(self, status: int) -> None:
         super().__init__(f"the server answered HTTP {status}")
@@ -140,7 +136,7 @@ def _connector() -> type[connect]:
 
 
 def _silent() -> logging.Logger:
-    # Not from the registry: nobody else's settings reach it.
+    # Not from the registry, so that no logging configuration applies to it.
     logger = logging.Logger("websocket", level=logging.CRITICAL + 1)  # noqa: LOG001
     logger.addHandler(logging.NullHandler())
     return logger

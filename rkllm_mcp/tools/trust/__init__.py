@@ -1,1 +1,1 @@
-"""What stands between a model and a tool: questions to the owner, a record of every call, text that is not believed."""
+"""Policies of tool calls: approvals, switches, call records, cleaning of untrusted text."""

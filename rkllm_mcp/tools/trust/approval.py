@@ -1,14 +1,13 @@
-"""Calls that change things wait for a yes: which ones, who is asked, and how long an answer holds.
+"""Approval of tool calls: which calls need it, who is asked, and how long a decision holds.
 
-    never for good ─▶ refused      always_allow, harmless ─▶ run      already allowed ─▶ run      else ─▶ ask
+    stored "never" ─▶ refused      always_allow, harmless ─▶ run      already approved ─▶ run      else ─▶ ask
 
-Rules:
-* What a tool may do is ``danger``'s business; ``approve`` and the lists of names say which of that needs a yes.
-* A yes holds for one definition of a tool on one way to its server: when description, parameters, hints, program or
-address change, it is asked again. That also holds for tools that the configuration allows by name.
-* A yes or no for good is remembered in the owner's file; one for the conversation, until this process ends.
-* In one conversation one question is asked at a time, and an answer counts for the calls that waited behind it.
-* Where nobody can be asked, the standing answer counts and the model is told what the owner can do.
+* ``risk`` classifies a call; ``approve`` and the configured tool names decide which calls need approval.
+* An approval is valid for one fingerprint: when description, parameters, hints, program or URL change, the user is
+  asked again, also for tools in ``always_allow``.
+* "always" and "never" are stored; an approval for the conversation lasts until this process ends.
+* Calls of one conversation are asked one at a time; a decision also applies to calls that wait behind it.
+* Without a person to ask, a fixed decision applies and the model receives the remedy.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ from rkllm_mcp.tools.trust.conversation_grants import ConversationGrants
 from rkllm_mcp.tools.trust.danger import danger_of
 from rkllm_mcp.tools.trust.reasons import Concern, Language, question_of, refusal_of, unanswered
 
-# Conversation, server, the server's name of the tool, fingerprint.
+# Conversation, server, wire name of the tool, fingerprint.
 _Key: TypeAlias = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a call may be made: ``refusal`` is empty when it may, else what the model is told."""
+    """Decision about a call; ``refusal`` is empty if it may run, else the text for the model."""
 
     ruling: Ruling
     refusal: str = ""
@@ -47,7 +46,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class _Question:
-    """What has to be asked about a call, and what an answer would be about."""
+    """Approval request for a call, and the key under which a decision is stored."""
 
     concern: Concern
     reason: str
@@ -55,29 +54,24 @@ class _Question:
 
 
 class ShortMemory:
-    """Remembers what was said for good until the process ends; a ``Grants``."""
+    """A ``Grants`` in memory, until the process ends."""
 
     def __init__(self) -> None:
         self._grants: dict[tuple[str, str], Grant] = {}
 
     async def find(self, server: str, tool: str) -> Grant | None:
-        """What was said about a tool."""
+        """Return the stored decision about a tool."""
         return self._grants.get((server, tool))
 
     def keep(self, server: str, tool: str, grant: Grant) -> None:
-        """Keep it in place of what was said before."""
+        """Store a decision about a tool, replacing the previous one."""
         self._grants[server, tool] = grant
 
 
 class Approvals:
-    """Decides about calls, asking where it must.
+    """Decides about calls and asks the user where necessary.
 
-    Args:
-        grants: keeps what is said for good.
-        language: in which a person is asked.
-
-    Attributes:
-        conversations: keeps what is said for one conversation.
+    ``grants`` stores permanent decisions, ``conversations`` those for one conversation; ``language`` is the user's.
     """
 
     def __init__(self, grants: Grants | None = None, language: Language = "en") -> None:
@@ -87,23 +81,16 @@ class Approvals:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def rule(self, spec: ServerSpec, tool: ToolSpec, call: ToolCall, context: CallContext) -> Verdict:
-        """Decide about a call.
-
-        Args:
-            spec: the tool's server.
-            tool: what is called.
-            call: with which arguments.
-            context: whose call it is, and who can be asked.
-        """
+        """Decide about a call; time spent waiting for the user is paused in ``context``."""
         known = await self._known(spec, tool, call, context)
         if isinstance(known, Verdict):
             return known
         with context.pause():
-            return await self._asked(spec, tool, call, context)
+            return await self._ask(spec, tool, call, context)
 
-    async def _asked(self, spec: ServerSpec, tool: ToolSpec, call: ToolCall, context: CallContext) -> Verdict:
+    async def _ask(self, spec: ServerSpec, tool: ToolSpec, call: ToolCall, context: CallContext) -> Verdict:
         async with self._turn(context.conversation_id):
-            # What was said while this call waited for its turn may settle it.
+            # The decision about a call that was ahead in the queue may apply to this one.
             known = await self._known(spec, tool, call, context)
             if isinstance(known, Verdict):
                 return known
@@ -114,7 +101,7 @@ class Approvals:
     async def _known(
         self, spec: ServerSpec, tool: ToolSpec, call: ToolCall, context: CallContext
     ) -> Verdict | _Question:
-        """The verdict where it stands already, else what has to be asked."""
+        """Return the decision if it is known, else the question to ask."""
         name, fingerprint = tool.wire_name or tool.name, fingerprint_of(spec, tool)
         grant = await self.grants.find(spec.name, name)
         if grant is not None and grant.kind == "never":
@@ -144,7 +131,7 @@ class Approvals:
 
     @asynccontextmanager
     async def _turn(self, conversation: str) -> AsyncGenerator[None, None]:
-        """One question of a conversation after the other; calls of none do not wait for each other."""
+        """Serialise the questions of one conversation; calls without a conversation do not wait for each other."""
         lock = self._turns.get(conversation) if conversation else None
         if lock is None:
             lock = asyncio.Lock()
@@ -155,20 +142,14 @@ class Approvals:
 
 @dataclass(frozen=True)
 class Approved:
-    """Lets a call through once it may be made.
-
-    Args:
-        inner: the way to the tool.
-        spec: the tool's server.
-        approvals: who decides.
-    """
+    """Runs a call once it is approved."""
 
     inner: Caller
     spec: ServerSpec
     approvals: Approvals
 
     async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
-        """The inner result, or why it was not called; how that was decided is its ``ruling``."""
+        """Return the inner result, or the refusal; ``ruling`` records the decision."""
         verdict = await self.approvals.rule(self.spec, tool, call, context)
         if verdict.refusal:
             return ToolResult(call.id, call.name, verdict.refusal, is_error=True, ruling=verdict.ruling)
@@ -176,15 +157,15 @@ class Approved:
 
 
 def fingerprint_of(spec: ServerSpec, tool: ToolSpec) -> str:
-    """What a yes was given for: the tool's definition, and the program or address behind it."""
-    way = [spec.transport, spec.command, spec.args, spec.cwd, spec.url]
+    """Return a hash of the tool's definition and of the program or URL behind it, for which an approval is valid."""
+    target = [spec.transport, spec.command, spec.args, spec.cwd, spec.url]
     definition = [tool.wire_name, tool.description, tool.input_schema, tool.read_only, tool.destructive]
-    text = json.dumps([way, definition], sort_keys=True, default=str)
+    text = json.dumps([target, definition], sort_keys=True, default=str)
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
 def _concern(spec: ServerSpec, tool: ToolSpec, arguments: Mapping[str, Any], *, is_unasked: bool) -> Concern | None:
-    """What is the matter with a call that a person has to know; None when it needs no yes."""
+    """Return why a call needs approval; None if it needs none."""
     must_ask = _matches(tool.wire_name or tool.name, spec.always_ask)
     if is_unasked or (spec.approve == "never" and not must_ask):
         return None

@@ -1,15 +1,13 @@
-"""What a call of a tool may do, as far as its name, its hints and its arguments tell: delete, execute, send, change.
+"""Classify the risk of a tool call from the tool's name, hints and arguments: delete, execute, send, change.
 
-Rules:
-* A hint of a server that is not trusted can only add caution: "read-only" of a stranger is worth nothing, while
-"destructive" is believed of everybody who does not say "read-only" of the same tool.
-* A name is read word by word (``delete_file``, ``deleteFile``, ``ファイル削除``). One that begins with a word of
-looking (``get``, ``list``) only looks, unless a later word deletes: ``list_commands`` runs none, ``find_and_replace``
-writes.
-* Descriptions are not read: they are the server's own words about itself.
-* What is not recognised counts as harmless here; ``approve = "always"`` is for those who want to see every call.
+* Hints of an untrusted server can only raise the risk: its ``readOnlyHint`` is ignored, its ``destructiveHint`` counts
+  unless the same tool is also marked read-only.
+* A name is split into words (``delete_file``, ``deleteFile``, ``ファイル削除``). If it begins with a reading verb such
+  as ``get`` or ``list``, only deleting verbs count: ``list_commands`` runs nothing, ``find_and_replace`` writes.
+* Descriptions are not used: the server writes them.
+* An unrecognised name counts as harmless; ``approve = "always"`` asks for every call.
 
-The words are our choice, after the names of the tools of some forty public servers.
+The words are our choice, after the tool names of some forty public servers.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from rkllm_mcp.messages import ToolSpec
 Danger: TypeAlias = Literal["delete", "execute", "send", "change"]
 
 _ORDER: tuple[Danger, ...] = ("delete", "execute", "send", "change")
-"""From the worst on."""
+"""Highest risk first."""
 
 _VERBS: Mapping[Danger, str] = {
     "delete": """
@@ -47,34 +45,34 @@ _VERBS: Mapping[Danger, str] = {
     """,
 }
 _WORDS: Mapping[str, Danger] = {word: danger for danger, words in _VERBS.items() for word in words.split()}
-# A Japanese name is not divided into words.
+# Japanese names have no word boundaries.
 _JAPANESE: Mapping[Danger, str] = {
     "delete": "削除 消去 破棄 初期化 上書き 抹消 取り消 クリア リセット",
     "execute": "実行 起動 コマンド",
     "send": "送信 送る 投稿 公開 購入 注文 支払 予約 振込 送金 共有",
     "change": "書き込 書込 編集 更新 変更 作成 追加 登録 移動 保存 設定 停止 開始 挿入 置換 切替 切り替え",
 }
-_LOOKS = """
+_READING_VERBS = """
     get list read search find show describe fetch query lookup look count check view is has can head tail tree stat
     info status diff log browse watch monitor preview validate verify explain summarize analyze compare convert
     calculate compute select retrieve load inspect examine
 """
-_LOOKING = frozenset(_LOOKS.split())
-_JAPANESE_LOOKING = ("取得", "検索", "一覧", "確認", "表示", "参照", "閲覧", "照会")
+_READING = frozenset(_READING_VERBS.split())
+_JAPANESE_READING = ("取得", "検索", "一覧", "確認", "表示", "参照", "閲覧", "照会")
 _JOINTS = frozenset({"and", "or", "then"})
-# A lone "add" is arithmetic.
+# "add" alone is arithmetic.
 _HARMLESS_ALONE = frozenset({"add"})
 
-# Verbs that are things as well: "run_id", "order_status" and "last_run" run and order nothing.
-_THINGS = frozenset({"run", "trigger", "order", "command", "commands", "script", "shell"})
+# Verbs that are also nouns: "run_id", "order_status" and "last_run" do not run or order anything.
+_NOUNS = frozenset({"run", "trigger", "order", "command", "commands", "script", "shell"})
 _ABOUT = "time id ids number count name names type types list history log logs status state info details help"
-_BEHIND_A_THING = frozenset(_ABOUT.split())
-_BEFORE_A_THING = frozenset({"last", "latest", "next", "previous", "current", "recent"})
+_BEHIND_A_NOUN = frozenset(_ABOUT.split())
+_BEFORE_A_NOUN = frozenset({"last", "latest", "next", "previous", "current", "recent"})
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _WORD = re.compile(r"[A-Za-z]+")
 
-# The statements of SQL that change a database, wherever they stand: behind a WITH, a comment, another statement.
+# SQL statements that change a database, at any position: after a WITH, a comment or another statement.
 _SQL_DELETES = re.compile(
     r"\b(?:delete\s+from|drop\s+(?:table|database|schema|view|index|trigger|user)|truncate\s+table)\b", re.IGNORECASE
 )
@@ -87,15 +85,12 @@ _SQL_ARGUMENTS = frozenset({"sql", "query", "statement", "q"})
 
 
 def danger_of(tool: ToolSpec, arguments: Mapping[str, Any], *, trusted: bool) -> Danger | None:
-    """The worst that a call may do; None when nothing says that it changes anything.
+    """Return the highest risk of a call; None if nothing indicates a change.
 
-    Args:
-        tool: the tool, with the server's hints.
-        arguments: of the call; a tool that takes SQL is judged by its statements.
-        trusted: the server's hints are believed also where they say that there is no danger.
+    SQL in ``arguments`` is classified by its statements. ``trusted`` also believes hints that lower the risk.
     """
     by_arguments = _danger_of_statements(arguments)
-    # Home Assistant says both of tools that only look; MCP gives "destructive" no meaning beside "read-only".
+    # Home Assistant sets both hints on read-only tools; MCP defines destructiveHint only without readOnlyHint.
     if tool.destructive and not tool.read_only:
         return "delete"
     if trusted and tool.read_only:
@@ -105,7 +100,7 @@ def danger_of(tool: ToolSpec, arguments: Mapping[str, Any], *, trusted: bool) ->
 
 
 def danger_of_name(name: str) -> Danger | None:
-    """The worst that a tool of this name may do."""
+    """Return the highest risk that a tool name indicates."""
     words = [word.lower() for word in _WORD.findall(_CAMEL.sub(" ", name))]
     found = {_danger_of_words(part) for part in _parts(words)}
     found.add(_danger_of_japanese(name))
@@ -117,7 +112,7 @@ def _worst(found: Set[object]) -> Danger | None:
 
 
 def _parts(words: list[str]) -> list[list[str]]:
-    """The words between ``and``, ``or`` and ``then``."""
+    """Split the words at ``and``, ``or`` and ``then``."""
     parts: list[list[str]] = [[]]
     for word in words:
         if word in _JOINTS:
@@ -130,26 +125,26 @@ def _parts(words: list[str]) -> list[list[str]]:
 def _danger_of_words(words: list[str]) -> Danger | None:
     if len(words) == 1 and words[0] in _HARMLESS_ALONE:
         return None
-    found = {_WORDS.get(word) for word in _without_things(words)}
-    if words and words[0] in _LOOKING:
+    found = {_WORDS.get(word) for word in _without_nouns(words)}
+    if words and words[0] in _READING:
         found &= {"delete"}
     return _worst(found)
 
 
-def _without_things(words: list[str]) -> list[str]:
-    """The words without those that only say what their neighbour is about."""
+def _without_nouns(words: list[str]) -> list[str]:
+    """Drop words that are used as nouns."""
     triples = zip(["", *words], words, [*words[1:], ""], strict=False)
-    return [word for before, word, behind in triples if not _is_thing(before, word, behind)]
+    return [word for before, word, behind in triples if not _is_noun(before, word, behind)]
 
 
-def _is_thing(before: str, word: str, behind: str) -> bool:
-    # Whoever runs a search only looks; a query may be any statement.
-    looks = word == "run" and behind in _LOOKING - {"query"}
-    return looks or (word in _THINGS and (behind in _BEHIND_A_THING or before in _BEFORE_A_THING))
+def _is_noun(before: str, word: str, behind: str) -> bool:
+    # "run_search" only reads; "run_query" may execute any statement.
+    only_reads = word == "run" and behind in _READING - {"query"}
+    return only_reads or (word in _NOUNS and (behind in _BEHIND_A_NOUN or before in _BEFORE_A_NOUN))
 
 
 def _danger_of_japanese(name: str) -> Danger | None:
-    if name.endswith(_JAPANESE_LOOKING):
+    if name.endswith(_JAPANESE_READING):
         return None
     return _worst({danger for danger, words in _JAPANESE.items() if any(word in name for word in words.split())})
 

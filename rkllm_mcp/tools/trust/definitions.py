@@ -1,7 +1,6 @@
-"""What a server says about a tool, as a model may read it: without hidden characters and without markers of calls.
+"""Clean tool definitions from servers: remove invisible characters and call markup from descriptions and titles.
 
-Only words change: description, and the titles and descriptions in the schema. Names, defaults and enumerations go back
-to the server and stay as they are.
+Names, defaults and enumerations are sent back to the server and are not changed.
 """
 
 from __future__ import annotations
@@ -13,18 +12,13 @@ from typing import Any, cast
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.tools.trust.hidden import without_hidden
 
-# Deeper schemas are cut off where they are shown.
+# Deeper levels are not shown to a model.
 _MAX_DEPTH = 40
 _WORDS = frozenset({"description", "title", "$comment"})
 
 
 def presentable(tool: ToolSpec, clean: Callable[[str], str]) -> tuple[ToolSpec, int]:
-    """The tool as a model may read it, and how many hidden characters were taken out of it.
-
-    Args:
-        tool: as the server lists it.
-        clean: takes the markers out of a text.
-    """
+    """Return the cleaned tool and the number of removed invisible characters; ``clean`` removes call markup."""
     counts: list[int] = []
 
     def shown(text: str) -> str:

@@ -1,7 +1,4 @@
-"""The plain words in which a person is asked, and in which the model is told why something was not done.
-
-A person reads the language of ``[agent] language``, Japanese or English. The model is told in English, as everywhere.
-"""
+"""Texts of approval requests, in the user's language, and of refusals for the model, in English."""
 
 from __future__ import annotations
 
@@ -16,75 +13,65 @@ Language: TypeAlias = Literal["en", "ja"]
 
 _REASONS: Mapping[Language, Mapping[Concern, str]] = {
     "en": {
-        "delete": "Warning: '{tool}' of server '{server}' deletes or overwrites something. What is gone may not come "
-        "back.",
-        "execute": "Warning: '{tool}' of server '{server}' runs a program or a command. It can do whatever that server "
-        "may do on its machine.",
-        "send": "'{tool}' of server '{server}' sends, publishes or orders something. That cannot be taken back.",
+        "delete": "Warning: '{tool}' of server '{server}' deletes or overwrites something. This may be irreversible.",
+        "execute": "Warning: '{tool}' of server '{server}' runs a program or a command, with all permissions of that "
+        "server on its machine.",
+        "send": "'{tool}' of server '{server}' sends, publishes or orders something. This cannot be undone.",
         "change": "'{tool}' of server '{server}' changes something.",
-        "asked": "Calls of '{tool}' of server '{server}' wait for a yes, says the configuration.",
+        "asked": "The configuration requires approval for '{tool}' of server '{server}'.",
     },
     "ja": {
-        "delete": "警告: サーバー「{server}」の「{tool}」は削除や上書きを行います。"
-        "消えたものは元に戻せないことがあります。",
-        "execute": "警告: サーバー「{server}」の「{tool}」はプログラムやコマンドを実行します。"
-        "そのサーバーに許されていることは何でもできます。",
-        "send": "サーバー「{server}」の「{tool}」は送信・公開・注文などを行います。取り消しはできません。",
-        "change": "サーバー「{server}」の「{tool}」は何かを変更します。",
-        "asked": "サーバー「{server}」の「{tool}」の呼び出しには、設定により確認が必要です。",
+        "delete": "警告: サーバー「{server}」の「{tool}」は削除や上書きを行います。元に戻せないことがあります。",
+        "execute": "警告: サーバー「{server}」の「{tool}」は、そのサーバーの権限でプログラムやコマンドを実行します。",
+        "send": "サーバー「{server}」の「{tool}」は送信・公開・注文などを行います。取り消せません。",
+        "change": "サーバー「{server}」の「{tool}」はデータや設定などを変更します。",
+        "asked": "設定により、サーバー「{server}」の「{tool}」の呼び出しには承認が必要です。",
     },
 }
 _CHANGED: Mapping[Language, str] = {
     "en": " The server has changed the definition of this tool since you allowed it.",
-    "ja": "また、以前に許可してから、サーバーがこのツールの定義を変更しました。",
+    "ja": "前回の許可のあと、サーバーがこのツールの定義を変更しました。",
 }
-_WHAT_IT_DOES: Mapping[Concern, str] = {
+_EFFECTS: Mapping[Concern, str] = {
     "delete": "it deletes or overwrites something",
     "execute": "it runs a program or a command",
     "send": "it sends, publishes or orders something",
     "change": "it changes something",
-    "asked": "the configuration wants a yes for it",
+    "asked": "the configuration requires approval for it",
 }
 
 
 def language_of(setting: str | None) -> Language:
-    """The language to ask in under ``[agent] language``: Japanese for ``ja``, ``ja-JP``, ``Japanese``, ``日本語``."""
+    """Return ``ja`` for the settings ``ja``, ``ja-JP``, ``Japanese`` and ``日本語``, else ``en``."""
     named = (setting or "").strip().lower()
     return "ja" if named.startswith(("ja", "日本")) else "en"
 
 
 def question_of(concern: Concern, server: str, tool: str, language: Language, *, has_changed: bool) -> str:
-    """What a person is asked about a call.
+    """Return the text of an approval request.
 
-    Args:
-        concern: what is the matter with it.
-        server: the configuration's name of the server.
-        tool: the server's name of the tool.
-        language: of the person.
-        has_changed: the tool was allowed before under another definition.
+    ``tool`` is the wire name; ``has_changed`` adds that the tool was allowed before under another definition.
     """
     question = _REASONS[language][concern].format(server=server, tool=on_one_line(tool))
     return f"{question}{_CHANGED[language]}" if has_changed else question
 
 
 def refusal_of(name: str, concern: Concern | None, advice: str | None) -> str:
-    """Why a call was not run, for the model.
+    """Return the refusal for the model.
 
-    Args:
-        name: the tool's name as the model knows it.
-        concern: what was the matter with it; None when it is refused for good.
-        advice: what the owner can do where nobody could be asked; None when somebody said no.
+    ``concern`` None: refused permanently. ``advice`` None: the user refused; otherwise no person could be asked, and
+    ``advice`` is the remedy for the owner.
     """
     if concern is None:
-        return f"'{name}' was not run: the user never allows it. Do not try it again; answer without it."
+        return f"'{name}' was not run: the user has blocked it. Do not try it again; answer without it."
     if advice is None:
-        return f"'{name}' was not run: the user said no. Do not try it again; go on without it, or ask what to do."
+        return f"'{name}' was not run: the user denied it. Do not try it again; continue without it, or ask the user."
     remedy = f" {advice}" if advice else ""
-    what = _WHAT_IT_DOES[concern]
-    return f"'{name}' was not run: {what}, and nobody could be asked for a yes. Tell the user.{remedy}"
+    effect = _EFFECTS[concern]
+    return f"'{name}' was not run: {effect}, and no user could approve it. Tell the user.{remedy}"
 
 
 def unanswered(name: str, concern: Concern) -> str:
-    """Why a call was not run that a person was asked about and said nothing, for the model."""
-    what = _WHAT_IT_DOES[concern]
-    return f"'{name}' was not run: {what}, and nobody said yes in time. Tell the user, who can ask for it again."
+    """Return the refusal for the model after an approval request timed out."""
+    effect = _EFFECTS[concern]
+    return f"'{name}' was not run: {effect}, and it was not approved in time. Tell the user, who can ask for it again."

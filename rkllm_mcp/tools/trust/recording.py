@@ -1,7 +1,6 @@
-"""Every call leaves a record: who was called with what, how it was decided, how long it took and what came of it.
+"""Record every tool call: tool, arguments, decision, duration, outcome.
 
-Secrets are replaced before anything leaves this module: arguments whose name says so, what looks like a key, and the
-tokens of the request. Of results only the size is kept, of errors the first line.
+Arguments and errors are redacted; of a result only its size is stored, of an error its first line.
 """
 
 from __future__ import annotations
@@ -21,23 +20,16 @@ from rkllm_mcp.tools.asked.limits import Stopwatch
 from rkllm_mcp.tools.policy import Caller
 from rkllm_mcp.tools.tokens import redacted
 
-# Enough to see what was asked; whole files that were written do not belong into a history.
+# Enough to identify a call, without storing whole files that a call wrote.
 _ARGUMENT_CHARS = 2000
 _ERROR_CHARS = 300
 _REQUEST_CHARS = 500
-_STOPPED = "it was stopped before it was over"
+_STOPPED = "cancelled before it finished"
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """Writes every call down.
-
-    Args:
-        inner: the way to the tool.
-        recorder: who keeps it.
-        clock: the time, seconds since 1970.
-        now: the time by which calls are measured that never came to a result, seconds since anything.
-    """
+    """Records every call. ``clock`` returns seconds since 1970; ``now`` is the monotonic clock for cancelled calls."""
 
     inner: Caller
     recorder: Recorder
@@ -45,9 +37,9 @@ class Recorded:
     now: Callable[[], float] = anyio.current_time
 
     async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
-        """The inner result."""
+        """Run and record the call."""
         watch = Stopwatch(context, self.now)
-        # A call that is cancelled may have had its effect all the same.
+        # Also recorded if cancelled: the call may already have had its effect.
         result = ToolResult(call.id, call.name, _STOPPED, is_error=True, ruling="stopped")
         try:
             result = await self.inner.call(tool, call, watch.context)
@@ -76,7 +68,7 @@ class Recorded:
 
 
 def arguments_text(call: ToolCall) -> str:
-    """A call's arguments as compact JSON, what looks like a secret replaced."""
+    """Return the arguments of a call as compact, redacted JSON."""
     shown = redaction.redacted(dict(call.arguments))
     text = json.dumps(shown, ensure_ascii=False, separators=(",", ":"), default=str)
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,9 +1,9 @@
-"""What stands between the model and a tool beyond the limits of time and size; each part may be left out.
+"""Execution policies of tool calls; each part may be omitted.
 
     Recorded ─▶ Switched ─▶ Approved ─▶ Timed ─▶ Cleaned ─▶ SizeLimited ─▶ TimeLimited ─▶ the server
 
-A call is recorded whatever becomes of it; a person is asked before the clock starts; what comes back is cut before it
-is searched.
+Every call is recorded, also a failed or cancelled one; approval happens before the clock starts; a result is truncated
+before it is searched for call markup.
 """
 
 from __future__ import annotations
@@ -20,35 +20,27 @@ from rkllm_mcp.tools.trust.approval import Approvals, Approved
 from rkllm_mcp.tools.trust.recording import Recorded
 from rkllm_mcp.tools.trust.switches import Switches
 
-# A tool's text and the tools there are: the text in which none of them is called.
+# (text of a tool, all tools) -> the text with call markup of these tools escaped.
 CleanResult: TypeAlias = Callable[[str, Sequence[ToolSpec]], str]
 
 
-def _as_it_is(text: str, tools: Sequence[ToolSpec] = ()) -> str:
+def _unchanged(text: str, tools: Sequence[ToolSpec] = ()) -> str:
     del tools
     return text
 
 
 @dataclass(frozen=True)
 class Safeguards:
-    """The safeguards of a toolbox.
+    """Execution policies of a toolbox."""
 
-    Args:
-        approvals: decides which calls need a yes; every call may be made when None.
-        recorder: keeps every call; none is kept when None.
-        switches: which tools may be used.
-        clean_result: takes out of a result what would be a call if the model repeated it.
-        clean_words: takes the markers out of what a server says about a tool.
-    """
-
-    approvals: Approvals | None = None
-    recorder: Recorder | None = None
+    approvals: Approvals | None = None  # None: every call is allowed
+    recorder: Recorder | None = None  # None: calls are not recorded
     switches: Switches = field(default_factory=Switches)
-    clean_result: CleanResult = _as_it_is
-    clean_words: Callable[[str], str] = _as_it_is
+    clean_result: CleanResult = _unchanged
+    clean_words: Callable[[str], str] = _unchanged  # removes call markup from tool descriptions
 
     def around(self, spec: ServerSpec, caller: Caller) -> Caller:
-        """The way to a server's tools with everything that stands before it."""
+        """Return ``caller`` wrapped in the policies of its server."""
         if self.approvals is not None:
             caller = Approved(caller, spec, self.approvals)
         caller = Switched(caller, self.switches)

@@ -1,4 +1,4 @@
-"""Which tools and servers are switched on: what was said of a tool holds, else what was said of its server, else on."""
+"""On/off switches of tools and servers: the tool's own switch, else its server's, else on."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ from rkllm_mcp.records import Switch
 
 
 class Switches:
-    """The switches of a toolbox.
-
-    Args:
-        remembered: those of earlier runs.
-        keep: is given what has changed; must not wait or raise.
-    """
+    """Switches of a toolbox; ``keep`` stores changes and must not block or raise."""
 
     def __init__(
         self, remembered: Iterable[Switch] = (), keep: Callable[[Sequence[Switch]], None] | None = None
@@ -23,25 +18,25 @@ class Switches:
         self.replace(remembered)
 
     def replace(self, remembered: Iterable[Switch]) -> None:
-        """Take over what another process may have changed."""
+        """Replace all switches by stored ones, which another process may have changed."""
         self._states = {(switch.server, switch.tool): bool(switch.is_on) for switch in remembered}
 
     def is_on(self, server: str, tool: str) -> bool:
-        """Whether a tool may be used, by the server's own name of it."""
+        """Return True if a tool is enabled, given its wire name."""
         return self._states.get((server, tool), self._states.get((server, ""), True))
 
     def is_server_on(self, server: str) -> bool:
-        """Whether a server as a whole is switched on; single tools may be switched otherwise."""
+        """Return True if the server's own switch is on; single tools may differ."""
         return self._states.get((server, ""), True)
 
     def turn(self, server: str, tool: str, *, is_on: bool) -> None:
-        """Switch one tool."""
-        # Where the server says the same no switch of its own is needed, and the server's later ones hold for it.
+        """Enable or disable one tool."""
+        # A tool switch equal to the server's is dropped, so that the tool follows later changes of the server's switch.
         state = None if is_on == self.is_server_on(server) else is_on
         self._change([Switch(server, tool, state)])
 
     def turn_server(self, server: str, *, is_on: bool) -> None:
-        """Switch a server and all its tools, also those that it will have later."""
+        """Enable or disable a server with all its present and future tools."""
         own = [Switch(name, tool, None) for name, tool in self._states if name == server and tool]
         self._change([*own, Switch(server, "", None if is_on else False)])
 

@@ -78,7 +78,7 @@ async def test_an_answer_that_does_not_fit_is_asked_again_and_not_for_ever(era: 
         assert (await answer_of(toolbox, stubborn)) == {"action": "cancel"}
     assert [question.message for question in patient.asked] == [
         "Who are you?",
-        "Who are you?\nsize: this has to be filled in",
+        "Who are you?\nsize: a value is required",
         "Who are you?\ncount: at least 1",
     ]
     assert len(stubborn.asked) == 3
@@ -89,7 +89,7 @@ async def test_an_answer_that_does_not_fit_is_asked_again_and_not_for_ever(era: 
 async def test_a_no_is_passed_on(era: str, action: Any) -> None:
     async with toolbox_with(asking("forms", era)) as toolbox:
         assert await answer_of(toolbox, Owner([ElicitationAnswer(action)])) == {"action": action}
-        assert "(its question was not answered: Who are you?)" in toolbox.servers()[0].last_lines
+        assert "(its elicitation request was not answered: Who are you?)" in toolbox.servers()[0].last_lines
 
 
 @ERAS

@@ -147,7 +147,7 @@ async def test_what_is_said_for_good_is_kept_beyond_the_toolbox(decision: Decisi
 @pytest.mark.parametrize(
     ("wish", "reason"),
     [
-        ({"tools": [{"name": "t", "inputSchema": {"type": "object"}}]}, "this host runs no tools for a server"),
+        ({"tools": [{"name": "t", "inputSchema": {"type": "object"}}]}, "this host does not support tools in sampling"),
         (
             {
                 "messages": [
@@ -156,8 +156,8 @@ async def test_what_is_said_for_good_is_kept_beyond_the_toolbox(decision: Decisi
             },
             "this host's model reads text only",
         ),
-        ({"messages": []}, "there has to be a message"),
-        ({"maxTokens": 0}, "there has to be a message, and room"),
+        ({"messages": []}, "at least one message"),
+        ({"maxTokens": 0}, "at least one message and max_tokens"),
     ],
     ids=["tools", "image", "nothing", "no room"],
 )

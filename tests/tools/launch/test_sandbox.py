@@ -151,9 +151,9 @@ async def test_a_named_folder_that_is_not_there_is_a_sentence(tmp_path: Path) ->
     with pytest.raises(ServerUnavailableError) as refused:
         await launch_of(spec)
     assert str(refused.value) == (
-        f"sandbox_write names {tmp_path / 'none'}, which is not there; make it, or correct sandbox_write"
+        f"sandbox_write names {tmp_path / 'none'}, which does not exist; create it, or correct sandbox_write"
     )
-    with pytest.raises(ServerUnavailableError, match="sandbox_read names /, which is everything"):
+    with pytest.raises(ServerUnavailableError, match="sandbox_read names /, the whole system"):
         await launch_of(looking(Sandbox(read=("/",))))
 
 
@@ -184,7 +184,7 @@ def test_where_bubblewrap_may_not_work_the_sentence_says_what_allows_it(tmp_path
 
 def test_without_bubblewrap_the_sentence_says_how_to_get_it(tmp_path: Path) -> None:
     assert unusable(str(tmp_path)) == (
-        "it is to run in a sandbox and bubblewrap is missing; sudo apt install bubblewrap, or set sandbox = false"
+        "the sandbox needs bubblewrap, which is not installed; sudo apt install bubblewrap, or set sandbox = false"
     )
 
 
@@ -193,7 +193,7 @@ def test_a_bubblewrap_that_fails_is_quoted(tmp_path: Path) -> None:
     fake.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
     fake.chmod(0o755)
     assert unusable(str(tmp_path)).startswith(
-        "it is to run in a sandbox and that cannot be had here (bwrap: No permissions to create new namespace); "
+        "the sandbox does not work on this machine (bwrap: No permissions to create new namespace); "
     )
 
 

@@ -167,7 +167,7 @@ async def test_where_nobody_can_be_asked_the_reason_says_where_to_log_in(tmp_pat
                     await toolbox.connected()
                     (state,) = toolbox.servers()
     assert state.state == "failed"
-    assert "server 'cloud' wants somebody to log in with a browser; run 'rkllm-mcp servers test cloud'" in state.reason
+    assert "server 'cloud' requires a login in a browser; run 'rkllm-mcp servers test cloud'" in state.reason
 
 
 async def test_a_login_that_is_refused_says_so(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ async def test_a_login_that_is_refused_says_so(tmp_path: Path) -> None:
             with host(tmp_path, Browser()) as own:
                 async with open_toolbox([spec(server)], host=own) as toolbox:
                     await toolbox.connected()
-                    assert "logging in to server 'cloud' was refused: not today" in toolbox.servers()[0].reason
+                    assert "the login to server 'cloud' was refused: not today" in toolbox.servers()[0].reason
 
 
 @standing_clock
@@ -201,7 +201,7 @@ async def test_a_person_may_take_longer_than_a_server_and_not_for_ever() -> None
                     assert toolbox.servers()[0].state == "connecting"
                     await turn(20.0)
                 await toolbox.connected()
-                assert "nobody logged in to server 'cloud' within 40 s" in toolbox.servers()[0].reason
+                assert "the login to server 'cloud' was not completed within 40 s" in toolbox.servers()[0].reason
     assert asked == ["cloud"]
 
 
@@ -227,7 +227,7 @@ async def test_where_programs_cannot_register_themselves_the_reason_says_what_to
                 async with open_toolbox([spec(server)], host=own) as toolbox:
                     await toolbox.connected()
                     reason = toolbox.servers()[0].reason
-    assert "programs cannot register themselves there; give 'cloud' a client_id and a redirect_uri" in reason
+    assert "dynamic client registration failed; configure client_id and redirect_uri for 'cloud'" in reason
 
 
 async def test_the_program_logs_in_as_itself(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ async def test_a_port_that_is_taken_is_said() -> None:
             busy = spec(server, redirect_uri=f"{taken}/callback")
             async with open_toolbox([busy], host=Host(sign_in=sign_in)) as toolbox:
                 await toolbox.connected()
-                assert "the browser cannot come back to" in toolbox.servers()[0].reason
+                assert "cannot listen on" in toolbox.servers()[0].reason
                 assert "set another redirect_uri" in toolbox.servers()[0].reason
 
 

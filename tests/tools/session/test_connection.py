@@ -236,7 +236,7 @@ async def test_what_cannot_be_started_says_what_to_correct(tmp_path: Path) -> No
             await toolbox.connected()
             folder, denied, nul, cat, words = toolbox.servers()
     nowhere = str(tmp_path / "nowhere")
-    assert folder.reason == f"there is no folder {nowhere!r}; make it, or correct the server's cwd"
+    assert folder.reason == f"the folder {nowhere!r} does not exist; create it, or correct the server's cwd"
     assert denied.reason.startswith(f"{str(program)!r} cannot be started: [Errno 13] Permission denied")
     assert nul.reason.endswith("embedded null byte; correct the server's command, args, env or cwd")
     assert cat.reason == "it exited with code 0 before it was ready; run 'echo hello' in a terminal to see why"

@@ -42,7 +42,7 @@ def test_a_schema_that_may_be_an_object_is_one() -> None:
     schema: dict[str, Any] = {"type": ["object", "null"], "properties": {"a": {}}}
     tool, notes = mended_tool({"name": "n", "inputSchema": schema})
     assert tool["inputSchema"] == {"type": "object", "properties": {"a": {}}}
-    assert notes == ["tool 'n': its input schema does not say that it is an object; it is taken for one"]
+    assert notes == ["tool 'n': its input schema has no type; it is treated as an object"]
 
 
 def test_a_schema_of_something_else_takes_any_arguments_and_is_noted() -> None:

@@ -139,7 +139,9 @@ class Sse:
             yield event
 
 
-@pytest.mark.parametrize(("status", "said"), [(401, "(HTTP 401): it wants a key"), (500, "HTTP 500 Internal Server")])
+@pytest.mark.parametrize(
+    ("status", "said"), [(401, "(HTTP 401): the key is missing"), (500, "HTTP 500 Internal Server")]
+)
 async def test_a_call_that_is_refused_over_sse_is_a_result_and_the_session_goes_on(status: int, said: str) -> None:
     server = Sse()
     with server.send, server.receive, anyio.fail_after(PATIENCE_S):
@@ -179,7 +181,7 @@ async def test_a_server_in_this_process_is_called_like_any_other(served: object)
 @pytest.mark.parametrize(
     ("served", "reason"),
     [
-        (7, "7 is no MCP server; name an MCPServer or a function that makes one"),
+        (7, "7 is not an MCP server; name an MCPServer or a function that makes one"),
         ("no.such.module:server", "'no.such.module:server' cannot be loaded: No module named 'no'; write it as"),
         ("json", "'json' cannot be loaded: "),
     ],
@@ -197,8 +199,8 @@ async def test_what_is_no_server_in_this_process_is_said(served: object, reason:
 @pytest.mark.parametrize(
     ("reply", "said"),
     [
-        (Reply(401, b"no"), "The server refused the call (HTTP 401): it wants a key or has not taken the one it got"),
-        (Reply(403, b"no"), "The server refused the call (HTTP 403): it does not allow this key to do it"),
+        (Reply(401, b"no"), "The server refused the call (HTTP 401): the key is missing or not valid"),
+        (Reply(403, b"no"), "The server refused the call (HTTP 403): the key does not allow this"),
         (Reply(500, b"x" * 100_000), "The call failed: HTTP 500 Internal Server Error (code -32603)."),
         (Reply(503, {"error": {"code": -32011, "message": "come back later"}}), "come back later (code -32011)"),
         (Reply(429, {"error": "busy"}), "HTTP 429 Too Many Requests"),
@@ -267,7 +269,7 @@ async def test_an_answer_beyond_all_measure_is_not_read_to_its_end() -> None:
         async with serving(answer) as url, open_toolbox([ServerSpec("s", "http", url=url)]) as toolbox:
             await toolbox.connected()
             result = await toolbox.call(ToolCall("call_1", "echo", {}))
-            assert "the answer has more than 32 MB" in result.text
+            assert "the response has more than 32 MB" in result.text
 
 
 async def test_a_server_that_does_not_let_go_of_its_session_holds_nobody_up() -> None:

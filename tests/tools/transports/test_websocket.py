@@ -37,7 +37,7 @@ async def test_a_server_behind_a_websocket_is_called_with_its_headers(era: str) 
     assert (server.headers, server.subprotocols) == (["Bearer k"], ["mcp"])
     assert reports == [1, 2]
     assert state.protocol_version == era
-    assert state.last_lines == ("no message: not a message", 'no message: {"jsonrpc":')
+    assert state.last_lines == ("invalid message: not a message", 'invalid message: {"jsonrpc":')
 
 
 async def test_a_socket_that_closes_costs_a_call_and_is_opened_again_at_the_next() -> None:
@@ -53,10 +53,10 @@ async def test_a_socket_that_closes_costs_a_call_and_is_opened_again_at_the_next
 @pytest.mark.parametrize(
     ("status", "reason"),
     [
-        (401, "the server refused the connection (HTTP 401): it wants a key or has not taken the one it got; correct"),
-        (403, "the server refused the connection (HTTP 403): it does not allow this key to do it; correct"),
-        (404, "cannot be used: the server answered HTTP 404; check the address"),
-        (302, "cannot be used: the server answered HTTP 302; check the address"),
+        (401, "the server refused the connection (HTTP 401): the key is missing or not valid; correct"),
+        (403, "the server refused the connection (HTTP 403): the key does not allow this; correct"),
+        (404, "cannot be used: the server answered HTTP 404; check the URL"),
+        (302, "cannot be used: the server answered HTTP 302; check the URL"),
     ],
 )
 async def test_a_handshake_that_is_refused_says_how(status: int, reason: str) -> None:

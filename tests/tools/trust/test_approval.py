@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 FILES = ServerSpec("files", command="files-server")
 DELETE = ToolSpec("delete_file", "Deletes a file.", server="files", wire_name="delete_file")
 LOOK = ToolSpec("look", "Looks.", server="files", wire_name="look")
-QUESTION = "Warning: 'delete_file' of server 'files' deletes or overwrites something. What is gone may not come back."
+QUESTION = "Warning: 'delete_file' of server 'files' deletes or overwrites something. This may be irreversible."
 
 
 @dataclass
@@ -88,7 +88,7 @@ async def test_a_call_that_deletes_waits_for_a_yes_and_the_question_says_what_it
     refused = await world.call()
     assert (refused.is_error, refused.ruling, world.tool.runs) == (True, "deny", 1)
     assert refused.text == (
-        "'delete_file' was not run: the user said no. Do not try it again; go on without it, or ask what to do."
+        "'delete_file' was not run: the user denied it. Do not try it again; continue without it, or ask the user."
     )
 
 
@@ -106,11 +106,8 @@ async def test_a_japanese_owner_is_asked_in_japanese() -> None:
     await world.call()
     await world.call(replace(DELETE, wire_name="run_command"))
     assert [question.reason for question in world.person.asked] == [
-        "警告: サーバー「files」の「delete_file」は削除や上書きを行います。消えたものは元に戻せないことがあります。",
-        (
-            "警告: サーバー「files」の「run_command」はプログラムやコマンドを実行します。"
-            "そのサーバーに許されていることは何でもできます。"
-        ),
+        "警告: サーバー「files」の「delete_file」は削除や上書きを行います。元に戻せないことがあります。",
+        "警告: サーバー「files」の「run_command」は、そのサーバーの権限でプログラムやコマンドを実行します。",
     ]
 
 
@@ -148,7 +145,7 @@ async def test_always_and_never_hold_from_now_on_also_in_the_next_run() -> None:
     assert outcome(await later.call(other)) == ("refused", "never")
     last = World(Person([]), memory=first.memory)
     never = await last.call(other)
-    assert never.text == "'delete_file' was not run: the user never allows it. Do not try it again; answer without it."
+    assert never.text == "'delete_file' was not run: the user has blocked it. Do not try it again; answer without it."
     assert never.ruling == "never"
 
 
@@ -216,7 +213,7 @@ async def test_where_nobody_can_be_asked_the_standing_answer_counts_and_says_wha
     refused = await approved.call(DELETE, call, CallContext(asker=Standing("deny", "Say --yes.")))
     assert (refused.is_error, refused.ruling) == (True, "refused")
     assert refused.text == (
-        "'delete_file' was not run: it deletes or overwrites something, and nobody could be asked for a yes. "
+        "'delete_file' was not run: it deletes or overwrites something, and no user could approve it. "
         "Tell the user. Say --yes."
     )
     assert outcome(await approved.call(DELETE, call, CallContext(asker=Standing("once")))) == ("run 1", "granted")

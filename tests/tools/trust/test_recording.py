@@ -62,7 +62,7 @@ async def test_a_failure_leaves_its_first_line() -> None:
 
 async def test_a_call_that_is_stopped_is_recorded_all_the_same() -> None:
     call = await recorded(None, {"a": 1})
-    assert (call.is_error, call.error, call.ruling) == (True, "it was stopped before it was over", "stopped")
+    assert (call.is_error, call.error, call.ruling) == (True, "cancelled before it finished", "stopped")
 
 
 @dataclass

@@ -95,7 +95,7 @@ async def test_a_server_that_changes_a_tool_while_it_runs_asks_again() -> None:
             await listed[1].wait()
             text, is_error = await said(toolbox, "pay")
             assert is_error
-            assert text.startswith("'pay' was not run: it sends, publishes or orders something, and nobody could be")
+            assert text.startswith("'pay' was not run: it sends, publishes or orders something, and no user could")
 
 
 async def test_switches_and_calls_outlive_the_run(tmp_path: Path) -> None:
