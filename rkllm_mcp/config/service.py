@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -22,6 +22,8 @@ class ServiceSection(Section):
     """Keys that may use the service, as `rkllm-mcp config add-key` writes them, or as they are."""
     allowed_hosts: Names = ()
     """Names under which the board is reached, besides localhost and host: those of a proxy before it."""
+    trusted_proxies: Names = ()
+    """Addresses or networks of proxies before it, such as `10.0.0.2`; their connections are many clients'."""
     cors: Names = ()
     """Origins whose pages may use it, such as `https://chat.example.org`; `*` for all, which needs a key."""
     parallel: Positive = 2
@@ -54,7 +56,31 @@ class ServiceSection(Section):
         for index, entry in enumerate(self.api_keys):
             if problem := problem_of_entry(entry):
                 raise combination(f"api_keys[{index}]", problem, KEY_ADVICE)
+        for index, entry in enumerate(self.trusted_proxies):
+            if not _is_network(entry):
+                advice = "write it like 10.0.0.2 or 10.0.0.0/24"
+                raise combination(f"trusted_proxies[{index}]", "it is no address and no network", advice)
         return self
+
+    def is_trusted_proxy(self, address: str) -> bool:
+        """Whether an address is one of ``trusted_proxies``."""
+        if not self.trusted_proxies:
+            return False
+        try:
+            found = ip_address(address)
+        except ValueError:
+            return False
+        # How IPv4 looks on a socket of IPv6.
+        found = getattr(found, "ipv4_mapped", None) or found
+        return any(found in ip_network(each, strict=False) for each in self.trusted_proxies)
+
+
+def _is_network(entry: str) -> bool:
+    try:
+        ip_network(entry, strict=False)
+    except ValueError:
+        return False
+    return True
 
 
 def is_loopback(host: str) -> bool:

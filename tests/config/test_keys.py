@@ -12,7 +12,7 @@ from rkllm_mcp.config import load_config
 from rkllm_mcp.config.editing import add_key, add_tenant
 from rkllm_mcp.config.keys import PREFIX, hashed, is_hashed, matches, new_key, plain_keys, problem_of_entry
 from rkllm_mcp.config.redaction import REDACTED, redacted_text
-from rkllm_mcp.config.service import is_loopback
+from rkllm_mcp.config.service import ServiceSection, is_loopback
 from rkllm_mcp.errors import ConfigError
 
 ENTRY = hashed("sk-rkllm-old")
@@ -165,3 +165,14 @@ def test_keys_that_stand_in_the_file_as_they_are_are_named() -> None:
     }
     assert plain_keys(file) == ["service.api_keys[1]", "tenants[0].api_key"]
     assert plain_keys({}) == []
+
+
+def test_a_proxy_is_trusted_by_its_address_or_its_network(tmp_path: Path) -> None:
+    section = ServiceSection(trusted_proxies=("10.0.0.2", "10.1.2.3/16", "fd00::/8"))
+    trusted = ["10.0.0.2", "::ffff:10.0.0.2", "10.1.255.1", "fd12::1"]
+    others = ["10.0.0.3", "10.2.0.1", "fe80::1", "", "proxy"]
+    assert [section.is_trusted_proxy(address) for address in (*trusted, *others)] == [True] * 4 + [False] * 5
+    path = tmp_path / "c.toml"
+    path.write_text('[service]\ntrusted_proxies = ["10.0.0.2", "proxy.lan"]\n', "utf-8")
+    with pytest.raises(ConfigError, match=r"trusted_proxies\[1\].* no address and no network"):
+        load_config(path)

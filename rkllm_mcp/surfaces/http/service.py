@@ -9,6 +9,7 @@ answers. systemd is told all of it. A model that cannot be loaded ends the servi
 from __future__ import annotations
 
 import logging
+import resource
 import signal
 import socket
 import sys
@@ -25,7 +26,7 @@ from rkllm_mcp.config.service import is_loopback
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.surfaces.http.app import create_app
 from rkllm_mcp.surfaces.http.auth import needs_key
-from rkllm_mcp.surfaces.http.connections import PatientConnection
+from rkllm_mcp.surfaces.http.connections import PatientConnection, WaitingConnections
 from rkllm_mcp.surfaces.http.context import Service, service_for
 from rkllm_mcp.surfaces.http.logs import log_to
 from rkllm_mcp.surfaces.http.page import mounts
@@ -42,8 +43,8 @@ FLUSH_S = 5
 DEAD_AFTER_MS = 60_000
 # Longer than load balancers keep an idle connection, so that it is they who end it and no request gets lost, seconds.
 KEEP_ALIVE_S = 75
-# What a board can hold of connections; more are refused at once.
-MOST_CONNECTIONS = 512
+# Descriptors left for files, tools and the runtime when connections have taken the rest.
+OTHER_DESCRIPTORS = 128
 
 
 @dataclass(frozen=True)
@@ -238,19 +239,32 @@ class _Serving:
 
 
 def _settings(service: Service) -> uvicorn.Config:
+    def is_proxy(address: str) -> bool:
+        # Looked up each time: the configuration may be exchanged.
+        return service.config.service.is_trusted_proxy(address)
+
+    class Connection(PatientConnection):
+        waiting = WaitingConnections(is_proxy=is_proxy)
+
     return uvicorn.Config(
         create_app(service, ROUTES, mounts()),
-        http=PatientConnection,
+        http=Connection,
         ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=MOST_CONNECTIONS,
+        limit_concurrency=_most_connections(),
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=FLUSH_S,
     )
+
+
+def _most_connections() -> int | None:
+    """Connections that this process has descriptors for; None without a limit. Up to there only the queue refuses."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if limit == resource.RLIM_INFINITY else max(1, limit - OTHER_DESCRIPTORS)
 
 
 def _in_address(host: str) -> str:

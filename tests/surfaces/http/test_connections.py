@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import socket
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
 
 import anyio
+import httpx2
 import pytest
 import uvicorn
 from anyio.abc import ByteStream
@@ -15,8 +18,15 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from rkllm_mcp.surfaces.http.connections import PatientConnection
+from rkllm_mcp.surfaces.http.connections import (
+    HEAD_BYTES,
+    LOG_INTERVAL_S,
+    MOST_OF_ONE_ADDRESS,
+    PatientConnection,
+    WaitingConnections,
+)
 from tests.support.clock import STANDING, Backend, turn
+from tests.support.demo_app import make_demo
 
 pytestmark = pytest.mark.anyio
 
@@ -49,14 +59,22 @@ class Slow:
 
 
 @asynccontextmanager
-async def listening(slow: Slow) -> AsyncGenerator[int, None]:
-    """A server; yields its port."""
+async def listening(
+    slow: Slow, connection: type[PatientConnection] = Hurried, early: Callable[[int], Awaitable[object]] | None = None
+) -> AsyncGenerator[int, None]:
+    """A server; yields its port. ``early`` is done before it takes the first connection."""
 
     async def quick(request: Request) -> PlainTextResponse:
         return PlainTextResponse("quick")
 
-    app = Starlette(routes=[Route("/", quick), Route("/slow", slow.answer)])
-    server = uvicorn.Server(uvicorn.Config(app, http=Hurried, lifespan="off", log_config=None, access_log=False))
+    async def echo(request: Request) -> PlainTextResponse:
+        return PlainTextResponse(await request.body())
+
+    routes = [Route("/", quick), Route("/slow", slow.answer), Route("/echo", echo, methods=["POST"])]
+    config = uvicorn.Config(
+        Starlette(routes=routes), http=connection, lifespan="off", log_config=None, access_log=False
+    )
+    server = uvicorn.Server(config)
     is_over = anyio.Event()
 
     async def serve() -> None:
@@ -64,9 +82,11 @@ async def listening(slow: Slow) -> AsyncGenerator[int, None]:
         is_over.set()
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
+        if early is not None:
+            await early(listener.getsockname()[1])
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(serve)
-            with anyio.fail_after(60):
+            with anyio.fail_after(600):
                 yield listener.getsockname()[1]
             server.should_exit = True
             # It looks every tenth of a second.
@@ -84,7 +104,7 @@ async def until(stream: ByteStream, ending: bytes) -> bytes:
 
 async def somebody_else(port: int) -> None:
     """Have an answer on a connection of its own: whoever came before is known to the server by then."""
-    async with await anyio.connect_tcp("127.0.0.1", port) as stream:
+    async with await anyio.connect_tcp("127.0.0.1", port, local_host="127.0.0.99") as stream:
         await stream.send(WHOLE)
         await until(stream, b"quick")
 
@@ -128,3 +148,168 @@ async def test_who_waits_for_an_answer_or_between_two_is_not() -> None:
         await turn(HEAD_S)
         with pytest.raises(anyio.EndOfStream):
             await idle.receive()
+
+
+HALF = b"POST /v1/chat/comp"
+
+
+def bounded(most: int, most_of_one: int, proxy: str = "") -> type[PatientConnection]:
+    """A connection of a server with limits of its own."""
+
+    class Bounded(PatientConnection):
+        waiting = WaitingConnections(most, most_of_one, lambda address: address == proxy)
+
+    return Bounded
+
+
+async def half_open(stack: AsyncExitStack, port: int, address: str = "127.0.0.1") -> ByteStream:
+    """A connection from an address of this machine, with half a head."""
+    stream = await anyio.connect_tcp("127.0.0.1", port, local_host=address)
+    await stack.enter_async_context(stream)
+    await stream.send(HALF)
+    # It is answered only once the server has taken the connections before it.
+    await somebody_else(port)
+    return stream
+
+
+async def is_open(stream: ByteStream) -> bool:
+    """Whether the server would take the rest of the request."""
+    try:
+        await stream.send(b" HTTP/1.1\r\nHost: board\r\nContent-Length: 0\r\n\r\n")
+        return (await stream.receive()).startswith(b"HTTP/1.1 404 ")
+    except (anyio.EndOfStream, anyio.BrokenResourceError):
+        return False
+
+
+@pytest.mark.parametrize(
+    ("most", "most_of_one", "proxy", "addresses", "are_open"),
+    [
+        # The oldest of the address that has too many goes, and nobody else's.
+        (9, 2, "", "1 2 1 2 1 1", "no yes no yes yes yes"),
+        # The oldest of all goes.
+        (3, 2, "", "1 2 3 4 5", "no no yes yes yes"),
+        # A proxy's count in all only.
+        (4, 1, "127.0.0.1", "1 1 1 2 1 2", "no yes yes no yes yes"),
+    ],
+)
+async def test_of_too_many_connections_without_a_request_the_oldest_are_closed(
+    most: int, most_of_one: int, proxy: str, addresses: str, are_open: str
+) -> None:
+    # One more in all, for the connection that finds out that the others have arrived.
+    connection = bounded(most + 1, most_of_one, proxy)
+    async with AsyncExitStack() as stack, listening(Slow(), connection) as port:
+        streams = [await half_open(stack, port, f"127.0.0.{number}") for number in addresses.split()]
+        assert [await is_open(stream) for stream in streams] == [word == "yes" for word in are_open.split()]
+
+
+async def test_a_connection_between_two_requests_counts_and_one_with_a_request_does_not() -> None:
+    slow = Slow()
+    async with AsyncExitStack() as stack, listening(slow, bounded(2, 9)) as port:
+        waiting, idle = [await stack.enter_async_context(await anyio.connect_tcp("127.0.0.1", port)) for _ in range(2)]
+        await waiting.send(WHOLE.replace(b"/ ", b"/slow ", 1))
+        await slow.asked.wait()
+        await idle.send(WHOLE)
+        await until(idle, b"quick")
+        streams = [await half_open(stack, port) for _ in range(2)]
+        with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+            await idle.receive()
+        slow.go_on.set()
+        await until(waiting, b"slow")
+        assert await is_open(streams[-1])
+
+
+async def test_complete_requests_that_arrive_together_are_all_answered() -> None:
+    streams: list[ByteStream] = []
+    async with AsyncExitStack() as stack:
+
+        async def ask(port: int) -> None:
+            for _ in range(40):
+                stream = await stack.enter_async_context(await anyio.connect_tcp("127.0.0.1", port))
+                await stream.send(WHOLE)
+                streams.append(stream)
+
+        async with listening(Slow(), bounded(4, 2), ask):
+            for stream in streams:
+                await until(stream, b"quick")
+
+
+async def test_a_line_a_minute_says_how_many_were_closed(caplog: pytest.LogCaptureFixture) -> None:
+    def lines() -> list[str]:
+        return [record.getMessage() for record in caplog.records if record.name.startswith("rkllm_mcp")]
+
+    def count(line: str) -> int:
+        return int(line.split()[1])
+
+    with caplog.at_level(logging.ERROR):
+        async with AsyncExitStack() as stack, listening(Slow(), bounded(9, 2)) as port:
+            for _ in range(5):
+                await half_open(stack, port)
+            (first,) = lines()
+            assert "without a complete request" in first
+            await turn(LOG_INTERVAL_S)
+            _, second = lines()
+            assert [count(first), count(second)] == [1, 2]
+            await turn(LOG_INTERVAL_S)
+            assert len(lines()) == 2
+
+
+async def test_a_head_without_an_end_is_not_collected() -> None:
+    async with listening(Slow()) as port, await anyio.connect_tcp("127.0.0.1", port) as stream:
+        await stream.send(b"GET / HTTP/1.1\r\n")
+        with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+            for _ in range(2 * HEAD_BYTES // 1000):
+                await stream.send(b"X-Filler: %b\r\n" % (b"x" * 986))
+            await stream.receive()
+
+
+@pytest.mark.parametrize(
+    ("framing", "body"),
+    [
+        (b"Content-Length: 5", b"hello"),
+        (b"Transfer-Encoding: chunked", b"2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n"),
+    ],
+)
+@pytest.mark.parametrize("piece_bytes", [1, 10_000])
+async def test_an_offer_to_upgrade_costs_a_request_nothing(framing: bytes, body: bytes, piece_bytes: int) -> None:
+    offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAA"
+    sent = b"POST /echo HTTP/1.1\r\nHost: board\r\n" + offer + b"\r\n" + framing + b"\r\n\r\n" + body + WHOLE
+    async with listening(Slow()) as port, await anyio.connect_tcp("127.0.0.1", port) as stream:
+        for start in range(0, len(sent), piece_bytes):
+            await stream.send(sent[start : start + piece_bytes])
+        answers = await until(stream, b"quick")
+        assert answers.count(b"HTTP/1.1 200 OK") == 2
+        assert b"\r\n\r\nhello" in answers
+
+
+@contextmanager
+def half_open_ones(port: int, count: int) -> Generator[list[socket.socket], None, None]:
+    """Connections that a service sees in this order, with half a head each."""
+    with ExitStack() as stack:
+        sockets: list[socket.socket] = []
+        for _ in range(count):
+            each = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+            each.sendall(HALF)
+            sockets.append(each)
+        yield sockets
+
+
+def test_half_open_connections_shut_nobody_out_of_a_service(tmp_path: Path) -> None:
+    count = 530
+    with make_demo(tmp_path, []).started("serve", "--port", "0") as process:
+        assert process.stderr is not None
+        while not (line := process.stderr.readline()).startswith("Serving at "):
+            assert line
+        url = line.split()[2]
+        while not process.stderr.readline().startswith("Ready"):
+            assert process.poll() is None
+        with half_open_ones(int(url.rpartition(":")[2]), count) as sockets:
+            question = {"message": "Hello"}
+            answers = [httpx2.post(f"{url}/v1/execute", json=question, timeout=60) for _ in range(3)]
+            assert [answer.status_code for answer in answers] == [200] * 3
+            # The oldest; of the others, one more for each client of the same address at most.
+            for each in sockets[: count - MOST_OF_ONE_ADDRESS]:
+                assert each.recv(1) == b""
+            sockets[-1].setblocking(False)
+            with pytest.raises(BlockingIOError):
+                sockets[-1].recv(1)
+        assert "without a complete request" in process.stderr.readline()
