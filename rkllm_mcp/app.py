@@ -141,7 +141,7 @@ class App:
         """A conversation that begins with the system text: ``system``, or the configuration's."""
         agent = self.config.agent
         text = system_text(agent.system_prompt, agent.language) if system is None else system
-        conversation = Conversation(own_system=system)
+        conversation = Conversation(own_system=system, tenant=self.tenant)
         if text:
             conversation.add(Message("system", text))
         return conversation
@@ -378,12 +378,12 @@ async def open_app(
         if core is None:
             core = await stack.enter_async_context(open_core(config))
         model, bill = core.chat_model, Bill()
-        sampler = ModelSampler(model, core.name, config.agent.sampling_tokens, model.forget, bill)
+        sampler = ModelSampler(model, core.name, config.agent.sampling_tokens, model.forget, bill, tenant)
         tools = open_equipment(config, status=status, sampler=sampler, syntaxes=core.syntaxes, tenant=tenant)
         equipment = await stack.enter_async_context(tools)
         tasks = await stack.enter_async_context(anyio.create_task_group())
         npu = core.npu
-        head_start = HeadStart(config, npu.model, npu.engine, status, one_shot=one_shot) if npu else None
+        head_start = HeadStart(config, npu.model, npu.engine, status, one_shot=one_shot, tenant=tenant) if npu else None
         app = App(config, core, equipment, tasks, head_start, tenant, bill)
         tasks.start_soon(app.keeping.tidy, status)
         if status is not None:

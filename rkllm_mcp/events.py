@@ -145,7 +145,7 @@ class Usage:
     Args:
         prompt_tokens: tokens of the whole prompt.
         prefilled_tokens: of these, evaluated in this round.
-        cached_tokens: of these, reused from the KV cache.
+        cached_tokens: of these, reused from the KV cache, where it was not another tenant who put them there.
         generated_tokens: tokens that came out.
         prefill_ms: time to evaluate the prompt, milliseconds.
         decode_ms: time to generate, milliseconds.

@@ -166,7 +166,9 @@ class GenerationOptions:
         enough: asked when the next token is fetched; when it says yes the run ends as it does at a stop string, and
             its figures come. Whoever leaves instead gets none.
         begun: told once the run is given to the runtime, and how many tokens of its prompt the KV cache is not known
-            to hold then, which is what the run costs if it is left.
+            to hold then, or not on account of ``owner``; that is what the run costs if it is left.
+        owner: on whose account it runs: a tenant's name, empty for the owner of the service. None for the service
+            itself, whose prompts are no secret: anybody may learn what they left in the KV cache.
     """
 
     max_new_tokens: int = 512
@@ -180,6 +182,7 @@ class GenerationOptions:
     resume: bool = False
     enough: Callable[[], bool] | None = None
     begun: Callable[[int], None] | None = None
+    owner: str | None = ""
 
 
 FinishReason = Literal["stop", "length", "paused"]
@@ -205,6 +208,8 @@ class RunStats:
         stop_string: the stop string that ended it; None where none did.
         callback_ms: how long all of its callbacks together kept the runtime, where the engine was to find out
             (``EngineSettings.timed_callbacks``); what it took them to get the interpreter's lock is not in it.
+        own_tokens: the most of its prompt that may be reported as reused from the KV cache: what this owner or the
+            service put there. None without a limit, where nobody else's prompt was in the cache.
     """
 
     finish: FinishReason
@@ -219,6 +224,7 @@ class RunStats:
     stop_string: str | None = None
     callback_ms: float = 0.0
     expected_tokens: int | None = None
+    own_tokens: int | None = None
 
 
 @dataclass(frozen=True)
@@ -268,8 +274,8 @@ class Generator(Protocol):
         """Tell that the run that was announced with this very sequence will not come, so that nobody waits for it."""
         ...
 
-    def uncached(self, tokens: Sequence[int], /) -> int:
-        """How many of these prompt tokens a run that began now would have to evaluate, as far as that is known."""
+    def uncached(self, tokens: Sequence[int], owner: str | None = "", /) -> int:
+        """How many of these prompt tokens a run that began now would have to evaluate, as far as its owner may know."""
         ...
 
     def generate(

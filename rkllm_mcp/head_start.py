@@ -35,14 +35,25 @@ class HeadStart:
         engine: whose KV cache it is.
         say: is told, one line each, what was loaded, saved or dropped; nobody is when None.
         one_shot: there will be one question, which comes at once, so nothing is evaluated in advance for its own sake.
+        tenant: whose assistant it is. The head of the owner's is the service's own, and no secret to tenants.
     """
 
-    def __init__(self, config: Config, model: ModelFolder, engine: Engine, say: Say | None, *, one_shot: bool) -> None:
+    def __init__(
+        self,
+        config: Config,
+        model: ModelFolder,
+        engine: Engine,
+        say: Say | None,
+        *,
+        one_shot: bool,
+        tenant: str = "",
+    ) -> None:
         self._section = config.model
         self._model = model
         self._engine = engine
         self._say = say or _unsaid
         self._one_shot = one_shot
+        self._tenant = tenant
         self._warm_up: WarmUp | None = None
         self._is_awaited = False
         self._is_over = anyio.Event()
@@ -100,7 +111,9 @@ class HeadStart:
         identity = (model.file, find_library(engine.library), engine.version, engine.context_tokens)
         subject = await to_thread.run_sync(subject_of, *identity)
         files = PromptFiles(prompts_folder(), section.prompt_cache_mb)
-        return WarmUp(engine, PromptCaches(engine, files, subject, self._say), evaluates=evaluates)
+        return WarmUp(
+            engine, PromptCaches(engine, files, subject, self._say, self._tenant or None), evaluates=evaluates
+        )
 
 
 def _unsaid(line: str) -> None:

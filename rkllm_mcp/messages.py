@@ -138,6 +138,7 @@ class Conversation:
         unkept: turns that are over and that the store does not have yet.
         unpaid_tokens: tokens that the run under way was given to evaluate, until its figures come; those of one that
             was left stay.
+        tenant: whose it is; empty for the owner.
     """
 
     id: str = field(default_factory=_new_id)
@@ -149,6 +150,7 @@ class Conversation:
     kept_turns: int = 0
     unkept: list[KeptTurn] = field(default_factory=list[KeptTurn])
     unpaid_tokens: int = 0
+    tenant: str = ""
 
     def add(self, message: Message) -> None:
         """Append a turn."""

@@ -34,12 +34,14 @@ class ModelSampler:
         limit_tokens: int,
         forget: Callable[[str], None] = lambda _: None,
         bill: Bill | None = None,
+        tenant: str = "",
     ) -> None:
         self._model = model
         self._name = name
         self._limit_tokens = limit_tokens
         self._forget = forget
         self._bill = bill or Bill()
+        self._tenant = tenant
 
     async def sample(self, request: SamplingRequest) -> SamplingAnswer:
         """The model's answer, up to the first of the request's ``stop`` texts.
@@ -47,7 +49,7 @@ class ModelSampler:
         Raises:
             GenerationError: the answer failed, or the question does not fit the context window.
         """
-        conversation = Conversation(messages=_turns(request))
+        conversation = Conversation(messages=_turns(request), tenant=self._tenant)
         options = ResponseOptions(max_new_tokens=min(request.max_tokens, self._limit_tokens))
         text = ""
         try:

@@ -100,6 +100,7 @@ class Threads:
         parent, shared = self._closest(owner, said[:-1])
         branch = Branch(owner, self._begun(parent, shared, new_conversation), said, [])
         conversation = branch.conversation
+        conversation.tenant = owner.tenant
         conversation.calls_made = max(conversation.calls_made, calls_made)
         branch.ends += parent.ends[:shared] if parent else []
         for message in messages[shared:-1]:

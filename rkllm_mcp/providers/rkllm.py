@@ -263,9 +263,11 @@ class RkllmModel:
             self._sampling(answer.options),
             enough=lambda: answer.is_over,
             begun=answer.begun,
+            owner=answer.conversation.tenant,
         )
         accounts: list[ModelEvent] = []
-        self._readings.begin(answer.conversation.id, partial(self._engine.uncached, prompt.ids))
+        uncached = partial(self._engine.uncached, prompt.ids, answer.conversation.tenant)
+        self._readings.begin(answer.conversation.id, uncached)
         try:
             async with aclosing(self._engine.generate(prompt.ids, options)) as run:
                 async for item in run:
@@ -332,6 +334,10 @@ def _accounts(prompt_tokens: int, stats: RunStats) -> list[ModelEvent]:
     """The cost of the round, and a line where the runtime evaluated more than what its cache was not known to hold."""
     expected = prompt_tokens if stats.expected_tokens is None else stats.expected_tokens
     prefilled = expected if stats.prefilled_tokens is None else stats.prefilled_tokens
+    if stats.own_tokens is not None:
+        # What others left in the cache is reported as evaluated, in every figure, and so paid for.
+        evaluated = prompt_tokens - stats.own_tokens
+        expected, prefilled = max(expected, evaluated), max(prefilled, evaluated)
     events: list[ModelEvent] = []
     if prefilled > expected + SLACK_TOKENS:
         events.append(Status(f"[NPU: prefilled {prefilled} of {prompt_tokens} tokens where {expected} were expected]"))

@@ -35,6 +35,7 @@ class Adjustments(ABC):
         keep: str = "",
         cold: bool | None = None,
         holds: Sequence[int] = (),
+        owner: str | None = None,
     ) -> int | None:
         """Call a function of the model.
 
@@ -45,6 +46,7 @@ class Adjustments(ABC):
             keep: the name under which a new worker is told again; empty when it need not.
             cold: whether the KV cache is known to be empty afterwards; None when the call leaves it alone.
             holds: what it is known to hold afterwards, where it is not empty.
+            owner: whose prompt that is, as for ``GenerationOptions``.
         """
 
     @abstractmethod
@@ -82,12 +84,15 @@ class Adjustments(ABC):
         arguments = {"path": str(_existing(path)), "name": name, "scale": scale}
         await self._call("load_lora", arguments, keep=f"{_LORA}{name}")
 
-    async def load_prompt_cache(self, path: str | PathLike[str], *, tokens: Sequence[int] = ()) -> None:
+    async def load_prompt_cache(
+        self, path: str | PathLike[str], *, tokens: Sequence[int] = (), owner: str | None = None
+    ) -> None:
         """Fill the KV cache from a file that a generation saved; the next prompt that begins like it prefills the rest.
 
         Args:
             path: the file.
             tokens: the ids of the prompt that it holds, where they are known; for what runs are expected to prefill.
+            owner: whose prompt it is, as for ``GenerationOptions``.
 
         Raises:
             InputRefusedError: there is no such file.
@@ -98,7 +103,7 @@ class Adjustments(ABC):
             # Files may only be changed after the last one was released (SDK guide 1.3.0, 3.2.9).
             await self.release_prompt_cache()
         arguments = {"path": str(_existing(path))}
-        await self._call("load_prompt_cache", arguments, keep=_PROMPT_CACHE, cold=False, holds=tokens)
+        await self._call("load_prompt_cache", arguments, keep=_PROMPT_CACHE, cold=False, holds=tokens, owner=owner)
 
     async def release_prompt_cache(self) -> None:
         """Give up the loaded prompt cache; without one, nothing.

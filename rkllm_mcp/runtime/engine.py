@@ -110,12 +110,12 @@ class Engine(Evaluations, Adjustments):
         """Whether a generation is paused, so that one with ``resume`` goes on with it."""
         return self._lane.cache.is_paused
 
-    def uncached(self, tokens: Sequence[int]) -> int:
-        """How many of these prompt tokens a run that began now would have to evaluate, as far as that is known.
+    def uncached(self, tokens: Sequence[int], owner: str | None = "") -> int:
+        """How many of these prompt tokens a run that began now would have to evaluate, as far as its owner may know.
 
         What is known is what the cache held when the run under way, if any, began.
         """
-        return self._lane.cache.uncached(tokens)
+        return self._lane.cache.reported_uncached(tokens, owner)
 
     def announce(self, tokens: Sequence[int]) -> None:
         """A generation whose prompt begins with these tokens will be asked for soon, such as one with a tool's result.
@@ -267,7 +267,7 @@ class Engine(Evaluations, Adjustments):
             GenerationError: as for ``generate``; RunRejectedError also when no file was written.
         """
         file = await anyio.Path(path).expanduser()
-        options = GenerationOptions(max_new_tokens=1, save_prompt_cache=str(file))
+        options = GenerationOptions(max_new_tokens=1, save_prompt_cache=str(file), owner=None)
         stats: RunStats | None = None
         async with aclosing(self.generate(tokens, options)) as run:
             async for item in run:
@@ -312,6 +312,7 @@ class Engine(Evaluations, Adjustments):
         keep: str = "",
         cold: bool | None = None,
         holds: Sequence[int] = (),
+        owner: str | None = None,
     ) -> int | None:
         await self.ready()
         worker, abi, lane = self._supervisor.worker, self._lane.abi, self._lane
@@ -319,7 +320,7 @@ class Engine(Evaluations, Adjustments):
             raise RunRejectedError("its process is not running", task=CALL)
         if needs:
             require(abi, self.version, needs)
-        effects = {None: None, True: lane.cache.emptied, False: partial(lane.cache.filled, holds)}
+        effects = {None: None, True: lane.cache.emptied, False: partial(lane.cache.filled, holds, owner)}
         answer = lane.ask(worker, CallCommand(name, arguments), keep=keep, change=effects[cold])
         try:
             return await asyncio.shield(answer)

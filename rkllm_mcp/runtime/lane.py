@@ -170,6 +170,7 @@ class Lane:
                 runtime_limit=None if abi.has_per_run_token_limit else self._settings.max_new_tokens,
                 is_cold=self.cache.is_cold or command.clears_before,
                 expected_prefill=self.cache.expected_prefill(command),
+                own_tokens=self.cache.own_tokens(run.tokens, run.options.owner),
             )
             self.cache.started()
             self.supervisor.is_used = True

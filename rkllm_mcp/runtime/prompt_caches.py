@@ -37,13 +37,22 @@ class PromptCaches:
         files: where they are kept.
         subject: what they belong to.
         say: is told, one line each, what was loaded, saved or dropped.
+        owner: whose prompts they are, as for ``GenerationOptions``.
     """
 
-    def __init__(self, engine: Engine, files: PromptFiles, subject: Subject, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        files: PromptFiles,
+        subject: Subject,
+        say: Callable[[str], None],
+        owner: str | None = None,
+    ) -> None:
         self._engine = engine
         self._files = files
         self.subject = subject
         self._say = say
+        self._owner = owner
         self.is_refused = bool(files.refusal(subject))
 
     async def load(self, head: Sequence[int]) -> bool:
@@ -59,7 +68,7 @@ class PromptCaches:
         if not isinstance(found, KeptPrompt):
             return False
         try:
-            await self._engine.load_prompt_cache(found.file, tokens=head)
+            await self._engine.load_prompt_cache(found.file, tokens=head, owner=self._owner)
         except (InputRefusedError, RunRejectedError, WorkerDiedError) as error:
             if isinstance(error, WorkerDiedError) or self._engine.is_ready:
                 self._give_up(found, str(error))
@@ -85,7 +94,8 @@ class PromptCaches:
             self._say(f"[NPU: no prompt can be kept in {self._files.folder}: {error.strerror}]")
             return
         try:
-            stats = await evaluated(self._engine, head, GenerationOptions(1, save_prompt_cache=str(draft)))
+            options = GenerationOptions(1, save_prompt_cache=str(draft), owner=self._owner)
+            stats = await evaluated(self._engine, head, options)
             if not draft.is_file():
                 self._refuse("the runtime wrote no file")
                 return
@@ -103,7 +113,7 @@ class PromptCaches:
 
     async def _saves_time(self, found: KeptPrompt, head: Sequence[int]) -> bool:
         """Try it with one token behind it, because of a prompt that is there whole some evaluate all again."""
-        stats = await evaluated(self._engine, [*head, head[-1]], GenerationOptions(1))
+        stats = await evaluated(self._engine, [*head, head[-1]], GenerationOptions(1, owner=self._owner))
         if stats.prefilled_tokens is None:
             is_faster = found.prefill_ms < _TELLING_MS or stats.prefill_ms < found.prefill_ms / 2
         else:
@@ -170,7 +180,8 @@ class WarmUp:
             with anyio.CancelScope() as self._postponable:
                 await caches.save(head)
         elif self._evaluates:
-            await evaluated(self._engine, head, GenerationOptions(1))
+            # Only the service's own prompt is evaluated in advance.
+            await evaluated(self._engine, head, GenerationOptions(1, owner=None))
 
 
 async def evaluated(engine: Engine, ids: Sequence[int], options: GenerationOptions) -> RunStats:

@@ -64,6 +64,7 @@ class Run:
         self._runs_on = False
         self._is_cold = False
         self._expected_prefill: int | None = None
+        self._own_tokens: int | None = None
         self._timed = timed
         self._tokens: deque[Token] = deque()
         self._waiting: asyncio.Future[None] | None = None
@@ -108,19 +109,29 @@ class Run:
 
     # The engine's side
 
-    def start(self, *, runtime_limit: int | None, is_cold: bool, expected_prefill: int | None = None) -> None:
+    def start(
+        self,
+        *,
+        runtime_limit: int | None,
+        is_cold: bool,
+        expected_prefill: int | None = None,
+        own_tokens: int | None = None,
+    ) -> None:
         """The run goes to the worker now.
 
         Args:
             runtime_limit: tokens after which the runtime ends this run; None when it keeps the run's own limit.
             is_cold: the KV cache is known to be empty.
             expected_prefill: what of its prompt the KV cache is not known to hold, tokens.
+            own_tokens: as for ``RunStats``.
         """
         self._started_ns = time.monotonic_ns()
         self._is_cold = is_cold
         self._expected_prefill = expected_prefill
+        self._own_tokens = own_tokens
         if self.options.begun is not None and expected_prefill is not None:
-            self.options.begun(expected_prefill)
+            own = len(self.tokens) if own_tokens is None else own_tokens
+            self.options.begun(max(expected_prefill, len(self.tokens) - own))
         if runtime_limit is not None:
             self._ends_at_limit = runtime_limit <= self._limit
             # What an aborted run leaves in the file, nobody knows.
@@ -248,6 +259,7 @@ class Run:
             expected_tokens=self._expected_prefill,
             stop_string=self._stops.found if self._stops else None,
             callback_ms=_ms(self._ended.callback_ns if self._ended else 0),
+            own_tokens=self._own_tokens,
         )
 
     def _complete(self, finish: FinishReason) -> None:

@@ -334,3 +334,41 @@ async def test_the_runtimes_own_words_are_in_the_error_of_a_load(newest: Emulato
     async with open_engine(settings) as engine:
         with anyio.fail_after(60), pytest.raises(ModelLoadError, match=r'It said "E rkllm: failed to open .*\.rkllm'):
             await engine.ready()
+
+
+async def test_what_is_reported_as_reused_depends_on_no_other_owner(newest: Emulator) -> None:
+    head = prompt_of("the front of every prompt")[:12]
+    asked = [*head, *prompt_of("a secret of forty tokens or so, which another guesses word for word")]
+
+    async def reported(owner: str | None, prompt: Sequence[int], leave_after: int = 0) -> int:
+        """The most that is reported as reused; ``len`` of the prompt without a limit."""
+        options = GenerationOptions(max_new_tokens=4, owner=owner)
+        own: int | None = 0
+        async with aclosing(engine.generate(prompt, options)) as run:
+            async for item in run:
+                if isinstance(item, RunStats):
+                    own = item.own_tokens
+                elif leave_after:
+                    break
+        return len(prompt) if own is None else own
+
+    with anyio.fail_after(60):
+        async with open_engine(newest.settings(RULES)) as engine:
+            whole = len(asked)
+            # With one owner there is no limit, whatever came of the run before.
+            assert await reported("", asked) == whole
+            await reported("", asked, leave_after=1)
+            assert await reported("", asked) == whole
+            # Another's prompt is not reported, and one's own only until another's.
+            assert await reported("ann", asked) == 0
+            assert await reported("ann", asked) == whole
+            assert await reported("bob", asked) == 0
+            assert await reported("ann", asked) == 0
+            # What the service evaluated is no secret.
+            await reported(None, head)
+            assert await reported("ann", asked) == whole
+            assert await reported("bob", asked) == len(head)
+            assert engine.uncached(asked, "bob") == 1
+            assert engine.uncached(asked, "ann") == whole - len(head)
+            await engine.clear_cache()
+            assert await reported("ann", asked) == whole

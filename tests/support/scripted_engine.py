@@ -64,7 +64,7 @@ class ScriptedEngine:
     def revoke(self, tokens: Sequence[int]) -> None:
         self.revoked.append(list(tokens))
 
-    def uncached(self, tokens: Sequence[int]) -> int:
+    def uncached(self, tokens: Sequence[int], owner: str | None = "") -> int:
         return max(1, len(tokens) - common_prefix(tokens, self._known))
 
     async def generate(

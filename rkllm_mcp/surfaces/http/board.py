@@ -41,11 +41,11 @@ class Board(BaseModel):
     runtime: str = Field(description="The runtime's version; empty where it is not known, or no NPU answers.")
     emulated: bool = Field(description="Answers come from a script.")
     context_tokens: int
-    prefill_tps: float | None = Field(description="Tokens read a second, over the latest rounds.")
-    decode_tps: float | None = Field(description="Tokens written a second, over the latest rounds.")
-    prefilled_tokens: int = Field(description="Since the service began.")
-    reused_tokens: int = Field(description="Found in the KV cache instead, since the service began.")
-    generated_tokens: int
+    prefill_tps: float | None = Field(description="Tokens read a second, over the latest rounds; a tenant's own.")
+    decode_tps: float | None = Field(description="Tokens written a second, over the latest rounds; a tenant's own.")
+    prefilled_tokens: int = Field(description="Since the service began; of a tenant's own answers.")
+    reused_tokens: int = Field(description="Found in the KV cache instead, in the same answers.")
+    generated_tokens: int = Field(description="Written, in the same answers.")
     worker_restarts: int = Field(description="How often the runtime's process was started again.")
     queue: QueueShown
     uptime_s: float
@@ -64,7 +64,7 @@ class Me(BaseModel):
 async def board(request: Request) -> Response:
     """Look at the board."""
     service = service_of(request)
-    core, meter, queue = service.core, service.meter, service.turnstile
+    core, meter, queue = service.core, service.meter_of(request.state.tenant), service.turnstile
     now = await anyio.to_thread.run_sync(gauges)
     engine = core.npu.engine if core.npu else None
     shown = Board(

@@ -19,6 +19,7 @@ from rkllm_mcp.completions.threads import Threads
 from rkllm_mcp.config import Config
 from rkllm_mcp.core import Core
 from rkllm_mcp.errors import RkllmMcpError
+from rkllm_mcp.events import Usage
 from rkllm_mcp.surfaces.http.allowance import Allowances
 from rkllm_mcp.surfaces.http.desk import Desk
 from rkllm_mcp.surfaces.http.meter import Meter
@@ -50,6 +51,7 @@ class Service:
         schemas: the schemas that such programs sent, as far as they were found good.
         desk: the conversations that are open.
         meter: what the answers since the start have cost.
+        tenant_meters: what those of each tenant have cost, by name.
         allowances: what tenants may still cost today.
         metrics: what the service has done, for Prometheus.
         traces: makes spans of it, where somebody collects them.
@@ -65,6 +67,7 @@ class Service:
     schemas: SchemaCheck = field(default_factory=SchemaCheck)
     desk: Desk = field(default_factory=Desk)
     meter: Meter = field(default_factory=Meter)
+    tenant_meters: dict[str, Meter] = field(default_factory=dict[str, Meter])
     allowances: Allowances = field(default_factory=Allowances)
     metrics: Metrics = field(default_factory=Metrics)
     traces: Traces = field(default_factory=Traces)
@@ -101,6 +104,16 @@ class Service:
                 answered(span, method, route, status)
 
             yield told
+
+    def meter_of(self, tenant: str) -> Meter:
+        """What a tenant may know of the costs: those of their own answers; the owner knows everybody's."""
+        return self.tenant_meters.setdefault(tenant, Meter()) if tenant else self.meter
+
+    def count(self, tenant: str, usage: Usage) -> None:
+        """A round of a tenant's answer has ended."""
+        self.meter.take(usage)
+        if tenant:
+            self.meter_of(tenant).take(usage)
 
     @property
     def uptime_s(self) -> float:

@@ -137,7 +137,7 @@ async def _counted(
                     service.metrics.take(event)
                     service.traces.take(event)
                 if isinstance(event, Usage):
-                    service.meter.take(event)
+                    service.count(tenant.name, event)
                     await settle()
                 yield as_told(event)
     finally:
