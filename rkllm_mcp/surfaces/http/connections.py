@@ -16,8 +16,9 @@ from ipaddress import IPv6Address, ip_address
 from typing import Any
 
 import httptools
+from uvicorn._types import ASGISendEvent
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 logger = logging.getLogger(__name__)
@@ -142,6 +143,7 @@ class PatientConnection(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._deadline: asyncio.TimerHandle | None = None
         self._head_bytes = 0
+        self._header_bytes = 0
         self._is_in_body = False
         self._is_upgrade_refused = False
 
@@ -158,13 +160,14 @@ class PatientConnection(HttpToolsProtocol):
             while data:
                 data = self._parsed(data)
         except httptools.HttpParserError:
-            message = "Invalid HTTP request received."
-            self.logger.warning(message)
-            self.send_400_response(message)
+            self._refuse()
             return
         if self._head_bytes > HEAD_BYTES:
-            # Also behind a request that is being answered: nothing else would end it.
-            self.transport.abort()
+            if self._is_waiting:
+                self._refuse()
+            else:
+                # Behind a request that is being answered.
+                self.transport.abort()
         elif self._is_waiting and self._deadline is None:
             self._begin()
 
@@ -185,19 +188,36 @@ class PatientConnection(HttpToolsProtocol):
             super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take one of its headers."""
+        """Take one of its headers.
+
+        Raises:
+            ValueError: the head is too long.
+        """
         if not self._is_upgrade_refused:
             super().on_header(name, value)
+            self._header_bytes += len(name) + len(value)
+            if self._header_bytes > HEAD_BYTES:
+                raise ValueError("the head is too long")
 
     def on_headers_complete(self) -> None:
-        """Answer the request: its head is complete."""
+        """Answer the request: its head is complete.
+
+        Raises:
+            ValueError: it names no host, or several (RFC 9112, 3.2).
+        """
         self._end()
-        self._head_bytes, self._is_in_body = 0, True
+        self._head_bytes, self._header_bytes, self._is_in_body = 0, 0, True
         if self._is_upgrade_refused:
             self._is_upgrade_refused = False
             return
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        is_http_1_0 = self.parser.get_http_version() == "1.0"  # pyright: ignore[reportOptionalMemberAccess]  # None once it is closed
+        if hosts > 1 or (not hosts and not is_http_1_0):
+            raise ValueError("not one host")
         self.waiting.discard(self)
         super().on_headers_complete()
+        if is_http_1_0:
+            _send_without_chunks(self.cycle)
 
     def on_message_complete(self) -> None:
         """Note the end of its body, which after an offer to upgrade is still to come."""
@@ -235,6 +255,11 @@ class PatientConnection(HttpToolsProtocol):
             return b"".join([b"POST / HTTP/1.1\r\n", *framing, b"\r\n", data[offer.args[0] :]])
         return b""
 
+    def _refuse(self) -> None:
+        message = "Invalid HTTP request received."
+        self.logger.warning(message)
+        self.send_400_response(message)
+
     def _begin(self) -> None:
         self._deadline = self.loop.call_later(self.head_s, self.transport.close)
 
@@ -242,6 +267,24 @@ class PatientConnection(HttpToolsProtocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+
+def _send_without_chunks(cycle: RequestResponseCycle) -> None:
+    """Send an answer of unknown length as HTTP/1.0 has it, up to the end of the connection; uvicorn sends chunks."""
+    send, is_open_ended = cycle.send, False
+
+    async def unframed(message: ASGISendEvent) -> None:
+        nonlocal is_open_ended
+        if message["type"] == "http.response.start":
+            is_open_ended = not any(name.lower() == b"content-length" for name, _ in message.get("headers", ()))
+            if is_open_ended:
+                cycle.chunked_encoding = False
+        elif message["type"] == "http.response.body" and is_open_ended:
+            # uvicorn counts down to the announced length.
+            cycle.expected_content_length = len(message.get("body", b""))
+        await send(message)
+
+    cycle.send = unframed
 
 
 def _group(address: str) -> str:

@@ -417,9 +417,9 @@ def test_metrics_tell_what_was_done_and_are_the_owners_alone(owner: httpx2.Clien
     assert value("rkllm_mcp_worker_restarts", "_total") == 0
     assert value("rkllm_mcp_info", model="parrot", emulated="true") == 1
     assert value("rkllm_mcp_ready") == 1
-    owner.request("BREW", "/v1/me")
+    owner.request("PROPFIND", "/v1/me")
     open_metrics = owner.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
     assert open_metrics.text.endswith("# EOF\n")
     assert 'method="_OTHER"' in open_metrics.text
-    assert "BREW" not in open_metrics.text
+    assert "PROPFIND" not in open_metrics.text
     assert error_of(ann.get("/metrics"), 403)
