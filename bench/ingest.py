@@ -1,8 +1,8 @@
-"""How fast documents become chunks: pages and megabytes a second, by format, and what the parser's process costs.
+"""Speed of the import: pages and megabytes per second by format, and the cost of the parser process.
 
-Makes documents of every kind in memory (the PDF needs reportlab), reads each a few times in the parser's process as an
-import does, cuts the passages into chunks, and prints medians. ``page_ratio`` is the time of a page over the time that
-SHA-256 takes for a megabyte in the same run: it makes figures of different machines comparable.
+Creates documents of every format in memory (PDF requires reportlab), parses each several times in the parser process,
+cuts the passages into chunks, and prints medians. ``page_ratio`` is the time of a page relative to SHA-256 of a
+megabyte in the same run, for comparing machines.
 
     python bench/ingest.py [--json] [--pages 60] [--runs 5]
 """
@@ -64,7 +64,7 @@ def yardstick_s() -> float:
 
 
 def resident_mb(pid: int) -> float:
-    """Peak memory of a process that is still there."""
+    """Return the peak memory of a running process."""
     lines = Path(f"/proc/{pid}/status").read_text("ascii").splitlines()
     return next((int(line.split()[1]) / 1000 for line in lines if line.startswith("VmHWM:")), 0.0)
 

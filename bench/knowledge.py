@@ -1,16 +1,15 @@
-"""How good and how fast the knowledge base searches, beside what the reference measured with other means.
+"""Search quality and speed of the knowledge base, compared with the reference implementation.
 
     python -m bench.knowledge quality [--questions N] [--embedder none|hashing]
     python -m bench.knowledge speed [--chunks 10000 --chunks 100000] [--embedder none|hashing]
     (both with --json)
 
-``quality``: nDCG@10 on the collections beside the project, through all stages, with every question unless
-``--questions`` says how many.
+``quality``: nDCG@10 on the shared collections, through all stages, with every question unless ``--questions`` limits
+them.
 
-``speed``: sentences of the collections put together anew into chunks, three in Japanese for one in English, twenty to a
-document, each document a transaction; then the collections' own questions through all stages, at a threshold of 0.6,
-one after the other. The processor's time is told beside the waiting, for a machine that has other things to do. Memory
-is the process's largest, the collections included.
+``speed``: chunks synthesized from sentences of the collections, Japanese and English 3 : 1, twenty per document, one
+transaction per document; then the collections' own questions, sequentially at threshold 0.6. Processor time is reported
+besides elapsed time, for busy machines. Memory is the maximum of the process, including the collections.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class Quality:
 
 @dataclass(frozen=True)
 class Speed:
-    """What so many chunks cost."""
+    """Cost of a number of chunks."""
 
     chunks: int
     embedder: str
@@ -116,12 +115,12 @@ async def speed(embedder: str, chunks: int) -> Speed:
 
 
 def folder_bytes(folder: Path) -> int:
-    """What the files of a folder take."""
+    """Return the size of the files of a folder."""
     return sum(file.stat().st_size for file in folder.iterdir())
 
 
 def mixed(japanese: Collection, english: Collection, chunks: int) -> Iterator[str]:
-    """Chunks that nobody wrote, of sentences that somebody did; the same ones every time."""
+    """Synthesize chunks from sentences of the collections, deterministically."""
     chance = random.Random(7)
     in_japanese = [part for passage in japanese.passages for part in re.split(r"(?<=。)", passage.text) if part]
     in_english = [part for passage in english.passages for part in re.split(r"(?<=\.) ", passage.text) if part]

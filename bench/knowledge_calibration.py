@@ -1,17 +1,14 @@
-"""What a threshold does to questions that the base answers, and to questions that it does not.
+"""Effect of the threshold on questions with and without an answer in the knowledge base.
 
     python -m bench.knowledge_calibration [--json] [--whole] [--questions 400] [--half tuning|held-out|both]
 
-Half of a collection's articles are left out of the base, so the questions about them have no answer there, though they
-are of the same kind and about the same world: the hardest honest test that a collection offers. The curve was
-looked at with the tuning half of the questions only.
+Half of a collection's articles are omitted, so the questions about them have no answer although they are of the same
+kind: the hardest test a collection offers. The curve was tuned with the tuning half of the questions only. With
+``--whole`` nothing is omitted, and the unanswerable questions are those of another collection, as in the reference.
 
-With ``--whole`` nothing is left out, and the unanswerable questions are those of another collection, as the reference
-measured it.
-
-``recall`` is in the first ten, at the threshold and without one; ``returned`` is how many results a question gets on
-average; ``empty`` are the answerable questions that get none, ``answered`` the unanswerable ones that get any, and
-``foreign`` the same for questions of another collection in the same language, where there is one.
+``recall`` is in the first ten, with and without threshold; ``returned`` the mean number of results; ``empty``
+answerable questions without results, ``answered`` unanswerable ones with results, ``foreign`` the same for questions of
+another collection in the same language.
 """
 
 from __future__ import annotations
@@ -53,7 +50,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Asked:
-    """A question and everything that was found for it."""
+    """A question and its results."""
 
     question: Question
     hits: tuple[Hit, ...]
@@ -64,7 +61,7 @@ class Asked:
         return len(found & self.question.answers.keys()) / len(self.question.answers)
 
     def returned(self, threshold: float) -> int:
-        """How many results it gets."""
+        """Return the number of results."""
         return sum(hit.score >= threshold for hit in self.hits)
 
 

@@ -1,7 +1,7 @@
-"""The retrieval collections beside the project, as the benchmarks of the knowledge base read them.
+"""The shared retrieval collections: reading, importing and scoring.
 
 A collection is ``corpus.jsonl.xz`` ({_id, title, text}), ``queries.jsonl.xz`` ({_id, text}) and ``qrels.tsv.xz``
-(question, document, relevance). Their licences are named where they lie.
+(question, document, relevance). Licences are in the folder of each collection.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Collection:
     questions: Sequence[Question]
 
     def thinned(self, most: int) -> Collection:
-        """The same passages with at most so many questions, evenly chosen."""
+        """Return the same passages with at most this number of questions, evenly chosen."""
         step = max(1, math.ceil(len(self.questions) / most))
         return Collection(self.name, self.passages, self.questions[::step])
 

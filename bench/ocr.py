@@ -1,10 +1,10 @@
-"""How well misread long vowel marks are put right, and what is left alone: mcp_servers/knowledge/ocr, measured.
+"""Accuracy of the OCR correction: misread long vowel marks that are corrected, and text that must not change.
 
     python bench/ocr.py [--json] [--dictionary FOLDER] [--shared FOLDER]
 
-FOLDER of the dictionary holds IPADIC's CSV files (Debian's package mecab-ipadic); without it the words of the shipped
-list are measured. "unseen" words were judged by a lexicon made of the other half of the list. The shared folder has the
-paragraphs (JSQuAD) and the English hyphenated words (SciFact, XQuAD); without it those rows are left out.
+The dictionary folder has IPADIC's CSV files (Debian's package mecab-ipadic); without it the bundled words are measured.
+"unseen" words are scored with a lexicon of the other half of the list. The shared folder has the paragraphs (JSQuAD)
+and English words with hyphens (SciFact, XQuAD); without it those rows are omitted.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ HALF_WIDTH = dict(zip(_FULL, _HALF, strict=True))
 
 
 def kept_texts() -> list[str]:
-    """Texts in which nothing is to be changed."""
+    """Texts that must not change."""
     return _lines("keep.txt")
 
 
 def mended_texts() -> list[tuple[str, str]]:
-    """Texts as they were read, and as they were written."""
+    """Misread texts with their originals."""
     pairs = [line.partition(" | ") for line in _lines("fix.txt")]
     return [(read, written) for read, _, written in pairs]
 
 
 def half_width(word: str) -> str:
-    """A katakana word in half-width letters; a letter that has none stays."""
+    """Return a katakana word in half-width letters where they exist."""
     return "".join(HALF_WIDTH.get(letter, letter) for letter in word)
 
 
@@ -116,7 +116,7 @@ def milliseconds(text: str) -> float:
 
 
 def measured(words: Sequence[str], shared: Path) -> dict[str, Any]:
-    """Every figure that can be had here."""
+    """Return every figure that can be measured with the given folders."""
     long_words = sorted(word for word in words if LONG in word)
     unseen = [share_right(held_out, "-", lexicon) for lexicon, held_out in unseen_halves(long_words)]
     keep, mend = kept_texts(), mended_texts()

@@ -37,7 +37,7 @@ def dictionary_words(folder: Path) -> set[str]:
 
 
 def is_compound(word: str, words: Collection[str]) -> bool:
-    """Whether a word falls apart into two or more of the others."""
+    """Return True if a word is a compound of two or more of the others."""
     # Where the beginning of the word can be cut into words.
     cuts = {0}
     for end in range(SHORTEST_PART, len(word) + 1):

@@ -69,13 +69,13 @@ class Library:
     """An open folder of knowledge bases; created by ``open_library``."""
 
     def __init__(
-        self, database: Database, embedders: dict[str, Embedder], wanted: str, reranker: Reranker | None
+        self, database: Database, embedders: dict[str, Embedder], target_embedder: str, reranker: Reranker | None
     ) -> None:
         self._database = database
         self._embedders = embedders
-        self._wanted = wanted
+        self._target_embedder = target_embedder
         self._pipeline = Pipeline(database, SearchModels(embedders, reranker))
-        self.indexer = BackgroundIndexer(database, embedders, wanted)
+        self.indexer = BackgroundIndexer(database, embedders, target_embedder)
 
     async def create(self, name: str, description: str = "", *, access: Access = UNRESTRICTED) -> KnowledgeBase:
         """Create an empty knowledge base that belongs to the caller's tenant."""
@@ -186,9 +186,11 @@ class Library:
     def _create(self, name: str, description: str, tenant: str) -> KnowledgeBase:
         with self._database.writing() as connection:
             stored = stored_bases.create_base(connection, name, description, tenant)
-            if self._wanted:
+            if self._target_embedder:
                 # An empty base is complete, so this set is searched from the start.
-                set_active_embedding(connection, stored.key, create_embedding(connection, stored.key, self._wanted))
+                set_active_embedding(
+                    connection, stored.key, create_embedding(connection, stored.key, self._target_embedder)
+                )
             return stored_bases.base_by_key(connection, stored.key).base
 
     def _documents(self, base_id: str, uri: str | None, access: Access) -> tuple[Document, ...]:
@@ -245,8 +247,8 @@ class Library:
             base = stored_bases.base_by_id(connection, base_id, access)
             _check_owner(base_id, base.base.tenant, access)
             mark_text_index_stale(connection, base.key)
-            if self._wanted:
-                set_next_embedding(connection, base.key, create_embedding(connection, base.key, self._wanted))
+            if self._target_embedder:
+                set_next_embedding(connection, base.key, create_embedding(connection, base.key, self._target_embedder))
                 if base.next_embedding is not None:
                     remove_embedding(connection, base.next_embedding)
 

@@ -28,11 +28,11 @@ class Format:
 
 
 PDF = Format("application/pdf", "pdf")
-HTML = Format("text/html", "hypertext")
+HTML = Format("text/html", "html")
 MARKDOWN = Format("text/markdown", "markdown")
-DOCX = Format(DOCX_TYPE, "word")
-CSV = Format("text/csv", "tables")
-TSV = Format("text/tab-separated-values", "tables")
+DOCX = Format(DOCX_TYPE, "docx")
+CSV = Format("text/csv", "csv")
+TSV = Format("text/tab-separated-values", "csv")
 JSON = Format("application/json", "json")
 YAML = Format("application/yaml", "plain")
 PLAIN = Format("text/plain", "plain")

@@ -171,9 +171,9 @@ _READERS: dict[str, Callable[[Blob, Format, ParseLimits], _FormatResult]] = {
     "plain": _plain,
     "markdown": _markdown,
     "source": _source,
-    "tables": _table,
+    "csv": _table,
     "json": _json,
-    "hypertext": _html,
-    "word": _docx,
+    "html": _html,
+    "docx": _docx,
     "pdf": _pdf,
 }

@@ -48,13 +48,13 @@ def select_bases(
 
     The summary vector of a base is the mean of its vectors. ``summaries`` is by base key, ``queries`` by embedder.
     """
-    cosine_above_mean: dict[int, float] = {}
+    similarity: dict[int, float] = {}
     for base in bases:
         summary, query = summaries.get(base.key), queries.get(base.base.embedder)
         if summary is not None and query is not None and summary.shape == query.shape:
-            cosine_above_mean[base.key] = float(summary @ query)
-    routed = set(sorted(cosine_above_mean, key=lambda key: -cosine_above_mean[key])[:maximum])
-    return [base for base in bases if base.key in routed or base.key not in cosine_above_mean]
+            similarity[base.key] = float(summary @ query)
+    routed = set(sorted(similarity, key=lambda key: -similarity[key])[:maximum])
+    return [base for base in bases if base.key in routed or base.key not in similarity]
 
 
 @dataclass(frozen=True)

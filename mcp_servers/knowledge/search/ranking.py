@@ -149,9 +149,9 @@ class Calibration:
     midpoint: float  # the value whose score is 0.5
     source: str  # origin of the numbers
 
-    def combine(self, share: float, cosine_above_mean: float) -> float:
+    def combine(self, share: float, cosine: float) -> float:
         """Return BM25 share plus weighted cosine above the mean."""
-        return share + self.dense_weight * cosine_above_mean
+        return share + self.dense_weight * cosine
 
     def score(self, figure: float) -> float:
         """Map a combined value to the scale of the threshold."""
