@@ -9,14 +9,17 @@ knows how a model is opened, and neither servers nor conversations.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 
+import anyio
+
 from rkllm_mcp.assembly import Listing, chosen_model, engine_settings, listing, model_form
 from rkllm_mcp.config import Config
 from rkllm_mcp.config.models import ModelFolder
-from rkllm_mcp.errors import RuntimeUnusableError, UsageError
+from rkllm_mcp.errors import RkllmMcpError, RuntimeUnusableError, UsageError
 from rkllm_mcp.providers import LastingModel
 from rkllm_mcp.providers.fallback import FallbackModel
 from rkllm_mcp.providers.reading import Readings
@@ -26,6 +29,8 @@ from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
 from rkllm_mcp.providers.service import ASSUMED_CONTEXT_TOKENS, Service, estimated_tool_tokens, services_of
 from rkllm_mcp.runtime.engine import Engine, open_engine
 from rkllm_mcp.specialists import Specialist, open_specialists
+
+logger = logging.getLogger(__name__)
 
 StatusSink = Callable[[str], None]
 
@@ -96,12 +101,15 @@ class Core:
         """Nothing has to be loaded before the next answer."""
         if self.npu is None:
             return self.remote is not None and self.remote.is_ready
-        return self.npu.engine.is_ready or (self.has_stand_in and self.npu.engine.is_stuck)
+        return self.npu.engine.is_ready or (self.has_stand_in and self.npu.engine.failure is not None)
 
     @property
-    def is_stuck(self) -> bool:
-        """No answer will come any more from this process."""
-        return self.npu is not None and self.npu.engine.is_stuck and not self.has_stand_in
+    def failure(self) -> RkllmMcpError | None:
+        """The reason why no answer will come any more; None where one still can, be it from the fallback.
+
+        The specialists have no part in it: without one, its own requests fail with its reason.
+        """
+        return None if self.npu is None or self.has_stand_in else self.npu.engine.failure
 
     @property
     def syntaxes(self) -> tuple[str, ...]:
@@ -119,6 +127,27 @@ class Core:
                 await self.npu.engine.ready()
         if self.remote is not None:
             await self.remote.ready()
+
+    async def given_up(self) -> None:
+        """Wait until no answer will come any more, and ``failure`` is the reason.
+
+        A model that will not be loaded again, and without which answers go on, is logged meanwhile.
+        """
+        async with anyio.create_task_group() as tasks:
+            for specialist in self.specialists.values():
+                tasks.start_soon(_log_loss, specialist.name, specialist.engine, "its requests are refused")
+            if self.npu is None or self.has_stand_in:
+                if self.npu is not None:
+                    await _log_loss(self.name, self.npu.engine, "the fallback answers")
+                await anyio.sleep_forever()
+            else:
+                await self.npu.engine.given_up()
+            tasks.cancel_scope.cancel()
+
+
+async def _log_loss(name: str, engine: Engine, effect: str) -> None:
+    await engine.given_up()
+    logger.error("model '%s' is not loaded until the service is restarted, %s: %s", name, effect, engine.failure)
 
 
 def check_core(config: Config) -> None:

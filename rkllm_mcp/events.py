@@ -135,15 +135,9 @@ class Usage:
 
     Args:
         prompt_tokens: tokens of the whole prompt.
-<<<<<<< HEAD
         prefilled_tokens: prompt tokens evaluated in this round.
         cached_tokens: prompt tokens reused from the KV cache, unless another tenant's prompt put them there.
         generated_tokens: generated tokens.
-=======
-        prefilled_tokens: of these, evaluated in this round.
-        cached_tokens: of these, reused from the KV cache, where it was not another tenant who put them there.
-        generated_tokens: tokens that came out.
->>>>>>> w-d34
         prefill_ms: time to evaluate the prompt, milliseconds.
         decode_ms: time to generate, milliseconds.
         time_to_first_token_ms: from the request to the first token, including the queue, milliseconds.

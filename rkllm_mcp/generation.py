@@ -149,7 +149,6 @@ class GenerationOptions:
     """Limits and switches of one generation.
 
     Args:
-<<<<<<< HEAD
         max_new_tokens: end the run after this many tokens.
         stop_ids: token ids that end the answer; the run is aborted if the runtime does not end there by itself.
         sampling: sampling of this run (1.3.0 on); None uses the settings the model was loaded with.
@@ -168,26 +167,6 @@ class GenerationOptions:
             the KV cache.
         owner: the tenant that the run belongs to, empty for the owner of the service. None for the service itself:
             every tenant may learn what its prompts left in the KV cache.
-=======
-        max_new_tokens: after this many tokens the run is ended.
-        stop_ids: token ids that end the answer; where the runtime does not end there by itself the run is aborted.
-        sampling: per-run sampling where the runtime can (1.3.0 on); None keeps what the model was loaded with.
-        stop_strings: texts that end the answer and are no part of it. A token is held back while its text may still
-            be the beginning of one; of the tokens that spell one, the ids come and the text does not.
-        lora: name of the adapter to use, loaded with ``Engine.load_lora``; None for the model itself.
-        save_prompt_cache: the runtime writes the evaluated prompt to this file when the run ends.
-        keep_history: the runtime appends to the runs before instead of comparing prompts; the next run without it
-            begins with an empty cache.
-        pause_after_tokens: the run pauses after this many tokens, which ends the generation with ``paused``; the next
-            with ``resume`` goes on (1.2.1 on). 0 for never.
-        resume: go on with the generation that was paused; its input is not read by the runtimes that were seen.
-        enough: asked when the next token is fetched; when it says yes the run ends as it does at a stop string, and
-            its figures come. Whoever leaves instead gets none.
-        begun: told once the run is given to the runtime, and how many tokens of its prompt the KV cache is not known
-            to hold then, or not on account of ``owner``; that is what the run costs if it is left.
-        owner: on whose account it runs: a tenant's name, empty for the owner of the service. None for the service
-            itself, whose prompts are no secret: anybody may learn what they left in the KV cache.
->>>>>>> w-d34
     """
 
     max_new_tokens: int = 512
@@ -218,7 +197,6 @@ class RunStats:
         prefill_ms: as reported by the runtime, else measured up to the first callback.
         decode_ms: as reported by the runtime, else measured from the first to the last callback.
         generated_tokens: tokens delivered.
-<<<<<<< HEAD
         time_to_first_token_ms: from the request to the first token, including the queue.
         queued_ms: the part of it spent waiting for other generations.
         memory_mb: peak memory of the worker process, as reported by the runtime; None if it is not.
@@ -230,19 +208,6 @@ class RunStats:
             without the wait for the GIL.
         own_tokens: upper limit of the prompt tokens reported as reused from the KV cache: those that this owner or the
             service put there. None without a limit, if no other owner's prompt was in the cache.
-=======
-        time_to_first_token_ms: from the request to the first token, queueing included.
-        queued_ms: how much of that was waiting for other generations.
-        memory_mb: peak memory of the process that owns the model, as the runtime reports; None when it does not.
-        cold: the KV cache was known to be empty before this run (first run, or the worker was restarted).
-        expected_tokens: prompt tokens that the KV cache was not known to hold when the run began, so
-            ``prefilled_tokens`` should be no more; None where the prompt was not one of token ids.
-        stop_string: the stop string that ended it; None where none did.
-        callback_ms: how long all of its callbacks together kept the runtime, where the engine was to find out
-            (``EngineSettings.timed_callbacks``); what it took them to get the interpreter's lock is not in it.
-        own_tokens: the most of its prompt that may be reported as reused from the KV cache: what this owner or the
-            service put there. None without a limit, where nobody else's prompt was in the cache.
->>>>>>> w-d34
     """
 
     finish: FinishReason
@@ -308,11 +273,7 @@ class Generator(Protocol):
         ...
 
     def uncached(self, tokens: Sequence[int], owner: str | None = "", /) -> int:
-<<<<<<< HEAD
         """Return how many of these prompt tokens are not known to be in the KV cache, for this owner."""
-=======
-        """How many of these prompt tokens a run that began now would have to evaluate, as far as its owner may know."""
->>>>>>> w-d34
         ...
 
     def generate(

@@ -90,49 +90,19 @@ def _new_id() -> str:
 
 @dataclass
 class Conversation:
-<<<<<<< HEAD
     """A growing list of messages. A system prompt is the first message; ``id`` is the key in stores and caches."""
-=======
-    """A growing list of messages with an id.
-
-    ``id`` names the conversation in stores and caches. The system prompt is its first message when there is one.
-
-    Args:
-        id: its name.
-        messages: what was said.
-        calls_made: how many calls have an id.
-        listed_tools: the tools that stand at its front, before everything that was said; None before its first
-            question. They stay while it lasts, because all that stands behind them would have to be read again.
-        told_tools: the tools whose parameters the model was told later, in a turn, by name.
-        own_system: a system text of its own; None where the configuration's holds.
-        kept_turns: how many of its turns the store has.
-        unkept: turns that are over and that the store does not have yet.
-        unpaid_tokens: tokens that the run under way was given to evaluate, until its figures come; those of one that
-            was left stay.
-        tenant: whose it is; empty for the owner.
-    """
->>>>>>> w-d34
 
     id: str = field(default_factory=_new_id)
     messages: list[Message] = field(default_factory=list[Message])
     calls_made: int = 0  # number of call ids in use
     # Tool list of the prompt; None before the first question. Constant, because a change would invalidate the KV cache.
     listed_tools: tuple[ToolSpec, ...] | None = None
-<<<<<<< HEAD
     told_tools: dict[str, ToolSpec] = field(default_factory=dict[str, ToolSpec])  # described later, in a turn
     own_system: str | None = None  # overrides the configured system prompt
     kept_turns: int = 0  # turns in the store
     unkept: list[KeptTurn] = field(default_factory=list[KeptTurn])  # finished turns that are not in the store yet
     unpaid_tokens: int = 0  # prompt tokens of a run whose statistics have not arrived (also after a cancellation)
     tenant: str = ""  # empty for the owner of the service
-=======
-    told_tools: dict[str, ToolSpec] = field(default_factory=dict[str, ToolSpec])
-    own_system: str | None = None
-    kept_turns: int = 0
-    unkept: list[KeptTurn] = field(default_factory=list[KeptTurn])
-    unpaid_tokens: int = 0
-    tenant: str = ""
->>>>>>> w-d34
 
     def add(self, message: Message) -> None:
         """Append a message."""

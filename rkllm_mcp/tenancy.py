@@ -22,7 +22,7 @@ from rkllm_mcp.app import App, open_app
 from rkllm_mcp.config import Config
 from rkllm_mcp.config.service import TenantSection
 from rkllm_mcp.core import Core, StatusSink, check_core, open_core
-from rkllm_mcp.errors import UsageError
+from rkllm_mcp.errors import RkllmMcpError, UsageError
 
 logger = logging.getLogger(__name__)
 
@@ -115,9 +115,9 @@ class House:
         return bool(self._tenants) and self._core is not None and self._core.value.is_ready
 
     @property
-    def is_stuck(self) -> bool:
-        """No answer will come any more from this process."""
-        return self._core is not None and self._core.value.is_stuck
+    def failure(self) -> RkllmMcpError | None:
+        """The reason why no answer will come any more from this process; None while the model is being exchanged."""
+        return None if self._core is None else self._core.value.failure
 
     @property
     def tenants(self) -> Mapping[str, Tenant]:

@@ -21,15 +21,9 @@ class ServiceSection(Section):
     api_keys: Names = ()
     """Keys of the owner, as `rkllm-mcp config add-key` writes them, or in plain text."""
     allowed_hosts: Names = ()
-<<<<<<< HEAD
     """Host names of the board in addition to localhost and host, such as those of a reverse proxy."""
     trusted_proxies: Names = ()
     """Addresses or networks of reverse proxies, such as `10.0.0.2`; their connections carry many clients."""
-=======
-    """Names under which the board is reached, besides localhost and host: those of a proxy before it."""
-    trusted_proxies: Names = ()
-    """Addresses or networks of proxies before it, such as `10.0.0.2`; their connections are many clients'."""
->>>>>>> w-d34
     cors: Names = ()
     """Origins of web pages that may use it, such as `https://chat.example.org`; `*` for all, which needs a key."""
     parallel: Positive = 2
@@ -69,22 +63,14 @@ class ServiceSection(Section):
         return self
 
     def is_trusted_proxy(self, address: str) -> bool:
-<<<<<<< HEAD
         """Return True if an address is one of ``trusted_proxies``."""
-=======
-        """Whether an address is one of ``trusted_proxies``."""
->>>>>>> w-d34
         if not self.trusted_proxies:
             return False
         try:
             found = ip_address(address)
         except ValueError:
             return False
-<<<<<<< HEAD
         # IPv4 addresses on an IPv6 socket.
-=======
-        # How IPv4 looks on a socket of IPv6.
->>>>>>> w-d34
         found = getattr(found, "ipv4_mapped", None) or found
         return any(found in ip_network(each, strict=False) for each in self.trusted_proxies)
 

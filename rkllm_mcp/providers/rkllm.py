@@ -247,11 +247,7 @@ class RkllmModel:
             begun=answer.begun,
             owner=answer.conversation.tenant,
         )
-<<<<<<< HEAD
         figures: list[ModelEvent] = []
-=======
-        accounts: list[ModelEvent] = []
->>>>>>> w-d34
         uncached = partial(self._engine.uncached, prompt.ids, answer.conversation.tenant)
         self._readings.begin(answer.conversation.id, uncached)
         try:

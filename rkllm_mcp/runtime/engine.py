@@ -34,7 +34,7 @@ from typing import Any
 
 import anyio
 
-from rkllm_mcp.errors import CALL, EVALUATION, InputRefusedError, RunRejectedError
+from rkllm_mcp.errors import CALL, EVALUATION, InputRefusedError, RkllmMcpError, RunRejectedError
 from rkllm_mcp.generation import GenerationOptions, Input, Rows, RunStats, Token
 from rkllm_mcp.runtime.abi.common import require
 from rkllm_mcp.runtime.adjustments import Adjustments
@@ -46,9 +46,6 @@ from rkllm_mcp.runtime.requests import evaluation_command, generation_command
 from rkllm_mcp.runtime.run import Run
 from rkllm_mcp.runtime.settings import EngineSettings
 from rkllm_mcp.runtime.supervision import EMULATOR
-
-# A process that was killed is gone at once, unless a driver holds it.
-DYING_S = 60.0
 
 __all__ = ["EMULATOR", "Engine", "EngineSettings", "open_engine"]
 
@@ -139,12 +136,9 @@ class Engine(Evaluations, Adjustments):
         return self._supervisor.restarts
 
     @property
-    def is_stuck(self) -> bool:
-        """No answer will come any more: the model cannot be loaded, or the kernel does not give the worker back.
-
-        A runtime that falls silent is aborted, then killed; a process that not even that ends hangs in the driver.
-        """
-        return self._supervisor.has_given_up or self._lane.dying_s > DYING_S
+    def failure(self) -> RkllmMcpError | None:
+        """The reason why no answer will come any more; None while the model is loaded, or is being loaded again."""
+        return self._supervisor.failure
 
     @property
     def worker_pid(self) -> int | None:
@@ -163,6 +157,13 @@ class Engine(Evaluations, Adjustments):
             RuntimeUnusableError: it cannot be loaded, and why.
         """
         await self._supervisor.ready()
+
+    async def given_up(self) -> None:
+        """Wait until the model cannot be loaded, or not again, and ``failure`` is the reason.
+
+        Closing the engine does not end the wait.
+        """
+        await self._supervisor.given_up()
 
     async def generate(
         self, prompt: Input | Sequence[int], options: GenerationOptions | None = None

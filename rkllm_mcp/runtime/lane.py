@@ -59,7 +59,7 @@ class Lane:
         self._watchdog = Watchdog(self._on_silence)
         self._pace = PrefillPace(settings.silence, settings.profile.prefill_s if settings.profile else None)
         self._is_decoding = False
-        self._killed_at: float | None = None
+        self._is_dying = False
         self._cause = ""
         self._log_mark = 0
 
@@ -68,11 +68,6 @@ class Lane:
         """The interface in use; None until the model is loaded."""
         loaded = self.supervisor.loaded
         return next((abi for abi in FAMILIES if loaded and abi.name == loaded.abi), None)
-
-    @property
-    def dying_s(self) -> float:
-        """How long ago the worker was killed that is still there, seconds; 0 when none was."""
-        return 0.0 if self._killed_at is None else asyncio.get_running_loop().time() - self._killed_at
 
     def submit(self, run: Run) -> None:
         """Let a run wait for its turn."""
@@ -148,7 +143,7 @@ class Lane:
     def _start_next(self) -> None:
         """Give the worker the next run, if both are there."""
         worker, loaded, abi = self.supervisor.worker, self.supervisor.loaded, self.abi
-        if worker is None or loaded is None or abi is None or self._killed_at is not None or self.calls.is_repeating:
+        if worker is None or loaded is None or abi is None or self._is_dying or self.calls.is_repeating:
             return
         while self._current is None and (run := self._next()) is not None:
             try:
@@ -236,8 +231,7 @@ class Lane:
 
     def _kill(self, cause: str) -> None:
         if self.supervisor.worker is not None:
-            if self._killed_at is None:
-                self._killed_at = asyncio.get_running_loop().time()
+            self._is_dying = True
             self._cause = cause
             self.supervisor.worker.kill()
 
@@ -344,7 +338,7 @@ class Lane:
     # What the supervisor says
 
     def _on_service(self) -> None:
-        self._killed_at, self._cause = None, ""
+        self._is_dying, self._cause = False, ""
         self.cache.renewed()
         worker = self.supervisor.worker
         if worker is not None:

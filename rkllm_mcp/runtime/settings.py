@@ -37,6 +37,8 @@ class EngineSettings:
         start_timeout_s: the longest that loading may take, seconds.
         reload_pauses_s: a worker that dies while it loads is tried again after these pauses, seconds; then the engine
             gives up.
+        healthy_s: a worker that had its model loaded for so long before it died does not count towards that, nor do
+            the deaths before it, seconds.
         patience_runs: how often a run that waits may be overtaken by one that reuses more of the KV cache; 0 keeps the
             order asked.
         leave_timeout_s: the longest that leaving a generation waits for the runtime to return, seconds.
@@ -70,6 +72,7 @@ class EngineSettings:
     log_level: int = 0
     start_timeout_s: float = 120.0
     reload_pauses_s: Sequence[float] = (0.0, 0.5, 2.0)
+    healthy_s: float = 60.0
     patience_runs: int = PATIENCE_RUNS
     leave_timeout_s: float = 2.0
     silence: SilenceLimits = field(default_factory=SilenceLimits)

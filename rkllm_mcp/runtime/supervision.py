@@ -1,14 +1,15 @@
 """The supervisor: a worker with a loaded model, for as long as it is wanted.
 
 It starts the worker, loads the model, notices the worker's death, and starts over: at once when the worker had proven
-itself, after growing pauses when it died of its first run, and only so often when it died before it was asked anything;
-not at all when the runtime or the model was refused. It knows nothing of generations; it tells when a worker is in
-service and when it is gone.
+itself or was healthy for long, after growing pauses when it died of its first run, and only so often when it died
+before it was asked anything; not at all when the runtime or the model was refused. It knows nothing of generations; it
+tells when a worker is in service and when it is gone.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 
@@ -23,6 +24,8 @@ from rkllm_mcp.runtime.emulator import emulator_library
 from rkllm_mcp.runtime.hosting import HostedWorker, open_worker
 from rkllm_mcp.runtime.library import AUTOMATIC
 from rkllm_mcp.runtime.settings import EngineSettings
+
+logger = logging.getLogger(__name__)
 
 EMULATOR = "emulator"
 
@@ -62,8 +65,10 @@ class Supervisor:
         self._on_loss = on_loss
         self._loading: asyncio.Future[frames.Loaded | frames.LoadFailed] | None = None
         self._settled = asyncio.Event()
+        self._given_up = asyncio.Event()
         self._failure: RkllmMcpError | None = None
         self._last_log: tuple[str, ...] = ()
+        self._loaded_at_s: float | None = None
         self.library = ""
         self.worker: HostedWorker | None = None
         self.loaded: frames.Loaded | None = None
@@ -78,9 +83,9 @@ class Supervisor:
         return self.worker.log.last() if self.worker else self._last_log
 
     @property
-    def has_given_up(self) -> bool:
-        """There will never be a worker in service again."""
-        return self._failure is not None
+    def failure(self) -> RkllmMcpError | None:
+        """The reason why there will never be a worker in service again; None while one is there or will be."""
+        return self._failure
 
     def check(self) -> None:
         """Raise why there will never be a worker in service again; otherwise do nothing."""
@@ -95,6 +100,13 @@ class Supervisor:
         """
         await self._settled.wait()
         self.check()
+
+    async def given_up(self) -> None:
+        """Wait until there will never be a worker in service again, and ``failure`` is the reason.
+
+        Closing the engine does not end the wait.
+        """
+        await self._given_up.wait()
 
     def on_load_report(self, kind: int, body: bytes) -> None:
         """News of loading arrived."""
@@ -129,7 +141,7 @@ class Supervisor:
         except RuntimeUnusableError as error:
             self._give_up(error)
         except asyncio.CancelledError:
-            self._give_up(RunRejectedError("the engine was closed"))
+            self._end(RunRejectedError("the engine was closed"))
             raise
         except Exception as error:
             self._give_up(RuntimeUnusableError(f"The engine broke: {error!r}.", "Please report it."))
@@ -151,8 +163,9 @@ class Supervisor:
                 # moment, until the driver has taken back the memory of the worker that died.
                 if not isinstance(error, _DiedWhileLoadingError) and self.restarts == 0:
                     raise
+                logger.info("%s", error.message)
                 failure = error
-            if self.is_proven:
+            if self.is_proven or self._was_healthy():
                 pauses = iter(self._settings.reload_pauses_s)
             elif (pause_s := next(pauses, None)) is not None:
                 await anyio.sleep(pause_s)
@@ -162,6 +175,12 @@ class Supervisor:
             else:
                 raise failure
             self.restarts += 1
+
+    def _was_healthy(self) -> bool:
+        """Tell whether the last worker had its model loaded for so long that earlier deaths no longer count."""
+        if self._loaded_at_s is None:
+            return False
+        return asyncio.get_running_loop().time() - self._loaded_at_s >= self._settings.healthy_s
 
     async def _live_through_one_worker(self, library: str) -> WorkerDiedError:
         """Start a worker, load the model, and stay until the worker is gone; how it went.
@@ -175,8 +194,11 @@ class Supervisor:
             settings.worker, self._on_frames, environment=environment, stop_timeout_s=settings.stop_timeout_s
         ) as worker:
             self.worker, self.opened, self.is_used, self.is_proven = worker, None, False, False
+            self._loaded_at_s = None
             try:
                 self.loaded = await self._load(worker, library)
+                self._loaded_at_s = asyncio.get_running_loop().time()
+                logger.info("process %d has loaded %s", worker.pid, settings.model_path)
                 self._settled.set()
                 self._on_service()
                 exit_code = await worker.gone()
@@ -188,6 +210,7 @@ class Supervisor:
                     "The runtime hung in this process.", 'Use worker = "process" and start again.'
                 )
             death = WorkerDiedError(exit_code, "answering", self._last_log, advice=self.suspicion())
+            logger.info("%s", _obituary(death, "with its model loaded"))
             self._on_loss(death)
         return death
 
@@ -214,7 +237,11 @@ class Supervisor:
             f"The model did not finish loading within {limit_s:g} s.", "Raise [runtime] start_timeout_s, or see doctor."
         )
 
-    def _give_up(self, error: RkllmMcpError) -> None:
+    def _give_up(self, error: RuntimeUnusableError) -> None:
+        self._end(error)
+        self._given_up.set()
+
+    def _end(self, error: RkllmMcpError) -> None:
         self._failure = error
         self._settled.set()
         self._on_loss(error)

@@ -142,8 +142,11 @@ def test_the_probes_ask_what_is_answered_without_a_key(container: Json) -> None:
         "readiness": "/readyz",
         "liveness": "/healthz",
     }
+    (healthcheck,) = [rest for name, rest in instructions() if name == "HEALTHCHECK"]
+    assert f":{container['ports'][0]['containerPort']}{asked['liveness']['path']}'" in healthcheck
     for get in asked.values():
         assert get["path"] in open_paths
+        assert 503 in next(route.problems for route in ROUTES if route.path == get["path"])
         # The pod's own address is no name that the board knows, once allowed_hosts are set.
         assert get["httpHeaders"] == [{"name": "Host", "value": "localhost"}]
 

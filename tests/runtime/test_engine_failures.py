@@ -23,6 +23,7 @@ from rkllm_mcp.errors import (
 )
 from rkllm_mcp.generation import GenerationOptions, RunStats, Token
 from rkllm_mcp.runtime.engine import Engine, EngineSettings, open_engine
+from tests.support.clock import standing_clock, turn
 from tests.support.emulator import IM_END, Emulator, libraries, prompt_of
 
 pytestmark = pytest.mark.anyio
@@ -207,6 +208,63 @@ async def test_a_worker_that_dies_again_and_again_before_it_is_asked_anything_is
                     await engine.kv_cache_size()
             await engine.ready()
         assert engine.restarts == 2
+        await engine.given_up()
+        assert "SIGKILL again and again before it was asked" in str(engine.failure)
+
+
+@standing_clock
+async def test_a_worker_that_was_healthy_for_a_minute_before_it_died_is_started_again_each_time(
+    newest: Emulator,
+) -> None:
+    async with open_engine(newest.settings("rule", reload_pauses_s=(0.0, 0.0))) as engine:
+        for healthy_s in (61.0, 0.0, 0.0, 61.0, 59.0, 0.0):
+            await kill_worker(engine, after_s=healthy_s)
+        await engine.ready()
+        assert (engine.restarts, engine.failure) == (6, None)
+        await kill_worker(engine, after_s=59.0)
+        await engine.given_up()
+        assert isinstance(engine.failure, ModelLoadError)
+
+
+async def kill_worker(engine: Engine, *, after_s: float) -> None:
+    """Kill the worker when it had its model loaded for so long, and return when its death was noticed."""
+    await engine.ready()
+    await turn(after_s)
+    assert engine.worker_pid is not None
+    os.kill(engine.worker_pid, signal.SIGKILL)
+    with pytest.raises(WorkerDiedError):
+        await engine.kv_cache_size()
+
+
+@standing_clock
+async def test_a_model_that_takes_minutes_to_load_again_is_waited_for(newest: Emulator) -> None:
+    hanging = BAD.format("hang after 1 ignoring-abort")
+    settings = newest.settings(hanging, start_timeout_s=300.0, reload_pauses_s=(0.0,), decode_abort_timeout_s=1.0)
+    async with open_engine(settings) as engine:
+        await engine.ready()
+        newest.model("rule", "speed flat\nfault init-slow 60")
+        async with aclosing(engine.generate(prompt_of("bad"), STOP)) as run:
+            await anext(run)
+            await turn(600.0)
+            await turn(1.0)
+            with pytest.raises(WorkerDiedError):
+                await anext(run)
+        while (loading := engine.worker_pid) is None:
+            await turn(0.0)
+        await turn(200.0)
+        assert (engine.restarts, engine.is_ready, engine.failure) == (1, False, None)
+        newest.model("rule")
+        os.kill(loading, signal.SIGKILL)
+
+
+async def test_closing_an_engine_is_not_giving_it_up(newest: Emulator) -> None:
+    async with anyio.create_task_group() as tasks:
+        async with open_engine(newest.settings("rule")) as engine:
+            tasks.start_soon(engine.given_up)
+            await engine.ready()
+        await anyio.wait_all_tasks_blocked()
+        assert str(engine.failure).startswith("the runtime failed this answer: the engine was closed")
+        tasks.cancel_scope.cancel()
 
 
 async def test_a_model_that_does_not_load_again_is_given_up_with_the_reason(newest: Emulator) -> None:

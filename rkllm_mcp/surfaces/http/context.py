@@ -24,7 +24,7 @@ from rkllm_mcp.surfaces.http.allowance import Allowances
 from rkllm_mcp.surfaces.http.desk import Desk
 from rkllm_mcp.surfaces.http.meter import Meter
 from rkllm_mcp.surfaces.http.metrics import Metrics
-from rkllm_mcp.surfaces.http.problems import RETRY_AFTER_S, Problem
+from rkllm_mcp.surfaces.http.problems import RETRY_AFTER_S, Problem, problem_of
 from rkllm_mcp.surfaces.http.tracing import Traces, answered
 from rkllm_mcp.surfaces.http.turnstile import Turnstile
 from rkllm_mcp.tenancy import House, Tenant
@@ -147,6 +147,15 @@ class Service:
         self.turnstile.resize(limits.parallel, limits.queue)
         self.evaluations.resize(1, limits.queue * EVALUATIONS_IN_PLACE_OF_AN_ANSWER)
 
+    def check_alive(self) -> None:
+        """Refuse when no answer will come any more from this process.
+
+        Raises:
+            Problem: 503 with the reason why the model is not loaded again.
+        """
+        if (failure := self.house.failure) is not None:
+            raise problem_of(failure)
+
     def check_ready(self, *, may_load: bool = False) -> None:
         """Refuse an answer that could not begin now.
 
@@ -154,10 +163,11 @@ class Service:
             may_load: whoever asks waits as long as the model loads.
 
         Raises:
-            Problem: 503 while the model loads and after the service was told to stop.
+            Problem: 503 while the model loads, after it was given up, and after the service was told to stop.
         """
         if self.is_draining:
             raise stopping()
+        self.check_alive()
         if not (may_load or self.house.is_ready):
             raise Problem(503, "the model is being loaded; ask again in a moment", retry_after_s=RETRY_AFTER_S)
 

@@ -1,4 +1,4 @@
-"""Whether the process lives, and whether it takes answers: what a load balancer and systemd ask, without a key."""
+"""Health of the process, and readiness for answers: what a load balancer and systemd ask, without a key."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Health(BaseModel):
 
 
 async def healthz(request: Request) -> Response:
-    """The process lives."""
-    del request
+    """The process lives, and its model is loaded, is being loaded, or will be loaded again."""
+    service_of(request).check_alive()
     return JSONResponse({"status": "ok"})
 
 
@@ -29,7 +29,15 @@ async def readyz(request: Request) -> Response:
 
 
 ROUTES = (
-    Route("GET", "/healthz", healthz, "Whether the process lives", answers=(Answer(Health),), is_open=True),
+    Route(
+        "GET",
+        "/healthz",
+        healthz,
+        "Whether the process lives and answers can still come from it",
+        answers=(Answer(Health),),
+        problems=(503,),
+        is_open=True,
+    ),
     Route(
         "GET",
         "/readyz",

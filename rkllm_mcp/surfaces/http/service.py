@@ -3,7 +3,8 @@
     port ─▶ house (the model loads) ─▶ listening, /readyz 503 ─▶ loaded, 200 ─▶ SIGTERM: 503, answers end ─▶ gone
 
 SIGHUP puts a changed configuration in force without letting anybody go; a second SIGINT or SIGTERM does not wait for
-answers. systemd is told all of it. A model that cannot be loaded ends the service with the reason.
+answers. systemd is told all of it. A model that cannot be loaded, at the start or after its process died, ends the
+service with the reason, unless a fallback answers in its place.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ def serve(session: Session, address: Address) -> int:
     check_key(host, config)
     handler = log_to(sys.stderr, config.service.log)
     try:
-        return anyio.run(_Serving(session, config, host, port).run)
+        # Made inside the event loop, which its lock needs.
+        return anyio.run(lambda: _Serving(session, config, host, port).run())
     finally:
         logging.getLogger().removeHandler(handler)
 
@@ -139,6 +141,8 @@ class _Serving:
         self._listener: _Listener | None = None
         self._failure: Exception | None = None
         self._code = EXIT_DONE
+        self._watching = anyio.CancelScope()
+        self._reloading = anyio.Lock()
 
     async def run(self) -> int:
         """Serve; returns the exit code."""
@@ -161,8 +165,8 @@ class _Serving:
             service = self._service = service_for(house)
             listener = self._listener = _Listener(_settings(service))
             self._say_where(listening, service)
-            tasks.start_soon(self._tell_when_ready, service)
-            tasks.start_soon(self._notifier.feed, lambda: house.is_stuck)
+            tasks.start_soon(self._watch, service)
+            tasks.start_soon(self._notifier.feed, lambda: house.failure is not None)
             await listener.serve([listening])
 
     def _say_where(self, listening: socket.socket, service: Service) -> None:
@@ -179,15 +183,19 @@ class _Serving:
         if self._listener is not None:
             self._listener.should_exit = True
 
-    async def _tell_when_ready(self, service: Service) -> None:
-        try:
-            await service.house.ready()
-            name = service.house.core.name
-        except RkllmMcpError as error:
-            self._leave(error)
-            return
-        self._session.status(f"Ready: {name}")
-        self._notifier.ready(f"ready: {name}")
+    async def _watch(self, service: Service) -> None:
+        """Tell when the model is loaded, and leave when it will not be loaded again."""
+        with anyio.CancelScope() as self._watching:
+            try:
+                core = service.house.core
+                await core.ready()
+            except RkllmMcpError as error:
+                self._leave(error)
+                return
+            self._session.status(f"Ready: {core.name}")
+            self._notifier.ready(f"ready: {core.name}")
+            await core.given_up()
+            self._leave(core.failure)
 
     async def _obey(self, tasks: TaskGroup, *, task_status: TaskStatus[None]) -> None:
         """Do what signals say."""
@@ -209,6 +217,7 @@ class _Serving:
 
     async def _drain(self, service: Service) -> None:
         """Take no more answers, let those under way end, and leave."""
+        self._watching.cancel()
         service.drain()
         running = service.turnstile.running + service.evaluations.running
         if running:
@@ -222,20 +231,24 @@ class _Serving:
     async def _reload(self, service: Service) -> None:
         """Put the configuration in force as it is now; one that cannot be used changes nothing."""
         self._notifier.reloading()
-        try:
-            config = self._session.config()
-            check_key(self._host, config)
-            before = service.config.service
-            is_same_model = await service.house.reload(config, drain_s=config.service.drain_s)
-        except RkllmMcpError as error:
-            self._session.terminal.error(f"The configuration stays as it was: {error}")
-        else:
-            service.resize()
-            self._session.status(f"Configuration in force; {'the model stays' if is_same_model else 'another model'}")
-            if (config.service.host, config.service.port) != (before.host, before.port):
-                self._session.status("Another host or port is used after a restart")
+        async with self._reloading:
+            # The model that is being watched may go now, and is no failure then.
+            self._watching.cancel()
+            try:
+                config = self._session.config()
+                check_key(self._host, config)
+                before = service.config.service
+                is_same_model = await service.house.reload(config, drain_s=config.service.drain_s)
+            except RkllmMcpError as error:
+                self._session.terminal.error(f"The configuration stays as it was: {error}")
+            else:
+                service.resize()
+                model = "the model stays" if is_same_model else "another model"
+                self._session.status(f"Configuration in force; {model}")
+                if (config.service.host, config.service.port) != (before.host, before.port):
+                    self._session.status("Another host or port is used after a restart")
         # Another model is being loaded now; one that cannot be is the end, as at the start.
-        await self._tell_when_ready(service)
+        await self._watch(service)
 
 
 def _settings(service: Service) -> uvicorn.Config:

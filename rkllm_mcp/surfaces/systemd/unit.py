@@ -67,7 +67,8 @@ def _head() -> list[str]:
         "Description=rkllm-mcp, an assistant on the NPU",
         "Wants=network-online.target",
         "After=network-online.target",
-        "StartLimitIntervalSec=300",
+        # A model that never stays loaded does not mend itself either.
+        "StartLimitIntervalSec=600",
         "StartLimitBurst=5",
         "",
     ]

@@ -80,6 +80,16 @@ def test_the_unit_waits_for_the_model_and_for_answers() -> None:
     assert "ExecStart=/bin/true --config /etc/rkllm-mcp/config.toml serve" in lines
 
 
+@pytest.mark.parametrize("make", [system_unit, user_unit])
+def test_it_is_started_again_after_a_failure_and_given_up_after_five_starts_in_ten_minutes(
+    make: Callable[[Wishes], str],
+) -> None:
+    lines = make(BOARD).splitlines()
+    assert {"StartLimitIntervalSec=600", "StartLimitBurst=5"} <= set(lines[: lines.index("[Service]")])
+    # Exit code 3, of a model that is not loaded again, is none of those that end the restarts.
+    assert {"Restart=on-failure", "RestartPreventExitStatus=2"} <= set(lines)
+
+
 def test_a_sandbox_may_make_namespaces() -> None:
     lines = system_unit(replace(BOARD, namespaces=True)).splitlines()
     assert "RestrictNamespaces=yes" not in lines
