@@ -46,12 +46,20 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
-from rkllm_mcp.generation import GenerationOptions, RunStats, Sampling  # noqa: E402
-from rkllm_mcp.runtime.abi.common import InferParameters, LoadParameters  # noqa: E402
+from rkllm_mcp.generation import (  # noqa: E402
+    GenerationOptions,
+    RunStats,
+    Sampling,
+)
+from rkllm_mcp.runtime.abi.common import (  # noqa: E402
+    InferParameters,
+    LoadParameters,
+)
 from rkllm_mcp.runtime.emulator import emulator_library  # noqa: E402
-from rkllm_mcp.runtime.engine import EngineSettings, open_engine  # noqa: E402
+from rkllm_mcp.runtime.engine import open_engine  # noqa: E402
 from rkllm_mcp.runtime.library import open_library  # noqa: E402
 from rkllm_mcp.runtime.run import TimedToken  # noqa: E402
+from rkllm_mcp.runtime.settings import EngineSettings  # noqa: E402
 
 CONTEXT_TOKENS = 16_384
 # pace -> (tokens per second, tokens to measure)

@@ -31,9 +31,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from rkllm_mcp.events import ToolCallDetected
 from rkllm_mcp.messages import ToolSpec
-from rkllm_mcp.toolcalls.deltas import ToolCallDelta
+from rkllm_mcp.toolcalls.argument_deltas import ToolCallDelta
 from rkllm_mcp.toolcalls.detector import Detector
-from rkllm_mcp.toolcalls.syntax import SYNTAXES
+from rkllm_mcp.toolcalls.formats import SYNTAXES
 
 SIZES = (200, 2_000, 20_000)
 # Reading everything again costs minutes at 20,000 tokens.

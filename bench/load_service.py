@@ -208,7 +208,7 @@ def _report(*_: object) -> None:
 
 def main() -> None:
     """Serve the configuration that the command line names."""
-    from rkllm_mcp.surfaces.cli import main as rkllm_mcp
+    from rkllm_mcp.surfaces.cli.main import main as rkllm_mcp
 
     signal.signal(signal.SIGUSR1, _report)
     rkllm_mcp(["--config", sys.argv[1], "serve", "--port", "0"])

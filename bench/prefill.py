@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
 
-from rkllm_mcp.app import open_app
-from rkllm_mcp.config import load_config
+from rkllm_mcp.app.assistant import open_app
+from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import ToolCallDetected, Usage
 
 # Prefill of Qwen3-0.6B on an RK3588, tokens per second, 128 / 199 ms (rknn-llm benchmark 1.3.0, published by Rockchip).

@@ -31,11 +31,10 @@ from bench.working_day import DAY, RESTARTS_BEFORE, SYSTEM, TOOLS, Edit, Turn
 from rkllm_mcp.events import ToolCallDetected
 from rkllm_mcp.generation import GenerationOptions, RunStats, Token
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult
-from rkllm_mcp.prompt.conversation import ConversationPrompt
+from rkllm_mcp.prompt.conversation import ConversationPrompt, common_prefix
 from rkllm_mcp.prompt.families import TEMPLATES
-from rkllm_mcp.prompt.ledger import common_prefix
 from rkllm_mcp.prompt.template import ChatTemplate
-from rkllm_mcp.prompt.vocabulary import Trusted, Vocabulary
+from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer
 from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -68,7 +67,7 @@ class CountingRuntime:
         cleared: forgets after every run.
     """
 
-    vocabulary: Vocabulary
+    vocabulary: ModelTokenizer
     cleared: bool = False
     context_tokens: int = CONTEXT_TOKENS
     says: str = ""
@@ -82,7 +81,7 @@ class CountingRuntime:
         """One run: the ids that come out."""
         self.runs += 1
         self.prefilled += self.uncached(prompt)
-        ids = self.vocabulary.encode([Trusted(self.says)])
+        ids = self.vocabulary.encode([ControlText(self.says)])
         self.once += self.seen.add(prompt)
         self.seen.add([*prompt, *ids[:-1]])
         # The last token is sampled and not evaluated.
@@ -98,7 +97,7 @@ class CountingRuntime:
     def revoke(self, tokens: Sequence[int]) -> None:
         """Nobody else waits here."""
 
-    def uncached(self, tokens: Sequence[int]) -> int:
+    def uncached(self, tokens: Sequence[int], owner: str | None = "", /) -> int:
         """See ``generation.Generator``."""
         return max(1, len(tokens) - common_prefix(tokens, self.cache))
 
@@ -130,7 +129,7 @@ class Way:
 class Setting:
     """What all ways share."""
 
-    vocabulary: Vocabulary
+    vocabulary: ModelTokenizer
     template: ChatTemplate
 
     def head(self) -> list[int]:
@@ -280,7 +279,7 @@ def main() -> None:
     parser.add_argument("--tokenizer", type=Path, default=REPOSITORY / "models" / "demo" / "tokenizer.json")
     parser.add_argument("--template", choices=list(TEMPLATES), default="qwen3")
     arguments = parser.parse_args()
-    setting = Setting(Vocabulary(arguments.tokenizer.read_text("utf-8")), TEMPLATES[arguments.template])
+    setting = Setting(ModelTokenizer(arguments.tokenizer.read_text("utf-8")), TEMPLATES[arguments.template])
     ways, once, cold_start = measure(setting)
     if arguments.json:
         rows = [asdict(way) for way in ways]

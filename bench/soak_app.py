@@ -15,8 +15,8 @@ from pathlib import Path
 import anyio
 
 from bench.soak_tally import Budget, Tally, resident_mb
-from rkllm_mcp.app import App, open_app
-from rkllm_mcp.config import load_config
+from rkllm_mcp.app.assistant import Assistant, open_app
+from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import End, Event, Status, Text, ToolFinished
 from rkllm_mcp.messages import Conversation
 
@@ -141,7 +141,7 @@ class AppSoak:
         self.tally.end()
         return self.tally
 
-    async def _converse(self, app: App) -> None:
+    async def _converse(self, app: Assistant) -> None:
         conversation, turns = app.new_conversation(), 0
         while self.tally.begin(self._budget):
             if turns == _TURNS:
@@ -150,7 +150,7 @@ class AppSoak:
             fault = self._random.choices(list(_FAULTS), [weight for _, weight in _FAULTS.values()])[0]
             await self._ask(app, conversation, f"{fault}-{self._random.choice(_AFTER)}", self._random.choice(_WAYS))
 
-    async def _ask(self, app: App, conversation: Conversation, kind: str, way: str) -> None:
+    async def _ask(self, app: Assistant, conversation: Conversation, kind: str, way: str) -> None:
         self._names += 1
         name = f"{self._names}.{self._random.randrange(16**6):06x}"
         case = f"{kind} {way} {name}"

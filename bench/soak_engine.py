@@ -18,8 +18,8 @@ from bench.soak_tally import Budget, Tally, resident_mb
 from rkllm_mcp.errors import GenerationError, RunRejectedError, WorkerDiedError
 from rkllm_mcp.generation import GenerationOptions, RunStats
 from rkllm_mcp.runtime.emulator import emulator_library
-from rkllm_mcp.runtime.engine import Engine, EngineSettings, open_engine
-from rkllm_mcp.runtime.watchdog import SilenceLimits
+from rkllm_mcp.runtime.engine import Engine, open_engine
+from rkllm_mcp.runtime.settings import EngineSettings, SilenceLimits
 
 IM_START, IM_END = 257, 258
 END = "<|im_end|>"

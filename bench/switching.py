@@ -6,7 +6,7 @@ Some conversations ask side by side, on the emulated runtime, which is fifty tim
 next question as soon as the answer to its last one has come, and every question takes a tool or two, whose results go
 to the NPU after a quarter of a second (of a board's time). One KV cache serves all of them, so a run of another
 conversation costs all that lies behind the common front. ``order asked`` is a plain queue; ``preferring`` is what the
-engine does (``rkllm_mcp.runtime.waiting``). ``over_once`` is against the floor: every token evaluated one time.
+engine does (``rkllm_mcp.runtime.scheduler``). ``over_once`` is against the floor: every token evaluated one time.
 
 ``longest wait`` counts the runs of others that began between a run's asking and its beginning; ``overtaken`` those of
 them that had been asked later, which is bounded by the patience of the queue. The seconds are the tokens at a published
@@ -26,8 +26,9 @@ from pathlib import Path
 
 from rkllm_mcp.generation import GenerationOptions, RunStats, Token
 from rkllm_mcp.runtime.emulator import emulator_library
-from rkllm_mcp.runtime.engine import Engine, EngineSettings, open_engine
-from rkllm_mcp.runtime.waiting import PATIENCE_RUNS
+from rkllm_mcp.runtime.engine import Engine, open_engine
+from rkllm_mcp.runtime.scheduler import PATIENCE_RUNS
+from rkllm_mcp.runtime.settings import EngineSettings
 
 # Qwen3-0.6B on an RK3588, tokens per second (rknn-llm benchmark 1.3.0, published by Rockchip).
 PUBLISHED_PREFILL, PUBLISHED_DECODE = 643.0, 32.9

@@ -39,7 +39,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from rkllm_mcp.surfaces.cli import main as rkllm_mcp
+from rkllm_mcp.surfaces.cli.main import main as rkllm_mcp
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 ROUTES = ("/v1/chat/completions", "/v1/execute")

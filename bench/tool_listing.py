@@ -17,8 +17,8 @@ from typing import Any, get_args
 
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.prompt.families import TEMPLATES
-from rkllm_mcp.prompt.tools import ToolListing
-from rkllm_mcp.prompt.vocabulary import Vocabulary
+from rkllm_mcp.prompt.tokenizer import ModelTokenizer
+from rkllm_mcp.prompt.tool_list import ToolListing
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 # Prefill of Qwen2.5-1.5B on an RK3588, tokens per second, 128 / 378 ms (rknn-llm benchmark 1.3.0, by Rockchip).
@@ -113,7 +113,7 @@ class Cost:
     ratio: float
 
 
-def costs(vocabulary: Vocabulary, names: list[str]) -> list[Cost]:
+def costs(vocabulary: ModelTokenizer, names: list[str]) -> list[Cost]:
     """What each listing costs; the ratio is to the family's own."""
     found: list[Cost] = []
     for name in names:
@@ -135,7 +135,7 @@ def main() -> None:
     parser.add_argument("--tokenizer", type=Path, default=REPOSITORY / "models" / "demo" / "tokenizer.json")
     parser.add_argument("--template", nargs="*", choices=list(TEMPLATES), default=list(TEMPLATES))
     arguments = parser.parse_args()
-    rows = costs(Vocabulary(arguments.tokenizer.read_text("utf-8")), arguments.template)
+    rows = costs(ModelTokenizer(arguments.tokenizer.read_text("utf-8")), arguments.template)
     if arguments.json:
         print(json.dumps([asdict(row) for row in rows], indent=2))
         return

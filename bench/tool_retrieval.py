@@ -20,10 +20,9 @@ from typing import Any, Literal
 import anyio
 
 from rkllm_mcp.messages import ToolSpec
-from rkllm_mcp.prompt.costs import ToolCosts
-from rkllm_mcp.prompt.tools import HERMES
-from rkllm_mcp.prompt.vocabulary import Vocabulary
-from rkllm_mcp.tools.retrieval.search import ToolSearch
+from rkllm_mcp.prompt.tokenizer import ModelTokenizer
+from rkllm_mcp.prompt.tool_list import HERMES, ToolCosts
+from rkllm_mcp.tools.search import ToolSearch
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DATA = REPOSITORY / "tests" / "data" / "tool_retrieval"
@@ -89,7 +88,7 @@ def rows(requests: Sequence[Request], places: Sequence[int]) -> list[Row]:
 
 def list_tokens(tools: Sequence[ToolSpec]) -> tuple[int, int]:
     """What listing all tools costs, and what eight average ones cost, in the demo model's tokens."""
-    vocabulary = Vocabulary((REPOSITORY / "models" / "demo" / "tokenizer.json").read_text("utf-8"))
+    vocabulary = ModelTokenizer((REPOSITORY / "models" / "demo" / "tokenizer.json").read_text("utf-8"))
     total = sum(map(ToolCosts(vocabulary, HERMES).of, tools))
     return total, round(8 * total / len(tools))
 

@@ -25,9 +25,9 @@ from typing import Any
 
 import anyio
 
-from rkllm_mcp.calling import CallContext
+from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.messages import ToolCall
-from rkllm_mcp.tools.servers import ServerSpec
+from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
 from tests.support.mcp_servers.leftovers import Holdings, watched_lives
 from tests.support.mcp_servers.specs import hostile, tiny, unruly

@@ -1,22 +1,19 @@
 """An assistant on a Rockchip NPU: from a user's words to an answer, through MCP tools.
 
-The data path, left to right, is the table of contents of this package:
+The path of an answer, in the order of its steps:
 
-1. ``prompt``     conversation -> token ids, each prefilled once
-2. ``toolcalls``  generated text -> events: text, thinking, tool calls
-3. ``runtime``    token ids -> tokens on the NPU, in a child process that owns librkllmrt.so
-4. ``tools``      tool calls -> results, over MCP
-5. ``agent``      the loop: model rounds and tool rounds until the answer is complete
-6. ``surfaces``   events -> terminal, JSON lines, HTTP
+1. ``prompt``     a conversation becomes token ids, each prefilled once
+2. ``toolcalls``  generated text becomes events: text, thinking, tool calls
+3. ``runtime``    token ids become tokens on the NPU, in a child process that owns librkllmrt.so
+4. ``mcp_client`` tool calls become results, on MCP servers
+5. ``agent``      the loop: rounds of the model and its tools until there is an answer
+6. ``surfaces``   events become a terminal, JSON lines, a service
 
-Values: ``errors``, ``messages``, ``events``, ``generation``, ``calling``, ``records``, ``forms``, ``offers``;
-``encode`` writes events as JSON. ``config`` is the checked configuration, ``providers`` the chat models, ``board``
-the machine, ``store`` the SQLite file. ``shelf`` and ``acquisition`` hold and install model folders. Application:
-``assembly`` converts the configuration to settings and ``availability`` lists unsupported ones, ``core``,
-``equipment`` and ``specialists`` open the model, the tools and the embedding models, ``head_start`` is the warm-up,
-``app`` the assistant with its running answers (``under_way``) and stored ones (``keeping``), ``tenancy`` the tenants,
-``completions`` the chat completions, ``abilities`` the board's services for other hosts. Diagnostics: ``inspection``,
-``measurement``.
+Values that every package knows: ``errors``, ``messages``, ``events``, ``generation``, ``elicitation``, ``protocols``
+and ``records``. ``config`` checks the configuration, ``board`` reads the machine, ``models`` holds model folders and
+fetches their files, ``store`` is one SQLite file. ``openapi`` and ``builtin`` are tool servers in this process, and
+``tools`` makes one toolbox of all servers. ``providers`` are the chat models. ``app`` is the composition root,
+``completions`` answers clients that send the whole conversation, and ``diagnostics`` checks, probes and measures.
 
 The names below are imported on first use, so that importing one of them does not load the others' libraries.
 """
@@ -27,25 +24,26 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rkllm_mcp.app import open_app
-    from rkllm_mcp.config import load_config
+    from rkllm_mcp.app.assistant import open_app
+    from rkllm_mcp.config.loading import load_config
+    from rkllm_mcp.mcp_client.client import MCPClient
     from rkllm_mcp.messages import ToolSpec
     from rkllm_mcp.runtime.engine import Engine
     from rkllm_mcp.toolcalls.detector import Detector
-    from rkllm_mcp.tools.client import MCPClient
     from rkllm_mcp.tools.toolbox import Toolbox
+
 
 __version__ = "0.1.0"
 
 __all__ = ["Detector", "Engine", "MCPClient", "ToolSpec", "Toolbox", "__version__", "load_config", "open_app"]
 
 _HOMES = {
-    "open_app": "rkllm_mcp.app",
+    "open_app": "rkllm_mcp.app.assistant",
     "load_config": "rkllm_mcp.config",
     "ToolSpec": "rkllm_mcp.messages",
     "Engine": "rkllm_mcp.runtime.engine",
     "Detector": "rkllm_mcp.toolcalls.detector",
-    "MCPClient": "rkllm_mcp.tools.client",
+    "MCPClient": "rkllm_mcp.mcp_client.client",
     "Toolbox": "rkllm_mcp.tools.toolbox",
 }
 

@@ -112,7 +112,7 @@ class Sampling:
 
 
 @dataclass(frozen=True)
-class SamplingWish:
+class SamplingOverrides:
     """Sampling parameters of one request; None uses the model's setting.
 
     Args:
@@ -226,7 +226,7 @@ class RunStats:
 
 
 @dataclass(frozen=True)
-class Rows:
+class OutputRows:
     """Result of an evaluation: rows of hidden states or logits.
 
     Args:

@@ -1,13 +1,16 @@
-"""Values of a conversation: messages, tools, calls, results. All but ``Conversation`` are frozen."""
+"""Conversations, tools, calls and results, resources and prompt templates."""
 
 from __future__ import annotations
 
+import hashlib
+import re
 import uuid
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rkllm_mcp.records import KeptTurn, Ruling
+from rkllm_mcp.records import ApprovalOutcome, StoredTurn
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -67,7 +70,7 @@ class ToolResult:
     is_error: bool = False
     seconds: float = 0.0
     truncated: bool = False
-    ruling: Ruling | Literal[""] = ""  # approval outcome; empty if no decision was needed
+    ruling: ApprovalOutcome | Literal[""] = ""  # approval outcome; empty if no decision was needed
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ class Conversation:
     told_tools: dict[str, ToolSpec] = field(default_factory=dict[str, ToolSpec])  # described later, in a turn
     own_system: str | None = None  # overrides the configured system prompt
     kept_turns: int = 0  # turns in the store
-    unkept: list[KeptTurn] = field(default_factory=list[KeptTurn])  # finished turns that are not in the store yet
+    unkept: list[StoredTurn] = field(default_factory=list[StoredTurn])  # finished turns that are not in the store yet
     unpaid_tokens: int = 0  # prompt tokens of a run whose statistics have not arrived (also after a cancellation)
     tenant: str = ""  # empty for the owner of the service
 
@@ -116,3 +119,119 @@ class Conversation:
         """Return the id of the next call: ``call_1``, ``call_2``, …."""
         self.calls_made += 1
         return f"call_{self.calls_made}"
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A resource of a server."""
+
+    server: str
+    uri: str
+    name: str = ""
+    description: str = ""
+    mime_type: str = ""
+    size: int | None = None  # bytes
+
+    @property
+    def reference(self) -> str:
+        """``server:uri``, the form used after ``@`` in a message."""
+        return f"{self.server}:{self.uri}"
+
+
+@dataclass(frozen=True)
+class ResourceTemplate:
+    """A family of resources with a URI template such as ``docs://{page}`` (RFC 6570)."""
+
+    server: str
+    uri_template: str
+    name: str = ""
+    description: str = ""
+    mime_type: str = ""
+
+
+@dataclass(frozen=True)
+class ResourceContent:
+    """Content of a resource at the time of reading."""
+
+    server: str
+    uri: str
+    text: str  # for the model; other content is described in one line
+    truncated: bool = False
+    contents: tuple[Mapping[str, Any], ...] = ()  # as received: uri, and text or blob (base64)
+
+
+@dataclass(frozen=True)
+class PromptArgument:
+    """An argument of a prompt."""
+
+    name: str
+    description: str = ""
+    required: bool = False
+
+
+@dataclass(frozen=True)
+class PromptTemplate:
+    """A prompt of a server, with arguments."""
+
+    server: str
+    name: str
+    description: str = ""
+    arguments: tuple[PromptArgument, ...] = field(default=())
+
+    @property
+    def reference(self) -> str:
+        """``server:name``, which is unique."""
+        return f"{self.server}:{self.name}"
+
+
+@dataclass(frozen=True)
+class FilledPrompt:
+    """A prompt with its arguments filled in: user and assistant messages, in order."""
+
+    template: PromptTemplate
+    messages: tuple[Message, ...]
+
+
+MAX_NAME_CHARS = 64
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
+_MARK_CHARS = 8
+
+
+def safe_name(name: str) -> str:
+    """Replace unsupported characters with ``_``; add a hash if the name is too long or nothing is left."""
+    safe = _UNSAFE.sub("_", name)
+    if not safe.strip("_-"):
+        return f"tool_{_mark(name)}"
+    return safe if len(safe) <= MAX_NAME_CHARS else _marked(safe, name)
+
+
+def long_name(server: str, tool: str) -> str:
+    """Return ``mcp__{server}__{tool}`` as a safe name."""
+    name = f"mcp__{safe_name(server)}__{safe_name(tool)}"
+    return name if len(name) <= MAX_NAME_CHARS else _marked(name, f"{server}\n{tool}")
+
+
+def shown_names(tools: Sequence[tuple[str, str]]) -> list[str]:
+    """Return one unique name for each (server, wire name) pair; pairs must be unique."""
+    shorts = Counter(safe_name(tool) for _, tool in tools)
+    longs = Counter(long_name(server, tool) for server, tool in tools)
+    # A short name that equals another tool's long name would shadow that tool.
+    shorts.update(longs.keys() & shorts.keys())
+    names: list[str] = []
+    taken: set[str] = set()
+    for server, tool in tools:
+        short, long = safe_name(tool), long_name(server, tool)
+        # If neither the short nor the long name is unique, append a hash of server and tool.
+        wanted = [name for name, count in ((short, shorts[short]), (long, longs[long])) if count == 1]
+        name = next((name for name in wanted if name not in taken), _marked(long, f"{server}\n{tool}"))
+        names.append(name)
+        taken.add(name)
+    return names
+
+
+def _marked(name: str, whole: str) -> str:
+    return f"{name[: MAX_NAME_CHARS - _MARK_CHARS - 1]}_{_mark(whole)}"
+
+
+def _mark(whole: str) -> str:
+    return hashlib.sha256(whole.encode("utf-8", "replace")).hexdigest()[:_MARK_CHARS]

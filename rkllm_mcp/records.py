@@ -10,7 +10,7 @@ from rkllm_mcp.events import EndReason
 
 # free: no approval needed; remembered: by a stored "always"; granted and refused: by a fixed decision; off: the tool is
 # disabled; stopped: the call was cancelled; the others are the user's decision.
-Ruling: TypeAlias = Literal[
+ApprovalOutcome: TypeAlias = Literal[
     "free", "remembered", "granted", "once", "conversation", "always", "deny", "never", "refused", "off", "stopped"
 ]
 GrantKind: TypeAlias = Literal["always", "never", "configured"]
@@ -26,7 +26,7 @@ class CallRecord:
     server: str  # empty for tools without a server
     tool: str  # wire name
     arguments: str  # compact JSON
-    ruling: Ruling
+    ruling: ApprovalOutcome
     is_error: bool = False
     error: str = ""  # first line of the error
     result_chars: int = 0
@@ -35,7 +35,7 @@ class CallRecord:
     request: str = ""  # the user's text that caused the call
 
 
-class Recorder(Protocol):
+class CallRecorder(Protocol):
     """Stores call records."""
 
     def record(self, call: CallRecord) -> None:
@@ -55,7 +55,7 @@ class PastCalls(Protocol):
 
 
 @dataclass(frozen=True)
-class Grant:
+class StoredApproval:
     """Permanent decision about a tool; valid for one ``fingerprint`` of its definition.
 
     ``configured``: allowed by ``always_allow``.
@@ -65,14 +65,14 @@ class Grant:
     fingerprint: str
 
 
-class Grants(Protocol):
+class ApprovalStore(Protocol):
     """Stores permanent decisions."""
 
-    async def find(self, server: str, tool: str) -> Grant | None:
+    async def find(self, server: str, tool: str) -> StoredApproval | None:
         """Return the decision about a tool; None if none is stored or the store cannot be read."""
         ...
 
-    def keep(self, server: str, tool: str, grant: Grant) -> None:
+    def keep(self, server: str, tool: str, grant: StoredApproval) -> None:
         """Store a decision, replacing the previous one; returns at once and never raises."""
         ...
 
@@ -87,7 +87,7 @@ class Switch:
 
 
 @dataclass(frozen=True)
-class KeptTurn:
+class StoredTurn:
     """One stored turn: a question, or its final answer."""
 
     role: Literal["user", "assistant"]
@@ -99,14 +99,14 @@ class KeptTurn:
 
 
 @dataclass(frozen=True)
-class KeptConversation:
+class StoredConversation:
     """A stored conversation; times are seconds since 1970."""
 
     id: str
     title: str
     created: float  # time of the first question
     updated: float  # end of the last answer
-    turns: tuple[KeptTurn, ...]
+    turns: tuple[StoredTurn, ...]
     system: str | None = None  # overrides the configured system prompt
     calls_made: int = 0  # number of call ids in use
 

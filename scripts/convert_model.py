@@ -193,15 +193,14 @@ def card_of(options: argparse.Namespace, file_name: str) -> Any:
     Raises:
         ConversionError: nobody knows.
     """
-    from rkllm_mcp.config.catalogue import SourceCard
-    from rkllm_mcp.config.models import ModelCard, list_models
+    from rkllm_mcp.models.cards import ModelCard, SourceCard, list_models
+    from rkllm_mcp.models.compatibility import match_model
     from rkllm_mcp.prompt.families import TEMPLATES
-    from rkllm_mcp.shelf.recognition import recognise
 
     architecture = None
     if options.model.is_dir():
         architecture = json.loads((options.model / "config.json").read_text("utf-8")).get("model_type")
-    like = recognise(
+    like = match_model(
         [options.name, original_name(options.model)], architecture, [folder.card for folder in list_models()]
     )
     if options.template is not None and options.template not in TEMPLATES:
@@ -289,7 +288,7 @@ def first_tokens(llm: Any, vocabulary: Any, template: Any) -> list[FirstTokens]:
     That both begin alike says that the toolkit's tokenizer and ours mean the same. Where there are no logits
     (Rockchip's example expects None), there is nothing to compare.
     """
-    from rkllm_mcp.acquisition.calibration import questions
+    from rkllm_mcp.app.calibration import questions
     from rkllm_mcp.prompt.conversation import ConversationPrompt, stop_ids
 
     torch: Any = importlib.import_module("torch")
@@ -331,12 +330,12 @@ def check(llm: Any, vocabulary: Any, template: Any, target: Path) -> None:
 
 def convert(options: argparse.Namespace) -> Path:
     """Do it all; the folder appears when everything in it is there."""
-    from rkllm_mcp.acquisition.calibration import calibration
-    from rkllm_mcp.acquisition.tokenizer import check_tokenizer
+    from rkllm_mcp.app.calibration import calibration
     from rkllm_mcp.errors import ModelFileError
+    from rkllm_mcp.models.cards import card_text
+    from rkllm_mcp.models.compatibility import check_tokenizer
     from rkllm_mcp.prompt.families import TEMPLATES
-    from rkllm_mcp.prompt.vocabulary import Vocabulary
-    from rkllm_mcp.shelf.card import card_text
+    from rkllm_mcp.prompt.tokenizer import ModelTokenizer
 
     folder = options.out / options.name
     if folder.exists():
@@ -352,7 +351,7 @@ def convert(options: argparse.Namespace) -> Path:
             check_tokenizer(draft / "tokenizer.json", card.template, None, print)
         except ModelFileError as error:
             raise ConversionError(str(error), EXIT_USAGE) from None
-        vocabulary = Vocabulary((draft / "tokenizer.json").read_text("utf-8"))
+        vocabulary = ModelTokenizer((draft / "tokenizer.json").read_text("utf-8"))
         dataset = options.calibration or draft / "calibration.json"
         if options.calibration is None:
             samples = calibration(vocabulary, TEMPLATES[card.template])

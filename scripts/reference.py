@@ -14,9 +14,10 @@ from typing import Any
 import typer
 from typer.main import get_command
 
-from rkllm_mcp.config import Config, ModelCard
+from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.servers import SERVER_TYPES, ServerBase
-from rkllm_mcp.surfaces.cli import app
+from rkllm_mcp.models.cards import ModelCard
+from rkllm_mcp.surfaces.cli.main import app
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 Schema = Mapping[str, Any]

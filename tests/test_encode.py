@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from rkllm_mcp.encode import event_from_dict, event_to_dict, event_to_json
 from rkllm_mcp.events import (
     EVENT_TYPES,
     Approval,
@@ -23,6 +22,9 @@ from rkllm_mcp.events import (
     ToolFinished,
     ToolProgress,
     Usage,
+    event_from_dict,
+    event_to_dict,
+    event_to_json,
 )
 
 EXAMPLES: list[tuple[Event, str]] = [

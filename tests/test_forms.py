@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.forms import Choice, Field, fields_of, filled, problems
+from rkllm_mcp.elicitation import FieldChoice, FormField, fields_of, filled, problems
 
 SIZES = [{"const": "s", "title": "Small"}, {"const": "l", "title": "Large"}]
 SCHEMA: dict[str, Any] = {
@@ -25,7 +25,7 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-def field(name: str, schema: dict[str, Any] | None = None) -> Field:
+def field(name: str, schema: dict[str, Any] | None = None) -> FormField:
     return next(field for field in fields_of(schema or SCHEMA) if field.name == name)
 
 
@@ -44,8 +44,8 @@ def test_a_schema_becomes_fields_in_its_order() -> None:
     name, age, *_ = fields
     assert (name.title, name.description, name.required, name.default) == ("Your name", "As written.", True, None)
     assert (age.title, age.required, age.default) == ("age", False, 30)
-    assert field("size").choices == field("many").choices == (Choice("s", "Small"), Choice("l", "Large"))
-    assert field("old").choices == (Choice("a", "Ah"), Choice("b", "Be"))
+    assert field("size").choices == field("many").choices == (FieldChoice("s", "Small"), FieldChoice("l", "Large"))
+    assert field("old").choices == (FieldChoice("a", "Ah"), FieldChoice("b", "Be"))
 
 
 @pytest.mark.parametrize("schema", [{}, {"properties": []}, {"properties": {"a": 1}}, {"required": 3}])

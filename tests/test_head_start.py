@@ -9,10 +9,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.app import App, open_app
-from rkllm_mcp.config import load_config
-from rkllm_mcp.config.models import list_models
+from rkllm_mcp.app.assistant import Assistant, open_app
+from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import End, Usage
+from rkllm_mcp.models.cards import list_models
 from tests.support.demo_app import make_demo
 from tests.support.demo_model import DEMO_FOLDER
 
@@ -30,7 +30,7 @@ TOOLS = (
 class Started:
     """An assistant, and what it said while it started."""
 
-    def __init__(self, app: App, said: list[str]) -> None:
+    def __init__(self, app: Assistant, said: list[str]) -> None:
         self.app = app
         self.said = said
 

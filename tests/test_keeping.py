@@ -11,19 +11,18 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from rkllm_mcp.agent.markup import SENTENCES
-from rkllm_mcp.agent.questions import Emit
-from rkllm_mcp.app import App, ReplyOptions, open_app
-from rkllm_mcp.config import load_config
+from rkllm_mcp.agent.markup_filter import SENTENCES
+from rkllm_mcp.agent.pending_requests import Emit
+from rkllm_mcp.app.assistant import Assistant, ReplyOptions, open_app
+from rkllm_mcp.app.recorder import Recorder, restored_turns, turns_of
+from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.events import End, Event, Status, Text, ToolCallDetected, Usage
-from rkllm_mcp.keeping import Keeping, revived, turns_of
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult
-from rkllm_mcp.records import CallRecord, Ending, KeptConversation, KeptTurn
+from rkllm_mcp.records import CallRecord, Ending, StoredConversation, StoredTurn
+from rkllm_mcp.store import open_store
 from rkllm_mcp.store.conversations import Conversations, HistoryLimits
-from rkllm_mcp.store.database import Database, open_database
-from rkllm_mcp.store.location import state_file
-from rkllm_mcp.store.memory import open_memory
+from rkllm_mcp.store.database import Database, open_database, state_file
 from tests.support.demo_app import TIME_SERVER, Demo, make_demo
 from tests.support.feature_demo import DESK, make_features
 
@@ -35,7 +34,7 @@ DAY_S = 86400.0
 
 
 @asynccontextmanager
-async def running(demo: Demo) -> AsyncGenerator[App, None]:
+async def running(demo: Demo) -> AsyncGenerator[Assistant, None]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in demo.environment.items():
             patch.setenv(name, value)
@@ -53,13 +52,13 @@ def state_of(demo: Demo) -> Path:
 @asynccontextmanager
 async def keeping_in(
     folder: Path, problems: Callable[[str], None] = pytest.fail
-) -> AsyncGenerator[tuple[Keeping, Database], None]:
+) -> AsyncGenerator[tuple[Recorder, Database], None]:
     async with open_database(folder / "state.db", on_problem=problems) as database:
-        yield Keeping(Conversations(database), "", clock=lambda: NOW), database
+        yield Recorder(Conversations(database), "", clock=lambda: NOW), database
 
 
 async def events_of(
-    keeping: Keeping, conversation: Conversation, work: Callable[[Emit], Awaitable[None]]
+    keeping: Recorder, conversation: Conversation, work: Callable[[Emit], Awaitable[None]]
 ) -> list[Event]:
     """The events of an answer to 'Why?' that ``work`` makes."""
     events: list[Event] = []
@@ -84,13 +83,13 @@ def answering(
     return work
 
 
-def assistant(text: str, ending: Ending = "answered", thinking: str = "", at: float = 2.0) -> KeptTurn:
-    return KeptTurn("assistant", text, thinking, ending=ending, at=at)
+def assistant(text: str, ending: Ending = "answered", thinking: str = "", at: float = 2.0) -> StoredTurn:
+    return StoredTurn("assistant", text, thinking, ending=ending, at=at)
 
 
-QUESTION = KeptTurn("user", "What time?", context="news", at=1.0)
+QUESTION = StoredTurn("user", "What time?", context="news", at=1.0)
 ASKED = Message("user", "What time?", context="news")
-KEPT: dict[str, tuple[Sequence[Message], str, Ending, list[KeptTurn]]] = {
+KEPT: dict[str, tuple[Sequence[Message], str, Ending, list[StoredTurn]]] = {
     "an answer": ([ASKED, Message("assistant", "\n12:00")], "", "answered", [QUESTION, assistant("\n12:00")]),
     "its last round alone": (
         [ASKED, CALLING, RESULT, Message("assistant", "Noon.", thinking="so")],
@@ -115,7 +114,7 @@ KEPT: dict[str, tuple[Sequence[Message], str, Ending, list[KeptTurn]]] = {
         [],
         "Why?",
         "failed",
-        [KeptTurn("user", "Why?", at=1.0), assistant("", "failed")],
+        [StoredTurn("user", "Why?", at=1.0), assistant("", "failed")],
     ),
     "nothing of an unknown question": ([], "", "failed", []),
     "what a prompt says first": (
@@ -128,13 +127,13 @@ KEPT: dict[str, tuple[Sequence[Message], str, Ending, list[KeptTurn]]] = {
         ],
         "",
         "token_limit",
-        [assistant("Hi."), KeptTurn("user", "A", at=1.0), assistant("B"), QUESTION, assistant("C", "token_limit")],
+        [assistant("Hi."), StoredTurn("user", "A", at=1.0), assistant("B"), QUESTION, assistant("C", "token_limit")],
     ),
 }
 
 
 @pytest.mark.parametrize(("said", "words", "ending", "turns"), KEPT.values(), ids=KEPT)
-def test_of_an_answer_is_kept(said: Sequence[Message], words: str, ending: Ending, turns: list[KeptTurn]) -> None:
+def test_of_an_answer_is_kept(said: Sequence[Message], words: str, ending: Ending, turns: list[StoredTurn]) -> None:
     assert turns_of(said, words, ending, asked_at=1.0, ended_at=2.0) == turns
 
 
@@ -142,14 +141,14 @@ def test_a_kept_conversation_is_told_to_the_model_as_far_as_it_has_words() -> No
     turns = (
         QUESTION,
         assistant("Noon.", "token_limit", "so"),
-        KeptTurn("user", "Too long"),
+        StoredTurn("user", "Too long"),
         assistant("", "failed"),
-        KeptTurn("user", "And?"),
+        StoredTurn("user", "And?"),
         assistant("Tw", "cancelled"),
     )
-    kept = KeptConversation("c1", "What time?", 1.0, 2.0, turns, "Be brief.", 3)
+    kept = StoredConversation("c1", "What time?", 1.0, 2.0, turns, "Be brief.", 3)
     system = Message("system", "Be brief.")
-    assert revived(kept, Conversation(messages=[system])) == Conversation(
+    assert restored_turns(kept, Conversation(messages=[system])) == Conversation(
         "c1",
         [
             system,
@@ -196,7 +195,7 @@ async def test_an_answer_that_fails_is_kept_as_such(tmp_path: Path, error: Excep
             assert await events_of(keeping, conversation, work) == [End("failed", "no such thing")]
         kept = await Conversations(database).get("", "c1")
         assert kept is not None
-        assert kept.turns == (KeptTurn("user", "Why?", at=NOW), assistant("Bec", "failed", at=NOW))
+        assert kept.turns == (StoredTurn("user", "Why?", at=NOW), assistant("Bec", "failed", at=NOW))
 
 
 async def test_an_answer_that_is_stopped_is_kept_with_what_had_come(tmp_path: Path) -> None:
@@ -352,7 +351,7 @@ async def test_a_call_that_nobody_could_run_is_kept_as_the_sentence_that_was_rea
 
 async def test_what_is_kept_no_longer_goes_when_the_assistant_starts(tmp_path: Path) -> None:
     demo = make_demo(tmp_path, (), extra="[service]\nhistory_conversations = 1\n")
-    async with open_memory(path=state_of(demo), required=True) as memory:
+    async with open_store(path=state_of(demo), required=True) as memory:
         for name in ("c1", "c2"):
             memory.calls.record(CallRecord(NOW, "s", "t", "{}", "once", conversation=name))
             await memory.conversations.save("", Conversation(name, unkept=[QUESTION, assistant("!")]))
@@ -374,7 +373,7 @@ async def test_a_cleaning_that_fails_is_said(tmp_path: Path) -> None:
                 said.append(line)
                 scope.cancel()
 
-            await Keeping(conversations, "").tidy(say)
+            await Recorder(conversations, "").tidy(say)
     assert len(said) == 1
     assert "[Memory: old conversations could not be deleted:" in said[0]
     assert "no such table" in said[0]

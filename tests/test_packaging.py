@@ -27,7 +27,7 @@ def test_the_wheel_holds_the_packages_the_models_and_the_emulators_sources_and_n
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     for needed in (
-        "rkllm_mcp/app.py",
+        "rkllm_mcp/app/assistant.py",
         "mcp_servers/weather/__main__.py",
         "mcp_servers/knowledge/ocr/katakana.txt",
         "mcp_servers/knowledge/ocr/recent.txt",

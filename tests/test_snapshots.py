@@ -25,7 +25,7 @@ import httpx2
 import pytest
 
 from rkllm_mcp import __version__
-from rkllm_mcp.surfaces.cli import main
+from rkllm_mcp.surfaces.cli.main import main
 from tests.support import local_tools
 from tests.support.demo_app import make_demo
 from tests.support.served import scripted_model, served

@@ -10,11 +10,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.app import open_app
-from rkllm_mcp.config import load_config
+from rkllm_mcp.app.assistant import open_app
+from rkllm_mcp.app.root import open_auxiliary_models
+from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.errors import ModelNotFoundError
 from rkllm_mcp.events import End
-from rkllm_mcp.specialists import open_specialists
 from tests.support.demo_app import make_demo
 
 pytestmark = pytest.mark.anyio
@@ -31,7 +31,7 @@ async def test_a_model_beside_the_chat_model_has_a_domain_of_its_own(
     for name, value in {**demo.environment, "RKLLM_EMULATOR_LOG": str(log)}.items():
         monkeypatch.setenv(name, value)
     with anyio.fail_after(60):
-        async with open_specialists(load_config(demo.config), ["demo"]) as specialists:
+        async with open_auxiliary_models(load_config(demo.config), ["demo"]) as specialists:
             cat, cats, weather = await specialists["demo"].embed(["a cat sleeps", "the cat sleeps", "rain tomorrow"])
     assert _product(cat, cats) > _product(cat, weather)
     init = next(line for line in map(json.loads, log.read_text("utf-8").splitlines()) if line["call"] == "rkllm_init")
@@ -58,7 +58,7 @@ async def test_the_embedding_model_is_asked_when_tools_have_to_be_chosen(
 async def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
     demo = make_demo(tmp_path, ())
     with pytest.raises(ModelNotFoundError, match="nowhere"):
-        async with open_specialists(load_config(demo.config), ["nowhere"]):
+        async with open_auxiliary_models(load_config(demo.config), ["nowhere"]):
             pass
 
 

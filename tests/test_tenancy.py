@@ -9,12 +9,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.app import App
-from rkllm_mcp.config import Config, load_config
-from rkllm_mcp.core import StatusSink
+from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.root import StatusSink
+from rkllm_mcp.app.tenants import Tenants, open_tenants
+from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import ModelNotFoundError, UsageError
 from rkllm_mcp.events import End, Event, Text
-from rkllm_mcp.tenancy import House, open_house
 from tests.support.demo_app import TIME_SERVER, Demo, make_demo
 
 pytestmark = pytest.mark.anyio
@@ -35,12 +36,12 @@ servers = []
 
 
 @asynccontextmanager
-async def opened(demo: Demo, status: StatusSink | None = None) -> AsyncGenerator[House, None]:
+async def opened(demo: Demo, status: StatusSink | None = None) -> AsyncGenerator[Tenants, None]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in demo.environment.items():
             patch.setenv(name, value)
         with anyio.fail_after(120):
-            async with open_house(load_config(demo.config), status=status) as house:
+            async with open_tenants(load_config(demo.config), status=status) as house:
                 yield house
 
 
@@ -51,7 +52,7 @@ def changed(demo: Demo, old: str, new: str) -> Config:
     return load_config(demo.config)
 
 
-async def events_of(app: App, text: str) -> list[Event]:
+async def events_of(app: Assistant, text: str) -> list[Event]:
     async with aclosing(app.reply(app.new_conversation(), text)) as stream:
         return [event async for event in stream]
 

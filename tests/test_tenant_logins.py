@@ -14,12 +14,13 @@ import anyio
 import httpx2
 import pytest
 
-from rkllm_mcp.calling import CallContext
-from rkllm_mcp.config import Config, load_config
-from rkllm_mcp.inspection import open_tools
+from rkllm_mcp.app.preview import open_toolbox_only
+from rkllm_mcp.app.tenants import Tenants, open_tenants
+from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.config.sections import Config
 from rkllm_mcp.messages import ToolCall
-from rkllm_mcp.store.location import state_file
-from rkllm_mcp.tenancy import House, open_house
+from rkllm_mcp.protocols import CallContext
+from rkllm_mcp.store.database import state_file
 from tests.support.demo_app import make_demo
 from tests.support.mcp_servers.tiny import Arguments, TinyServer
 from tests.support.mcp_servers.web import Mcp, Reply, Request, serving
@@ -80,7 +81,7 @@ async def world(folder: Path, extra: str) -> AsyncGenerator[Config, None]:
         yield load_config(demo.config)
 
 
-async def whose(house: House, name: str, tool: str = "whose") -> str:
+async def whose(house: Tenants, name: str, tool: str = "whose") -> str:
     """Whose token a tenant's call is made with."""
     app = house.tenant(name).app
     await app.ready()
@@ -106,7 +107,7 @@ async def test_two_tenants_with_accounts_at_one_address_never_use_each_others(tm
         async with world(tmp_path, extra) as config:
             # A second time with what was kept the first time.
             for _ in range(2):
-                async with open_house(config) as house:
+                async with open_tenants(config) as house:
                     for name in (*people, *reversed(people)):
                         assert (await whose(house, name)).endswith(f"-of-{name}")
                     # The owner has both, under both names.
@@ -133,7 +134,7 @@ async def test_a_login_is_the_tenants_it_was_made_for_and_nobody_elses(tmp_path:
         extra = entry("shared", server.url, "oauth") + tenant("ann", "shared") + tenant("bob o'brien", "shared")
         async with world(tmp_path, extra) as config:
             ann = next(section for section in config.tenants if section.name == "ann")
-            async with open_tools(config.for_tenant(ann), log_in=browse) as toolbox:
+            async with open_toolbox_only(config.for_tenant(ann), log_in=browse) as toolbox:
                 await toolbox.connected()
                 assert toolbox.servers()[0].state == "ready"
             lines: list[str] = []
@@ -144,7 +145,7 @@ async def test_a_login_is_the_tenants_it_was_made_for_and_nobody_elses(tmp_path:
                 if sum("wants somebody to log in" in each for each in lines) == 2:
                     everybody_knows.set()
 
-            async with open_house(config, status=status) as house:
+            async with open_tenants(config, status=status) as house:
                 assert await whose(house, "ann") == "token-0-of-shared"
                 await everybody_knows.wait()
     said = "\n".join(lines)

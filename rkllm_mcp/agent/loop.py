@@ -21,16 +21,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
-from rkllm_mcp.agent.calls import CallRunner, Parallel
-from rkllm_mcp.agent.finding import ToolCaller
-from rkllm_mcp.agent.instructions import ResponseInstructions
-from rkllm_mcp.agent.offer import Offer
-from rkllm_mcp.agent.questions import Emit
-from rkllm_mcp.calling import NO_CONTEXT, CallContext
+from rkllm_mcp.agent.instructions import ResponseInstructions, TurnPreparation, TurnRequest
+from rkllm_mcp.agent.pending_requests import Emit
+from rkllm_mcp.agent.tool_runner import CallRunner, Parallel
+from rkllm_mcp.agent.tool_set import ToolCaller, ToolSet
 from rkllm_mcp.errors import GenerationError, PromptTooLongError
 from rkllm_mcp.events import End, EndReason, Event, Status, Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
-from rkllm_mcp.providers import ChatModel, ResponseOptions
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext, ChatModel, ResponseOptions
 
 ROUND_LIMIT_NOTE = (
     "[The limit of tool rounds is reached. Do not call tools any more. Answer the user now with what you have.]"
@@ -84,7 +82,7 @@ class Loop:
         self,
         model: ChatModel,
         tools: ToolCaller,
-        offer: Offer,
+        offer: ToolSet,
         settings: LoopSettings,
         emit: Emit,
         context: CallContext = NO_CONTEXT,
@@ -224,3 +222,40 @@ def _refusals(failures: Sequence[ToolCallFailed]) -> tuple[ToolResult, ...]:
 
 def _has_results(conversation: Conversation, start: int) -> bool:
     return any(message.role == "tool" for message in conversation.messages[start:])
+
+
+async def answer(
+    model: ChatModel,
+    briefing: TurnPreparation,
+    conversation: Conversation,
+    assignment: TurnRequest,
+    settings: LoopSettings,
+    emit: Emit,
+    context: CallContext,
+    wishes: ResponseOptions | None = None,
+) -> None:
+    """Answer what is asked; the last event is always an ``End``, except when the caller cancels or ``emit`` raises.
+
+    Args:
+        model: who answers.
+        briefing: settles tools, instructions and context.
+        conversation: gets the question and all that comes of it; as it was when the question does not fit.
+        assignment: what is asked, and with which tools.
+        settings: the limits of the loop.
+        emit: takes the events in order.
+        context: what accompanies every call.
+        wishes: what is asked of the model's responses, the tool that it begins with among it.
+    """
+    listed, told = conversation.listed_tools, dict(conversation.told_tools)
+    asked = assignment.asked
+    context = replace(context, request=asked.text)
+    brief = await briefing.prepare(conversation, assignment, context, emit)
+    length = len(conversation.messages)
+    loop = Loop(model, brief.caller, brief.offer, settings, emit, context, brief.instructions)
+    options = wishes or ResponseOptions(forced_tool=assignment.forced)
+    try:
+        await loop.run(conversation, asked.text, options, told_with_it=brief.context, preceding=asked.preceding)
+    finally:
+        if len(conversation.messages) == length:
+            # The question was taken back, and with it what its turn told.
+            conversation.listed_tools, conversation.told_tools = listed, told

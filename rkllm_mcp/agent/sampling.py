@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 
-from rkllm_mcp.agent.bill import Bill
-from rkllm_mcp.calling import SamplingAnswer, SamplingRequest
+from rkllm_mcp.agent.usage import UsageCounter
 from rkllm_mcp.events import Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.messages import Conversation, Message
-from rkllm_mcp.providers import ChatModel, ResponseOptions
+from rkllm_mcp.protocols import ChatModel, ResponseOptions, SamplingAnswer, SamplingRequest
 
 
 class ModelSampler:
@@ -33,14 +32,14 @@ class ModelSampler:
         name: str,
         limit_tokens: int,
         forget: Callable[[str], None] = lambda _: None,
-        bill: Bill | None = None,
+        bill: UsageCounter | None = None,
         tenant: str = "",
     ) -> None:
         self._model = model
         self._name = name
         self._limit_tokens = limit_tokens
         self._forget = forget
-        self._bill = bill or Bill()
+        self._bill = bill or UsageCounter()
         self._tenant = tenant
 
     async def sample(self, request: SamplingRequest) -> SamplingAnswer:

@@ -1,0 +1,1 @@
+"""The machine: its SoC, NPU driver, memory and temperature."""

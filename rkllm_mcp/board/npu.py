@@ -1,18 +1,17 @@
-"""NPU and kernel support: SoC, driver, device nodes, load and clock.
+"""Current readings of the board, for charts and metrics.
 
-Source: the rknpu driver 0.9.8 (debugfs and DRM nodes), Rockchip's fix_freq scripts for the clocks, rknn-llm issues #287
-and #530 for the effects of missing permissions, rknn-toolkit2 #570 for the mainline driver.
+Unreadable values are None: the NPU load is in debugfs, which only root can read on most images. Readings are not judged
+here; ``npu`` and ``system`` do that.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rkllm_mcp.board.finding import Finding
 from rkllm_mcp.board.machine import Machine
+from rkllm_mcp.board.system import memory_bytes, temperatures
 
 
 @dataclass(frozen=True)
@@ -45,14 +44,6 @@ _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 # The driver prints 0 as blanks ("%2.d"), so digits may be missing.
 _CORE_LOAD = re.compile(r"Core(\d+):\s*(\d*)\s*%")
 _ONE_LOAD = re.compile(r"NPU load:\s*(\d*)\s*%")
-_GOVERNORS_AT_FULL_SPEED = frozenset({"performance", "userspace"})
-_VENDOR_KERNEL = "Use the board maker's image with Rockchip's kernel 5.10 or 6.1, which has the rknpu driver."
-_UPDATE = "The driver is part of the kernel; update it, or take the board maker's newest image."
-_APT = "sudo apt update && sudo apt full-upgrade"
-_FULL_SPEED = "Set it to full speed; that lasts until the next start."
-_READ_VERSION = "sudo cat /sys/kernel/debug/rknpu/version"
-# A node without a suitable group gets one by a persistent udev rule.
-_UDEV_RULE = 'SUBSYSTEM=="{subsystem}", KERNEL=="{kernel}", GROUP="render", MODE="0660"'
 
 
 def soc_of(machine: Machine) -> Soc | None:
@@ -61,69 +52,10 @@ def soc_of(machine: Machine) -> Soc | None:
     return next((SOCS[name] for name in reversed(compatible) if name in SOCS), None)
 
 
-def check_soc(machine: Machine) -> Iterator[Finding]:
-    """Check the SoC."""
-    soc = soc_of(machine)
-    model = (machine.strings("proc/device-tree/model") or ("",))[0]
-    if soc is not None:
-        yield Finding(
-            "soc", "ok", f"{soc.name}, {soc.npu_cores} NPU core{'s' if soc.npu_cores > 1 else ''}{_of(model)}"
-        )
-        return
-    compatible = machine.strings("proc/device-tree/compatible")
-    found = f"no supported SoC{_of(model or ', '.join(compatible))}"
-    names = ", ".join(soc.name for soc in SOCS.values())
-    yield Finding("soc", "fail", found, f"The NPU needs one of {names}; everything works emulated: --runtime emulator.")
-
-
-def _of(model: str) -> str:
-    return f" ({model})" if model else ""
-
-
-def check_driver(machine: Machine) -> Iterator[Finding]:
-    """Check the kernel driver of the NPU."""
-    version = driver_version(machine)
-    if version is not None:
-        found = f"rknpu {'.'.join(map(str, version))}"
-        if version >= RECOMMENDED_DRIVER:
-            yield Finding("npu driver", "ok", found)
-        elif version >= OLDEST_DRIVER:
-            yield Finding(
-                "npu driver", "warn", found, f"0.9.8 or newer is what the runtime is made for. {_UPDATE}", _APT
-            )
-        else:
-            found += ", with which models load but every token fails"
-            yield Finding("npu driver", "fail", found, f"0.9.8 or newer is needed. {_UPDATE}", _APT)
-    elif npu_node(machine) is not None or machine.exists("sys/module/rknpu"):
-        yield Finding("npu driver", "unknown", "rknpu, version not readable", "Only root can read it.", _READ_VERSION)
-    elif machine.exists("sys/module/rocket") or machine.glob("dev/accel/accel*"):
-        found = "rocket, the mainline kernel's driver, which librkllmrt.so cannot use"
-        yield Finding("npu driver", "fail", found, _VENDOR_KERNEL, "uname -r; lsmod | grep -E 'rocket|rknpu'")
-    elif machine.is_forbidden("sys/kernel/debug"):
-        yield Finding("npu driver", "fail", "no sign of rknpu", f"{_VENDOR_KERNEL} Look again as root.", _READ_VERSION)
-    else:
-        yield Finding("npu driver", "fail", "none", _VENDOR_KERNEL, "sudo dmesg | grep -i rknpu")
-
-
 def driver_version(machine: Machine) -> tuple[int, ...] | None:
     """Return the version of the rknpu driver; None if missing or unreadable."""
     found = next((found for name in _DRIVER_VERSIONS if (found := _VERSION.search(machine.text(name) or ""))), None)
     return tuple(int(part) for part in found.groups()) if found else None
-
-
-def check_domains(machine: Machine, model_bytes: int) -> Iterator[Finding]:
-    """Check that the driver can map a model that is larger than one IOMMU domain."""
-    if model_bytes <= DOMAIN_BYTES:
-        return
-    found = f"the model is larger than one domain of {DOMAIN_BYTES // 2**30} GiB"
-    version = driver_version(machine)
-    if version is None:
-        yield Finding("npu memory", "unknown", f"{found}, and the driver's version is not readable", "", _READ_VERSION)
-    elif version < RECOMMENDED_DRIVER:
-        remedy = f"Take a smaller model, or a driver from 0.9.8 on. {_UPDATE}"
-        yield Finding("npu memory", "warn", f"{found}, which older drivers fail to map", remedy, _APT)
-    else:
-        yield Finding("npu memory", "ok", found)
 
 
 def npu_node(machine: Machine) -> Path | None:
@@ -133,65 +65,6 @@ def npu_node(machine: Machine) -> Path | None:
         if "DRIVER=RKNPU" in uevent or ".npu" in uevent or "npu@" in uevent:
             return machine.path(f"dev/dri/{render.name}")
     return machine.path("dev/rknpu") if machine.exists("dev/rknpu") else None
-
-
-def check_device(machine: Machine) -> Iterator[Finding]:
-    """Check the device node and this user's access to it."""
-    node = npu_node(machine)
-    if node is None:
-        yield Finding("npu device", "fail", "no render node of rknpu and no /dev/rknpu", _VENDOR_KERNEL)
-        return
-    name = machine.name_of(node)
-    if not machine.exists(machine.inside(node)):
-        yield Finding("npu device", "fail", f"{name} is not there", "In a container, pass it in.", f"--device {name}")
-    elif not machine.can_use(node):
-        yield _forbidden(machine, "npu device", node)
-    else:
-        yield Finding("npu device", "ok", name)
-    if node.name == "rknpu":
-        yield from _check_heap(machine)
-
-
-def _check_heap(machine: Machine) -> Iterator[Finding]:
-    """Check the DMA heap from which the driver's other build allocates memory; it has separate permissions."""
-    heaps = machine.glob("dev/dma_heap/*")
-    if not heaps:
-        remedy = f"This kind of driver takes memory from it. {_VENDOR_KERNEL}"
-        yield Finding("dma heap", "warn", "no /dev/dma_heap", remedy)
-    elif not any(machine.can_use(heap) for heap in heaps):
-        yield _forbidden(machine, "dma heap", heaps[0])
-    else:
-        yield Finding("dma heap", "ok", ", ".join(machine.name_of(heap) for heap in heaps if machine.can_use(heap)))
-
-
-def _forbidden(machine: Machine, what: str, node: Path) -> Finding:
-    """Return the finding for a node without access: the group to join, or a rule that assigns one."""
-    found = f"{machine.name_of(node)}, which this user may not read and write"
-    group = machine.group_of(machine.inside(node))
-    if group not in {None, "root"}:
-        return Finding(what, "fail", found, f"Join {group} and log in again.", f"sudo usermod -aG {group} $USER")
-    kernel = node.name.rstrip("0123456789") + "*" if node.name.startswith("renderD") else node.name
-    subsystem = {"renderD*": "drm", "rknpu": "misc"}.get(kernel, "dma_heap")
-    rule = _UDEV_RULE.format(subsystem=subsystem, kernel=kernel)
-    command = (
-        f"echo '{rule}' | sudo tee -a /etc/udev/rules.d/99-rknpu.rules && sudo udevadm control --reload && "
-        "sudo udevadm trigger && sudo usermod -aG render $USER"
-    )
-    return Finding(what, "fail", found, "Give it to the group render, join it and log in again.", command)
-
-
-def check_load(machine: Machine) -> Iterator[Finding]:
-    """Report the load of each NPU core."""
-    text = next((text for name in _LOADS if (text := machine.text(name))), None)
-    if text is None:
-        if npu_node(machine) is not None:
-            command = "sudo cat /sys/kernel/debug/rknpu/load"
-            yield Finding("npu load", "unknown", "not readable", "Only root can read it.", command)
-        return
-    loads = _loads(text)
-    names = [f"core {core} " for core in range(len(loads))] if len(loads) > 1 or "Core" in text else [""]
-    found = ", ".join(f"{name}{load} %" for name, load in zip(names, loads, strict=False))
-    yield Finding("npu load", "info" if loads else "unknown", found or text)
 
 
 def npu_loads(machine: Machine) -> tuple[int, ...] | None:
@@ -205,20 +78,23 @@ def _loads(text: str) -> tuple[int, ...]:
     return tuple(int(percent or 0) for percent in found)
 
 
-def check_clock(machine: Machine) -> Iterator[Finding]:
-    """Check the clock and governor of the NPU."""
-    soc = soc_of(machine)
-    folders = machine.glob("sys/class/devfreq/*npu*")
-    for folder in folders:
-        name = machine.inside(folder)
-        hertz = machine.number(f"{name}/cur_freq")
-        governor = machine.text(f"{name}/governor")
-        found = f"{hertz / 1e6:.0f} MHz, governor {governor}" if hertz is not None else f"governor {governor}"
-        slow = governor not in _GOVERNORS_AT_FULL_SPEED or (soc and hertz is not None and hertz < soc.npu_hz)
-        command = f"echo performance | sudo tee /{name}/governor"
-        yield Finding("npu clock", "warn", found, _FULL_SPEED, command) if slow else Finding("npu clock", "ok", found)
-    if not folders and (hertz := machine.number("sys/kernel/debug/rknpu/freq")) is not None:
-        slow = soc is not None and hertz < soc.npu_hz
-        command = f"echo {soc.npu_hz if soc else 0} | sudo tee /sys/kernel/debug/rknpu/freq"
-        found = f"{hertz / 1e6:.0f} MHz"
-        yield Finding("npu clock", "warn", found, _FULL_SPEED, command) if slow else Finding("npu clock", "ok", found)
+@dataclass(frozen=True)
+class Gauges:
+    """Readings at one moment."""
+
+    npu_load: tuple[int, ...] | None  # percent per core; None if not readable
+    temperature_c: float | None  # hottest sensor, degrees Celsius
+    memory_total: int | None  # bytes
+    memory_available: int | None  # bytes that programs can still allocate
+
+
+def read_gauges(machine: Machine | None = None) -> Gauges:
+    """Read all values once; takes some milliseconds of file reads."""
+    machine = machine or Machine()
+    heat = [celsius for _, celsius in temperatures(machine)]
+    return Gauges(
+        npu_load=npu_loads(machine),
+        temperature_c=max(heat, default=None),
+        memory_total=memory_bytes(machine, "MemTotal"),
+        memory_available=memory_bytes(machine, "MemAvailable"),
+    )

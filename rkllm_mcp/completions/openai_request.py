@@ -11,20 +11,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from rkllm_mcp.completions.answer_form import MOST_SCHEMA_CHARS, AnswerForm, SchemaCheck
-from rkllm_mcp.completions.openai_body import (
+from rkllm_mcp.completions.openai_types import (
     BodyMessage,
     ChatBody,
     ChosenTool,
     DeclaredTool,
     MessageCall,
-    ResponseFormat,
+    ResponseFormatBody,
     ThinkingSwitch,
 )
 from rkllm_mcp.completions.request import ChatRequest, RequestRefusedError
-from rkllm_mcp.generation import SamplingWish
+from rkllm_mcp.completions.structured_output import MOST_SCHEMA_CHARS, ResponseFormat, SchemaCheck
+from rkllm_mcp.generation import SamplingOverrides
 from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
-from rkllm_mcp.providers import ResponseOptions
+from rkllm_mcp.protocols import ResponseOptions
 from rkllm_mcp.toolcalls.schemas import SchemaCostError, SchemaError
 
 # OpenAI takes four; programs for other servers send the name of everybody who might speak next.
@@ -98,10 +98,10 @@ def _limit(tokens: int | None) -> int | None:
     return None if tokens is None or tokens < 0 else tokens
 
 
-def _sampling(body: ChatBody) -> SamplingWish | None:
+def _sampling(body: ChatBody) -> SamplingOverrides | None:
     # 0 and less mean all tokens to other servers; what the runtime does with them is not known.
     top_k = body.top_k if body.top_k is None or body.top_k > 0 else None
-    wish = SamplingWish(
+    wish = SamplingOverrides(
         temperature=body.temperature,
         top_k=1 if body.top_p == 0 else top_k,
         top_p=body.top_p or None,
@@ -109,7 +109,7 @@ def _sampling(body: ChatBody) -> SamplingWish | None:
         frequency_penalty=body.frequency_penalty,
         presence_penalty=body.presence_penalty,
     )
-    return None if wish == SamplingWish() else wish
+    return None if wish == SamplingOverrides() else wish
 
 
 def _stops(stop: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -133,11 +133,11 @@ def _thinking(body: ChatBody) -> bool | None:
     return None if body.reasoning_effort is None else body.reasoning_effort not in _NO_THINKING
 
 
-def _form(wanted: ResponseFormat | None, check: SchemaCheck) -> AnswerForm | None:
+def _form(wanted: ResponseFormatBody | None, check: SchemaCheck) -> ResponseFormat | None:
     if wanted is None or wanted.type == "text":
         return None
     if wanted.type == "json_object":
-        return AnswerForm()
+        return ResponseFormat()
     if wanted.json_schema is None:
         raise RequestRefusedError(
             "a json_schema belongs to this type; send its name and schema", "response_format.json_schema"
@@ -149,7 +149,7 @@ def _form(wanted: ResponseFormat | None, check: SchemaCheck) -> AnswerForm | Non
         where = "response_format.json_schema.schema"
         message, is_too_costly = f"the schema of the answer cannot be used: {error}", isinstance(error, SchemaCostError)
         raise RequestRefusedError(message, where, is_too_costly=is_too_costly) from None
-    return AnswerForm(schema, wanted.json_schema.description or "")
+    return ResponseFormat(schema, wanted.json_schema.description or "")
 
 
 def _tools(declared: Sequence[DeclaredTool], check: SchemaCheck) -> tuple[ToolSpec, ...]:

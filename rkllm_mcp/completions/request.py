@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rkllm_mcp.completions.answer_form import AnswerForm
+from rkllm_mcp.completions.structured_output import ResponseFormat
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.messages import Message, ToolSpec
-from rkllm_mcp.providers import ResponseOptions
+from rkllm_mcp.protocols import ResponseOptions
 
 _OWN_CALL_ID = re.compile(r"call_(\d{1,9})")
 
@@ -46,7 +46,7 @@ class ChatRequest:
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
     options: ResponseOptions = field(default_factory=ResponseOptions)
-    form: AnswerForm | None = None
+    form: ResponseFormat | None = None
     host_tools: bool = False
     tokens: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 

@@ -7,26 +7,23 @@ value and allowed values; this package starts no server, loads no model and prin
 """
 
 from rkllm_mcp.config.loading import load_config, search_order
-from rkllm_mcp.config.models import ModelCard, ModelFolder, choose_model, list_models, load_model
-from rkllm_mcp.config.provider import ProviderSection
-from rkllm_mcp.config.sections import AgentSection, Config, ModelSection, RuntimeSection, SecuritySection
-from rkllm_mcp.config.servers import (
-    BuiltinServer,
-    BuiltinTool,
-    OpenAPIServer,
-    RemoteServer,
-    ServerConfig,
-    StdioServer,
+from rkllm_mcp.config.sections import (
+    AgentSection,
+    Config,
+    ModelSection,
+    ProviderSection,
+    RuntimeSection,
+    SecuritySection,
+    ServiceSection,
+    TenantSection,
 )
-from rkllm_mcp.config.service import ServiceSection, TenantSection
+from rkllm_mcp.config.servers import BuiltinServer, BuiltinTool, OpenAPIServer, RemoteServer, ServerConfig, StdioServer
 
 __all__ = [
     "AgentSection",
     "BuiltinServer",
     "BuiltinTool",
     "Config",
-    "ModelCard",
-    "ModelFolder",
     "ModelSection",
     "OpenAPIServer",
     "ProviderSection",
@@ -37,9 +34,6 @@ __all__ = [
     "ServiceSection",
     "StdioServer",
     "TenantSection",
-    "choose_model",
-    "list_models",
     "load_config",
-    "load_model",
     "search_order",
 ]

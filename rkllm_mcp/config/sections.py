@@ -1,24 +1,22 @@
-"""The sections of a configuration, and ``Config``.
-
-Every field has a default, so an empty file is equivalent to no file. ``FIELD: None`` leaves the decision to the model's
-card, the runtime, or the section above.
-"""
+"""Every section of the configuration but ``[[servers]]``."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from rkllm_mcp.config.provider import ProviderSection
+from rkllm_mcp.config.secrets import KEY_ADVICE, problem_of_entry
 from rkllm_mcp.config.section import (
     Approve,
     FilePath,
     FilePaths,
     Names,
     NotNegative,
+    NotNegativeSeconds,
     Numbers,
     Positive,
     Probability,
@@ -28,7 +26,181 @@ from rkllm_mcp.config.section import (
     combination,
 )
 from rkllm_mcp.config.servers import ServerConfig
-from rkllm_mcp.config.service import ServiceSection, TenantSection, is_loopback
+
+Occasion: TypeAlias = Literal["failed", "too_long", "no_answer", "busy"]
+
+
+class RemoteSection(Section):
+    """A remote service that answers over HTTP."""
+
+    base_url: Annotated[str, Field(pattern=r"^https?://[^/\s]+")] | None = None
+    """The service's address; OpenAI's or Anthropic's own when not given."""
+    model: Annotated[str, Field(min_length=1)] | None = None
+    """The model's name at the service."""
+    api_key: Annotated[str, Field(min_length=1)] | None = None
+    """The API key; preferably as ${VAR}."""
+    tools: bool = True
+    """The model supports tool calls; if the service rejects them, it is called without tools either way."""
+    context_tokens: Positive | None = None
+    """Its context window; older turns are left out to fit it when given, else the service judges."""
+    max_new_tokens: Positive | None = None
+    """The longest answer of one round; the service's own limit when not given."""
+    connect_timeout_s: Seconds = 10.0
+    """Time limit for connecting."""
+    timeout_s: Seconds = 120.0
+    """Maximum time without data from the service."""
+    answer_timeout_s: Seconds = 600.0
+    """Time limit for one round of the model."""
+    retries: Annotated[int, Field(ge=0, le=10)] = 2
+    """Number of retries after a temporary rejection by the service."""
+
+    def _check_service(self, kind: str) -> None:
+        if self.model is None:
+            raise combination("model", "nothing", f"kind = {kind!r} needs the name of a model")
+        if self.base_url is None and self.api_key is None:
+            allowed = f"give the key for {kind}, or the base_url of a service of your own"
+            raise combination("api_key", "nothing", allowed)
+
+
+class FallbackSection(RemoteSection):
+    """The service that answers if the first model cannot."""
+
+    kind: Literal["openai", "anthropic"]
+    """Protocol of the service."""
+    when: Annotated[tuple[Occasion, ...], Field(strict=False)] = ()
+    """failed: the answer failed; too_long: the question does not fit; no_answer: no text was generated; busy: the first
+    model is answering another request. Never when empty.
+    """
+
+    @model_validator(mode="after")
+    def _check_model_of_service(self) -> FallbackSection:
+        self._check_service(self.kind)
+        return self
+
+
+class ProviderSection(RemoteSection):
+    """The answering model."""
+
+    kind: Literal["rkllm", "openai", "anthropic"] = "rkllm"
+    """rkllm is the NPU; the others are services."""
+    fallback: FallbackSection | None = None
+    """A second service for the cases in its rule; none when not given."""
+
+    @model_validator(mode="after")
+    def _check_model_of_service(self) -> ProviderSection:
+        if self.kind != "rkllm":
+            self._check_service(self.kind)
+        return self
+
+
+class ServiceSection(Section):
+    """The HTTP service of `rkllm-mcp serve`; `rkllm-mcp tools serve --http` uses host, port and api_keys."""
+
+    host: str = "127.0.0.1"
+    """The address to listen on; a key is required for any but loopback."""
+    port: Annotated[int, Field(ge=1, le=65535)] = 8080
+    """The port to listen on."""
+    api_keys: Names = ()
+    """Keys of the owner, as `rkllm-mcp config add-key` writes them, or in plain text."""
+    allowed_hosts: Names = ()
+    """Host names of the board in addition to localhost and host, such as those of a reverse proxy."""
+    trusted_proxies: Names = ()
+    """Addresses or networks of reverse proxies, such as `10.0.0.2`; their connections carry many clients."""
+    cors: Names = ()
+    """Origins of web pages that may use it, such as `https://chat.example.org`; `*` for all, which needs a key."""
+    parallel: Positive = 2
+    """Concurrent answers; the NPU generates one at a time, others may wait for a tool or an approval meanwhile."""
+    queue: NotNegative = 8
+    """Answers that may wait per key, and 32 times as many evaluations; further requests get a Retry-After."""
+    body_mb: Positive = 8
+    """Size limit of a request, MiB."""
+    drain_s: NotNegativeSeconds = 30.0
+    """Time for running answers to finish when the service is stopped."""
+    log: Literal["off", "text", "json"] = "off"
+    """Log each request and each failure on standard error, with the request's id; off: failures only."""
+    embedding_model: str | None = None
+    """The embedding model, name or path; the chat model when not given."""
+    ranking_model: str | None = None
+    """The reranking model, name or path; the chat model when not given."""
+    model_aliases: Names = ()
+    """Further names for the chat model, for programs that require a certain name; `default` is always one."""
+    mcp: bool = False
+    """Run the servers' tools for a chat request without tools, unless it sets `mcp` itself."""
+    history: bool = True
+    """Save conversations, also those of the chat in the terminal."""
+    history_days: Annotated[float, Field(gt=0)] | None = None
+    """Retention of a conversation after its last answer in days; unlimited when not given."""
+    history_conversations: Positive | None = None
+    """Maximum number of saved conversations; unlimited when not given."""
+
+    @model_validator(mode="after")
+    def _check_entries(self) -> ServiceSection:
+        for index, entry in enumerate(self.api_keys):
+            if problem := problem_of_entry(entry):
+                raise combination(f"api_keys[{index}]", problem, KEY_ADVICE)
+        for index, entry in enumerate(self.trusted_proxies):
+            if not _is_network(entry):
+                advice = "write it like 10.0.0.2 or 10.0.0.0/24"
+                raise combination(f"trusted_proxies[{index}]", "it is no address and no network", advice)
+        return self
+
+    def is_trusted_proxy(self, address: str) -> bool:
+        """Return True if an address is one of ``trusted_proxies``."""
+        if not self.trusted_proxies:
+            return False
+        try:
+            found = ip_address(address)
+        except ValueError:
+            return False
+        # IPv4 addresses on an IPv6 socket.
+        found = getattr(found, "ipv4_mapped", None) or found
+        return any(found in ip_network(each, strict=False) for each in self.trusted_proxies)
+
+
+def _is_network(entry: str) -> bool:
+    try:
+        ip_network(entry, strict=False)
+    except ValueError:
+        return False
+    return True
+
+
+def is_loopback(host: str) -> bool:
+    """Return True if a name or address refers to this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        # A host name can also start with 127. without being a loopback address.
+        return ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
+    except ValueError:
+        return False
+
+
+class TenantSection(Section):
+    """A tenant: a user of the service with a separate key."""
+
+    name: Annotated[str, Field(min_length=1)]
+    """The tenant's name."""
+    api_key: Annotated[str, Field(min_length=1)]
+    """The tenant's key."""
+    servers: Names | None = None
+    """The only servers of this tenant; all when not given."""
+    tools: Names | None = None
+    """The only tools of this tenant, as a server or `mcp__{server}__{tool}` names them; all when not given."""
+    system_prompt: str | None = None
+    """The system prompt; agent.system_prompt when not given."""
+    approve: Approve | None = None
+    """If different from security.approve."""
+    mcp: bool | None = None
+    """If different from service.mcp."""
+    daily_tokens: Positive | None = None
+    """Maximum tokens per day."""
+
+    @model_validator(mode="after")
+    def _check_entry(self) -> TenantSection:
+        if problem := problem_of_entry(self.api_key):
+            raise combination("api_key", problem, KEY_ADVICE)
+        return self
 
 
 class RuntimeSection(Section):
@@ -296,6 +468,6 @@ class Config(Sections):
 
     def redacted(self) -> dict[str, Any]:
         """Return all values as JSON, secrets replaced by ``[REDACTED]``."""
-        from rkllm_mcp.config.redaction import redacted
+        from rkllm_mcp.config.secrets import redacted
 
         return redacted(self.model_dump(mode="json"))

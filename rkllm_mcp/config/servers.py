@@ -25,6 +25,7 @@ from rkllm_mcp.config.section import (
     Section,
     combination,
 )
+from rkllm_mcp.config.server_spec import ServerSpec
 
 # Spellings of other hosts, in lower case and without separators -> ours.
 TRANSPORT_SPELLINGS: Mapping[str, str] = {
@@ -299,3 +300,18 @@ def type_of(transport: str) -> type[ServerBase]:
 
 
 SERVER_KEYS = tuple(dict.fromkeys(key for kind in SERVER_TYPES.values() for key in kind.model_fields))
+
+
+def is_offered(spec: ServerSpec, tool: str) -> bool:
+    """Return True if ``allowed_tools`` and ``excluded_tools`` admit a tool, given its wire name."""
+    allowed = spec.allowed_tools is None or _matches(tool, spec.allowed_tools)
+    return allowed and not _matches(tool, spec.excluded_tools)
+
+
+def is_safe(spec: ServerSpec, tool: str) -> bool:
+    """Return True if ``safe_tools`` marks a tool as read-only, given its wire name."""
+    return _matches(tool, spec.safe_tools)
+
+
+def _matches(tool: str, patterns: tuple[str, ...]) -> bool:
+    return any(tool == pattern or fnmatchcase(tool, pattern) for pattern in patterns)

@@ -8,16 +8,54 @@ found by comparing the messages and costs only what lies behind the change. It k
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
 from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.messages import Message, ToolSpec
 from rkllm_mcp.prompt.budget import Budget, Compaction
-from rkllm_mcp.prompt.ledger import TokenLedger, common_prefix
 from rkllm_mcp.prompt.template import Before, ChatTemplate, before_next
-from rkllm_mcp.prompt.vocabulary import Foreign, Segment, Vocabulary
+from rkllm_mcp.prompt.tokenizer import ModelTokenizer, PlainText, Segment
+
+
+class TokenLedger:
+    """Token ids in order. ``ids`` may be read at any time and must not be changed."""
+
+    def __init__(self) -> None:
+        # Four bytes each: a service keeps those of many conversations.
+        self._ids = array("i")
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    @property
+    def ids(self) -> Sequence[int]:
+        """All ids so far."""
+        return self._ids
+
+    def append(self, ids: Iterable[int]) -> None:
+        """Add ids at the end: rendered text, or what a generation delivered."""
+        self._ids.extend(ids)
+
+    def rewind(self, length: int) -> None:
+        """Forget what lies behind the first ``length`` ids, because the conversation itself was changed there.
+
+        Raises:
+            ValueError: ``length`` is not within the ledger.
+        """
+        if not 0 <= length <= len(self._ids):
+            raise ValueError(f"cannot rewind {len(self._ids)} tokens to {length}")
+        del self._ids[length:]
+
+
+def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
+    """Number of leading ids that are equal."""
+    shortest = min(len(left), len(right))
+    if list(left[:shortest]) == list(right[:shortest]):
+        return shortest
+    return next(index for index in range(shortest) if left[index] != right[index])
 
 
 @dataclass(frozen=True)
@@ -59,7 +97,7 @@ class ConversationPrompt:
         thinking: the model is to think before it answers.
     """
 
-    def __init__(self, vocabulary: Vocabulary, template: ChatTemplate, *, thinking: bool = False) -> None:
+    def __init__(self, vocabulary: ModelTokenizer, template: ChatTemplate, *, thinking: bool = False) -> None:
         self._vocabulary = vocabulary
         self._template = template
         self._thinking = thinking
@@ -217,10 +255,10 @@ class ConversationPrompt:
         return notice
 
 
-def stop_ids(vocabulary: Vocabulary, template: ChatTemplate) -> frozenset[int]:
+def stop_ids(vocabulary: ModelTokenizer, template: ChatTemplate) -> frozenset[int]:
     """The ids that end an answer, of those that this vocabulary has."""
     controls = map(vocabulary.control_id, (template.end_of_turn, *template.stop))
-    texts = (vocabulary.encode([Foreign(text)]) for text in template.stop_texts)
+    texts = (vocabulary.encode([PlainText(text)]) for text in template.stop_texts)
     return frozenset([*(i for i in controls if i is not None), *(ids[0] for ids in texts if len(ids) == 1)])
 
 

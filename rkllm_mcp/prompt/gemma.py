@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from rkllm_mcp.messages import ToolSpec
-from rkllm_mcp.prompt.calls import CallSpelling, spaced_json
-from rkllm_mcp.prompt.vocabulary import Foreign, Segment, Trusted
+from rkllm_mcp.prompt.tokenizer import ControlText, PlainText, Segment
+from rkllm_mcp.prompt.tool_list import CallStyle, spaced_json
 
 QUOTE = '<|"|>'
 
@@ -20,13 +20,13 @@ QUOTE = '<|"|>'
 def gemma_value(value: Any) -> list[Segment]:
     """A JSON value in Gemma 4's notation."""
     if isinstance(value, str):
-        return [Trusted(QUOTE), Foreign(value), Trusted(QUOTE)]
+        return [ControlText(QUOTE), PlainText(value), ControlText(QUOTE)]
     if isinstance(value, Mapping):
-        return [Trusted("{"), *_entries(cast("Mapping[str, Any]", value)), Trusted("}")]
+        return [ControlText("{"), *_entries(cast("Mapping[str, Any]", value)), ControlText("}")]
     if isinstance(value, Sequence):
         items = [gemma_value(item) for item in cast("Sequence[Any]", value)]
-        return [Trusted("["), *_joined(items), Trusted("]")]
-    return [Foreign(spaced_json(value))]
+        return [ControlText("["), *_joined(items), ControlText("]")]
+    return [PlainText(spaced_json(value))]
 
 
 def gemma_declaration(tool: ToolSpec) -> list[Segment]:
@@ -39,20 +39,20 @@ def gemma_declaration(tool: ToolSpec) -> list[Segment]:
         fields.append(_entry("required", list(schema["required"])))
     fields.append(_entry("type", "OBJECT"))
     return [
-        Foreign(f"declaration:{tool.name}"),
-        Trusted("{"),
+        PlainText(f"declaration:{tool.name}"),
+        ControlText("{"),
         *_entry("description", tool.description),
-        Trusted(",parameters:{"),
+        ControlText(",parameters:{"),
         *_joined(fields),
-        Trusted("}}"),
+        ControlText("}}"),
     ]
 
 
-GEMMA_CALL = CallSpelling(lambda name: f"call:{name}{{", lambda arguments: [*_entries(arguments), Trusted("}")])
+GEMMA_CALL = CallStyle(lambda name: f"call:{name}{{", lambda arguments: [*_entries(arguments), ControlText("}")])
 
 
 def _entry(key: str, value: Any) -> list[Segment]:
-    return [Foreign(f"{key}:"), *gemma_value(value)]
+    return [PlainText(f"{key}:"), *gemma_value(value)]
 
 
 def _entries(mapping: Mapping[str, Any]) -> list[Segment]:
@@ -66,13 +66,13 @@ def _sorted(mapping: Mapping[str, Any]) -> list[str]:
 def _joined(parts: Sequence[Sequence[Segment]]) -> list[Segment]:
     segments: list[Segment] = []
     for index, part in enumerate(parts):
-        segments += [*([Trusted(",")] if index else []), *part]
+        segments += [*([ControlText(",")] if index else []), *part]
     return segments
 
 
 def _properties(properties: Mapping[str, Any]) -> list[Segment]:
-    members = [[Foreign(f"{name}:"), *_property(properties[name])] for name in _sorted(properties)]
-    return [Trusted("properties:{"), *_joined(members), Trusted("}")]
+    members = [[PlainText(f"{name}:"), *_property(properties[name])] for name in _sorted(properties)]
+    return [ControlText("properties:{"), *_joined(members), ControlText("}")]
 
 
 def _property(schema: Any) -> list[Segment]:
@@ -87,7 +87,7 @@ def _property(schema: Any) -> list[Segment]:
     if table.get("enum"):
         fields.append(_entry("enum", list(table["enum"])))
     if kind == "array" and isinstance(table.get("items"), Mapping):
-        fields.append([Foreign("items:"), *_property(table["items"])])
+        fields.append([PlainText("items:"), *_property(table["items"])])
     if "null" in kinds or table.get("nullable"):
         fields.append(_entry("nullable", value=True))
     if kind == "object" and table.get("properties"):
@@ -95,7 +95,7 @@ def _property(schema: Any) -> list[Segment]:
         if table.get("required"):
             fields.append(_entry("required", list(table["required"])))
     fields.append(_entry("type", kind.upper()))
-    return [Trusted("{"), *_joined(fields), Trusted("}")]
+    return [ControlText("{"), *_joined(fields), ControlText("}")]
 
 
 def _kinds(schema: Mapping[str, Any]) -> Iterator[str]:

@@ -1,20 +1,172 @@
-"""How a model family spells a conversation: turns as segments of trusted and foreign text.
+"""Where system text and tool list stand in front of a conversation.
 
-A ``ChatTemplate`` is data: the strings around each kind of turn. It renders one turn at a time, because a ledger only
-ever appends; nothing that was sent is rendered again. Template strings are trusted (control tokens in them are
-meant), what people, tools and servers wrote is foreign. It knows no token ids and no files.
+Families differ in this: one system turn for both, a turn for each, or no system turn at all, so that the text goes into
+the first user turn. Each way is a function in ``LAYOUTS``, and a family names the one it uses. A head may end inside a
+user turn that is still open; the first question goes on there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from rkllm_mcp.messages import Message, ToolSpec
-from rkllm_mcp.prompt.heads import PLAIN_HEAD, Head, HeadForm, HeadParts, build_head
-from rkllm_mcp.prompt.tools import ToolForm
-from rkllm_mcp.prompt.vocabulary import Foreign, Segment, Trusted
+from rkllm_mcp.prompt.tokenizer import ControlText, PlainText, Segment
+from rkllm_mcp.prompt.tool_list import ToolForm
+
+Layout = Literal["system_turn", "tools_first", "tools_turn", "tools_in_user_turn", "user_turn"]
+"""system_turn: system text, then tools; tools_first: the other way round, in the same turn; tools_turn: a turn for
+each; tools_in_user_turn: a system turn, the tools before the first question; user_turn: both before it."""
+
+_BLANK_LINE = "\n\n"
+
+
+@dataclass(frozen=True)
+class PrefixLayout:
+    """What is special about the front of a family's prompts; the defaults are ChatML's.
+
+    Args:
+        layout: where the parts stand.
+        beginning: what every prompt begins with: the beginning-of-text token where the family has one.
+        tools_opening, tools_closing: around the tool list where it is a turn of its own; elsewhere the closing is what
+            follows a system turn with tools.
+        before_tools_preface, preface: what stands in the system turn before the owner's text: the first only when
+            there are tools. A system turn with a preface is there even when nothing else is.
+        thinking_preface, no_thinking_preface: the last part of the preface, by whether the model is to think.
+        after_system: what follows the owner's text, when there is one, within its turn.
+    """
+
+    layout: Layout = "system_turn"
+    beginning: str = ""
+    tools_opening: str = ""
+    tools_closing: str = ""
+    before_tools_preface: str = ""
+    preface: str = ""
+    thinking_preface: str = ""
+    no_thinking_preface: str = ""
+    after_system: str = ""
+
+    def whole_preface(self, *, tools: bool, thinking: bool) -> str:
+        """The preface of a system turn."""
+        first = self.before_tools_preface if tools else ""
+        return first + self.preface + (self.thinking_preface if thinking else self.no_thinking_preface)
+
+
+PLAIN_PREFIX = PrefixLayout()
+
+
+@dataclass(frozen=True)
+class PrefixParts:
+    """What a head is made of: the strings of a template, and the contents."""
+
+    system_opening: str
+    system_closing: str
+    user_opening: str
+    form: PrefixLayout
+    preface: str
+    system: str
+    listing: Sequence[Segment]
+
+    @property
+    def system_text(self) -> list[Segment]:
+        """The owner's text and what follows it; nothing when there is none."""
+        return [PlainText(self.system), ControlText(self.form.after_system)] if self.system else []
+
+    @property
+    def leading_listing(self) -> list[Segment]:
+        """The tool list without the blank line that keeps it apart from a text before it."""
+        if not self.listing:
+            return []
+        return [ControlText(self.listing[0].text.lstrip("\n")), *self.listing[1:]]
+
+
+@dataclass(frozen=True)
+class PromptPrefix:
+    """The front of a prompt.
+
+    Args:
+        segments: its text.
+        is_open: it ends inside a user turn.
+    """
+
+    segments: list[Segment]
+    is_open: bool = False
+
+
+def build_prefix(parts: PrefixParts) -> PromptPrefix:
+    """The front of every prompt, by the family's layout."""
+    segments = LAYOUTS[parts.form.layout](parts)
+    is_open = bool(segments) and _OPEN[parts.form.layout](parts)
+    return PromptPrefix([*([ControlText(parts.form.beginning)] if parts.form.beginning else []), *segments], is_open)
+
+
+def _system_turn(parts: PrefixParts) -> list[Segment]:
+    if not (parts.preface or parts.system or parts.listing):
+        return []
+    listing = parts.listing if parts.system else parts.leading_listing
+    closing = parts.system_closing + (parts.form.tools_closing if parts.listing else "")
+    return [ControlText(parts.system_opening + parts.preface), *parts.system_text, *listing, ControlText(closing)]
+
+
+def _tools_first(parts: PrefixParts) -> list[Segment]:
+    if not (parts.preface or parts.system or parts.listing):
+        return []
+    between = _BLANK_LINE if parts.system and parts.listing else ""
+    opening = ControlText(parts.system_opening + parts.preface)
+    return [
+        opening,
+        *parts.leading_listing,
+        ControlText(between),
+        *parts.system_text,
+        ControlText(parts.system_closing),
+    ]
+
+
+def _system_alone(parts: PrefixParts) -> list[Segment]:
+    if not (parts.preface or parts.system):
+        return []
+    return [ControlText(parts.system_opening + parts.preface), *parts.system_text, ControlText(parts.system_closing)]
+
+
+def _tools_turn(parts: PrefixParts) -> list[Segment]:
+    form = parts.form
+    tools = (
+        [ControlText(form.tools_opening), *parts.leading_listing, ControlText(form.tools_closing)]
+        if parts.listing
+        else []
+    )
+    return [*_system_alone(parts), *tools]
+
+
+def _tools_in_user_turn(parts: PrefixParts) -> list[Segment]:
+    tools = [ControlText(parts.user_opening), *parts.leading_listing] if parts.listing else []
+    return [*_system_alone(parts), *tools]
+
+
+def _user_turn(parts: PrefixParts) -> list[Segment]:
+    if not (parts.system or parts.listing):
+        return []
+    return [ControlText(parts.user_opening), *parts.system_text, *parts.leading_listing]
+
+
+LAYOUTS: Mapping[Layout, Callable[[PrefixParts], list[Segment]]] = {
+    "system_turn": _system_turn,
+    "tools_first": _tools_first,
+    "tools_turn": _tools_turn,
+    "tools_in_user_turn": _tools_in_user_turn,
+    "user_turn": _user_turn,
+}
+
+# Whether a head that is not empty leaves a user turn open.
+_OPEN: Mapping[Layout, Callable[[PrefixParts], bool]] = {
+    "system_turn": lambda _: False,
+    "tools_first": lambda _: False,
+    "tools_turn": lambda _: False,
+    "tools_in_user_turn": lambda parts: bool(parts.listing),
+    "user_turn": lambda _: True,
+}
+
 
 Before = Literal["start", "open_user_turn", "user", "assistant", "calls", "tool"]
 """What stands before a turn: a closed head, a head that left a user turn open, or a turn of that role; ``calls`` is an
@@ -66,7 +218,7 @@ class ChatTemplate:
     tool_form: ToolForm
     no_thinking: str = ""
     open_thinking: str = ""
-    head_form: HeadForm = PLAIN_HEAD
+    head_form: PrefixLayout = PLAIN_PREFIX
     calls_end_turn: str | None = None
     results_stay_in_turn: bool = False
     before_answer: str = ""
@@ -78,7 +230,7 @@ class ChatTemplate:
         """Text around and within calls: its control tokens are part of an answer, because the detector reads them."""
         form = self.tool_form
         around = (form.calls_opening, form.call_opening, form.call_closing, form.calls_closing)
-        within = (segment.text for segment in form.spelling.rest({"k": "v"}) if isinstance(segment, Trusted))
+        within = (segment.text for segment in form.spelling.rest({"k": "v"}) if isinstance(segment, ControlText))
         return (*around, *within)
 
     def head(self, system: str, tools: Sequence[ToolSpec], *, thinking: bool = False) -> list[Segment]:
@@ -103,34 +255,37 @@ class ChatTemplate:
             opening = "" if before == "open_user_turn" else self._closed(before) + self.user_opening
             context = self.tool_form.without_markers(message.context)
             words = f"{context}\n\n{message.text}" if context else message.text
-            return self._cleaned([Trusted(opening), Foreign(words), Trusted(self.user_closing)])
+            return self._cleaned([ControlText(opening), PlainText(words), ControlText(self.user_closing)])
         if message.role == "tool":
             results = self.tool_form.results(message.results, message.text)
             opening = ("" if before == "calls" else self._closed(before)) + self.results_opening
-            return self._cleaned([Trusted(opening), *results, Trusted(self.results_closing)])
+            return self._cleaned([ControlText(opening), *results, ControlText(self.results_closing)])
         if message.role == "assistant":
             calls = self.tool_form.calls(message.calls, after_text=bool(message.text))
             opening = self._assistant_opening(before) + (self.before_answer if message.text or calls else "")
-            return self._cleaned([Trusted(opening), Foreign(message.text), *calls, *self.closing(message)])
+            return self._cleaned([ControlText(opening), PlainText(message.text), *calls, *self.closing(message)])
         raise ValueError("a system message can only be the first of a conversation")
 
     def closing(self, message: Message) -> list[Segment]:
         """What follows the answer ``message``."""
         ends_in_calls = bool(message.calls) and self.calls_end_turn is not None
-        return [Trusted(self.calls_end_turn or "" if ends_in_calls else self.assistant_closing)]
+        return [ControlText(self.calls_end_turn or "" if ends_in_calls else self.assistant_closing)]
 
     def opening(self, *, thinking: bool, before: Before = "user") -> list[Segment]:
         """What the model is to continue: the assistant's turn, opened, or gone on with behind its results."""
         if self._goes_on(before):
-            return [Trusted(self.open_thinking if thinking else "")]
-        return [Trusted(self._assistant_opening(before)), Trusted(self.open_thinking if thinking else self.no_thinking)]
+            return [ControlText(self.open_thinking if thinking else "")]
+        return [
+            ControlText(self._assistant_opening(before)),
+            ControlText(self.open_thinking if thinking else self.no_thinking),
+        ]
 
-    def _head(self, system: str, tools: Sequence[ToolSpec], *, thinking: bool) -> Head:
+    def _head(self, system: str, tools: Sequence[ToolSpec], *, thinking: bool) -> PromptPrefix:
         form = self.head_form
         preface = form.whole_preface(tools=bool(tools), thinking=thinking)
         listing = self.tool_form.listing(tools)
         strings = (self.system_opening, self.system_closing, self.user_opening)
-        return build_head(HeadParts(*strings, form, preface, system, listing))
+        return build_prefix(PrefixParts(*strings, form, preface, system, listing))
 
     def _assistant_opening(self, before: Before) -> str:
         return "" if self._goes_on(before) else self._closed(before) + self.assistant_opening
@@ -148,4 +303,4 @@ class ChatTemplate:
     def _cleaned(self, segments: Sequence[Segment]) -> list[Segment]:
         if self.clean is None:
             return list(segments)
-        return [Foreign(self.clean(s.text)) if isinstance(s, Foreign) else s for s in segments]
+        return [PlainText(self.clean(s.text)) if isinstance(s, PlainText) else s for s in segments]

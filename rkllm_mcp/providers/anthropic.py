@@ -2,15 +2,181 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias, cast
 
-from rkllm_mcp.messages import Conversation
-from rkllm_mcp.providers.answer import Answer
-from rkllm_mcp.providers.anthropic_form import EventReader, Thoughts, request_of
-from rkllm_mcp.providers.remote_model import ReadChunk, RemoteModel, Sdk, SdkErrors, transport_errors
-from rkllm_mcp.providers.round import Round
-from rkllm_mcp.providers.service import Service
-from rkllm_mcp.providers.turns import wire_id
+from rkllm_mcp.messages import Conversation, ToolCall, ToolResult
+from rkllm_mcp.providers.remote import ReadChunk, RemoteModel, Round, Sdk, SdkErrors, transport_errors
+from rkllm_mcp.providers.remote_settings import RemoteSettings
+from rkllm_mcp.providers.stream_parts import CallPart, FinishPart, StreamPart, TextPart, ThinkingPart, UsagePart
+from rkllm_mcp.providers.tool_schemas import wire_schema
+from rkllm_mcp.providers.turn_builder import TurnBuilder
+from rkllm_mcp.providers.wire_messages import WireNames, WireTurn, wire_id
+
+# Default for max_tokens, which the interface requires.
+DEFAULT_MAX_TOKENS = 4096
+Thoughts: TypeAlias = tuple[Mapping[str, Any], ...]
+"""Thinking blocks as received, with signatures."""
+
+_STOPS: Mapping[str, FinishPart] = {
+    "max_tokens": FinishPart("length"),
+    "model_context_window_exceeded": FinishPart("length"),
+    "refusal": FinishPart("withheld"),
+}
+# The system text is the same in every round and is billed at the cached price.
+_CACHED = {"type": "ephemeral"}
+
+
+def request_of(
+    service: RemoteSettings, asked: Round, refused: frozenset[str], thoughts: Mapping[str, Thoughts]
+) -> dict[str, Any]:
+    """Return the request body.
+
+    ``refused`` names parameters that the service rejected; ``thoughts`` are thinking blocks by the wire id of the first
+    call that followed them.
+    """
+    body: dict[str, Any] = {
+        "model": service.model,
+        "max_tokens": asked.max_new_tokens or service.max_new_tokens or DEFAULT_MAX_TOKENS,
+        "messages": [_message(turn, asked.names, thoughts) for turn in asked.turns],
+    }
+    if asked.system:
+        body["system"] = [{"type": "text", "text": asked.system, "cache_control": _CACHED}]
+    if asked.stop:
+        body["stop_sequences"] = list(asked.stop)
+    body.update(
+        (key, value)
+        for key, value in (("temperature", _temperature(asked)), ("top_p", asked.sampling.top_p))
+        if value is not None
+    )
+    if asked.tools:
+        body["tools"] = [
+            {
+                "name": asked.names.wire(tool.name),
+                "description": tool.description,
+                "input_schema": wire_schema(tool.input_schema),
+            }
+            for tool in asked.tools
+        ]
+        body.update(_choice(asked))
+    return {key: value for key, value in body.items() if key not in refused - {"max_tokens"}}
+
+
+class EventReader:
+    """Parses the stream of one answer and stores its thinking blocks."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, dict[str, Any]] = {}
+        self._prompt = 0
+        self._cached = 0
+
+    @property
+    def thoughts(self) -> Thoughts:
+        """Thinking blocks received so far."""
+        return tuple(block for block in self._blocks.values() if block.get("signature") or block.get("data"))
+
+    def pieces_of(self, event: Mapping[str, Any]) -> Iterator[StreamPart]:
+        """Yield the parts of one event; invalid and unknown events are skipped."""
+        kind, index = event.get("type"), event.get("index")
+        place = index if isinstance(index, int) else 0
+        if kind == "message_start":
+            yield from self._count(_mapping(_mapping(event.get("message")).get("usage")))
+        elif kind == "content_block_start":
+            yield from self._begin(place, _mapping(event.get("content_block")))
+        elif kind == "content_block_delta":
+            yield from self._continue(place, _mapping(event.get("delta")))
+        elif kind == "message_delta":
+            yield from self._count(_mapping(event.get("usage")))
+            reason = _mapping(event.get("delta")).get("stop_reason")
+            if isinstance(reason, str):
+                yield _STOPS.get(reason, FinishPart("end"))
+
+    def _begin(self, place: int, block: Mapping[str, Any]) -> Iterator[StreamPart]:
+        kind = block.get("type")
+        if kind == "text" and block.get("text"):
+            yield TextPart(str(block["text"]))
+        elif kind in {"thinking", "redacted_thinking"}:
+            self._blocks[place] = dict(block)
+        elif kind == "tool_use":
+            written = block.get("input")
+            # Compatible services may send the arguments with the start of the block.
+            arguments = json.dumps(written, ensure_ascii=False) if written else ""
+            yield CallPart(place, str(block.get("id") or ""), str(block.get("name") or ""), arguments)
+
+    def _continue(self, place: int, delta: Mapping[str, Any]) -> Iterator[StreamPart]:
+        kind = delta.get("type")
+        if kind == "text_delta" and delta.get("text"):
+            yield TextPart(str(delta["text"]))
+        elif kind == "thinking_delta" and delta.get("thinking"):
+            block = self._blocks.setdefault(place, {"type": "thinking", "thinking": ""})
+            block["thinking"] = f"{block.get('thinking', '')}{delta['thinking']}"
+            yield ThinkingPart(str(delta["thinking"]))
+        elif kind == "signature_delta":
+            self._blocks.setdefault(place, {"type": "thinking", "thinking": ""})["signature"] = delta.get("signature")
+        elif kind == "input_json_delta":
+            yield CallPart(place, arguments=str(delta.get("partial_json") or ""))
+
+    def _count(self, usage: Mapping[str, Any]) -> Iterator[UsagePart]:
+        """Yield the usage so far: prompt tokens come first, output tokens increase."""
+        if not usage:
+            return
+        read, written = _number(usage.get("cache_read_input_tokens")), _number(usage.get("cache_creation_input_tokens"))
+        prompt = _number(usage.get("input_tokens")) + read + written
+        self._prompt, self._cached = max(self._prompt, prompt), max(self._cached, read)
+        yield UsagePart(self._prompt, self._cached, _number(usage.get("output_tokens")))
+
+
+def _message(turn: WireTurn, names: WireNames, thoughts: Mapping[str, Thoughts]) -> dict[str, Any]:
+    words = [{"type": "text", "text": turn.text}] if turn.text.strip() else []
+    if turn.role == "assistant":
+        before = thoughts.get(wire_id(turn.calls[0].id), ()) if turn.calls else ()
+        return {"role": "assistant", "content": [*before, *words, *(_call(call, names) for call in turn.calls)]}
+    return {"role": "user", "content": [*map(_result, turn.results), *words]}
+
+
+def _call(call: ToolCall, names: WireNames) -> dict[str, Any]:
+    return {"type": "tool_use", "id": wire_id(call.id), "name": names.wire(call.name), "input": dict(call.arguments)}
+
+
+def _result(result: ToolResult) -> dict[str, Any]:
+    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": wire_id(result.call_id)}
+    # The service rejects an empty text block, but accepts a result without content.
+    return {
+        **block,
+        **({"content": result.text} if result.text.strip() else {}),
+        **({"is_error": True} if result.is_error else {}),
+    }
+
+
+def _temperature(asked: Round) -> float | None:
+    """Limit the temperature to 1, the interface's maximum."""
+    temperature = asked.sampling.temperature
+    return None if temperature is None else min(temperature, 1.0)
+
+
+def _choice(asked: Round) -> dict[str, Any]:
+    if asked.no_calls:
+        return {"tool_choice": {"type": "none"}}
+    choice: dict[str, Any] = {}
+    if asked.forced_tool is not None:
+        choice = {"type": "tool", "name": asked.names.wire(asked.forced_tool)}
+    elif asked.any_tool:
+        choice = {"type": "any"}
+    elif asked.single_call:
+        choice = {"type": "auto"}
+    if asked.single_call:
+        choice["disable_parallel_tool_use"] = True
+    return {"tool_choice": choice} if choice else {}
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
 
 # Without a key the SDK would read one from the environment, which must not be sent to another service.
 _NO_KEY = "none"
@@ -19,7 +185,7 @@ _NO_KEY = "none"
 class AnthropicModel(RemoteModel):
     """A ``LastingModel`` on a service with Anthropic's interface."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: RemoteSettings) -> None:
         super().__init__(service)
         self._readers: dict[str, EventReader] = {}
         # Thinking blocks before the calls of the running answer: they must be sent back with the results.
@@ -61,7 +227,7 @@ class AnthropicModel(RemoteModel):
         reader = self._readers[conversation.id] = EventReader()
         return reader.pieces_of
 
-    def _answered(self, conversation: Conversation, answer: Answer) -> None:
+    def _answered(self, conversation: Conversation, answer: TurnBuilder) -> None:
         reader = self._readers.pop(conversation.id, None)
         if reader is not None and reader.thoughts and answer.calls:
             thoughts = self._thoughts.setdefault(conversation.id, {})

@@ -17,7 +17,7 @@ from anyio import to_thread
 
 from rkllm_mcp.errors import InputRefusedError, PromptTooLongError
 from rkllm_mcp.prompt.budget import COUNTED_WINDOWS
-from rkllm_mcp.prompt.vocabulary import Foreign, Segment, Trusted, Vocabulary
+from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer, PlainText, Segment
 
 # The default instruction of both models; one that names the task is better.
 SEARCH = "Given a web search query, retrieve relevant passages that answer the query"
@@ -49,7 +49,7 @@ class Evaluator(Protocol):
 
 async def embed_texts(
     engine: Evaluator,
-    vocabulary: Vocabulary,
+    vocabulary: ModelTokenizer,
     texts: Sequence[str],
     *,
     instruction: str = "",
@@ -65,7 +65,7 @@ async def embed_texts(
     """
     end = _end_token(vocabulary)
     lead = f"Instruct: {instruction}\nQuery:" if instruction else ""
-    segments = [[Foreign(f"{lead}{text}")] for text in texts]
+    segments = [[PlainText(f"{lead}{text}")] for text in texts]
     # Thousands of texts take seconds; in a thread they do not block other answers.
     prompts = await to_thread.run_sync(_encoded, vocabulary, segments, end, engine.context_tokens)
     return await engine.embed(prompts, dimensions=dimensions)
@@ -73,7 +73,7 @@ async def embed_texts(
 
 async def rank_documents(
     engine: Evaluator,
-    vocabulary: Vocabulary,
+    vocabulary: ModelTokenizer,
     query: str,
     documents: Sequence[str],
     *,
@@ -91,7 +91,7 @@ async def rank_documents(
 
 
 def _encoded(
-    vocabulary: Vocabulary, prompts: Sequence[Sequence[Segment]], end: Sequence[int], context_tokens: int
+    vocabulary: ModelTokenizer, prompts: Sequence[Sequence[Segment]], end: Sequence[int], context_tokens: int
 ) -> list[list[int]]:
     """Encode all prompts before any of them is evaluated.
 
@@ -110,17 +110,17 @@ def _encoded(
 
 def _question(instruction: str, query: str, document: str) -> list[Segment]:
     body = f"<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {document}"
-    return [Trusted(_BEFORE), Foreign(body), Trusted(_BEHIND)]
+    return [ControlText(_BEFORE), PlainText(body), ControlText(_BEHIND)]
 
 
-def _end_token(vocabulary: Vocabulary) -> list[int]:
+def _end_token(vocabulary: ModelTokenizer) -> list[int]:
     """Return the token whose state is the vector of a text; empty if the vocabulary has none."""
     known = [token_id for name in _END_TOKENS if (token_id := vocabulary.control_id(name)) is not None]
     return known[:1]
 
 
-def _word_id(vocabulary: Vocabulary, word: str) -> int:
-    ids = vocabulary.encode([Foreign(word)])
+def _word_id(vocabulary: ModelTokenizer, word: str) -> int:
+    ids = vocabulary.encode([PlainText(word)])
     if len(ids) != 1:
         raise InputRefusedError(f"this model has no token for {word!r}; rank with a model made for it (Qwen3-Reranker)")
     return ids[0]

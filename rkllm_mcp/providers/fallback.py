@@ -13,12 +13,12 @@ from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
-from rkllm_mcp.config.provider import Occasion
+from rkllm_mcp.config.sections import Occasion
 from rkllm_mcp.errors import GenerationError, PromptTooLongError, RuntimeUnusableError
 from rkllm_mcp.events import ModelEvent, Status, Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
-from rkllm_mcp.providers import LastingModel, ResponseOptions
-from rkllm_mcp.providers.remote_model import RemoteModel
+from rkllm_mcp.protocols import ResponseOptions, StatefulModel
+from rkllm_mcp.providers.remote import RemoteModel
 
 GO_ON = "[Your answer was cut off here. Go on right where it ends; do not repeat what is there.]"
 
@@ -26,7 +26,7 @@ GO_ON = "[Your answer was cut off here. Go on right where it ends; do not repeat
 class FallbackModel:
     """A ``LastingModel`` on two models, with the ``rules`` that hand over from the first to the second."""
 
-    def __init__(self, first: LastingModel, second: RemoteModel, rules: Collection[Occasion]) -> None:
+    def __init__(self, first: StatefulModel, second: RemoteModel, rules: Collection[Occasion]) -> None:
         self._first = first
         self._second = second
         self._rules = frozenset(rules)

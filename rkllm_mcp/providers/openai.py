@@ -2,12 +2,164 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
 
-from rkllm_mcp.messages import Conversation
-from rkllm_mcp.providers.openai_form import pieces_of, request_of
-from rkllm_mcp.providers.remote_model import ReadChunk, RemoteModel, Sdk, SdkErrors, transport_errors
-from rkllm_mcp.providers.round import Round
+from rkllm_mcp.messages import Conversation, ToolCall, ToolResult
+from rkllm_mcp.providers.remote import ReadChunk, RemoteModel, Round, Sdk, SdkErrors, transport_errors
+from rkllm_mcp.providers.remote_settings import RemoteSettings
+from rkllm_mcp.providers.stream_parts import CallPart, FinishPart, StreamPart, TextPart, ThinkingPart, UsagePart
+from rkllm_mcp.providers.tool_schemas import wire_schema
+from rkllm_mcp.providers.wire_messages import WireNames, WireTurn, wire_id
+
+_STOPS: Mapping[str, FinishPart] = {
+    "length": FinishPart("length"),
+    "content_filter": FinishPart("withheld"),
+}
+# Fields in which services stream thinking.
+_THINKING = ("reasoning_content", "reasoning")
+
+
+def request_of(service: RemoteSettings, asked: Round, refused: frozenset[str]) -> dict[str, Any]:
+    """Return the request body; ``refused`` names parameters that the service rejected."""
+    messages: list[dict[str, Any]] = [{"role": "system", "content": asked.system}] if asked.system else []
+    for turn in asked.turns:
+        messages += _messages(turn, asked.names)
+    body: dict[str, Any] = {
+        "model": service.model,
+        "messages": messages,
+        "stream_options": {"include_usage": True},
+        **_limit(service, asked, refused),
+        **_sampling(asked),
+    }
+    if asked.stop:
+        body["stop"] = list(asked.stop)
+    if asked.tools:
+        body["tools"] = [
+            {
+                "type": "function",
+                "function": {
+                    "name": asked.names.wire(tool.name),
+                    "description": tool.description,
+                    "parameters": wire_schema(tool.input_schema),
+                },
+            }
+            for tool in asked.tools
+        ]
+        body.update(_choice(asked))
+    return {key: value for key, value in body.items() if key not in refused}
+
+
+def pieces_of(chunk: Mapping[str, Any]) -> Iterator[StreamPart]:
+    """Yield the parts of one chunk; invalid values are skipped."""
+    choices = chunk.get("choices")
+    for choice in cast("list[Any]", choices) if isinstance(choices, list) else ():
+        delta = _mapping(_mapping(choice).get("delta"))
+        yield from _pieces(delta)
+        reason = _mapping(choice).get("finish_reason")
+        if isinstance(reason, str):
+            yield _STOPS.get(reason, FinishPart("end"))
+    usage = _mapping(chunk.get("usage"))
+    if usage:
+        cached = _number(_mapping(usage.get("prompt_tokens_details")).get("cached_tokens"))
+        yield UsagePart(_number(usage.get("prompt_tokens")), cached, _number(usage.get("completion_tokens")))
+
+
+def _pieces(delta: Mapping[str, Any]) -> Iterator[StreamPart]:
+    thinking = next((text for key in _THINKING if isinstance(text := delta.get(key), str) and text), "")
+    if thinking:
+        yield ThinkingPart(thinking)
+    for key in ("content", "refusal"):
+        text = delta.get(key)
+        if isinstance(text, str) and text:
+            yield TextPart(text)
+    calls = delta.get("tool_calls")
+    for place, call in enumerate(cast("list[Any]", calls) if isinstance(calls, list) else ()):
+        yield _call_part(_mapping(call), place)
+
+
+def _call_part(call: Mapping[str, Any], place: int) -> CallPart:
+    function = _mapping(call.get("function"))
+    index, arguments = call.get("index"), function.get("arguments")
+    # Some services send the arguments as one JSON object.
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments) if isinstance(arguments, dict) else ""
+    return CallPart(
+        index=index if isinstance(index, int) else place,
+        id=str(call.get("id") or ""),
+        name=str(function.get("name") or ""),
+        arguments=text,
+    )
+
+
+def _messages(turn: WireTurn, names: WireNames) -> Iterator[dict[str, Any]]:
+    if turn.role == "assistant":
+        message: dict[str, Any] = {"role": "assistant", "content": turn.text or None}
+        if turn.calls:
+            message["tool_calls"] = [_call(call, names) for call in turn.calls]
+        yield message
+        return
+    yield from (
+        {"role": "tool", "tool_call_id": wire_id(one.call_id), "content": _result_text(one)} for one in turn.results
+    )
+    if turn.text:
+        yield {"role": "user", "content": turn.text}
+
+
+def _call(call: ToolCall, names: WireNames) -> dict[str, Any]:
+    arguments = json.dumps(call.arguments, ensure_ascii=False)
+    return {
+        "id": wire_id(call.id),
+        "type": "function",
+        "function": {"name": names.wire(call.name), "arguments": arguments},
+    }
+
+
+def _result_text(result: ToolResult) -> str:
+    # The interface has no error flag; models on the NPU read the same text.
+    return f"Error: {result.text}" if result.is_error else result.text
+
+
+def _limit(service: RemoteSettings, asked: Round, refused: frozenset[str]) -> dict[str, int]:
+    """Return the token limit under the parameter name that the service accepts."""
+    limit = asked.max_new_tokens or service.max_new_tokens
+    if limit is None:
+        return {}
+    # OpenAI's newer models reject the old name, older services do not know the new one.
+    keys = ("max_completion_tokens", "max_tokens")
+    ordered: Sequence[str] = keys if service.is_vendors_own else keys[::-1]
+    return {next((key for key in ordered if key not in refused), ordered[0]): limit}
+
+
+def _sampling(asked: Round) -> dict[str, float]:
+    sampling = asked.sampling
+    values = {
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "frequency_penalty": sampling.frequency_penalty,
+        "presence_penalty": sampling.presence_penalty,
+    }
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _choice(asked: Round) -> dict[str, Any]:
+    choice: dict[str, Any] = {}
+    if asked.no_calls:
+        choice["tool_choice"] = "none"
+    elif asked.forced_tool is not None:
+        choice["tool_choice"] = {"type": "function", "function": {"name": asked.names.wire(asked.forced_tool)}}
+    elif asked.any_tool:
+        choice["tool_choice"] = "required"
+    return {**choice, "parallel_tool_calls": False} if asked.single_call else choice
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
 
 # The SDK requires a key; local services rarely do.
 _NO_KEY = "none"

@@ -1,46 +1,408 @@
-"""Open the remote model that the configuration names, of any kind."""
+"""``RemoteModel``: a ``ChatModel`` on a remote service, independent of its interface.
+
+    conversation ─▶ Round ─▶ request ─▶ service ─▶ chunks ─▶ stream parts ─▶ TurnBuilder ─▶ events
+
+One request per round. It is repeated only before any output arrived: by the SDK after a temporary failure, and by this
+class without a parameter that the service rejected. Every wait has a limit; leaving closes the connection at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
-from importlib.util import find_spec
+import sys
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar, cast
 
-from rkllm_mcp.errors import RuntimeUnusableError
-from rkllm_mcp.providers.anthropic import AnthropicModel
-from rkllm_mcp.providers.openai import OpenAIModel
-from rkllm_mcp.providers.remote_model import RemoteModel
-from rkllm_mcp.providers.service import Kind, Service
+import anyio
+from anyio import to_thread
 
-# Package of each kind, equal to the name of the extra, and its vendor.
-_PACKAGES: Mapping[Kind, tuple[str, str]] = {"openai": ("openai", "OpenAI"), "anthropic": ("anthropic", "Anthropic")}
-_MODELS: Mapping[Kind, type[RemoteModel]] = {"openai": OpenAIModel, "anthropic": AnthropicModel}
+from rkllm_mcp.errors import PromptTooLongError
+from rkllm_mcp.events import ModelEvent, Status, Usage
+from rkllm_mcp.generation import SamplingOverrides
+from rkllm_mcp.messages import Conversation, Message, ToolSpec
+from rkllm_mcp.prompt.budget import Budget, Compaction
+from rkllm_mcp.protocols import ResponseOptions
+from rkllm_mcp.providers.remote_errors import (
+    broken_off,
+    dispensable_in,
+    failure,
+    is_about_tools,
+    no_stream,
+    problem_of,
+    silent,
+    unreachable,
+)
+from rkllm_mcp.providers.remote_settings import (
+    RemoteSettings,
+    estimated_message_tokens,
+    estimated_tokens,
+    estimated_tool_tokens,
+)
+from rkllm_mcp.providers.stream_parts import StreamPart, UsagePart
+from rkllm_mcp.providers.turn_builder import TurnBuilder
+from rkllm_mcp.providers.wire_messages import WireNames, WireTurn, system_of, turns_of
 
 
-def check_sdk(service: Service) -> None:
-    """Check that the SDK for a service is installed.
+@dataclass(frozen=True)
+class Round:
+    """A request for one round; the options are those of ``AnswerOptions`` with the configured defaults."""
 
-    Raises:
-        RuntimeUnusableError: it is not installed.
+    system: str
+    turns: tuple[WireTurn, ...]
+    tools: tuple[ToolSpec, ...]  # empty for a model that cannot call tools
+    names: WireNames
+    sampling: SamplingOverrides
+    max_new_tokens: int | None = None
+    forced_tool: str | None = None
+    any_tool: bool = False
+    single_call: bool = False
+    no_calls: bool = False
+    stop: tuple[str, ...] = ()
+
+
+def declared_tools(
+    tools: Sequence[ToolSpec], described: Collection[str], options: ResponseOptions
+) -> tuple[ToolSpec, ...]:
+    """Return the tools to declare: a service accepts calls of declared tools only.
+
+    ``described`` names tools that the conversation introduced later; they are declared in addition to the listed ones.
     """
-    package, vendor = _PACKAGES[service.kind]
-    if find_spec(package) is None:
-        raise RuntimeUnusableError(
-            f"'{service.model}' at {service.host} needs {vendor}'s package, which is not installed.",
-            f"Install it: pip install 'rkllm-mcp[{package}]'",
-        )
+    declared = {tool.name: tool for tool in tools}
+    known = {*described, options.forced_tool}
+    declared.update({tool.name: tool for tool in options.others if tool.name in known})
+    return tuple(declared.values())
 
 
-@asynccontextmanager
-async def open_remote(service: Service) -> AsyncGenerator[RemoteModel, None]:
-    """Open a remote model; close its connections on exit. Nothing is loaded or sent before the first request.
+def round_of(
+    service: RemoteSettings, messages: Sequence[Message], declared: tuple[ToolSpec, ...], options: ResponseOptions
+) -> Round:
+    """Build the request for one round; ``declared`` is empty for a model that cannot call tools."""
+    sampling = options.sampling or SamplingOverrides()
+    if sampling.temperature is None:
+        sampling = replace(sampling, temperature=service.temperature)
+    if sampling.top_p is None:
+        sampling = replace(sampling, top_p=service.top_p)
+    return Round(
+        system=system_of(messages),
+        turns=tuple(turns_of(messages, with_calls=bool(declared))),
+        tools=declared,
+        names=WireNames((*declared, *options.others)),
+        max_new_tokens=options.max_new_tokens,
+        forced_tool=options.forced_tool if declared else None,
+        any_tool=options.any_tool and bool(declared),
+        single_call=options.single_call,
+        no_calls=options.no_calls,
+        stop=options.stop,
+        sampling=sampling,
+    )
 
-    Raises:
-        RuntimeUnusableError: the SDK for this kind is not installed.
+
+# Limit for closing a connection, seconds.
+CLOSE_S = 1.0
+# Number of conversations whose compaction is stored.
+VIEWS_KEPT = 64
+# Tokens reserved for an answer without a limit.
+_ANSWER_TOKENS = 1024
+# Required parameters; max_tokens by Anthropic only.
+_REQUIRED = frozenset({"model", "messages", "max_tokens"})
+_T = TypeVar("_T")
+
+
+class ChunkStream(Protocol):
+    """Response stream of an SDK."""
+
+    def __aiter__(self) -> AsyncIterator[Any]: ...
+
+    async def __anext__(self) -> Any: ...
+
+    async def close(self) -> None:
+        """Close the connection."""
+        ...
+
+
+@dataclass(frozen=True)
+class SdkErrors:
+    """Exceptions of an SDK."""
+
+    silent: tuple[type[Exception], ...]  # timeouts
+    connection: tuple[type[Exception], ...]  # failed or broken connections; may include timeouts
+    said: tuple[type[Exception], ...]  # errors reported by the service
+
+
+@dataclass(frozen=True)
+class Sdk:
+    """Client of a service."""
+
+    create: Callable[..., Awaitable[ChunkStream]]  # sends a request; returns when the response begins
+    close: Callable[[], Awaitable[None]]
+    errors: SdkErrors
+
+
+ReadChunk = Callable[[Mapping[str, Any]], Iterable[StreamPart]]
+
+
+class RemoteModel(ABC):
+    """A ``LastingModel`` on a remote service."""
+
+    def __init__(self, service: RemoteSettings) -> None:
+        self.service = service
+        self._sdk: Sdk | None = None
+        self._loading = anyio.Lock()
+        self._can_use_tools = service.tools
+        self._refused: frozenset[str] = frozenset()
+        self._views: OrderedDict[str, Compaction] = OrderedDict()
+
+    @property
+    def name(self) -> str:
+        """The service's name of the model."""
+        return self.service.model
+
+    @property
+    def is_ready(self) -> bool:
+        """True once the SDK is loaded."""
+        return self._sdk is not None
+
+    async def ready(self) -> Sdk:
+        """Load the SDK in a thread, which takes seconds."""
+        async with self._loading:
+            if self._sdk is None:
+                self._sdk = await to_thread.run_sync(self._load, abandon_on_cancel=True)
+            return self._sdk
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._sdk is not None:
+            with anyio.move_on_after(CLOSE_S, shield=True):
+                await self._sdk.close()
+
+    async def respond(
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions | None = None
+    ) -> AsyncGenerator[ModelEvent, None]:
+        """See ``ChatModel.respond``."""
+        options = options or ResponseOptions()
+        declared = declared_tools(tools, conversation.told_tools, options)
+        messages, notice = self._fitting(conversation, declared, options)
+        may_be_called = () if options.no_calls else (*declared, *options.others)
+        is_refused, answer = False, TurnBuilder(conversation, (), WireNames(()))
+        try:
+            if notice:
+                yield Status(f"[Context: {notice} to fit {self.service.context_tokens} tokens]")
+            while True:
+                asked = round_of(self.service, messages, declared if self._can_use_tools else (), options)
+                callable_now = may_be_called if self._can_use_tools else ()
+                answer = TurnBuilder(conversation, callable_now, asked.names, single_call=options.single_call)
+                try:
+                    async with aclosing(self._events(conversation, asked, answer)) as events:
+                        async for event in events:
+                            yield event
+                    return
+                except _AskOtherwiseError as otherwise:
+                    for status in self._adapted(otherwise, asked):
+                        yield status
+        except PromptTooLongError:
+            is_refused = not answer.has_content
+            raise
+        finally:
+            if not is_refused:
+                conversation.add(answer.message())
+
+    def over(self, conversation_id: str) -> None:
+        """Note that the answer of a conversation has ended."""
+        del conversation_id
+
+    def forget(self, conversation_id: str) -> None:
+        """Drop the state of a conversation that will not continue."""
+        self.over(conversation_id)
+        self._views.pop(conversation_id, None)
+
+    def branch(self, conversation_id: str, new_id: str) -> None:
+        """Nothing to copy: a new conversation starts without state."""
+        del conversation_id, new_id
+
+    @abstractmethod
+    def _request(self, asked: Round, conversation: Conversation) -> dict[str, Any]:
+        """Return the request body."""
+
+    @abstractmethod
+    def _load(self) -> Sdk:
+        """Import the SDK and create its client; called once, in a thread."""
+
+    @abstractmethod
+    def _reader(self, conversation: Conversation) -> ReadChunk:
+        """Return the parser for the chunks of one answer."""
+
+    def _answered(self, conversation: Conversation, answer: TurnBuilder) -> None:
+        """Hook that is called after a complete round."""
+        del conversation, answer
+
+    def _adapted(self, otherwise: _AskOtherwiseError, asked: Round) -> list[Status]:
+        """Store a parameter that the service rejected; return a status line if this changes a requested option."""
+        part = otherwise.part
+        if part == "tools":
+            self._can_use_tools = False
+            return [Status(f"[Model: '{self.name}' cannot use tools and is asked without them]")]
+        self._refused |= {part}
+        wished = getattr(asked.sampling, part, None) is not None
+        return [Status(f"[Model: '{self.name}' takes no {part} and is asked without it]")] if wished else []
+
+    async def _events(
+        self, conversation: Conversation, asked: Round, answer: TurnBuilder
+    ) -> AsyncGenerator[ModelEvent, None]:
+        """Send one request and yield its events.
+
+        Raises:
+            _AskOtherwiseError: the service rejected an optional part of the request.
+            GenerationError: the round failed.
+        """
+        request = self._request(asked, conversation)
+        begun, first, last = anyio.current_time(), None, 0.0
+        read = self._reader(conversation)
+        conversation.unpaid_tokens = _prompt_tokens(asked)
+        try:
+            async with aclosing(self._chunks(request, asked, answer)) as chunks:
+                async for chunk in chunks:
+                    last = anyio.current_time()
+                    first = first or last
+                    for piece in read(chunk):
+                        for event in answer.take(piece):
+                            yield event
+        except Exception:
+            # A rejected request costs nothing; one that was cancelled during its answer does.
+            conversation.unpaid_tokens *= answer.has_content
+            raise
+        if answer.stopped is None:
+            raise broken_off(self.service) if first else no_stream(self.service)
+        for event in answer.finish():
+            yield event
+        self._answered(conversation, answer)
+        counted = answer.counted or _estimate(asked, answer)
+        yield _usage(counted, begun, first or last, last)
+
+    async def _chunks(
+        self, request: dict[str, Any], asked: Round, answer: TurnBuilder
+    ) -> AsyncGenerator[Mapping[str, Any], None]:
+        sdk = await self.ready()
+        deadline = anyio.current_time() + self.service.answer_timeout_s
+        try:
+            stream = await self._before(deadline, sdk.create(**_arguments(request)))
+            try:
+                while (chunk := await self._before(deadline, anext(stream, None))) is not None:
+                    yield _plain(chunk)
+            finally:
+                with anyio.move_on_after(CLOSE_S, shield=True):
+                    await stream.close()
+        except sdk.errors.silent as error:
+            raise silent(self.service, error) from None
+        except TimeoutError:
+            raise silent(self.service) from None
+        except sdk.errors.connection as error:
+            has_begun = answer.has_content
+            raise (broken_off(self.service, str(error)) if has_begun else unreachable(error, self.service)) from None
+        except sdk.errors.said as error:
+            raise self._error(error, asked, request, answer) from None
+        except ValueError as error:
+            # Invalid JSON or UTF-8.
+            raise (broken_off(self.service, str(error)) if answer.has_content else no_stream(self.service)) from None
+
+    def _error(self, error: Exception, asked: Round, request: Mapping[str, Any], answer: TurnBuilder) -> Exception:
+        """Return the exception for an error that the service reported."""
+        problem = problem_of(error, self.service)
+        if not answer.has_content:
+            part = "tools" if asked.tools and is_about_tools(problem) else dispensable_in(problem, request)
+            if part is not None:
+                return _AskOtherwiseError(part)
+        return failure(problem, self.service, _prompt_tokens(asked))
+
+    async def _before(self, deadline: float, waiting: Awaitable[_T]) -> _T:
+        """Await with a deadline.
+
+        Raises:
+            TimeoutError: the deadline passed.
+        """
+        with anyio.CancelScope(deadline=deadline):
+            return await waiting
+        raise TimeoutError
+
+    def _fitting(
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions
+    ) -> tuple[list[Message], str]:
+        """Return the messages that fit the context window, if its size is known, and a notice about omitted ones.
+
+        Raises:
+            PromptTooLongError: the last exchange alone does not fit.
+        """
+        messages = conversation.messages
+        if self.service.context_tokens is None:
+            return messages, ""
+        view = self._views[conversation.id] = self._views.pop(conversation.id, None) or Compaction()
+        if len(self._views) > VIEWS_KEPT:
+            self._views.popitem(last=False)
+        head = [message for message in messages if message.role == "system"]
+        body = [message for message in messages if message.role != "system"]
+        answer = options.max_new_tokens or self.service.max_new_tokens or _ANSWER_TOKENS
+        room = Budget(self.service.context_tokens, answer).prompt_limit_tokens
+        room -= estimated_tokens(system_of(head)) + sum(map(estimated_tool_tokens, tools))
+        notice = ""
+        if sum(map(estimated_message_tokens, view.view(body))) > room:
+            notice = view.tighten(body, estimated_message_tokens, room)
+        return [*head, *view.view(body)], notice
+
+
+def transport_errors() -> SdkErrors:
+    """Return the exceptions of the HTTP library that an SDK does not translate in the middle of a stream.
+
+    The library (httpx or httpx2) depends on the SDK's release; it is loaded when this is called.
     """
-    check_sdk(service)
-    model = _MODELS[service.kind](service)
-    try:
-        yield model
-    finally:
-        await model.close()
+    modules: list[Any] = [sys.modules[name] for name in ("httpx", "httpx2") if name in sys.modules]
+    silent = tuple(module.TimeoutException for module in modules)
+    connection = tuple(error for module in modules for error in (module.HTTPError, module.StreamError))
+    return SdkErrors(silent, (*connection, OSError), ())
+
+
+class _AskOtherwiseError(Exception):
+    """The service rejected an optional part of the request."""
+
+    def __init__(self, part: str) -> None:
+        super().__init__(part)
+        self.part = part
+
+
+def _arguments(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keyword arguments that every SDK release accepts: optional parameters go into ``extra_body``."""
+    named = {key: value for key, value in request.items() if key in _REQUIRED}
+    rest = {key: value for key, value in request.items() if key not in _REQUIRED}
+    return {**named, "extra_body": rest, "stream": True}
+
+
+def _plain(chunk: Any) -> Mapping[str, Any]:
+    """Convert a chunk to plain values; the SDKs do not validate it."""
+    to_dict = getattr(chunk, "to_dict", None)
+    return cast("Mapping[str, Any]", to_dict(warnings=False)) if callable(to_dict) else {}
+
+
+def _prompt_tokens(asked: Round) -> int:
+    """Estimate the length of the prompt."""
+    turns = (Message(turn.role, turn.text, calls=turn.calls, results=turn.results) for turn in asked.turns)
+    tokens = estimated_tokens(asked.system) + sum(map(estimated_message_tokens, turns))
+    return tokens + sum(map(estimated_tool_tokens, asked.tools))
+
+
+def _estimate(asked: Round, answer: TurnBuilder) -> UsagePart:
+    """Estimate the usage if the service reports none."""
+    return UsagePart(_prompt_tokens(asked), 0, estimated_message_tokens(answer.message()))
+
+
+def _usage(counted: UsagePart, begun: float, first: float, last: float) -> Usage:
+    to_first_ms = round((first - begun) * 1000, 3)
+    return Usage(
+        prompt_tokens=counted.prompt,
+        prefilled_tokens=max(0, counted.prompt - counted.cached),
+        cached_tokens=counted.cached,
+        generated_tokens=counted.generated,
+        prefill_ms=to_first_ms,
+        decode_ms=round((last - first) * 1000, 3),
+        time_to_first_token_ms=to_first_ms,
+    )

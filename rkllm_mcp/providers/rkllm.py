@@ -23,15 +23,14 @@ from rkllm_mcp.events import DetectorEvent, ModelEvent, Status, Text, Thinking, 
 from rkllm_mcp.generation import GenerationOptions, Generator, RunStats, Sampling, Token
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
 from rkllm_mcp.prompt.budget import Budget
-from rkllm_mcp.prompt.conversation import ConversationPrompt, Prompt, stop_ids
-from rkllm_mcp.prompt.ledger import common_prefix
+from rkllm_mcp.prompt.conversation import ConversationPrompt, Prompt, common_prefix, stop_ids
 from rkllm_mcp.prompt.template import ChatTemplate
-from rkllm_mcp.prompt.vocabulary import Trusted, Vocabulary
-from rkllm_mcp.providers import ResponseOptions
-from rkllm_mcp.providers.cutting import Cut
-from rkllm_mcp.providers.reading import Readings
+from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer
+from rkllm_mcp.protocols import ResponseOptions
+from rkllm_mcp.providers.prefill_progress import PrefillProgress
+from rkllm_mcp.providers.turn_builder import Cut
 from rkllm_mcp.toolcalls.detector import Detector, ThinkingMode
-from rkllm_mcp.toolcalls.syntax import marker_texts
+from rkllm_mcp.toolcalls.formats import marker_texts
 
 # Tolerance of the prefill report: releases differ in evaluating the last token of an answer, or of a prompt that
 # matches the cache completely, again (reference: rkllm-runtime 2.6).
@@ -45,7 +44,7 @@ LEDGERS_KEPT = 160
 class ModelForm:
     """Tokenizer, template and formats of one model."""
 
-    vocabulary: Vocabulary
+    vocabulary: ModelTokenizer
     template: ChatTemplate
     syntaxes: tuple[str, ...]
     thinking: ThinkingMode = "off"  # how thinking is detected; "off" for models that never think
@@ -69,7 +68,7 @@ class ModelForm:
 
 
 @dataclass
-class _Answer:
+class _LocalTurn:
     """Output of one round; ``new_detector`` creates the detector of a run."""
 
     conversation: Conversation
@@ -140,13 +139,13 @@ class _Answer:
 class RkllmModel:
     """A ``ChatModel`` on an engine; ``readings`` tracks prompts being prefilled."""
 
-    def __init__(self, engine: Generator, form: ModelForm, readings: Readings | None = None) -> None:
+    def __init__(self, engine: Generator, form: ModelForm, readings: PrefillProgress | None = None) -> None:
         self._engine = engine
         self._form = form
         self._stops = stop_ids(form.vocabulary, form.template)
         self._markers = _special_markers(form)
         self._prompts: OrderedDict[str, ConversationPrompt] = OrderedDict()
-        self._readings = readings or Readings()
+        self._readings = readings or PrefillProgress()
         # Conversation and prompt of the run that is expected next.
         self._announced: tuple[str, list[int]] | None = None
 
@@ -170,7 +169,7 @@ class RkllmModel:
         )
         # Megabytes of text take seconds to encode; in a thread they do not block other answers.
         prompt = await to_thread.run_sync(prepare, conversation.messages, tools, budget)
-        answer = _Answer(conversation, partial(self._detector, tools, options), options)
+        answer = _LocalTurn(conversation, partial(self._detector, tools, options), options)
         try:
             if prompt.notice:
                 yield Status(f"[Context: {prompt.notice} to fit {self._engine.context_tokens} tokens]")
@@ -218,7 +217,7 @@ class RkllmModel:
         detector.feed(written.any_call_text() if forced is None else written.forced_call_text(forced))
         return detector
 
-    async def _run(self, prompt: Prompt, answer: _Answer) -> AsyncGenerator[ModelEvent, None]:
+    async def _run(self, prompt: Prompt, answer: _LocalTurn) -> AsyncGenerator[ModelEvent, None]:
         """Run the prompt; repeat it once if the runtime died before any event."""
         is_seen = False
         try:
@@ -238,7 +237,7 @@ class RkllmModel:
             async for event in events:
                 yield event
 
-    async def _run_once(self, prompt: Prompt, answer: _Answer) -> AsyncGenerator[ModelEvent, None]:
+    async def _run_once(self, prompt: Prompt, answer: _LocalTurn) -> AsyncGenerator[ModelEvent, None]:
         options = GenerationOptions(
             prompt.max_new_tokens,
             self._stops,
@@ -301,7 +300,7 @@ def _special_markers(form: ModelForm) -> frozenset[int]:
     The host decodes them, because a runtime that skips special tokens delivers no text for them.
     """
     texts = (*form.template.answer_markers, *marker_texts(form.syntaxes))
-    ids = form.vocabulary.encode([Trusted(text) for text in texts])
+    ids = form.vocabulary.encode([ControlText(text) for text in texts])
     return frozenset(filter(form.vocabulary.is_special, ids))
 
 

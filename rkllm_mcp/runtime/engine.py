@@ -24,38 +24,244 @@ prompts.
 from __future__ import annotations
 
 import asyncio
+import math
+from abc import ABC, abstractmethod
+from array import array
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import count
+from operator import mul
 from os import PathLike
-from typing import Any
+from pathlib import Path
+from types import NoneType
+from typing import Any, Literal, get_args
 
 import anyio
 
 from rkllm_mcp.errors import CALL, EVALUATION, InputRefusedError, RkllmMcpError, RunRejectedError
-from rkllm_mcp.generation import GenerationOptions, Input, Rows, RunStats, Token
-from rkllm_mcp.runtime.abi.common import require
-from rkllm_mcp.runtime.adjustments import Adjustments
-from rkllm_mcp.runtime.commands import CallCommand, RowsWanted, RunCommand, WhichRows
-from rkllm_mcp.runtime.evaluations import Evaluations, Output
+from rkllm_mcp.generation import (
+    EmbeddingInput,
+    GenerationOptions,
+    ImageInput,
+    Input,
+    OutputRows,
+    RunStats,
+    Sampling,
+    Token,
+)
+from rkllm_mcp.runtime.abi.common import (
+    RKLLM_INFER_GET_LAST_HIDDEN_LAYER,
+    RKLLM_INFER_GET_LOGITS,
+    InferParameters,
+    require,
+)
+from rkllm_mcp.runtime.dispatcher import Dispatcher
+from rkllm_mcp.runtime.extras import Extras
+from rkllm_mcp.runtime.frames import CallCommand, OutputSelection, RunCommand, WhichRows
 from rkllm_mcp.runtime.inputs import as_input, check_input
-from rkllm_mcp.runtime.lane import Lane
-from rkllm_mcp.runtime.requests import evaluation_command, generation_command
 from rkllm_mcp.runtime.run import Run
 from rkllm_mcp.runtime.settings import EngineSettings
-from rkllm_mcp.runtime.supervision import EMULATOR
+from rkllm_mcp.runtime.supervisor import EMULATOR
+
+Output = Literal["hidden", "logits"]
+
+
+class Evaluations(ABC):
+    """The part of an engine that evaluates."""
+
+    @abstractmethod
+    async def evaluate(
+        self,
+        prompt: Input | Sequence[int],
+        output: Output,
+        *,
+        rows: WhichRows = "last",
+        columns: Sequence[int] = (),
+        lora: str | None = None,
+    ) -> OutputRows:
+        """Evaluate a prompt without generating.
+
+        Args:
+            prompt: the input; a plain sequence is one of token ids.
+            output: ``hidden`` for the last layer's states, ``logits`` for a value per token of the vocabulary.
+            rows: the last token's row, or every row that the runtime gives.
+            columns: only these columns of each row; empty for all.
+            lora: name of the adapter to use.
+
+        Raises:
+            GenerationError: as for ``Engine.generate``; RunRejectedError also where the model gives no rows.
+            RuntimeUnusableError: the model cannot be loaded.
+        """
+
+    async def embed(
+        self,
+        prompts: Sequence[Input | Sequence[int]],
+        *,
+        dimensions: int | None = None,
+        normalise: bool = True,
+        lora: str | None = None,
+    ) -> list[array[float]]:
+        """One vector per prompt: the hidden state of its last token.
+
+        Args:
+            prompts: each one's token ids, with the end token that the model was trained with.
+            dimensions: keep this many leading dimensions (Matryoshka), for models trained for it; None for all.
+            normalise: scale each vector to length 1, after cutting.
+            lora: name of the adapter to use.
+
+        Raises:
+            InputRefusedError: ``dimensions`` is not one of the vector's.
+            GenerationError: as for ``evaluate``.
+        """
+        vectors: list[array[float]] = []
+        for prompt in prompts:
+            rows = await self.evaluate(prompt, "hidden", lora=lora)
+            vector = cut(rows.row(), dimensions)
+            vectors.append(normalised(vector) if normalise else vector)
+        return vectors
+
+    async def logits(self, prompt: Input | Sequence[int], *, lora: str | None = None) -> array[float]:
+        """The logits of the token that would come next, one per id of the model's vocabulary.
+
+        Raises:
+            GenerationError: as for ``evaluate``.
+        """
+        return (await self.evaluate(prompt, "logits", lora=lora)).row()
+
+    async def rerank(
+        self, prompts: Sequence[Input | Sequence[int]], yes_id: int, no_id: int, *, lora: str | None = None
+    ) -> list[float]:
+        """How probable it is that each prompt is answered with yes rather than no.
+
+        Args:
+            prompts: each one's token ids: instruction, query and document as the model wants them.
+            yes_id: the token that means a document answers the query.
+            no_id: the token that means it does not.
+            lora: name of the adapter to use.
+
+        Raises:
+            GenerationError: as for ``evaluate``.
+        """
+        scores: list[float] = []
+        for prompt in prompts:
+            yes, no = (await self.evaluate(prompt, "logits", columns=(yes_id, no_id), lora=lora)).row()
+            scores.append(probability(yes, no))
+        return scores
+
+
+def cut(vector: array[float], dimensions: int | None) -> array[float]:
+    """The leading dimensions of a vector.
+
+    Raises:
+        InputRefusedError: there are not that many.
+    """
+    if dimensions is None:
+        return vector
+    if not 0 < dimensions <= len(vector):
+        raise InputRefusedError(f"this model's vectors have {len(vector)} dimensions, not {dimensions}; ask for fewer")
+    return vector[:dimensions]
+
+
+def normalised(vector: array[float]) -> array[float]:
+    """The vector scaled to length 1; a vector of zeros stays one."""
+    length = math.sqrt(sum(map(mul, vector, vector)))
+    return array("f", [value / length for value in vector]) if length else vector
+
+
+def probability(yes: float, no: float) -> float:
+    """Softmax over two logits: the share of the first."""
+    difference = no - yes
+    # The exponential of a large number is none, and either end is the limit.
+    return 1.0 / (1.0 + math.exp(difference)) if difference < 700 else 0.0
+
+
+# 0 and less keeps the limit that the model was loaded with: how a run that generates nothing counts is not documented,
+# and one that goes on all the same is ended when it does.
+_NO_LIMIT_OF_ITS_OWN = 0
+# An int32 of the library
+_MOST_TOKENS = 2**31 - 1
+
+# What a wrong type would break far from where it was written: a single text is a sequence of stop strings, too.
+_OPTION_TYPES: dict[str, tuple[type, ...]] = {
+    "max_new_tokens": (int,),
+    "stop_ids": (frozenset, set),
+    "sampling": (Sampling, NoneType),
+    "stop_strings": (tuple, list),
+    "save_prompt_cache": (str, PathLike, NoneType),
+    "pause_after_tokens": (int,),
+}
+
+
+def generation_command(run: int, prompt: Input, options: GenerationOptions) -> RunCommand:
+    """The command of a generation.
+
+    Raises:
+        InputRefusedError: an option that cannot work.
+    """
+    for name, types in _OPTION_TYPES.items():
+        if not isinstance(value := getattr(options, name), types):
+            raise InputRefusedError(f"{name} has to be of type {types[0].__name__}, not {value!r}")
+    if options.max_new_tokens < 1:
+        raise InputRefusedError(f"an answer of {options.max_new_tokens} tokens is none; ask for 1 or more")
+    if options.pause_after_tokens < 0:
+        raise InputRefusedError(f"no run pauses after {options.pause_after_tokens} tokens; 0 is for never")
+    if not all(options.stop_strings):
+        raise InputRefusedError("an empty stop string would end every answer at once; leave it out")
+    path = options.save_prompt_cache
+    if path is not None and not Path(path).expanduser().absolute().parent.is_dir():
+        raise InputRefusedError(f"there is no folder for {path}; make it first")
+    is_fresh = isinstance(prompt, (EmbeddingInput, ImageInput)) and not options.keep_history
+    infer = InferParameters(
+        min(options.max_new_tokens, _MOST_TOKENS),
+        options.sampling,
+        lora=options.lora,
+        save_prompt_cache=None if path is None else str(Path(path).expanduser().absolute()),
+        keep_history=options.keep_history,
+    )
+    return RunCommand(
+        run,
+        prompt,
+        infer,
+        pause_after=options.pause_after_tokens,
+        clears_before=is_fresh and not options.resume,
+        clears_after=is_fresh and not options.pause_after_tokens,
+    )
+
+
+def evaluation_command(
+    run: int, prompt: Input, output: Output, wanted: OutputSelection, lora: str | None
+) -> RunCommand:
+    """The command of an evaluation.
+
+    Raises:
+        InputRefusedError: an output or rows that there are not, or a column that no row has.
+    """
+    for given, known in ((output, get_args(Output)), (wanted.which, get_args(WhichRows))):
+        if given not in known:
+            raise InputRefusedError(f"there is no {given!r} to evaluate; there are {', '.join(known)}")
+    for column in wanted.columns:
+        if not _is_column(column):
+            raise InputRefusedError(f"there is no column {column!r}; columns are numbers that begin with 0")
+    mode = RKLLM_INFER_GET_LOGITS if output == "logits" else RKLLM_INFER_GET_LAST_HIDDEN_LAYER
+    infer = InferParameters(_NO_LIMIT_OF_ITS_OWN, mode=mode, lora=lora)
+    return RunCommand(run, prompt, infer, rows=wanted, clears_before=True, clears_after=True)
+
+
+def _is_column(number: object) -> bool:
+    return isinstance(number, int) and number >= 0
+
 
 __all__ = ["EMULATOR", "Engine", "EngineSettings", "open_engine"]
 
 
-class Engine(Evaluations, Adjustments):
+class Engine(Evaluations, Extras):
     """The owner of the NPU; ``open_engine`` makes one."""
 
     def __init__(self, settings: EngineSettings) -> None:
         self._settings = settings
-        self._lane = Lane(settings)
+        self._lane = Dispatcher(settings)
         self._supervisor = self._lane.supervisor
         self._numbers = count(1)
 
@@ -204,10 +410,10 @@ class Engine(Evaluations, Adjustments):
         rows: WhichRows = "last",
         columns: Sequence[int] = (),
         lora: str | None = None,
-    ) -> Rows:
+    ) -> OutputRows:
         """See ``Evaluations.evaluate``."""
         value = self._checked(prompt, lora)
-        wanted = RowsWanted(rows, tuple(columns))
+        wanted = OutputSelection(rows, tuple(columns))
         run = self._new_run(evaluation_command(next(self._numbers), value, output, wanted, lora), GenerationOptions())
         self._lane.submit(run)
         try:
@@ -220,7 +426,7 @@ class Engine(Evaluations, Adjustments):
                     f"this model's {output} have {width} columns, so none is {max(columns)}; "
                     f"ask for one from 0 to {width - 1}"
                 )
-            return Rows(run.rows.values, run.rows.width, run.rows.given, run.stats())
+            return OutputRows(run.rows.values, run.rows.width, run.rows.given, run.stats())
         finally:
             await self._leave(run)
 

@@ -18,14 +18,23 @@ from typing import TYPE_CHECKING, Any
 from rkllm_mcp.errors import ModelLoadError, RunRejectedError
 from rkllm_mcp.generation import Input
 from rkllm_mcp.runtime.abi.common import CallFailedError, InferParameters, LoadParameters, require
-from rkllm_mcp.runtime.commands import RowsWanted
-from rkllm_mcp.runtime.host_callbacks import callback_argument
+from rkllm_mcp.runtime.frames import OutputSelection
 from rkllm_mcp.runtime.inputs import as_input, check_support, native_input
 from rkllm_mcp.runtime.library import Library
-from rkllm_mcp.runtime.native_run import CallbackThreads, NativeRun, OnToken, PausingRun, RowsRun, RunReport, TimedRun
+from rkllm_mcp.runtime.native_run import (
+    CallbackThreads,
+    NativeRun,
+    OnToken,
+    PausingRun,
+    RowsRun,
+    RunReport,
+    TimedRun,
+    callback_argument,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+
 
 __all__ = ["NativeModel", "NativeRun", "OnToken", "RowsRun", "RunReport"]
 
@@ -68,7 +77,7 @@ class NativeModel:
         on_token: OnToken,
         infer: InferParameters,
         *,
-        rows: RowsWanted | None = None,
+        rows: OutputSelection | None = None,
         pause_after: int = 0,
         is_timed: bool = False,
     ) -> NativeRun:

@@ -10,15 +10,18 @@ It knows nothing of processes, sockets or asyncio.
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import threading
 import time
 from array import array
 from collections.abc import Callable
 from contextlib import suppress
 from ctypes import addressof, pythonapi, string_at
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from rkllm_mcp.errors import RunRejectedError
+from rkllm_mcp.errors import ModelLoadError, RunRejectedError
 from rkllm_mcp.runtime.abi.common import (
     CALLBACK_DROP_BUFFER,
     CALLBACK_GO_ON,
@@ -30,10 +33,71 @@ from rkllm_mcp.runtime.abi.common import (
     Abi,
     CallFailedError,
     InferParameters,
+    LoadParameters,
     Perf,
 )
-from rkllm_mcp.runtime.commands import RowsWanted
+from rkllm_mcp.runtime.frames import OutputSelection
 from rkllm_mcp.runtime.inputs import NativeInput
+
+_DONE = 0
+_FAILED = -1
+
+
+class EmbeddingTable:
+    """The rows of a file.
+
+    Args:
+        path: the file.
+
+    Raises:
+        ModelLoadError: it cannot be read.
+    """
+
+    def __init__(self, path: str) -> None:
+        try:
+            with Path(path).open("rb") as file:
+                self._rows = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:
+            raise ModelLoadError(
+                f"The embedding table {path} cannot be read: {error}.", "Export it again, beside the model."
+            ) from None
+
+    def embed(self, _userdata: Any, tokens: Any, count: int, target: int | None, length: int) -> int:
+        """An LLMGetEmbedCallback: copy the row of each token to ``target``, which has room for ``length`` bytes."""
+        if not target or count <= 0 or length % count:
+            return _FAILED
+        row = length // count
+        for index in range(count):
+            start = tokens[index] * row
+            if start < 0 or start + row > len(self._rows):
+                return _FAILED
+            ctypes.memmove(target + index * row, self._rows[start : start + row], row)
+        return _DONE
+
+
+def refuse_text(*_arguments: Any) -> int:
+    """An LLMTokenizerCallback that cuts nothing."""
+    return _FAILED
+
+
+def callback_argument(abi: Abi, result_callback: Any, load: LoadParameters) -> Any:
+    """The third argument of rkllm_init, which keeps all that it points to.
+
+    Raises:
+        ModelLoadError: the family asks the host nothing, or the table cannot be read.
+    """
+    if load.embedding_table is None and not load.lacks_tokenizer:
+        return abi.new_callback(result_callback)
+    if abi.host_callback_types is None:
+        raise ModelLoadError(
+            f"The runtime ({abi.name}) cannot use a model without tokenizer or embeddings.",
+            "Use RKLLM 1.3.0 or newer, or export the model with both.",
+        )
+    tokenizer_type, embed_type = abi.host_callback_types
+    tokenize = tokenizer_type(refuse_text) if load.lacks_tokenizer else tokenizer_type()
+    embed = embed_type(EmbeddingTable(load.embedding_table).embed) if load.embedding_table else embed_type()
+    return abi.new_callback(result_callback, tokenize, embed)
+
 
 # (token id, the bytes of text it completed, CLOCK_MONOTONIC in ns when the callback was entered)
 OnToken = Callable[[int, bytes, int], None]
@@ -243,7 +307,7 @@ class RowsRun(NativeRun):
     (rknn-llm #278). The first rows are the prompt's; should a release go on and generate, that ends the run.
     """
 
-    def __init__(self, *arguments: Any, infer: InferParameters, wanted: RowsWanted) -> None:
+    def __init__(self, *arguments: Any, infer: InferParameters, wanted: OutputSelection) -> None:
         super().__init__(*arguments)
         self._is_logits = infer.mode == RKLLM_INFER_GET_LOGITS
         self._wanted = wanted

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from rkllm_mcp.errors import RuntimeUnusableError
-from rkllm_mcp.runtime.library import find_library
-from rkllm_mcp.runtime.library_file import fingerprint
+from rkllm_mcp.runtime.library import find_library, fingerprint
 
 FORMAT = 1
 _EMULATOR = "emulator"

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 
 from rkllm_mcp.errors import ANSWER, EVALUATION, RkllmMcpError, RunRejectedError, WorkerDiedError
 from rkllm_mcp.generation import FinishReason, GenerationOptions, RunStats, Token, TokenInput
-from rkllm_mcp.runtime.commands import RunCommand
-from rkllm_mcp.runtime.frames import RowsReport, RunEnded
-from rkllm_mcp.runtime.stops import StopStrings
+from rkllm_mcp.runtime.frames import RowsReport, RunCommand, RunEnded
+from rkllm_mcp.toolcalls.stop_strings import StopStrings
 
 _NS_PER_MS = 1e6
 

@@ -1,20 +1,40 @@
-"""What an engine is told: which model, which library, how long each thing may take."""
+"""Engine settings, and the IOMMU domains of several models."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 
-from rkllm_mcp.errors import InputRefusedError
+from rkllm_mcp.errors import InputRefusedError, ModelLoadError
 from rkllm_mcp.generation import ImageTags, Sampling
 from rkllm_mcp.runtime.abi.common import N_KEEP_AUTOMATIC, LoadParameters
-from rkllm_mcp.runtime.hosting import WorkerKind
 from rkllm_mcp.runtime.library import AUTOMATIC
 from rkllm_mcp.runtime.profile import RuntimeProfile
-from rkllm_mcp.runtime.waiting import PATIENCE_RUNS
-from rkllm_mcp.runtime.watchdog import SilenceLimits
+from rkllm_mcp.runtime.scheduler import PATIENCE_RUNS
+from rkllm_mcp.runtime.worker_process import WorkerKind
+
+
+@dataclass(frozen=True)
+class SilenceLimits:
+    """How long the runtime may be silent.
+
+    Args:
+        prefill_base_s: before the first token, however short the prompt, seconds.
+        prefill_patience: and so many times what the prompt should take.
+        prefill_tokens_per_s: the speed to expect before any was measured. The slowest report is 36 (a 1.7B model at
+            8192 tokens, rkllama #169); larger models are slower.
+        decode_s: between two tokens.
+        call_s: for everything that is not a run.
+    """
+
+    prefill_base_s: float = 60.0
+    prefill_patience: float = 5.0
+    prefill_tokens_per_s: float = 20.0
+    decode_s: float = 60.0
+    call_s: float = 120.0
+
 
 # enabled_cpus_mask is a uint32.
 _MASK_BITS = 32
@@ -126,3 +146,47 @@ def _is_cpu(number: object) -> bool:
 
 def _absolute(path: str | PathLike[str]) -> str:
     return str(Path(path).expanduser().absolute())
+
+
+DOMAINS = 16
+DOMAIN_BYTES = 4_000_000_000
+
+
+def assign_domains(sizes: Sequence[int]) -> list[int]:
+    """The domain that each model begins in.
+
+    Args:
+        sizes: the models' sizes, bytes.
+
+    Raises:
+        ModelLoadError: there are not enough domains.
+    """
+    bases: list[int] = []
+    free = 0
+    for size in sizes:
+        bases.append(free)
+        free += max(1, -(-size // DOMAIN_BYTES))
+    if free > DOMAINS:
+        total_mb = sum(sizes) // 1_000_000
+        raise ModelLoadError(
+            f"{len(sizes)} models of {total_mb} MB need {free} IOMMU domains, and the driver has {DOMAINS}.",
+            "Load fewer or smaller models at once.",
+        )
+    return bases
+
+
+def with_domains(settings: Sequence[EngineSettings]) -> list[EngineSettings]:
+    """The settings of several models for one board, each with a domain of its own; for ``open_engine`` one by one.
+
+    Raises:
+        ModelLoadError: there are not enough domains.
+    """
+    sizes = [_size(Path(each.model_path)) for each in settings]
+    return [replace(each, base_domain_id=base) for each, base in zip(settings, assign_domains(sizes), strict=True)]
+
+
+def _size(model: Path) -> int:
+    try:
+        return model.expanduser().stat().st_size
+    except OSError:
+        return 0  # the engine says that it is missing

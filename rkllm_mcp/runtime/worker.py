@@ -17,17 +17,149 @@ import signal
 import socket
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from queue import SimpleQueue
 
-from rkllm_mcp.errors import GenerationError, RunRejectedError, RuntimeUnusableError
-from rkllm_mcp.runtime import commands, frames
+from rkllm_mcp.errors import GenerationError, MemoryShortError, RunRejectedError, RuntimeUnusableError
+from rkllm_mcp.runtime import frames
+from rkllm_mcp.runtime.abi.common import LoadParameters
 from rkllm_mcp.runtime.library import find_library, open_library
-from rkllm_mcp.runtime.memory import require_memory
-from rkllm_mcp.runtime.model import NativeModel, NativeRun, RowsRun, RunReport
-from rkllm_mcp.runtime.outbox import Outbox
+from rkllm_mcp.runtime.model import NativeModel
+from rkllm_mcp.runtime.native_run import NativeRun, RowsRun, RunReport
+
+MEMORY_TABLE = Path("/proc/meminfo")
+
+# Of the models in the catalogue the one with the smallest cache per token: Qwen2.5-1.5B, 28 layers with 2 heads of 128
+# for keys and values, 2 bytes each.
+LEAST_CACHE_BYTES_PER_TOKEN = 28 * 2 * 128 * 2 * 2
+
+_MB = 1_000_000
+
+
+def needed_bytes(file_bytes: int, context_tokens: int) -> int:
+    """The least memory that a model takes, bytes.
+
+    Args:
+        file_bytes: the size of its ``.rkllm`` file, bytes.
+        context_tokens: the context window, tokens.
+
+    The cache is not counted higher than the weights: files that small are no models of today.
+    Source: our choice.
+    """
+    return file_bytes + min(file_bytes, context_tokens * LEAST_CACHE_BYTES_PER_TOKEN)
+
+
+def available_bytes(table: Path = MEMORY_TABLE) -> int | None:
+    """Memory that could be used without swapping (MemAvailable), bytes; None where the kernel does not say."""
+    try:
+        lines = table.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        name, _, rest = line.partition(":")
+        amount = rest.split()
+        if name == "MemAvailable" and amount and amount[0].isdecimal():
+            return int(amount[0]) * 1024
+    return None
+
+
+def require_memory(load: LoadParameters, table: Path = MEMORY_TABLE) -> None:
+    """Refuse a model that cannot fit; one that is not there is the runtime's business.
+
+    Raises:
+        MemoryShortError: with what it needs and what there is.
+    """
+    try:
+        needed = needed_bytes(Path(load.model_path).stat().st_size, load.context_tokens)
+    except OSError:
+        return
+    available = available_bytes(table)
+    if available is None or needed <= available:
+        return
+    raise MemoryShortError(
+        f"{load.model_path} needs at least {needed // _MB} MB with a context of {load.context_tokens} tokens, and "
+        f"{available // _MB} MB of memory are available.",
+        "End other programs or models, choose a smaller model or context_tokens, or set check_memory = false under "
+        "[runtime] to try all the same.",
+    )
+
+
+_WITHOUT_WAITING = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+
+
+class SendQueue:
+    """The sending side of a blocking stream socket; any thread may send.
+
+    Args:
+        connection: the socket, which stays its owner's.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._overflow: deque[bytes] = deque()
+        self._overflowing = threading.Semaphore(0)
+        self._is_open = True
+        self._writer = threading.Thread(target=self._write_overflow, name="rkllm-outbox", daemon=True)
+        self._writer.start()
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame now, or as soon as the other side has read enough."""
+        with self._lock:
+            if not self._is_open:
+                return
+            if self._overflow:
+                self._overflow.append(frame)
+                return
+            try:
+                sent = self._connection.send(frame, _WITHOUT_WAITING)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                self._give_up()
+                return
+            if sent < len(frame):
+                self._overflow.append(frame[sent:])
+                self._overflowing.release()
+
+    def close(self) -> None:
+        """Stop sending; shut the connection down first, or this waits for the other side to read."""
+        with self._lock:
+            self._is_open = False
+        self._overflowing.release()
+        self._writer.join()
+
+    def _write_overflow(self) -> None:
+        while self._is_open:
+            self._overflowing.acquire()
+            try:
+                while (frame := self._first_overflow()) is not None:
+                    self._connection.sendall(frame)
+                    # Only now: while a frame is in the queue, no other can overtake it.
+                    self._forget_first()
+            except OSError:
+                with self._lock:
+                    self._give_up()
+
+    def _give_up(self) -> None:
+        """Send no more, and make sure that both sides know: frames that are missing must not look like silence."""
+        self._is_open = False
+        self._overflow.clear()
+        with suppress(OSError):  # it is closed already
+            self._connection.shutdown(socket.SHUT_RDWR)
+
+    def _first_overflow(self) -> bytes | None:
+        with self._lock:
+            return self._overflow[0] if self._overflow else None
+
+    def _forget_first(self) -> None:
+        with self._lock:
+            self._overflow.popleft()
+
 
 # How long the model may take to abort and to be destroyed when the engine is gone; then the process ends without it.
 STOP_TIMEOUT_S = 10.0
@@ -63,7 +195,7 @@ class Worker:
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self._outbox = Outbox(connection)
+        self._outbox = SendQueue(connection)
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._owner = threading.Thread(target=self._own_model, name="rkllm-model", daemon=True)
         self._model: NativeModel | None = None
@@ -105,13 +237,13 @@ class Worker:
             if self._run is not None and self._run[0] == frames.unpack_abort(body):
                 self._run[1].abort()
         elif kind == frames.LOAD:
-            self._jobs.put(partial(self._load, commands.unpack_load(body)))
+            self._jobs.put(partial(self._load, frames.unpack_load(body)))
         elif kind == frames.RUN:
-            self._prepare(commands.unpack_run(body))
+            self._prepare(frames.unpack_run(body))
         elif kind == frames.CALL:
-            self._jobs.put(partial(self._answer, commands.unpack_call(body)))
+            self._jobs.put(partial(self._answer, frames.unpack_call(body)))
 
-    def _prepare(self, command: commands.RunCommand) -> None:
+    def _prepare(self, command: frames.RunCommand) -> None:
         """Make the run at once, so that an abort that is right behind it finds it."""
         send, pack, number = self._outbox.send, frames.pack_token, command.run
 
@@ -146,7 +278,7 @@ class Worker:
         finally:
             self.stop()  # when a job broke, there is no use in reading on
 
-    def _load(self, command: commands.LoadCommand) -> None:
+    def _load(self, command: frames.LoadCommand) -> None:
         try:
             library = open_library(find_library(command.library), command.abi)
             # Before anything of it is used: should it die of a wrong interface, this tells why.
@@ -158,10 +290,10 @@ class Worker:
             failure = frames.LoadFailed(type(error).__name__, error.message, error.remedy)
             self._outbox.send(frames.pack_load_failed(failure))
             return
-        loaded = frames.Loaded(library.version, library.abi.name, library.file.is_emulator)
+        loaded = frames.ModelLoaded(library.version, library.abi.name, library.file.is_emulator)
         self._outbox.send(frames.pack_loaded(loaded))
 
-    def _execute(self, command: commands.RunCommand, run: NativeRun) -> None:
+    def _execute(self, command: frames.RunCommand, run: NativeRun) -> None:
         report, failure = RunReport(0, 0, None), ""
         try:
             if command.clears_before:
@@ -183,14 +315,14 @@ class Worker:
             return error.reason
         return ""
 
-    def _answer(self, command: commands.CallCommand) -> None:
+    def _answer(self, command: frames.CallCommand) -> None:
         call = _CALLS[command.name]
         try:
-            answer = frames.Answer(call(self._loaded_model(), **command.arguments))
+            answer = frames.CallReply(call(self._loaded_model(), **command.arguments))
         except RunRejectedError as error:
-            answer = frames.Answer(failure=error.reason)
+            answer = frames.CallReply(failure=error.reason)
         except _MISTAKES as error:
-            answer = frames.Answer(failure=str(error))
+            answer = frames.CallReply(failure=str(error))
         self._outbox.send(frames.pack_answer(answer))
 
     def _loaded_model(self) -> NativeModel:

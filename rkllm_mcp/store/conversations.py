@@ -14,16 +14,240 @@ with unknown outcome adds nothing.
 
 from __future__ import annotations
 
+import sqlite3
 import time
-from collections.abc import Callable
-from dataclasses import replace
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from rkllm_mcp.messages import Conversation
-from rkllm_mcp.records import ConversationSummary, KeptConversation
-from rkllm_mcp.store import conversation_queries as queries
-from rkllm_mcp.store.conversation_queries import HistoryLimits, HistoryStats
+from rkllm_mcp.records import ConversationSummary, StoredConversation, StoredTurn
 from rkllm_mcp.store.database import Database, Work
+
+TITLE_CHARS = 60
+_DAY_S = 86400.0
+# The clock of a board without a battery can start anywhere. A larger step between two changes is a clock correction.
+_CLOCK_WAS_SET_S = 365 * _DAY_S
+_SUMMARY = """
+SELECT id, title, created, updated,
+    (SELECT COUNT(*) FROM messages AS m WHERE m.tenant = c.tenant AND m.conversation = c.id)
+FROM conversations AS c WHERE tenant = ?"""
+_WITH_WORDS = """
+ AND (title LIKE ? ESCAPE '\\' OR EXISTS (
+    SELECT 1 FROM messages AS m WHERE m.tenant = c.tenant AND m.conversation = c.id AND m.text LIKE ? ESCAPE '\\'))"""
+_LATEST_FIRST = " ORDER BY touched DESC LIMIT ? OFFSET ?"
+_UPSERT = """
+INSERT INTO conversations (tenant, id, title, system, calls_made, created, updated, touched)
+VALUES (?, ?, ?, ?, ?, ?, ?, (SELECT COALESCE(MAX(touched), 0) + 1 FROM conversations))
+ON CONFLICT (tenant, id) DO UPDATE SET
+    calls_made = MAX(calls_made, excluded.calls_made), updated = excluded.updated, touched = excluded.touched"""
+_INSERT_TURN = """
+INSERT INTO messages (tenant, conversation, position, role, text, thinking, context, ending, created)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+# Age is the sum of the time between later changes, so a clock correction does not age all conversations at once.
+_TOO_OLD = """
+SELECT id FROM (
+    SELECT id, SUM(CASE WHEN ABS(gap) > ? THEN 0 ELSE gap END) OVER (ORDER BY touched DESC) AS age
+    FROM (
+        SELECT id, touched, LEAD(updated, 1, ?) OVER (ORDER BY touched) - updated AS gap
+        FROM conversations WHERE tenant = ?
+    )
+) WHERE age > ?"""
+_TOO_MANY = "SELECT id FROM conversations WHERE tenant = ? ORDER BY touched DESC LIMIT -1 OFFSET ?"
+
+
+@dataclass(frozen=True)
+class HistoryLimits:
+    """Limits of the stored conversations."""
+
+    # maximum age of the last answer; None for no limit. A clock correction of more than a year ages no conversation
+    days: float | None = None
+    conversations: int | None = None  # the least recently changed beyond this number are deleted; None for no limit
+
+
+@dataclass(frozen=True)
+class HistoryStats:
+    """Size of one tenant's history."""
+
+    conversations: int
+    messages: int
+    characters: int  # of all messages
+
+
+def title_of(words: str) -> str:
+    """Return the first words of a text on one line, ending at a blank if possible."""
+    line = " ".join(_utf8(words).split())
+    if len(line) <= TITLE_CHARS:
+        return line
+    head = line[: TITLE_CHARS - 1]
+    # Text without blanks is cut anywhere.
+    at_blank = head.rpartition(" ")[0]
+    return f"{at_blank if len(at_blank) > TITLE_CHARS // 2 else head}…"
+
+
+def storable_turn(turn: StoredTurn) -> StoredTurn:
+    """Return a turn that the database can store."""
+    return replace(turn, text=_utf8(turn.text), thinking=_utf8(turn.thinking), context=_utf8(turn.context))
+
+
+def _utf8(text: str) -> str:
+    """Return the text with invalid characters replaced, such as half a surrogate pair from JSON."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def append(
+    tenant: str, conversation: Conversation, turns: Sequence[StoredTurn], connection: sqlite3.Connection
+) -> tuple[int, int]:
+    """Append the turns to the conversation.
+
+    Returns the number of turns now stored and the number of them that another process has added.
+    """
+    question = next((turn.text for turn in turns if turn.role == "user"), turns[0].text)
+    head = (tenant, conversation.id, title_of(question), conversation.own_system, conversation.calls_made)
+    connection.execute(_UPSERT, (*head, turns[0].at, turns[-1].at))
+    where = "FROM messages WHERE tenant = ? AND conversation = ?"
+    whose = (tenant, conversation.id)
+    position = connection.execute(f"SELECT COALESCE(MAX(position) + 1, 0) {where}", whose).fetchone()[0]
+    unknown = connection.execute(
+        f"SELECT created, role, text {where} AND position >= ? ORDER BY position",
+        (*whose, conversation.kept_turns),
+    ).fetchall()
+    new = turns[_written(unknown, turns) :]
+    _insert(tenant, conversation.id, position, new, connection)
+    others = max(0, position - conversation.kept_turns - (len(turns) - len(new)))
+    return position + len(new), others
+
+
+def _written(there: Sequence[tuple[float, str, str]], turns: Sequence[StoredTurn]) -> int:
+    """Return the number of leading turns that an earlier attempt with unknown outcome has written: all or none."""
+    marks = [(turn.at, turn.role, turn.text) for turn in turns]
+    for count in range(len(marks), 0, -1):
+        if any(there[start : start + count] == marks[:count] for start in range(len(there) - count + 1)):
+            return count
+    return 0
+
+
+def _insert(
+    tenant: str, conversation_id: str, position: int, turns: Sequence[StoredTurn], connection: sqlite3.Connection
+) -> None:
+    rows = [
+        (tenant, conversation_id, place, turn.role, turn.text, turn.thinking, turn.context, turn.ending, turn.at)
+        for place, turn in enumerate(turns, position)
+    ]
+    connection.executemany(_INSERT_TURN, rows)
+
+
+def add(tenant: str, kept: StoredConversation, connection: sqlite3.Connection) -> str:
+    """Insert a conversation from elsewhere; return its id, a new one if its own is taken."""
+    taken = connection.execute("SELECT 1 FROM conversations WHERE tenant = ? AND id = ?", (tenant, kept.id)).fetchone()
+    conversation_id = uuid.uuid4().hex[:12] if taken or not kept.id else kept.id
+    head = (tenant, conversation_id, title_of(kept.title), kept.system, kept.calls_made, kept.created, kept.updated)
+    connection.execute(_UPSERT, head)
+    _insert(tenant, conversation_id, 0, kept.turns, connection)
+    return conversation_id
+
+
+def get(tenant: str, conversation_id: str, connection: sqlite3.Connection) -> StoredConversation | None:
+    """Return one conversation with its turns in order."""
+    head = connection.execute(
+        "SELECT title, created, updated, system, calls_made FROM conversations WHERE tenant = ? AND id = ?",
+        (tenant, conversation_id),
+    ).fetchone()
+    if head is None:
+        return None
+    title, created, updated, system, calls_made = head
+    rows = connection.execute(
+        "SELECT role, text, thinking, context, ending, created FROM messages "
+        "WHERE tenant = ? AND conversation = ? ORDER BY position",
+        (tenant, conversation_id),
+    ).fetchall()
+    turns = tuple(StoredTurn(*row) for row in rows)
+    return StoredConversation(conversation_id, title, created, updated, turns, system, calls_made)
+
+
+def latest(
+    tenant: str, limit: int, offset: int, search: str, connection: sqlite3.Connection
+) -> list[ConversationSummary]:
+    """Return a page of the conversations, optionally those that contain a text."""
+    where, values = _found(tenant, search)
+    rows = connection.execute(f"{_SUMMARY}{where}{_LATEST_FIRST}", (*values, limit, offset)).fetchall()
+    return [ConversationSummary(*row) for row in rows]
+
+
+def matching(tenant: str, prefix: str, limit: int, connection: sqlite3.Connection) -> list[ConversationSummary]:
+    """Return the conversation of this id, else those whose id starts with it."""
+    whole = connection.execute(f"{_SUMMARY} AND id = ?", (tenant, _utf8(prefix))).fetchall()
+    begun = f"{_SUMMARY} AND id LIKE ? ESCAPE '\\'{_LATEST_FIRST}"
+    rows = whole or connection.execute(begun, (tenant, f"{_literal(prefix)}%", limit, 0)).fetchall()
+    return [ConversationSummary(*row) for row in rows]
+
+
+def count(tenant: str, search: str, connection: sqlite3.Connection) -> int:
+    """Return the number of conversations, optionally of those that contain a text."""
+    where, values = _found(tenant, search)
+    query = f"SELECT COUNT(*) FROM conversations AS c WHERE tenant = ?{where}"  # noqa: S608  (no input)
+    return int(connection.execute(query, values).fetchone()[0])
+
+
+def _found(tenant: str, search: str) -> tuple[str, tuple[Any, ...]]:
+    """Return the WHERE clause for ``search`` and its parameters."""
+    if not search:
+        return "", (tenant,)
+    pattern = f"%{_literal(search)}%"
+    return _WITH_WORDS, (tenant, pattern, pattern)
+
+
+def _literal(text: str) -> str:
+    """Escape the text for LIKE."""
+    return _utf8(text).replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+
+
+def stats(tenant: str, connection: sqlite3.Connection) -> HistoryStats:
+    """Return the size of the history."""
+    words = connection.execute(
+        "SELECT COUNT(*), COALESCE(SUM(LENGTH(text) + LENGTH(thinking) + LENGTH(context)), 0) "
+        "FROM messages WHERE tenant = ?",
+        (tenant,),
+    ).fetchone()
+    return HistoryStats(count(tenant, "", connection), *words)
+
+
+def rename(tenant: str, conversation_id: str, title: str, connection: sqlite3.Connection) -> bool:
+    """Change the title; return False if no conversation has that id."""
+    values = (title, tenant, conversation_id)
+    return connection.execute("UPDATE conversations SET title = ? WHERE tenant = ? AND id = ?", values).rowcount > 0
+
+
+def delete(tenant: str, ids: Sequence[str], connection: sqlite3.Connection) -> int:
+    """Delete conversations with their turns and tool call records; return how many existed."""
+    deleted = 0
+    for conversation_id in ids:
+        values = (tenant, conversation_id)
+        count = connection.execute("DELETE FROM conversations WHERE tenant = ? AND id = ?", values).rowcount
+        if count:
+            # Call records have no tenant: each tenant has a separate file, and ids cannot be guessed.
+            connection.execute("DELETE FROM calls WHERE conversation = ?", (conversation_id,))
+        deleted += count
+    return deleted
+
+
+def delete_all(tenant: str, connection: sqlite3.Connection) -> int:
+    """Delete every conversation; return how many existed."""
+    rows = connection.execute("SELECT id FROM conversations WHERE tenant = ?", (tenant,)).fetchall()
+    return delete(tenant, [row[0] for row in rows], connection)
+
+
+def clean(tenant: str, now: float, limits: HistoryLimits, connection: sqlite3.Connection) -> int:
+    """Delete conversations beyond the limits; return how many were deleted."""
+    gone: set[str] = set()
+    if limits.days is not None:
+        values = (_CLOCK_WAS_SET_S, now, tenant, limits.days * _DAY_S)
+        gone.update(row[0] for row in connection.execute(_TOO_OLD, values))
+    if limits.conversations is not None:
+        gone.update(row[0] for row in connection.execute(_TOO_MANY, (tenant, limits.conversations)))
+    return delete(tenant, sorted(gone), connection)
 
 
 class Conversations:
@@ -55,28 +279,28 @@ class Conversations:
         count = len(conversation.unkept)
         if not count:
             return 0
-        turns = [queries.storable(turn) for turn in conversation.unkept]
-        work = partial(queries.append, tenant, conversation, turns)
+        turns = [storable_turn(turn) for turn in conversation.unkept]
+        work = partial(append, tenant, conversation, turns)
         conversation.kept_turns, others = await self._database.ask(work, durable=True)
         del conversation.unkept[:count]
         return others
 
-    async def add(self, tenant: str, kept: KeptConversation) -> str:
+    async def add(self, tenant: str, kept: StoredConversation) -> str:
         """Save a conversation from elsewhere and return its id, a new one if its own is taken.
 
         Raises:
             StoreError: it could not be saved.
         """
-        storable = replace(kept, turns=tuple(map(queries.storable, kept.turns)))
-        return await self._database.ask(partial(queries.add, tenant, storable), durable=True)
+        storable = replace(kept, turns=tuple(map(storable_turn, kept.turns)))
+        return await self._database.ask(partial(add, tenant, storable), durable=True)
 
-    async def get(self, tenant: str, conversation_id: str) -> KeptConversation | None:
+    async def get(self, tenant: str, conversation_id: str) -> StoredConversation | None:
         """Return a conversation with all turns; None if this tenant has none of that id.
 
         Raises:
             StoreError: the file cannot be read.
         """
-        return await self._database.ask(partial(queries.get, tenant, conversation_id))
+        return await self._database.ask(partial(get, tenant, conversation_id))
 
     async def latest(
         self, tenant: str, limit: int = 20, offset: int = 0, search: str = ""
@@ -88,7 +312,7 @@ class Conversations:
         Raises:
             StoreError: the file cannot be read.
         """
-        return await self._database.ask(partial(queries.latest, tenant, limit, offset, search))
+        return await self._database.ask(partial(latest, tenant, limit, offset, search))
 
     async def matching(self, tenant: str, prefix: str, limit: int = 10) -> list[ConversationSummary]:
         """Return the conversation of this id, or those whose id starts with it, most recently changed first.
@@ -96,7 +320,7 @@ class Conversations:
         Raises:
             StoreError: the file cannot be read.
         """
-        return await self._database.ask(partial(queries.matching, tenant, prefix, limit))
+        return await self._database.ask(partial(matching, tenant, prefix, limit))
 
     async def count(self, tenant: str, search: str = "") -> int:
         """Return the number of conversations that ``latest`` would list without a limit.
@@ -104,7 +328,7 @@ class Conversations:
         Raises:
             StoreError: the file cannot be read.
         """
-        return await self._database.ask(partial(queries.count, tenant, search))
+        return await self._database.ask(partial(count, tenant, search))
 
     async def stats(self, tenant: str) -> HistoryStats:
         """Return the size of a tenant's history.
@@ -112,7 +336,7 @@ class Conversations:
         Raises:
             StoreError: the file cannot be read.
         """
-        return await self._database.ask(partial(queries.stats, tenant))
+        return await self._database.ask(partial(stats, tenant))
 
     async def rename(self, tenant: str, conversation_id: str, title: str) -> bool:
         """Change a conversation's title; return False if no conversation has that id.
@@ -120,9 +344,7 @@ class Conversations:
         Raises:
             StoreError: the file cannot be written.
         """
-        return await self._database.ask(
-            partial(queries.rename, tenant, conversation_id, queries.title_of(title)), durable=True
-        )
+        return await self._database.ask(partial(rename, tenant, conversation_id, title_of(title)), durable=True)
 
     async def delete(self, tenant: str, conversation_id: str) -> bool:
         """Delete a conversation, its turns and its tool call records; return False if no conversation has that id.
@@ -130,7 +352,7 @@ class Conversations:
         Raises:
             StoreError: the file cannot be written.
         """
-        return await self._gone(partial(queries.delete, tenant, (conversation_id,))) > 0
+        return await self._gone(partial(delete, tenant, (conversation_id,))) > 0
 
     async def delete_all(self, tenant: str) -> int:
         """Delete every conversation of a tenant; return how many existed.
@@ -138,7 +360,7 @@ class Conversations:
         Raises:
             StoreError: the file cannot be written.
         """
-        return await self._gone(partial(queries.delete_all, tenant))
+        return await self._gone(partial(delete_all, tenant))
 
     async def clean(self, tenant: str) -> int:
         """Delete conversations beyond the limits; return how many were deleted.
@@ -146,7 +368,7 @@ class Conversations:
         Raises:
             StoreError: the file cannot be written.
         """
-        return await self._gone(partial(queries.clean, tenant, self._clock(), self._limits))
+        return await self._gone(partial(clean, tenant, self._clock(), self._limits))
 
     async def _gone(self, work: Work[int]) -> int:
         count = await self._database.ask(work, durable=True)

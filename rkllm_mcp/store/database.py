@@ -1,26 +1,12 @@
-"""One SQLite file behind one thread: the event loop never waits for a disk.
-
-    ask(work) ──▶ thread ──▶ result, or StoreError
-    ask(work, durable=True)  the same, and the write survives a power failure
-    tell(work) ─▶ thread     returns at once; the first failure is reported to on_problem
-
-Rules:
-* The thread runs one piece of work after the other, each in its own transaction, so an ``ask`` sees every earlier
-``tell``. Other processes may use the file at the same time (WAL; a writer waits for the other).
-* File and folder are accessible to their owner only (0600, 0700).
-* Deleted data is overwritten, so that a deleted conversation does not remain in the file.
-* If the file cannot be used and is not ``required``, an in-memory database replaces it and a message reports this. A
-damaged file is never deleted or repaired.
-
-Reference: SQLite, "Write-Ahead Logging" and the result codes that have their own message.
-"""
+"""One SQLite file: its location, its thread, its schema and migrations."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import sqlite3
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -29,8 +15,144 @@ from typing import TypeVar
 import anyio
 
 from rkllm_mcp.errors import StoreError
-from rkllm_mcp.store.location import OVERRIDE
-from rkllm_mcp.store.schema import NewerSchemaError, migrate, steps_taken
+
+FILE_NAME = "state.db"
+OVERRIDE = "RKLLM_MCP_STATE"
+
+
+def state_file(env: Mapping[str, str], tenant: str = "") -> Path:
+    """Return the path of the database under these environment variables; the file need not exist.
+
+    Each tenant has a folder below the owner's; the owner is the empty name.
+    """
+    folder = _state_folder(env)
+    if tenant:
+        # A tenant's name can contain any character; its hash is a valid folder name.
+        folder = folder / "tenants" / hashlib.sha256(tenant.encode()).hexdigest()[:16]
+    return folder / FILE_NAME
+
+
+def _state_folder(env: Mapping[str, str]) -> Path:
+    if named := env.get(OVERRIDE, ""):
+        return Path(named).expanduser()
+    base = env.get("XDG_STATE_HOME", "")
+    # The specification requires ignoring a relative path.
+    folder = Path(base) if base.startswith("/") else Path.home() / ".local" / "state"
+    return folder / "rkllm-mcp"
+
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        """CREATE TABLE calls (
+            id INTEGER PRIMARY KEY,
+            at REAL NOT NULL,
+            server TEXT NOT NULL,
+            tool TEXT NOT NULL,
+            arguments TEXT NOT NULL,
+            ruling TEXT NOT NULL,
+            is_error INTEGER NOT NULL,
+            error TEXT NOT NULL,
+            result_chars INTEGER NOT NULL,
+            seconds REAL NOT NULL,
+            conversation TEXT NOT NULL,
+            request TEXT NOT NULL
+        )""",
+        "CREATE INDEX calls_by_time ON calls (at)",
+        """CREATE TABLE grants (
+            server TEXT NOT NULL,
+            tool TEXT NOT NULL,
+            kind TEXT NOT NULL,
+            fingerprint TEXT NOT NULL,
+            at REAL NOT NULL,
+            PRIMARY KEY (server, tool)
+        ) WITHOUT ROWID""",
+        """CREATE TABLE switches (
+            server TEXT NOT NULL,
+            tool TEXT NOT NULL,
+            is_on INTEGER NOT NULL,
+            at REAL NOT NULL,
+            PRIMARY KEY (server, tool)
+        ) WITHOUT ROWID""",
+        """CREATE TABLE texts (
+            kind TEXT NOT NULL,
+            key TEXT NOT NULL,
+            text TEXT NOT NULL,
+            at REAL NOT NULL,
+            PRIMARY KEY (kind, key)
+        ) WITHOUT ROWID""",
+    ),
+    (
+        # touched is a change counter: the order does not depend on the clock.
+        """CREATE TABLE conversations (
+            tenant TEXT NOT NULL,
+            id TEXT NOT NULL,
+            title TEXT NOT NULL,
+            system TEXT,
+            calls_made INTEGER NOT NULL,
+            created REAL NOT NULL,
+            updated REAL NOT NULL,
+            touched INTEGER NOT NULL,
+            PRIMARY KEY (tenant, id)
+        ) WITHOUT ROWID""",
+        "CREATE INDEX conversations_by_change ON conversations (tenant, touched)",
+        """CREATE TABLE messages (
+            tenant TEXT NOT NULL,
+            conversation TEXT NOT NULL,
+            position INTEGER NOT NULL,
+            role TEXT NOT NULL,
+            text TEXT NOT NULL,
+            thinking TEXT NOT NULL,
+            context TEXT NOT NULL,
+            ending TEXT NOT NULL,
+            created REAL NOT NULL,
+            UNIQUE (tenant, conversation, position),
+            FOREIGN KEY (tenant, conversation) REFERENCES conversations (tenant, id) ON DELETE CASCADE
+        )""",
+        "CREATE INDEX calls_by_conversation ON calls (conversation)",
+    ),
+)
+
+
+class NewerSchemaError(Exception):
+    """The file was written by a later version of this program."""
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Apply the missing migrations.
+
+    The connection must be in autocommit mode (``isolation_level=None``).
+
+    Raises:
+        NewerSchemaError: the file has migrations that this version does not know.
+        sqlite3.Error: the file cannot be read or written, or is not a database.
+    """
+    if steps_taken(connection) == len(MIGRATIONS):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # Another process may have applied them while this one waited for the lock.
+        for step in range(steps_taken(connection), len(MIGRATIONS)):
+            for statement in MIGRATIONS[step]:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {step + 1}")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def steps_taken(connection: sqlite3.Connection) -> int:
+    """Return the number of applied migrations.
+
+    Raises:
+        NewerSchemaError: more than this version knows.
+        sqlite3.Error: the file cannot be read, or is not a database.
+    """
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version > len(MIGRATIONS):
+        raise NewerSchemaError
+    return version
+
 
 # Maximum wait for another writer; a write takes a millisecond, on a slow card some hundred.
 _BUSY_TIMEOUT_S = 5.0

@@ -16,12 +16,106 @@ around it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal, NoReturn, cast
 
-from rkllm_mcp.toolcalls.conversions import CONVERSIONS, inferred, is_null, is_of_type
-from rkllm_mcp.toolcalls.repair import Reading, SourceFloat, UnreadableError, read_value
+from rkllm_mcp.toolcalls.lenient_json import ParsedValue, SourceFloat, UnreadableError, plain, read_value
+
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,400}")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]{1,400}\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
+_KINDS: Mapping[str, type | tuple[type, ...]] = {
+    "string": str,
+    "boolean": bool,
+    "array": (list, tuple),
+    "object": dict,
+    "null": type(None),
+}
+
+
+def is_of_type(value: Any, name: str) -> bool:
+    """Whether a value is of a type, by its name in JSON Schema."""
+    if name in {"integer", "number"}:
+        allowed = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return allowed and (name == "number" or value == int(value))
+    # A type that JSON Schema does not have forbids nothing.
+    return isinstance(value, _KINDS[name]) if name in _KINDS else True
+
+
+def is_null(text: str) -> bool:
+    """Whether a text is the word null."""
+    # A long text is not null, and need not be copied to see it.
+    return len(text) <= 64 and text.strip().lower() == "null"
+
+
+def inferred(text: str) -> Any:
+    """Bare text that no schema describes: the JSON value it is, or the text without white space around it."""
+    text = text.strip()
+    try:
+        value = plain(json.loads(text, parse_constant=_no_constant), 0)
+    except (ValueError, RecursionError, UnreadableError):
+        return text
+    # Quotes around bare text are part of it: who writes a style without quotes means them.
+    return text if isinstance(value, str) else value
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _to_null(text: str, exact: bool) -> None:
+    if (text if exact else text.strip().lower()) not in {"null", *(() if exact else ("none",))}:
+        raise ValueError(text)
+
+
+def _to_boolean(text: str, exact: bool) -> bool:
+    spelled = text if exact else text.strip().lower()
+    if spelled not in {"true", "false"}:
+        raise ValueError(text)
+    return spelled == "true"
+
+
+def _to_integer(text: str, exact: bool) -> int:
+    spelled = text if exact else text.strip()
+    if _WHOLE_NUMBER.fullmatch(spelled):
+        value = int(spelled)
+    else:
+        number = _to_number(spelled, exact=False)
+        value = int(number)
+        if value != number or abs(value) >= 1 << 53:
+            raise ValueError(text)
+    if exact and str(value) != text:
+        raise ValueError(text)
+    return value
+
+
+def _to_number(text: str, exact: bool) -> int | float:
+    spelled = text if exact else text.strip()
+    if not _NUMBER.fullmatch(spelled):
+        raise ValueError(text)
+    value = int(spelled) if _WHOLE_NUMBER.fullmatch(spelled) else float(spelled)
+    if value in {float("inf"), float("-inf")} or (exact and json.dumps(value) != text):
+        raise ValueError(text)
+    return value
+
+
+def _to_string(text: str, _exact: bool) -> str:
+    return text
+
+
+# In the order of trial. ``exact`` is set where the schema allows text too: there only JSON's own spelling is taken for
+# another type. Lists and objects are read by ``arguments``.
+CONVERSIONS: dict[str, Callable[[str, bool], Any]] = {
+    "null": _to_null,
+    "boolean": _to_boolean,
+    "integer": _to_integer,
+    "number": _to_number,
+    "array": _to_string,
+    "object": _to_string,
+    "string": _to_string,
+}
+
 
 Schema = Mapping[str, Any]
 
@@ -66,7 +160,7 @@ class MismatchError(ArgumentError):
         return f"The {words.removeprefix('the ')}."
 
 
-def coerce_arguments(arguments: Mapping[str, Any], schema: Schema, *, as_text: bool = False) -> Reading:
+def coerce_arguments(arguments: Mapping[str, Any], schema: Schema, *, as_text: bool = False) -> ParsedValue:
     """Return the arguments with the types that the schema asks for, and whether that changed them.
 
     Args:
@@ -82,7 +176,7 @@ def coerce_arguments(arguments: Mapping[str, Any], schema: Schema, *, as_text: b
     """
     given = dict(arguments)
     taken = cast("dict[str, Any]", _Coercion(schema, given).take(given, schema, "", as_text, 2))
-    return Reading(taken, repaired=_is_bare_changed(given, taken) if as_text else given != taken)
+    return ParsedValue(taken, repaired=_is_bare_changed(given, taken) if as_text else given != taken)
 
 
 def shown(value: Any, limit: int = _SHOWN_CHARS) -> str:
@@ -135,7 +229,7 @@ class _Coercion:
         self._root, self._arguments = root, arguments
         self._left, self._is_extended = _MOST_STEPS, False
         self._references: dict[str, Schema] = {}
-        self._texts: dict[str, Reading | None] = {}
+        self._texts: dict[str, ParsedValue | None] = {}
         # Outcomes by value, schema and way of reading, with the value, so that its id stays its own.
         self._outcomes: dict[tuple[int, int, bool, int], tuple[Any, Any]] = {}
         self._active: set[tuple[str, int, bool, int]] = set()
@@ -307,7 +401,7 @@ class _Coercion:
         except ValueError:
             return _NOTHING
 
-    def _read(self, text: str) -> Reading | None:
+    def _read(self, text: str) -> ParsedValue | None:
         """The JSON value of a text; each text is read once."""
         if text not in self._texts:
             self._left -= len(text) // _CHARS_OF_STEP

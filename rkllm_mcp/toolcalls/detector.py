@@ -25,15 +25,120 @@ from typing import Literal
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.events import DetectorEvent, Text, Thinking, ToolCallDetected
 from rkllm_mcp.messages import ToolSpec
-from rkllm_mcp.toolcalls.calls import OpenCall
-from rkllm_mcp.toolcalls.deltas import DeltaWriter, ToolCallDelta
-from rkllm_mcp.toolcalls.form import Form, Openers
-from rkllm_mcp.toolcalls.markers import Markers
-from rkllm_mcp.toolcalls.payload import Catalogue
-from rkllm_mcp.toolcalls.quoting import Quoting
-from rkllm_mcp.toolcalls.settling import settle
-from rkllm_mcp.toolcalls.syntax import Selection, Syntax, boundary_of, chosen
-from rkllm_mcp.toolcalls.thinking import THINKING, ThinkingMarks, ThinkingTags
+from rkllm_mcp.toolcalls.argument_deltas import DeltaWriter, ToolCallDelta
+from rkllm_mcp.toolcalls.formats import Syntax, SyntaxSelection, boundary_of, chosen
+from rkllm_mcp.toolcalls.markers import CodeFenceState, Markers
+from rkllm_mcp.toolcalls.resolve import CUT_OFF, INTERRUPTED, ResolvedPart, ToolCatalogue, resolve
+from rkllm_mcp.toolcalls.scanners import ScanState
+from rkllm_mcp.toolcalls.syntax import THINKING, CallFormat, Openers, ThinkingMarks, ThinkingTags, find_ending
+
+# The contexts of these models end at 16 thousand tokens; a body beyond this is not going to end.
+MAX_CALL_CHARACTERS = 256 * 1024
+# So many tokens of a body are joined at a time, or the last would pay for all of them.
+_MANY_PIECES = 256
+
+
+class OpenCall:
+    """Follows one call, and the further ones behind the same opener.
+
+    Args:
+        form: how it is written.
+        boundary: what cannot stand in a body.
+        lead: the opener, as far as it is not part of the body.
+        watch: told every piece of a body, and None where a body ends.
+    """
+
+    def __init__(
+        self, form: CallFormat, boundary: Markers, lead: str, watch: Callable[[str | None], None] | None = None
+    ) -> None:
+        self.form = form
+        self.parts: list[ResolvedPart] = []
+        self._boundary = boundary
+        self._scanner = form.scanner(boundary)
+        self._lead = lead
+        self._watch = watch
+        self._body: list[str] = []
+        self._joined: list[str] = []
+        self._length = 0
+        self._in_body = True
+
+    def advance(self, text: str, at: int, *, final: bool) -> tuple[int, bool]:
+        """Go on at ``at``; returns the place up to which the call is read, and whether it is over.
+
+        Args:
+            text: what is there.
+            at: where to go on.
+            final: nothing will follow.
+        """
+        while True:
+            read = self._read_body if self._in_body else self._read_ending
+            at, over = read(text, at, final)
+            if over is not None:
+                return at, over
+
+    # Both return None to go on with the other, else whether the call is over; False waits for more text.
+
+    def _read_body(self, text: str, at: int, final: bool) -> tuple[int, bool | None]:
+        room = at + MAX_CALL_CHARACTERS - self._length
+        window = text if len(text) < room else text[:room]
+        verdict, place = self._scanner.scan(window, at)
+        self._take(window[at:place])
+        if verdict is ScanState.COMPLETE:
+            return place, self._end_body()
+        if verdict is ScanState.BROKEN:
+            if any(text.startswith(closer, place) for closer in self.form.closers):
+                return place, self._end_body()
+            return self._give_up(window, place, INTERRUPTED, rest=False)
+        if len(window) == room:
+            return self._give_up(window, place, f"the call is longer than {MAX_CALL_CHARACTERS} characters")
+        if not final:
+            return place, False
+        if self._scanner.may_end():
+            return place, self._end_body()
+        return self._give_up(window, place, CUT_OFF)
+
+    def _take(self, text: str) -> None:
+        self._body.append(text)
+        self._length += len(text)
+        if len(self._body) > _MANY_PIECES:
+            self._body, self._joined = [], [*self._joined, "".join(self._body)]
+        if self._watch is not None:
+            self._watch(text)
+
+    def _end_body(self) -> bool | None:
+        if self.form.closers or self.form.another:
+            self._in_body = False
+            return None
+        self._end_part("")
+        return True
+
+    def _read_ending(self, text: str, at: int, final: bool) -> tuple[int, bool | None]:
+        """Behind a body: its closer, one more body, or nothing that belongs to the call."""
+        ending = find_ending(self.form, text, at, final=final)
+        if ending is None:
+            return at, False
+        self._end_part(text[at : ending.at])
+        if not ending.another:
+            return ending.at, True
+        self._scanner, self._in_body = self.form.scanner(self._boundary), True
+        return ending.at, None
+
+    def _give_up(self, window: str, place: int, rule: str, *, rest: bool = True) -> tuple[int, bool]:
+        """The current part has no end of its own."""
+        if rest:
+            self._body.append(window[place:])
+            place = len(window)
+        self._end_part("", unended=rule)
+        return place, True
+
+    def _end_part(self, tail: str, unended: str = "") -> None:
+        """The current part ends here; ``tail`` is what follows its body and belongs to it."""
+        body = "".join((*self._joined, *self._body))
+        self.parts.append(ResolvedPart(self._lead, body, tail, unended))
+        self._lead, self._body, self._joined = "", [], []
+        if self._watch is not None:
+            self._watch(None)
+
 
 ThinkingMode = Literal["off", "auto", "open"]
 
@@ -85,21 +190,21 @@ class Detector:
         if thinking not in {"off", "auto", "open"}:
             raise UsageError(f"unknown thinking mode '{thinking}'; choose from off, auto, open")
         self._tools, self._syntaxes = tools, syntaxes
-        self._selection: Selection = chosen(syntaxes)
-        self._catalogue = Catalogue(tools)
+        self._selection: SyntaxSelection = chosen(syntaxes)
+        self._catalogue = ToolCatalogue(tools)
         anywhere, first = (self._selection.anywhere, self._selection.first) if tools else ((), ())
         self._openers = Openers(anywhere, self._catalogue.names)
         self._first_openers = Openers(first, self._catalogue.names)
         self._marks = ThinkingMarks(() if thinking == "off" else self._selection.thinking)
         self._marker_sets: dict[tuple[bool, bool, ThinkingTags | None], Markers] = {}
-        self._boundaries: dict[Form, Markers] = {}
+        self._boundaries: dict[CallFormat, Markers] = {}
         self._thinks = thinking == "open"
         self._tags: ThinkingTags | None = None
         self._state: Callable[[bool], bool] = self._read_prose if thinking == "off" else self._read_beginning
         # Without tools no call can follow white space, and there is nothing to wait for.
         self._gap: Gap | None = "after_thinking" if self._thinks else "start" if tools else None
         self._space: list[str] = []
-        self._quoting = Quoting()
+        self._quoting = CodeFenceState()
         self._text = ""
         self._at = 0
         self._prose: list[str] = []
@@ -243,7 +348,7 @@ class Detector:
         """The mark of thinking that stands here, if one does."""
         return next((mark for mark in self._current_marks() if self._text.startswith(mark, self._at)), "")
 
-    def _begun_call(self, whole: bool, final: bool) -> tuple[Form, int] | Literal[False] | None:
+    def _begun_call(self, whole: bool, final: bool) -> tuple[CallFormat, int] | Literal[False] | None:
         """What begins at the marker that stands here, if anything; None to wait for more."""
         openers = self._current_openers()
         is_fence = self._text[self._at] == "`"
@@ -305,7 +410,7 @@ class Detector:
         self._settle_space(followed_by_text=False)
         self._flush_prose()
         self._gap = gap
-        self._quoting = Quoting()
+        self._quoting = CodeFenceState()
 
     def _read_tentative(self, final: bool) -> bool:
         """A call inside thinking: only the end of the thinking, or of the answer, says which it was."""
@@ -335,7 +440,7 @@ class Detector:
 
     # Calls
 
-    def _open_call(self, form: Form, begins: int) -> None:
+    def _open_call(self, form: CallFormat, begins: int) -> None:
         self._begin_gap("after_call")
         if form not in self._boundaries:
             self._boundaries[form] = boundary_of(form, self._selection)
@@ -354,7 +459,7 @@ class Detector:
         """Read the parts of a call that is over, and go back to text."""
         self._state = self._read_prose
         for index, part in enumerate(call.parts):
-            outcome = settle(part, call.form, self._catalogue, self if self._cuts < MAX_CUTS else None)
+            outcome = resolve(part, call.form, self._catalogue, self if self._cuts < MAX_CUTS else None)
             if any(isinstance(event, Text) for event in outcome.events):
                 self._say(outcome.raw)
             else:

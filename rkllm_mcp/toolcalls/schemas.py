@@ -1,18 +1,294 @@
-"""The cost and the soundness of a JSON Schema, found out in one bounded walk.
-
-The meta-schema is not used: validation with it takes jsonschema 350 µs for each node.
-"""
+"""The cost and the soundness of a JSON Schema, and validation of values in a bounded number of steps."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from functools import cache
 from typing import Any, cast
 
 from rkllm_mcp.toolcalls.arguments import resolved_reference
-from rkllm_mcp.toolcalls.patterns import MOST_PATTERN_CHARS, is_slow_to_compile, may_run_long
+
+# Compiling takes up to 5 µs for each character.
+MOST_PATTERN_CHARS = 1000
+# Ways in which a text can be tried, the first place and every repetition and choice multiplied.
+_MOST_WAYS = 50_000
+_WITHOUT_END = 1 << 20
+_ESCAPED_OR_SET = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
+# Groups that only look around have ways of their own; flags in a pattern make sets slow to compile.
+_FLAGS = re.compile(r"\(\?[a-zA-Z]*-?[a-zA-Z]+[:)]")
+_TOKEN = re.compile(r"([*+?]|\{(\d*)(,?)(\d*)\})[?+]?|\(\?(?:[:=!>]|<[=!]|P?<\w+>)|.", re.DOTALL)
+
+
+def is_slow_to_compile(pattern: str) -> bool:
+    """Whether a pattern is too long, or has flags, so that compiling it may take long."""
+    return len(pattern) > MOST_PATTERN_CHARS or _FLAGS.search(_ESCAPED_OR_SET.sub("x", pattern)) is not None
+
+
+def may_run_long(pattern: str, length: int) -> bool:
+    """Whether searching a text of so many characters is not certain to end within a few milliseconds.
+
+    Never false for one that backtracks without end; true also for some that would be fast.
+    """
+    if is_slow_to_compile(pattern):
+        return True
+    plain = _ESCAPED_OR_SET.sub("x", pattern)
+    places = 1 if plain.startswith("^") and "|" not in plain else length + 1
+    return places * _ways(plain, length) > _MOST_WAYS
+
+
+def _ways(plain: str, length: int) -> int:
+    """In how many ways a pattern without escapes and sets can be tried at one place; the limit and one when more."""
+    # For each open group the ways of its finished choices, and of the present one up to the last item and with it.
+    groups: list[list[int]] = [[0, 1, 1]]
+    for found in _TOKEN.finditer(plain):
+        item, group = found.group(), groups[-1]
+        if item.startswith("("):
+            groups.append([0, 1, 1])
+        elif item == ")" and len(groups) > 1:
+            done, before, last = groups.pop()
+            groups[-1][1] = _capped(groups[-1][1] * groups[-1][2])
+            groups[-1][2] = _capped(done + before * last)
+        elif item == "|":
+            groups[-1] = [_capped(group[0] + group[1] * group[2]), 1, 1]
+        elif found.group(1):
+            group[2] = _repeated(group[2], *_times(found), length)
+        else:
+            group[1], group[2] = _capped(group[1] * group[2]), 1
+    done, before, last = groups[0]
+    return _capped(done + before * last) if len(groups) == 1 else _MOST_WAYS + 1
+
+
+def _times(found: re.Match[str]) -> tuple[int, int]:
+    """How often at least and at most something is repeated."""
+    mark, least, comma, most = found.group(1, 2, 3, 4)
+    if mark == "?":
+        return 0, 1
+    if mark in {"*", "+"}:
+        return 0, _WITHOUT_END
+    if not (least or comma):
+        return 1, 1  # Braces with nothing in them are text.
+    if (comma and not most) or len(least) > 6 or len(most) > 6:
+        return 0, _WITHOUT_END
+    return (int(least or 0), int(most)) if comma else (int(least or 0), int(least or 0))
+
+
+def _repeated(ways: int, least: int, most: int, length: int) -> int:
+    most = min(most, length)
+    choices = 1 if least >= most else most - least + 1
+    return choices if ways == 1 else _capped(choices * ways ** min(most, 32))
+
+
+def _capped(ways: int) -> int:
+    return min(ways, _MOST_WAYS + 1)
+
 
 Schema = Mapping[str, Any]
+
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+
+# A step takes about 15 µs.
+_MOST_STEPS = 500
+_STEPS_FOR_VALUE = 4
+_VALUES_OF_STEP = 32
+_CHARS_OF_STEP = 2000
+
+
+class TooManyStepsError(Exception):
+    """A value that cannot be validated: its schema takes too many steps."""
+
+    def __str__(self) -> str:
+        return "its schema branches too often to be checked"
+
+
+def first_violation(value: Any, schema: Schema) -> tuple[str, str] | None:
+    """The most telling place where a value does not follow its schema, and the sentence; None where it does.
+
+    Nothing is fetched. A pattern that could take long on a text is not checked there; ``unevaluatedProperties`` and
+    ``unevaluatedItems`` are not checked at all.
+
+    Raises:
+        TooManyStepsError: it cannot be found out in few steps.
+        UnresolvableError: the schema refers to what is not in it.
+        RecursionError: the schema refers to itself without end.
+    """
+    from jsonschema import exceptions
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+
+    # With a registry of its own a validator fetches nothing from the network.
+    registry: Any = cast("Any", Registry)()
+    token = _BUDGET.set(_Budget(value))
+    try:
+        validator = _bounded(_validator_class(schema))(schema, registry=registry)
+        error: Any = cast("Any", exceptions).best_match(validator.iter_errors(value))
+    except Unresolvable:
+        raise UnresolvableError from None
+    finally:
+        _BUDGET.reset(token)
+    return None if error is None else (".".join(str(step) for step in error.absolute_path), str(error.message))
+
+
+class UnresolvableError(Exception):
+    """A schema that refers to what is not in it."""
+
+    def __str__(self) -> str:
+        return "the schema refers to something that is not in it"
+
+
+class _Budget:
+    """The steps of one validation."""
+
+    def __init__(self, value: Any) -> None:
+        # References at a value, by identity: those that are being followed, and those that were found to fit.
+        self.active: set[tuple[int, int]] = set()
+        self.fitting: set[tuple[int, int]] = set()
+        self._sizes: dict[int, int] = {}
+        self._left = _MOST_STEPS + _STEPS_FOR_VALUE * self._measured(value)
+
+    def _measured(self, value: Any) -> int:
+        if isinstance(value, (dict, list)):
+            inner = cast("dict[str, Any]", value).values() if isinstance(value, dict) else cast("list[Any]", value)
+            self._sizes[id(cast("object", value))] = size = 1 + sum(self._measured(item) for item in inner)
+            return size
+        return 1
+
+    def take(self, instance: Any, keyword_value: Any) -> None:
+        """Count a keyword: messages show the value, and loops go over what it or the keyword holds."""
+        steps = 1
+        if isinstance(instance, str):
+            steps += len(instance) // _CHARS_OF_STEP
+        elif isinstance(instance, (dict, list)):
+            steps += self._sizes.get(id(cast("object", instance)), 1) // _VALUES_OF_STEP
+        if isinstance(keyword_value, (dict, list)):
+            steps += len(cast("list[Any]", keyword_value)) // _VALUES_OF_STEP
+        self._left -= steps
+        if self._left < 0:
+            raise TooManyStepsError
+
+
+_BUDGET: ContextVar[_Budget] = ContextVar("validation budget")
+
+
+def _validator_class(schema: Schema) -> Any:
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import validator_for
+
+    named = {"$schema": name} if isinstance(name := schema.get("$schema"), str) else {}
+    return cast("Any", validator_for)(named, default=Draft202012Validator)
+
+
+@cache
+def _bounded(kind: Any) -> Any:
+    """The same kind of validator with every keyword counted."""
+    from jsonschema import validators
+
+    own = {name: check for name, check in _OWN_KEYWORDS.items() if name in kind.VALIDATORS}
+    counted = {name: _counted(check) for name, check in {**kind.VALIDATORS, **own}.items()}
+    followed = {name: _counted(_followed_once(counted[name])) for name in _REFERENCES if name in counted}
+    counted.update(followed)
+    return cast("Any", validators).extend(kind, counted)
+
+
+def _counted(follow: Any) -> Any:
+    def check(validator: Any, wanted: Any, instance: Any, schema: Any) -> Any:
+        _BUDGET.get().take(instance, wanted)
+        return follow(validator, wanted, instance, schema)
+
+    return check
+
+
+def _followed_once(follow: Any) -> Any:
+    """A reference with what it leads to, checked once for each value that fits."""
+
+    def check(validator: Any, wanted: Any, instance: Any, schema: Any) -> Any:
+        key, budget = (id(instance), id(schema)), _BUDGET.get()
+        if key in budget.fitting:
+            return ()
+        if key in budget.active:
+            # Without this the library's own recursion ends in native code, which takes the process with it.
+            raise RecursionError("the schema refers to itself without end")
+        budget.active.add(key)
+        errors = list(follow(validator, wanted, instance, schema))
+        budget.active.discard(key)
+        if not errors:
+            budget.fitting.add(key)
+        return errors
+
+    return check
+
+
+def _violation(message: str) -> Any:
+    from jsonschema import ValidationError
+
+    return ValidationError(message)
+
+
+def _matches(pattern: str, text: str) -> bool:
+    """Whether a pattern is found in a text; one that could take long counts as found."""
+    return may_run_long(pattern, len(text)) or re.search(pattern, text) is not None
+
+
+def _pattern(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    del validator, schema
+    if isinstance(instance, str) and not _matches(wanted, instance):
+        yield _violation(f"{instance!r} does not match {wanted!r}")
+
+
+def _pattern_properties(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    del schema
+    for pattern, inner in wanted.items() if isinstance(instance, dict) else ():
+        for key, value in cast("dict[str, Any]", instance).items():
+            _BUDGET.get().take(None, None)
+            if _matches(pattern, key):
+                yield from validator.descend(value, inner, path=key, schema_path=pattern)
+
+
+def _additional_properties(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    if not isinstance(instance, dict):
+        return
+    named, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    extras: list[str] = []
+    for key, value in cast("dict[str, Any]", instance).items():
+        if key in named:
+            continue
+        for _ in patterns:
+            _BUDGET.get().take(None, None)
+        if any(_matches(pattern, key) for pattern in patterns):
+            continue
+        extras.append(key)
+        if isinstance(wanted, Mapping):
+            yield from validator.descend(value, wanted, path=key)
+    if extras and wanted is False:
+        were = "was" if len(extras) == 1 else "were"
+        names = ", ".join(repr(key) for key in sorted(extras))
+        yield _violation(f"Additional properties are not allowed ({names} {were} unexpected)")
+
+
+def _unique_items(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    del validator, schema
+    if wanted and isinstance(instance, list):
+        items = cast("list[Any]", instance)
+        if len({json.dumps(item, sort_keys=True) for item in items}) < len(items):
+            yield _violation(f"{items!r} has non-unique elements")
+
+
+def _unchecked(validator: Any, wanted: Any, instance: Any, schema: Any) -> tuple[Any, ...]:
+    del validator, wanted, instance, schema
+    return ()
+
+
+_OWN_KEYWORDS: Mapping[str, Any] = {
+    "pattern": _pattern,
+    "patternProperties": _pattern_properties,
+    "additionalProperties": _additional_properties,
+    "uniqueItems": _unique_items,
+    "unevaluatedProperties": _unchecked,
+    "unevaluatedItems": _unchecked,
+}
+
 
 # Schemas in a schema with every reference written out. No tool that is used has a tenth of it.
 MOST_NODES = 2000
@@ -23,7 +299,6 @@ _ITEMS_OF_NODE = 32
 _MOST_PATTERNS_CHARS = 3000
 # An answer nearly always ends before so many characters of what a pattern is for.
 USUAL_CHARS = 40
-_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
 
 

@@ -14,25 +14,37 @@ from typing import TypeAlias
 
 import anyio
 
-from rkllm_mcp.calling import NO_CONTEXT, CallContext, Sampler
+from rkllm_mcp.config.header_templates import claimed_by
+from rkllm_mcp.config.server_spec import ServerSpec, ServerState
 from rkllm_mcp.errors import NotOfferedError, ServerUnavailableError, ToolboxError
-from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
-from rkllm_mcp.tools.asked.callbacks import Answers
-from rkllm_mcp.tools.content import result_text
-from rkllm_mcp.tools.names import long_name, safe_name, shown_names
-from rkllm_mcp.tools.offers.offerings import Offerings
-from rkllm_mcp.tools.policy import Caller, Cleaned, SizeLimited, Timed, TimeLimited
-from rkllm_mcp.tools.servers import ServerSpec, ServerState
-from rkllm_mcp.tools.session.connection import Connection
-from rkllm_mcp.tools.session.host import Host
-from rkllm_mcp.tools.session.tokened import TokenedConnection, attending
-from rkllm_mcp.tools.sources import Source, source_of
-from rkllm_mcp.tools.tokens import claimed_by
-from rkllm_mcp.tools.trust.approval import Approvals
-from rkllm_mcp.tools.trust.definitions import presentable
-from rkllm_mcp.tools.trust.hidden import on_one_line
-from rkllm_mcp.tools.trust.safeguards import Safeguards
-from rkllm_mcp.tools.trust.switches import Switches
+from rkllm_mcp.mcp_client.callbacks import Answers
+from rkllm_mcp.mcp_client.connection import Connection
+from rkllm_mcp.mcp_client.lifecycle import ConnectionServices
+from rkllm_mcp.mcp_client.per_request import PerRequestConnection, connected_with
+from rkllm_mcp.mcp_client.resources import ResourceHub
+from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec, long_name, safe_name, shown_names
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext, Sampler
+from rkllm_mcp.toolcalls.results import result_text
+from rkllm_mcp.toolcalls.untrusted_text import on_one_line, presentable
+from rkllm_mcp.tools.approvals import Approvals, Caller, Switches
+from rkllm_mcp.tools.execution import Cleaned, Safeguards, SizeLimited, Timed, TimeLimited
+from rkllm_mcp.tools.tool_servers import ToolServer, source_of
+
+# Most servers connect faster than this and need no status line.
+PATIENCE_S = 3.0
+
+
+async def report_slow_servers(
+    servers: Sequence[ToolServer], tell: Callable[[str], None], patience_s: float = PATIENCE_S
+) -> None:
+    """Write one status line after ``patience_s`` seconds that names the servers still connecting, if any."""
+    await anyio.sleep(patience_s)
+    late = [server.spec for server in servers if server.state == "connecting"]
+    if late:
+        names = ", ".join(f"'{spec.name}'" for spec in late)
+        limit_s = max(spec.connect_timeout_s for spec in late)
+        tell(f"[MCP: Still waiting for {names}, at most {limit_s:g} s in all]")
+
 
 RESULT_CHARS = 4000
 # (server name, wire name of the tool)
@@ -47,7 +59,7 @@ _SHOWN_LINES = 5
 class ServerCaller:
     """Sends a call to its server and converts the result to text; the innermost ``Caller``."""
 
-    connection: Source
+    connection: ToolServer
     others: frozenset[str] = frozenset()  # token names of other servers; an OpenAPI document could ask for any of them
 
     async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
@@ -82,7 +94,7 @@ class Toolbox:
         specs: Sequence[ServerSpec],
         result_chars: int,
         on_status: Callable[[str], None] | None,
-        host: Host | None = None,
+        host: ConnectionServices | None = None,
         sampler: Sampler | None = None,
         safeguards: Safeguards | None = None,
     ) -> None:
@@ -91,21 +103,21 @@ class Toolbox:
         approvals = self._safeguards.approvals or Approvals()
         answers = Answers(sampler, approvals)
         self.conversation_grants = approvals.conversations
-        host = replace(host or Host(), callbacks_for=answers.callbacks_for)
+        host = replace(host or ConnectionServices(), callbacks_for=answers.callbacks_for)
         self._connections = {spec.name: source_of(spec, host, on_change=self._changed) for spec in specs}
         # Only MCP servers have resources and prompts.
         on_mcp = {
             name: source
             for name, source in self._connections.items()
-            if isinstance(source, (Connection, TokenedConnection))
+            if isinstance(source, (Connection, PerRequestConnection))
         }
-        self.offerings = Offerings(on_mcp, answers.updates, on_status, self.clean)
+        self.offerings = ResourceHub(on_mcp, answers.updates, on_status, self.clean)
         self._callers = {name: self._call_chain(source, result_chars) for name, source in self._connections.items()}
         self._reported: set[ToolKey] = set()
         self._index: _Index | None = None
 
     @property
-    def connections(self) -> tuple[Source, ...]:
+    def connections(self) -> tuple[ToolServer, ...]:
         """The servers, in the order of the configuration."""
         return tuple(self._connections.values())
 
@@ -133,7 +145,7 @@ class Toolbox:
         Args:
             tokens: values by placeholder of ``headers_template``, or by server name.
         """
-        return attending(self.connections, tokens)
+        return connected_with(self.connections, tokens)
 
     def servers(self) -> tuple[ServerState, ...]:
         """Return the state of each server, in the order of the configuration."""
@@ -226,7 +238,7 @@ class Toolbox:
 
     # --- call chain ---------------------------------------------------------------------------------------------------
 
-    def _call_chain(self, source: Source, result_chars: int) -> Caller:
+    def _call_chain(self, source: ToolServer, result_chars: int) -> Caller:
         claimed = {name: claimed_by(name, one.spec.headers_template) for name, one in self._connections.items()}
         own = claimed.pop(source.spec.name)
         caller = ServerCaller(source, frozenset[str]().union(*claimed.values()) - own)
@@ -274,7 +286,7 @@ class Toolbox:
 
     # --- status ------------------------------------------------------------------------------------------------------
 
-    def _changed(self, connection: Source) -> None:
+    def _changed(self, connection: ToolServer) -> None:
         self._index = None
         if self._on_status is None or connection.state in ("waiting", "connecting", "stopped"):
             return
@@ -294,7 +306,7 @@ async def open_toolbox(
     *,
     result_chars: int = RESULT_CHARS,
     on_status: Callable[[str], None] | None = None,
-    host: Host | None = None,
+    host: ConnectionServices | None = None,
     sampler: Sampler | None = None,
     safeguards: Safeguards | None = None,
 ) -> AsyncGenerator[Toolbox]:
@@ -332,7 +344,7 @@ async def open_toolbox(
         raise failure
 
 
-async def _start(source: Source) -> None:
+async def _start(source: ToolServer) -> None:
     with suppress(ServerUnavailableError):
         await source.available()
 

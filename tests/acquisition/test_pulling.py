@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rkllm_mcp.acquisition.pulling import Pull, pull
-from rkllm_mcp.acquisition.stock import Stock
 from rkllm_mcp.board.machine import Machine
-from rkllm_mcp.config.models import load_model
 from rkllm_mcp.errors import ModelDownloadError, ModelFileError, ModelNotFoundError, UsageError
-from rkllm_mcp.shelf.folder import Shelf
-from rkllm_mcp.shelf.hub import Hub
+from rkllm_mcp.models.cards import load_model
+from rkllm_mcp.models.folder import ModelFolderStore
+from rkllm_mcp.models.hub import Hub
+from rkllm_mcp.models.install import ModelSources, Pull, pull
 from tests.board.trees import LAPTOP, RK3588, plant
 from tests.support.demo_model import DEMO_TOKENIZER, demo_vocabulary
 from tests.support.fake_hub import COMMIT, FakeHub, running
@@ -63,14 +62,14 @@ def said() -> list[str]:
 
 
 @pytest.fixture
-def stock(fake: FakeHub, tmp_path: Path, said: list[str]) -> Stock:
+def stock(fake: FakeHub, tmp_path: Path, said: list[str]) -> ModelSources:
     catalogue = tmp_path / "catalogue"
     for name, card in {"qwen2.5-1.5b": CARD, "qwen3-4b": 'template = "qwen3"\n', "demo": "emulated = true\n"}.items():
         (catalogue / name).mkdir(parents=True)
         (catalogue / name / "model.toml").write_text(card)
     user = tmp_path / "user"
-    return Stock(
-        Shelf(user, free_bytes=lambda _: 10**9),
+    return ModelSources(
+        ModelFolderStore(user, free_bytes=lambda _: 10**9),
         Hub(fake.url, tmp_path / "cache"),
         Machine(plant(tmp_path / "board", RK3588)),
         (user, catalogue),
@@ -82,7 +81,7 @@ def quietly(name: str, done: int, total: int | None) -> None:
     del name, done, total
 
 
-def test_a_model_of_the_catalogue_becomes_a_folder_of_the_users(stock: Stock, tmp_path: Path) -> None:
+def test_a_model_of_the_catalogue_becomes_a_folder_of_the_users(stock: ModelSources, tmp_path: Path) -> None:
     seen: dict[str, tuple[int, int | None]] = {}
     folder = pull(stock, Pull("qwen2.5-1.5b"), lambda name, done, total: seen.update({name: (done, total)}))
     assert (folder.folder, folder.missing) == (tmp_path / "user" / "qwen2.5-1.5b", ())
@@ -100,14 +99,16 @@ def test_a_model_of_the_catalogue_becomes_a_folder_of_the_users(stock: Stock, tm
     assert load_model("qwen2.5-1.5b", stock.directories) == folder
 
 
-def test_what_is_here_is_not_fetched_again(stock: Stock, fake: FakeHub, said: list[str]) -> None:
+def test_what_is_here_is_not_fetched_again(stock: ModelSources, fake: FakeHub, said: list[str]) -> None:
     folder = pull(stock, Pull("qwen2.5-1.5b"), quietly)
     fake.requests.clear()
     assert pull(stock, Pull("qwen2.5-1.5b"), quietly) == folder
     assert (fake.requests, said) == ([], [f"qwen2.5-1.5b is here already: {folder.folder}"])
 
 
-def test_a_folder_of_the_users_that_lacks_a_file_gets_it_and_keeps_its_card(stock: Stock, tmp_path: Path) -> None:
+def test_a_folder_of_the_users_that_lacks_a_file_gets_it_and_keeps_its_card(
+    stock: ModelSources, tmp_path: Path
+) -> None:
     mine = tmp_path / "user" / "qwen2.5-1.5b"
     mine.mkdir(parents=True)
     (mine / "model.toml").write_text('description = "mine"\nfile = "w.rkllm"\n' + CARD.partition("\n")[2])
@@ -115,7 +116,7 @@ def test_a_folder_of_the_users_that_lacks_a_file_gets_it_and_keeps_its_card(stoc
     assert (folder.card.description, folder.file, folder.missing) == ("mine", mine / "w.rkllm", ())
 
 
-def test_a_folder_that_is_looked_at_first_is_left_to_its_owner(stock: Stock, tmp_path: Path) -> None:
+def test_a_folder_that_is_looked_at_first_is_left_to_its_owner(stock: ModelSources, tmp_path: Path) -> None:
     (tmp_path / "named" / "qwen2.5-1.5b").mkdir(parents=True)
     (tmp_path / "named" / "qwen2.5-1.5b" / "model.toml").write_text(CARD)
     named = replace(stock, directories=(tmp_path / "named", *stock.directories))
@@ -123,7 +124,7 @@ def test_a_folder_that_is_looked_at_first_is_left_to_its_owner(stock: Stock, tmp
         pull(named, Pull("qwen2.5-1.5b"), quietly)
 
 
-def test_the_context_is_never_longer_than_the_file_allows(stock: Stock, fake: FakeHub) -> None:
+def test_the_context_is_never_longer_than_the_file_allows(stock: ModelSources, fake: FakeHub) -> None:
     files = fake.files["them/Qwen2.5-1.5B-rkllm"]
     files["Qwen2.5-1.5B-Instruct_W8A8_RK3588.rkllm"] = container(
         {**FACTS, "rkllm.max_context": 2048}, weights=bytes(1000)
@@ -152,7 +153,7 @@ def replaced(fake: FakeHub) -> None:
     ],
 )
 def test_a_failure_leaves_no_model(
-    stock: Stock, fake: FakeHub, tmp_path: Path, trouble: Callable[[FakeHub], None], sentence: str
+    stock: ModelSources, fake: FakeHub, tmp_path: Path, trouble: Callable[[FakeHub], None], sentence: str
 ) -> None:
     trouble(fake)
     with pytest.raises(ModelDownloadError) as caught:
@@ -162,8 +163,8 @@ def test_a_failure_leaves_no_model(
     assert not (tmp_path / "user" / "qwen2.5-1.5b").exists()
 
 
-def test_without_room_nothing_is_fetched(stock: Stock, fake: FakeHub) -> None:
-    small = replace(stock, shelf=Shelf(stock.shelf.root, free_bytes=lambda _: 64 * 2**20 + 1000))
+def test_without_room_nothing_is_fetched(stock: ModelSources, fake: FakeHub) -> None:
+    small = replace(stock, shelf=ModelFolderStore(stock.shelf.root, free_bytes=lambda _: 64 * 2**20 + 1000))
     with pytest.raises(
         ModelFileError, match=r"Not enough disk space: 0 MB needed|Not enough disk space: 2\d* MB needed"
     ):
@@ -171,7 +172,7 @@ def test_without_room_nothing_is_fetched(stock: Stock, fake: FakeHub) -> None:
     assert {method for method, _, _ in fake.requests} == {"HEAD"}
 
 
-def test_a_file_for_another_chip_is_refused_before_it_is_fetched(stock: Stock, fake: FakeHub) -> None:
+def test_a_file_for_another_chip_is_refused_before_it_is_fetched(stock: ModelSources, fake: FakeHub) -> None:
     wish = Pull("mine", "other/Qwen3-9B-rkllm", "Qwen3-9B-RK3576.rkllm")
     with pytest.raises(ModelFileError) as caught:
         pull(stock, wish, quietly)
@@ -183,7 +184,9 @@ def test_a_file_for_another_chip_is_refused_before_it_is_fetched(stock: Stock, f
     assert pull(stock, replace(wish, any_platform=True), quietly).name == "mine"
 
 
-def test_a_tokenizer_of_another_model_is_refused_or_doubted(stock: Stock, fake: FakeHub, said: list[str]) -> None:
+def test_a_tokenizer_of_another_model_is_refused_or_doubted(
+    stock: ModelSources, fake: FakeHub, said: list[str]
+) -> None:
     files = fake.files["them/Qwen2.5-1.5B-rkllm"]
     (name,) = (name for name in files if name.endswith("RK3588.rkllm"))
     files[name] = container({**FACTS, "tokenizer.ggml.eos_token_id": 999_999}, weights=bytes(1000))
@@ -200,7 +203,7 @@ def test_a_tokenizer_of_another_model_is_refused_or_doubted(stock: Stock, fake: 
     assert not stock.shelf.has("qwen2.5-1.5b")
 
 
-def test_the_header_has_the_last_word_on_the_chip(stock: Stock, fake: FakeHub, tmp_path: Path) -> None:
+def test_the_header_has_the_last_word_on_the_chip(stock: ModelSources, fake: FakeHub, tmp_path: Path) -> None:
     fake.files["them/Qwen2.5-1.5B-rkllm"]["Qwen2.5-1.5B-Instruct_W8A8_RK3588.rkllm"] = container(
         {**FACTS, "rkllm.platform": "RK3576"}, weights=bytes(1000)
     )
@@ -209,12 +212,12 @@ def test_the_header_has_the_last_word_on_the_chip(stock: Stock, fake: FakeHub, t
     assert not (tmp_path / "user" / "qwen2.5-1.5b").exists()
 
 
-def test_a_machine_without_an_npu_fetches_for_a_board(stock: Stock, tmp_path: Path) -> None:
+def test_a_machine_without_an_npu_fetches_for_a_board(stock: ModelSources, tmp_path: Path) -> None:
     laptop = replace(stock, machine=Machine(plant(tmp_path / "laptop", LAPTOP)))
     assert pull(laptop, Pull("qwen2.5-1.5b"), quietly).missing == ()
 
 
-def test_a_repository_of_ones_own_is_spoken_to_as_its_family(stock: Stock, said: list[str]) -> None:
+def test_a_repository_of_ones_own_is_spoken_to_as_its_family(stock: ModelSources, said: list[str]) -> None:
     folder = pull(stock, Pull("mine", "other/Qwen3-9B-rkllm", "Qwen2.5-9B.rkllm"), quietly)
     assert folder.card.source is not None
     assert (folder.card.template, folder.card.published, folder.card.source.repository) == (
@@ -225,12 +228,12 @@ def test_a_repository_of_ones_own_is_spoken_to_as_its_family(stock: Stock, said:
     assert said == ["mine uses the chat template of qwen2.5-1.5b"]
 
 
-def test_another_file_of_the_catalogues_repository_is_checked_for_what_it_is(stock: Stock) -> None:
+def test_another_file_of_the_catalogues_repository_is_checked_for_what_it_is(stock: ModelSources) -> None:
     with pytest.raises(ModelFileError, match="is a web page"):
         pull(stock, Pull("qwen2.5-1.5b", file="page.rkllm"), quietly)
 
 
-def test_an_entry_without_a_source_says_where_to_look(stock: Stock) -> None:
+def test_an_entry_without_a_source_says_where_to_look(stock: ModelSources) -> None:
     with pytest.raises(ModelDownloadError) as caught:
         pull(stock, Pull("qwen3-4b"), quietly)
     assert str(caught.value) == (
@@ -240,12 +243,12 @@ def test_an_entry_without_a_source_says_where_to_look(stock: Stock) -> None:
     )
 
 
-def without_a_file(stock: Stock) -> None:
+def without_a_file(stock: ModelSources) -> None:
     card = stock.directories[1] / "qwen2.5-1.5b" / "model.toml"
     card.write_text("\n".join(line for line in CARD.splitlines() if not line.startswith("file = ")))
 
 
-def test_the_only_file_that_can_be_meant_need_not_be_named(stock: Stock, fake: FakeHub) -> None:
+def test_the_only_file_that_can_be_meant_need_not_be_named(stock: ModelSources, fake: FakeHub) -> None:
     without_a_file(stock)
     files = fake.files["them/Qwen2.5-1.5B-rkllm"]
     del files["page.rkllm"]
@@ -255,7 +258,7 @@ def test_the_only_file_that_can_be_meant_need_not_be_named(stock: Stock, fake: F
     assert folder.file.name == folder.card.source.file == "Qwen2.5-1.5B-Instruct_W8A8_RK3588.rkllm"
 
 
-def test_of_several_files_one_has_to_be_named(stock: Stock, fake: FakeHub) -> None:
+def test_of_several_files_one_has_to_be_named(stock: ModelSources, fake: FakeHub) -> None:
     without_a_file(stock)
     fake.files["them/Qwen2.5-1.5B-rkllm"] = {"a-w8a8.rkllm": WEIGHTS, "b-w8a8.rkllm": WEIGHTS, "c.bin": b""}
     with pytest.raises(ModelDownloadError) as caught:
@@ -270,7 +273,7 @@ def test_of_several_files_one_has_to_be_named(stock: Stock, fake: FakeHub) -> No
         pull(stock, Pull("qwen2.5-1.5b"), quietly)
 
 
-def test_a_tokenizer_that_is_gated_is_taken_from_beside_the_file(stock: Stock, fake: FakeHub) -> None:
+def test_a_tokenizer_that_is_gated_is_taken_from_beside_the_file(stock: ModelSources, fake: FakeHub) -> None:
     not_accepted(fake)
     fake.files["them/Qwen2.5-1.5B-rkllm"]["tokenizer.json"] = TOKENIZER
     assert pull(stock, Pull("qwen2.5-1.5b"), quietly).tokenizer.read_bytes() == TOKENIZER
@@ -291,7 +294,9 @@ def test_a_tokenizer_that_is_gated_is_taken_from_beside_the_file(stock: Stock, f
         (Pull("qwen3-4b", "them/x", "../../etc/passwd"), UsageError, "--repository is OWNER/NAME"),
     ],
 )
-def test_a_wish_that_cannot_be_meant_says_so(stock: Stock, wish: Pull, error: type[Exception], sentence: str) -> None:
+def test_a_wish_that_cannot_be_meant_says_so(
+    stock: ModelSources, wish: Pull, error: type[Exception], sentence: str
+) -> None:
     with pytest.raises(error) as caught:
         pull(stock, wish, quietly)
     assert sentence in str(caught.value)

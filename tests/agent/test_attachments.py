@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from rkllm_mcp.agent.asking import ask_by_prompt, ask_in_words
-from rkllm_mcp.agent.attachments import END, LEFT_OUT, Attached, attach, block_of
-from rkllm_mcp.calling import NO_CONTEXT, CallContext
+from rkllm_mcp.agent.question import END, LEFT_OUT, Attached, attach, block_of, question_from_prompt, question_from_text
 from rkllm_mcp.errors import ToolboxError
 from rkllm_mcp.events import Event, ResourceRead, Status
-from rkllm_mcp.messages import Message
-from rkllm_mcp.offers import FilledPrompt, PromptTemplate, Resource, ResourceContent
+from rkllm_mcp.messages import FilledPrompt, Message, PromptTemplate, Resource, ResourceContent
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 
 pytestmark = pytest.mark.anyio
 
@@ -131,7 +129,7 @@ async def heard(events: list[Event], turns: tuple[Message, ...]) -> tuple[str, t
     async def emit(event: Event) -> None:
         events.append(event)
 
-    asked = await ask_by_prompt("code_review", {}, Shelf({}, turns=turns), emit, NO_CONTEXT)
+    asked = await question_from_prompt("code_review", {}, Shelf({}, turns=turns), emit, NO_CONTEXT)
     return asked.text, asked.preceding
 
 
@@ -147,7 +145,7 @@ async def test_words_and_their_resources_become_one_turn() -> None:
     async def ignore(event: Event) -> None:
         del event
 
-    asked = await ask_in_words("@notes:memo://monday?", Shelf(SHELF), 100, ignore, NO_CONTEXT)
+    asked = await question_from_text("@notes:memo://monday?", Shelf(SHELF), 100, ignore, NO_CONTEXT)
     assert (asked.text, asked.told_with_it, asked.preceding) == (
         f"[resource {MONDAY}]?",
         block_of(MONDAY, "Milk."),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rkllm_mcp.agent.bill import Bill
+from rkllm_mcp.agent.usage import UsageCounter
 from rkllm_mcp.events import Text, Thinking, Usage
 from rkllm_mcp.messages import Conversation
 
@@ -14,7 +14,7 @@ def usage(prefilled: int, generated: int) -> Usage:
 
 
 def test_an_answer_costs_what_its_rounds_evaluated_and_wrote() -> None:
-    bill, conversation = Bill(), Conversation()
+    bill, conversation = UsageCounter(), Conversation()
     with bill.of(conversation) as count:
         for event in (*PIECES, usage(80, 7), *PIECES, usage(3, 5)):
             conversation.unpaid_tokens = 50
@@ -24,7 +24,7 @@ def test_an_answer_costs_what_its_rounds_evaluated_and_wrote() -> None:
 
 
 def test_a_round_without_figures_costs_what_it_was_given_to_read_and_the_pieces_that_came() -> None:
-    bill, conversation = Bill(), Conversation()
+    bill, conversation = UsageCounter(), Conversation()
     with bill.of(conversation) as count:
         count(usage(80, 7))
         conversation.unpaid_tokens = 40
@@ -37,7 +37,7 @@ def test_a_round_without_figures_costs_what_it_was_given_to_read_and_the_pieces_
 
 
 def test_answers_side_by_side_are_counted_together() -> None:
-    bill, left, whole = Bill(), Conversation(), Conversation()
+    bill, left, whole = UsageCounter(), Conversation(), Conversation()
     with bill.of(whole) as count, bill.of(left) as count_left:
         left.unpaid_tokens = 30
         count_left(Text("a"))

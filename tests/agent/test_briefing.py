@@ -7,11 +7,11 @@ from dataclasses import replace
 import anyio
 import pytest
 
-from rkllm_mcp.agent.auto_context import text_argument
-from rkllm_mcp.calling import NO_CONTEXT, CallContext
+from rkllm_mcp.agent.question import text_argument
 from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.events import End, Text, ToolCallDetected
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from tests.support.asked import Desk, statuses
 from tests.support.scripted_model import Round
 from tests.support.scripted_toolbox import ScriptedToolbox, takes

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import anyio
 import pytest
 
-from rkllm_mcp.agent.calls import CallRunner, Parallel
-from rkllm_mcp.agent.offer import Offer
-from rkllm_mcp.calling import NO_CONTEXT, CallContext
+from rkllm_mcp.agent.tool_runner import CallRunner, Parallel
+from rkllm_mcp.agent.tool_set import ToolSet
 from rkllm_mcp.events import Event, ToolFinished
 from rkllm_mcp.messages import ToolCall, ToolResult
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from tests.support.scripted_toolbox import takes
 
 pytestmark = pytest.mark.anyio
@@ -59,7 +59,7 @@ async def run(wanted: Sequence[ToolCall], parallel: Parallel = "auto") -> tuple[
         events.append(event)
 
     with anyio.fail_after(60):
-        results = await CallRunner(clock, Offer(TOOLS), emit, NO_CONTEXT, parallel).run(wanted)
+        results = await CallRunner(clock, ToolSet(TOOLS), emit, NO_CONTEXT, parallel).run(wanted)
     return clock, results, events
 
 
@@ -94,7 +94,7 @@ async def test_stopping_an_answer_stops_every_call_of_the_round() -> None:
     async def unheard(event: Event) -> None:
         del event
 
-    runner = CallRunner(clock, Offer(TOOLS), unheard, NO_CONTEXT, "auto")
+    runner = CallRunner(clock, ToolSet(TOOLS), unheard, NO_CONTEXT, "auto")
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(runner.run, calls(("read", 10**6), ("look", 10**6), ("write", 1)))

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from rkllm_mcp.agent.loop import CALLS_OVER, NO_ANSWER, REPAIR_LIMIT_NOTE, ROUND_LIMIT_NOTE, SILENCE, Loop, LoopSettings
-from rkllm_mcp.agent.offer import Offer
+from rkllm_mcp.agent.tool_set import ToolSet
 from rkllm_mcp.errors import PromptTooLongError, RunRejectedError
 from rkllm_mcp.events import (
     End,
@@ -23,7 +23,7 @@ from rkllm_mcp.events import (
     ToolProgress,
 )
 from rkllm_mcp.messages import Conversation, Message, ToolResult, ToolSpec
-from rkllm_mcp.providers import ResponseOptions
+from rkllm_mcp.protocols import ResponseOptions
 from tests.support.scripted_model import Round, ScriptedModel, ScriptedTools
 
 WEATHER = ToolSpec("get_weather", "Weather", server="jma")
@@ -52,7 +52,7 @@ async def answer(
     async def emit(event: Event) -> None:
         events.append(event)
 
-    loop = Loop(model, tools, Offer([WEATHER, TIME]), settings or LoopSettings(), emit)
+    loop = Loop(model, tools, ToolSet([WEATHER, TIME]), settings or LoopSettings(), emit)
     with anyio.fail_after(60):
         await loop.run(conversation, "Weather?", options or ResponseOptions())
     return events, model, tools, conversation

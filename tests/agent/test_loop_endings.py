@@ -9,10 +9,10 @@ import anyio.lowlevel
 import pytest
 
 from rkllm_mcp.agent.loop import Loop, LoopSettings
-from rkllm_mcp.agent.offer import Offer
+from rkllm_mcp.agent.tool_set import ToolSet
 from rkllm_mcp.events import Event, Status, Text, ToolCallDetected, ToolCallFailed, ToolFinished
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
-from rkllm_mcp.providers import ResponseOptions
+from rkllm_mcp.protocols import ResponseOptions
 from tests.support.scripted_model import Round, ScriptedModel, ScriptedTools
 
 WEATHER = ToolSpec("get_weather", "Weather", server="jma")
@@ -43,7 +43,7 @@ async def test_an_answer_stopped_anywhere_leaves_a_history_that_models_accept(wh
             reached.set()
 
     async def run() -> None:
-        await Loop(model, tools, Offer([WEATHER]), LoopSettings(), emit).run(conversation, "?", ResponseOptions())
+        await Loop(model, tools, ToolSet([WEATHER]), LoopSettings(), emit).run(conversation, "?", ResponseOptions())
 
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
@@ -60,7 +60,7 @@ async def test_a_tool_port_that_raises_is_raised_as_it_is_and_leaves_no_call_ope
     with pytest.raises(ZeroDivisionError):
         model = ScriptedModel([Round([call(location="a"), call("get_time")])])
         tools = ScriptedTools({}, error=ZeroDivisionError())
-        loop = Loop(model, tools, Offer([WEATHER, TIME]), LoopSettings(parallel_tools=parallel), nobody)
+        loop = Loop(model, tools, ToolSet([WEATHER, TIME]), LoopSettings(parallel_tools=parallel), nobody)
         await loop.run(conversation, "?", ResponseOptions())
     assert_ready(conversation)
 
@@ -104,7 +104,7 @@ async def left_at(event_number: int, how: str, *, parallel: bool) -> tuple[list[
 
         settings = LoopSettings(parallel_tools=parallel)
         with suppress(GoneError):
-            loop = Loop(ScriptedModel(list(LONG)), tools, Offer([WEATHER, TIME]), settings, emit)
+            loop = Loop(ScriptedModel(list(LONG)), tools, ToolSet([WEATHER, TIME]), settings, emit)
             await loop.run(conversation, "?", ResponseOptions())
     return seen, conversation
 
@@ -130,7 +130,7 @@ async def test_a_call_that_was_finished_keeps_its_result_when_the_next_one_is_st
     model = ScriptedModel([Round([call(location="a"), call("get_time")])])
     conversation = Conversation()
 
-    loop = Loop(model, tools, Offer([WEATHER, TIME]), LoopSettings(parallel_tools=parallel), nobody)
+    loop = Loop(model, tools, ToolSet([WEATHER, TIME]), LoopSettings(parallel_tools=parallel), nobody)
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
             group.start_soon(loop.run, conversation, "?", ResponseOptions())

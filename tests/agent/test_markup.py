@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rkllm_mcp.agent.markup import SENTENCES, Hearing
+from rkllm_mcp.agent.markup_filter import SENTENCES, MarkupFilter
 from rkllm_mcp.events import End, Event, Text, ToolCallFailed, Usage
 
 pytestmark = pytest.mark.anyio
@@ -25,7 +25,7 @@ async def heard(text: str, *, has_tools: bool = False) -> tuple[list[Event], str
         else:
             shown.append(event)
 
-    hearing = Hearing("en")
+    hearing = MarkupFilter("en")
     listen = hearing.of(emit, has_tools=has_tools)
     for event in (*map(Text, text), USAGE, END):
         await listen(event)

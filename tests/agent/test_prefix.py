@@ -8,18 +8,17 @@ from itertools import pairwise
 import anyio
 import pytest
 
-from rkllm_mcp.agent.answer import answer
-from rkllm_mcp.agent.asking import Asked
-from rkllm_mcp.agent.briefing import Assignment, Briefing
-from rkllm_mcp.agent.loop import LoopSettings
-from rkllm_mcp.agent.selection import Selection, SelectionSettings
-from rkllm_mcp.calling import NO_CONTEXT
+from rkllm_mcp.agent.instructions import TurnPreparation, TurnRequest
+from rkllm_mcp.agent.loop import LoopSettings, answer
+from rkllm_mcp.agent.question import Question
+from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
 from rkllm_mcp.events import Event, Usage
 from rkllm_mcp.messages import Conversation, Message
-from rkllm_mcp.prompt.costs import ToolCosts
 from rkllm_mcp.prompt.families import TEMPLATES
+from rkllm_mcp.prompt.tool_list import ToolCosts
+from rkllm_mcp.protocols import NO_CONTEXT
 from rkllm_mcp.providers.rkllm import SLACK_TOKENS, ModelForm, RkllmModel
-from rkllm_mcp.tools.retrieval.search import ToolSearch
+from rkllm_mcp.tools.search import ToolSearch
 from tests.support.demo_model import demo_vocabulary
 from tests.support.scripted_engine import ScriptedEngine
 from tests.support.scripted_toolbox import ScriptedToolbox, takes
@@ -55,8 +54,8 @@ class House:
 
     async def ask(self, words: str, *answers: str) -> None:
         self.engine.answers[:] = answers
-        briefing = Briefing(self.toolbox, Selection(ToolSearch(), self.costs.of, self.settings))
-        assignment = Assignment(Asked(words), self.toolbox.specs)
+        briefing = TurnPreparation(self.toolbox, ToolSelection(ToolSearch(), self.costs.of, self.settings))
+        assignment = TurnRequest(Question(words), self.toolbox.specs)
 
         async def emit(event: Event) -> None:
             if isinstance(event, Usage):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from rkllm_mcp.agent.questions import OnStream, Questions
-from rkllm_mcp.calling import Decision, ElicitationAnswer
+from rkllm_mcp.agent.pending_requests import PendingRequests, StreamApprover
 from rkllm_mcp.events import Approval, Elicitation, Event
+from rkllm_mcp.protocols import Decision, ElicitationAnswer
 
 DELETE = Approval("", "delete", {"path": "a"}, "it deletes")
 NAME = Elicitation("", "desk", "Your name?", {"type": "object", "properties": {"name": {"type": "string"}}})
@@ -16,7 +16,7 @@ NAME = Elicitation("", "desk", "Your name?", {"type": "object", "properties": {"
 class Stream:
     """Takes events, and answers a question as soon as it sees it."""
 
-    def __init__(self, questions: Questions, decision: Decision | None = None) -> None:
+    def __init__(self, questions: PendingRequests, decision: Decision | None = None) -> None:
         self.questions = questions
         self.decision: Decision | None = decision
         self.events: list[Event] = []
@@ -31,9 +31,9 @@ class Stream:
 
 @pytest.mark.anyio
 async def test_an_answer_by_id_reaches_whoever_asked() -> None:
-    questions = Questions()
+    questions = PendingRequests()
     stream = Stream(questions, "conversation")
-    asker = OnStream(questions, stream.emit)
+    asker = StreamApprover(questions, stream.emit)
     with anyio.fail_after(60):
         assert await asker.approve(DELETE) == "conversation"
         assert await asker.elicit(NAME) == ElicitationAnswer("accept", {"name": "Hana"})
@@ -43,8 +43,8 @@ async def test_an_answer_by_id_reaches_whoever_asked() -> None:
 
 @pytest.mark.anyio
 async def test_a_question_that_nobody_answers_is_refused() -> None:
-    questions = Questions(patience_s=0.01)
-    asker = OnStream(questions, Stream(questions).emit)
+    questions = PendingRequests(patience_s=0.01)
+    asker = StreamApprover(questions, Stream(questions).emit)
     with anyio.fail_after(60):
         assert await asker.approve(DELETE) is None
         assert (await asker.elicit(NAME)).action == "cancel"
@@ -52,7 +52,7 @@ async def test_a_question_that_nobody_answers_is_refused() -> None:
 
 @pytest.mark.anyio
 async def test_a_question_whose_answer_was_stopped_is_forgotten() -> None:
-    questions = Questions()
+    questions = PendingRequests()
     asked = anyio.Event()
 
     async def emit(event: Event) -> None:
@@ -61,7 +61,7 @@ async def test_a_question_whose_answer_was_stopped_is_forgotten() -> None:
 
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
-            group.start_soon(OnStream(questions, emit).approve, DELETE)
+            group.start_soon(StreamApprover(questions, emit).approve, DELETE)
             await asked.wait()
             assert [question.id for question in questions.open()] == ["question_1"]
             group.cancel_scope.cancel()
@@ -71,7 +71,7 @@ async def test_a_question_whose_answer_was_stopped_is_forgotten() -> None:
 
 @pytest.mark.anyio
 async def test_an_answer_of_the_wrong_kind_is_not_taken() -> None:
-    questions = Questions(patience_s=0.01)
+    questions = PendingRequests(patience_s=0.01)
     refused: list[bool] = []
 
     async def emit(event: Event) -> None:
@@ -79,13 +79,13 @@ async def test_an_answer_of_the_wrong_kind_is_not_taken() -> None:
         refused.append(questions.fill(event.id, ElicitationAnswer("accept")))
 
     with anyio.fail_after(60):
-        assert await OnStream(questions, emit).approve(DELETE) is None
+        assert await StreamApprover(questions, emit).approve(DELETE) is None
     assert refused == [False]
 
 
 @pytest.mark.anyio
 async def test_whoever_shows_a_question_learns_when_it_does_not_wait_any_more() -> None:
-    questions = Questions()
+    questions = PendingRequests()
     with anyio.fail_after(60):
         # One that never was, or is over already, is not waited for.
         await questions.settled("question_0")
@@ -98,15 +98,15 @@ async def test_whoever_shows_a_question_learns_when_it_does_not_wait_any_more() 
                 await anyio.lowlevel.checkpoint()
                 assert questions.decide(event.id, "once")
 
-            assert await OnStream(questions, emit).approve(DELETE) == "once"
+            assert await StreamApprover(questions, emit).approve(DELETE) == "once"
 
 
 @pytest.mark.anyio
 async def test_a_question_that_a_server_still_asks_when_its_answer_is_over_is_forgotten() -> None:
-    questions = Questions()
+    questions = PendingRequests()
     answers: list[object] = []
     stream = Stream(questions)
-    asker = OnStream(questions, stream.emit)
+    asker = StreamApprover(questions, stream.emit)
     with anyio.fail_after(60):
         # The task is the server's connection, which lives on.
         async with anyio.create_task_group() as connection:

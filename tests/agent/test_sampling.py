@@ -6,13 +6,12 @@ import anyio
 import pytest
 
 from rkllm_mcp.agent.loop import Loop, LoopSettings
-from rkllm_mcp.agent.offer import Offer
 from rkllm_mcp.agent.sampling import ModelSampler
-from rkllm_mcp.calling import CallContext, SamplingAnswer, SamplingRequest, Standing
+from rkllm_mcp.agent.tool_set import ToolSet
 from rkllm_mcp.errors import RunRejectedError
 from rkllm_mcp.events import End, Event, Text, ToolCallDetected, ToolCallFailed, ToolFinished
 from rkllm_mcp.messages import Conversation, Message
-from rkllm_mcp.providers import ResponseOptions
+from rkllm_mcp.protocols import CallContext, FixedApprover, ResponseOptions, SamplingAnswer, SamplingRequest
 from rkllm_mcp.tools.toolbox import open_toolbox
 from tests.support.mcp_servers.specs import PATIENCE_S, asking
 from tests.support.scripted_model import Round, ScriptedModel
@@ -82,9 +81,9 @@ async def test_a_server_asks_the_model_while_the_models_answer_waits_for_it(era:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([asking("curious", era)], sampler=sampler) as toolbox:
             await toolbox.connected()
-            offer = Offer([tool for tool in toolbox.tools() if tool.name == "ask_model"])
+            offer = ToolSet([tool for tool in toolbox.tools() if tool.name == "ask_model"])
             settings = LoopSettings(parallel_tools=True)
-            context = CallContext(asker=Standing("once"), conversation_id="c")
+            context = CallContext(asker=FixedApprover("once"), conversation_id="c")
             conversation = Conversation(id="c")
             loop = Loop(world.model, toolbox, offer, settings, emit, context)
             await loop.run(conversation, "How many?", ResponseOptions())

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rkllm_mcp.agent.finding import find_tools_spec
-from rkllm_mcp.agent.selection import MOST_CHOSEN, SelectionSettings
+from rkllm_mcp.agent.tool_set import MOST_CHOSEN, SelectionSettings, find_tools_spec
 from rkllm_mcp.events import Text, ToolCallDetected
 from rkllm_mcp.messages import Conversation, ToolSpec
 from tests.support.asked import TOKENS_EACH, Desk, statuses

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from rkllm_mcp.agent.loop import LoopSettings
-from rkllm_mcp.agent.offer import TWO_STEPS_NOTE, Offer, named
-from rkllm_mcp.agent.selection import SelectionSettings
+from rkllm_mcp.agent.tool_set import TWO_STEPS_NOTE, SelectionSettings, ToolSet, named
 from rkllm_mcp.events import End, Text, ToolCallDetected, ToolFinished
 from rkllm_mcp.messages import ToolCall, ToolSpec
-from rkllm_mcp.prompt.tools import tool_json
+from rkllm_mcp.prompt.tool_list import tool_json
 from tests.support.asked import TOKENS_EACH, Desk, statuses
 from tests.support.scripted_toolbox import ScriptedToolbox, takes
 
@@ -69,7 +68,7 @@ async def test_a_tool_without_parameters_and_a_call_that_happens_to_fit_are_run_
 
 @pytest.mark.parametrize("arguments", [{"city": "東京"}, {"location": ""}, {"location": "a", "b": "c"}])
 def test_a_call_that_guesses_wrong_is_not_run(arguments: dict[str, str]) -> None:
-    offer = Offer([named(WEATHER)], [WEATHER], two_steps=True)
+    offer = ToolSet([named(WEATHER)], [WEATHER], two_steps=True)
     runs = offer.parameters_before(ToolCall("1", "get_weather", arguments)) == ""
     assert runs == (arguments == {"location": ""})
 

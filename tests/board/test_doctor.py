@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.board.doctor import examine, worst
-from rkllm_mcp.board.finding import Finding, LibraryReport, ModelReport, ServerReport, Subjects
 from rkllm_mcp.board.machine import Machine
-from rkllm_mcp.board.rkllm_file import RkllmFile
+from rkllm_mcp.diagnostics.doctor import examine, worst
+from rkllm_mcp.diagnostics.report import CheckResult, LibraryReport, ModelReport, ServerReport, Subjects
+from rkllm_mcp.models.rkllm_header import RkllmFile
 from tests.board.trees import (
     LAPTOP,
     MAINLINE_ROCK_5B,
@@ -42,7 +42,7 @@ EMULATED = Subjects(
 
 def found_on(
     root: Path, files: Mapping[str, str | None], subjects: Subjects = REAL, *, usable: bool = True
-) -> dict[str, Finding]:
+) -> dict[str, CheckResult]:
     machine = Machine(plant(root, files), can_use=lambda path: usable)
     return {finding.name: finding for finding in examine(machine, subjects)}
 
@@ -73,12 +73,12 @@ def test_a_board_in_order_is_all_right(tmp_path: Path) -> None:
 def test_on_a_laptop_the_emulated_npu_works_and_a_real_one_is_missing(tmp_path: Path) -> None:
     emulated = found_on(tmp_path, LAPTOP, EMULATED)
     assert worst(emulated.values()) == "ok"
-    assert emulated["npu device"] == Finding(
+    assert emulated["npu device"] == CheckResult(
         "npu device", "info", "no render node of rknpu and no /dev/rknpu", "Not needed by the emulated runtime."
     )
     real = found_on(tmp_path, LAPTOP)
     assert worst(real.values()) == "fail"
-    assert real["soc"] == Finding(
+    assert real["soc"] == CheckResult(
         "soc",
         "fail",
         "no supported SoC",
@@ -92,7 +92,7 @@ def test_on_a_laptop_the_emulated_npu_works_and_a_real_one_is_missing(tmp_path: 
     [
         (
             {"sys/kernel/debug/rknpu/version": None, "sys/module/rknpu/version": "0.9.6\n"},
-            Finding(
+            CheckResult(
                 "npu driver",
                 "warn",
                 "rknpu 0.9.6",
@@ -102,7 +102,7 @@ def test_on_a_laptop_the_emulated_npu_works_and_a_real_one_is_missing(tmp_path: 
         ),
         (
             {"sys/kernel/debug/rknpu/version": None},
-            Finding(
+            CheckResult(
                 "npu driver",
                 "unknown",
                 "rknpu, version not readable",
@@ -116,7 +116,7 @@ def test_on_a_laptop_the_emulated_npu_works_and_a_real_one_is_missing(tmp_path: 
                 "sys/class/drm/renderD129/device/uevent": "DRIVER=rocket\n",
                 "sys/module/rocket/initstate": "live\n",
             },
-            Finding(
+            CheckResult(
                 "npu driver",
                 "fail",
                 "rocket, the mainline kernel's driver, which librkllmrt.so cannot use",
@@ -126,7 +126,7 @@ def test_on_a_laptop_the_emulated_npu_works_and_a_real_one_is_missing(tmp_path: 
         ),
         (
             {"dev/dri/renderD129": None},
-            Finding(
+            CheckResult(
                 "npu device",
                 "fail",
                 "/dev/dri/renderD129 is not there",
@@ -136,21 +136,21 @@ def test_on_a_laptop_the_emulated_npu_works_and_a_real_one_is_missing(tmp_path: 
         ),
         (
             {"sys/class/drm/renderD129/device/uevent": None, "dev/rknpu": ""},
-            Finding("npu device", "ok", "/dev/rknpu"),
+            CheckResult("npu device", "ok", "/dev/rknpu"),
         ),
         (
             {"sys/class/drm/renderD129/device/uevent": None, "dev/rknpu": ""},
-            Finding(
+            CheckResult(
                 "dma heap", "warn", "no /dev/dma_heap", f"This kind of driver takes memory from it. {VENDOR_KERNEL}"
             ),
         ),
         (
             {"sys/kernel/debug/rknpu/load": "NPU load:   %\n"},
-            Finding("npu load", "info", "0 %"),
+            CheckResult("npu load", "info", "0 %"),
         ),
         (
             {"sys/class/devfreq/fdab0000.npu/governor": "rknpu_ondemand\n"},
-            Finding(
+            CheckResult(
                 "npu clock",
                 "warn",
                 "1000 MHz, governor rknpu_ondemand",
@@ -160,7 +160,7 @@ def test_on_a_laptop_the_emulated_npu_works_and_a_real_one_is_missing(tmp_path: 
         ),
         (
             {"sys/class/devfreq/dmc/governor": None, "sys/class/devfreq/dmc/cur_freq": None},
-            Finding(
+            CheckResult(
                 "memory clock",
                 "warn",
                 "no /sys/class/devfreq/dmc",
@@ -170,7 +170,7 @@ def test_on_a_laptop_the_emulated_npu_works_and_a_real_one_is_missing(tmp_path: 
         ),
         (
             {"sys/class/thermal/thermal_zone1/temp": "91000\n"},
-            Finding(
+            CheckResult(
                 "temperature",
                 "warn",
                 "91 °C (npu-thermal)",
@@ -180,7 +180,7 @@ def test_on_a_laptop_the_emulated_npu_works_and_a_real_one_is_missing(tmp_path: 
         ),
         (
             {"proc/self/limits": "Max open files            1024                 4096                 files\n"},
-            Finding(
+            CheckResult(
                 "open files",
                 "warn",
                 "at most 1024, up to 4096 on request",
@@ -190,7 +190,7 @@ def test_on_a_laptop_the_emulated_npu_works_and_a_real_one_is_missing(tmp_path: 
         ),
         (
             {"proc/meminfo": "MemTotal:    4194304 kB\nMemAvailable:    1048576 kB\n"},
-            Finding(
+            CheckResult(
                 "memory",
                 "fail",
                 "1.0 GiB available, the model is 2.0 GiB",
@@ -200,7 +200,7 @@ def test_on_a_laptop_the_emulated_npu_works_and_a_real_one_is_missing(tmp_path: 
         ),
         (
             {"proc/meminfo": "MemTotal:    2097152 kB\nMemAvailable:    1048576 kB\n"},
-            Finding(
+            CheckResult(
                 "memory",
                 "fail",
                 "1.0 GiB available, the model is 2.0 GiB",
@@ -210,12 +210,12 @@ def test_on_a_laptop_the_emulated_npu_works_and_a_real_one_is_missing(tmp_path: 
         ),
         (
             {"usr/lib/aarch64-linux-gnu/libgomp.so.1": None},
-            Finding("libgomp", "fail", "no libgomp.so.1", "Install it.", "sudo apt install libgomp1"),
+            CheckResult("libgomp", "fail", "no libgomp.so.1", "Install it.", "sudo apt install libgomp1"),
         ),
     ],
 )
 def test_what_is_wrong_with_a_board_is_found(
-    tmp_path: Path, changes: Mapping[str, str | None], expected: Finding
+    tmp_path: Path, changes: Mapping[str, str | None], expected: CheckResult
 ) -> None:
     assert found_on(tmp_path, {**RK3588, **changes})[expected.name] == expected
 
@@ -223,7 +223,7 @@ def test_what_is_wrong_with_a_board_is_found(
 def test_a_device_that_may_not_be_used_names_the_group_that_owns_it(tmp_path: Path) -> None:
     owned = {**RK3588, "etc/group": f"npu-users:x:{os.getgid()}:ada\n"}
     found = "/dev/dri/renderD129, which this user may not read and write"
-    assert found_on(tmp_path, owned, usable=False)["npu device"] == Finding(
+    assert found_on(tmp_path, owned, usable=False)["npu device"] == CheckResult(
         "npu device", "fail", found, "Join npu-users and log in again.", "sudo usermod -aG npu-users $USER"
     )
 
@@ -248,7 +248,7 @@ def test_a_device_of_nobodys_group_is_given_to_one_for_good(
         assert f"echo '{rule}' | sudo tee -a /etc/udev/rules.d/99-rknpu.rules" in found[name].command
 
 
-def verdicts(found: Mapping[str, Finding]) -> dict[str, str]:
+def verdicts(found: Mapping[str, CheckResult]) -> dict[str, str]:
     """What is not right, by name."""
     return {name: finding.status for name, finding in found.items() if finding.status in {"warn", "fail", "unknown"}}
 
@@ -283,7 +283,7 @@ def test_clocks_below_the_fastest_are_told_with_what_they_are(tmp_path: Path) ->
     assert found["cpu governor"].found == (
         "policy0 ondemand 408 MHz, policy4 ondemand 408 MHz, policy6 ondemand 2400 MHz"
     )
-    assert found_on(tmp_path / "other", RK3562)["npu clock"] == Finding(
+    assert found_on(tmp_path / "other", RK3562)["npu clock"] == CheckResult(
         "npu clock",
         "warn",
         "600 MHz",
@@ -310,7 +310,7 @@ def test_a_clock_that_somebody_chose_is_compared_with_the_fastest(
 
 
 def test_a_driver_with_which_every_token_fails_is_no_mere_warning(tmp_path: Path) -> None:
-    assert found_on(tmp_path, ROCK_5B_OLD)["npu driver"] == Finding(
+    assert found_on(tmp_path, ROCK_5B_OLD)["npu driver"] == CheckResult(
         "npu driver",
         "fail",
         "rknpu 0.8.2, with which models load but every token fails",
@@ -349,13 +349,13 @@ SAID = "RK3588, toolkit 1.2.3, 3 NPU cores, context up to 4096, qwen2"
 @pytest.mark.parametrize(
     ("changes", "runtime", "context_tokens", "expected"),
     [
-        ({}, "1.2.3", 4096, Finding("model file", "ok", SAID)),
+        ({}, "1.2.3", 4096, CheckResult("model file", "ok", SAID)),
         ({"platform": None, "toolkit": None}, "1.2.0", 4096, None),
         (
             {"platform": "RK3576"},
             "1.2.3",
             4096,
-            Finding(
+            CheckResult(
                 "model file",
                 "fail",
                 SAID.replace("RK3588", "RK3576") + "; this board is an RK3588",
@@ -367,7 +367,7 @@ SAID = "RK3588, toolkit 1.2.3, 3 NPU cores, context up to 4096, qwen2"
             {},
             "1.2.0",
             4096,
-            Finding(
+            CheckResult(
                 "model file",
                 "fail",
                 f"{SAID}; the runtime is 1.2.0",
@@ -378,7 +378,7 @@ SAID = "RK3588, toolkit 1.2.3, 3 NPU cores, context up to 4096, qwen2"
             {},
             "1.3.0",
             8192,
-            Finding(
+            CheckResult(
                 "model file",
                 "fail",
                 f"{SAID}; 8192 are configured",
@@ -388,7 +388,7 @@ SAID = "RK3588, toolkit 1.2.3, 3 NPU cores, context up to 4096, qwen2"
     ],
 )
 def test_a_model_file_is_held_against_board_runtime_and_configuration(
-    tmp_path: Path, changes: Mapping[str, Any], runtime: str, context_tokens: int, expected: Finding | None
+    tmp_path: Path, changes: Mapping[str, Any], runtime: str, context_tokens: int, expected: CheckResult | None
 ) -> None:
     model = replace(REAL.model, file=replace(FILE, **changes), context_tokens=context_tokens)
     found = found_on(tmp_path, RK3588, replace(REAL, library=replace(REAL.library, version=runtime), model=model))
@@ -405,7 +405,7 @@ def test_a_model_file_is_held_against_board_runtime_and_configuration(
 def test_a_file_that_is_no_model_is_told_and_not_fatal(tmp_path: Path) -> None:
     model = replace(REAL.model, file_problem="m.rkllm is a ZIP archive.", file_remedy="Unpack it.")
     found = found_on(tmp_path, RK3588, replace(REAL, model=model))
-    assert found["model file"] == Finding("model file", "warn", "m.rkllm is a ZIP archive.", "Unpack it.")
+    assert found["model file"] == CheckResult("model file", "warn", "m.rkllm is a ZIP archive.", "Unpack it.")
 
 
 @pytest.mark.parametrize(
@@ -441,7 +441,7 @@ def test_a_runtime_that_nobody_has_described_is_told_with_what_is_known(
 def test_another_release_in_the_loaders_way_is_told(tmp_path: Path) -> None:
     others = (("/usr/lib/librkllmrt.so", "1.1.4"), ("/opt/librkllmrt.so", "1.2.3"))
     library = replace(REAL.library, version="1.2.3", others=others)
-    assert found_on(tmp_path, RK3588, replace(REAL, library=library))["other libraries"] == Finding(
+    assert found_on(tmp_path, RK3588, replace(REAL, library=library))["other libraries"] == CheckResult(
         "other libraries",
         "warn",
         "/usr/lib/librkllmrt.so (1.1.4)",
@@ -468,32 +468,32 @@ def test_models_and_servers_that_are_not_right_are_told(tmp_path: Path) -> None:
     )
     found = found_on(tmp_path, RK3588, subjects)
     assert [found[name] for name in ("runtime library", "model")] == [
-        Finding("runtime library", "fail", "librkllmrt.so was not found.", "Install it."),
-        Finding("model", "fail", "There is no model 'x'.", "There are a, b."),
+        CheckResult("runtime library", "fail", "librkllmrt.so was not found.", "Install it."),
+        CheckResult("model", "fail", "There is no model 'x'.", "There are a, b."),
     ]
     assert [finding for name, finding in found.items() if name.startswith("server ")] == [
-        Finding(
+        CheckResult(
             "server files",
             "warn",
             "npx is not installed, so the server is skipped",
             "Install Node.js 20 or newer.",
             "sudo apt install nodejs npm",
         ),
-        Finding("server old", "info", "switched off: gone"),
-        Finding(
+        CheckResult("server old", "info", "switched off: gone"),
+        CheckResult(
             "server own",
             "warn",
             "mine is not installed, so the server is skipped",
             "Install mine, or correct 'command'.",
         ),
-        Finding("server far", "ok", "http https://h/mcp"),
-        Finding(
+        CheckResult("server far", "ok", "http https://h/mcp"),
+        CheckResult(
             "server line",
             "warn",
             "python3 -m x is not installed, so the server is skipped",
             "Write the program alone in 'command' and each of its arguments in 'args'.",
         ),
-        Finding(
+        CheckResult(
             "server ws",
             "warn",
             "transport 'websocket' is not available in this version, so the server is skipped",
@@ -504,7 +504,7 @@ def test_models_and_servers_that_are_not_right_are_told(tmp_path: Path) -> None:
 
 def test_servers_that_are_switched_off_together_are_not_called_missing(tmp_path: Path) -> None:
     off = Subjects(EMULATED.configuration, EMULATED.library, EMULATED.model, None)
-    assert found_on(tmp_path, LAPTOP, off)["servers"] == Finding(
+    assert found_on(tmp_path, LAPTOP, off)["servers"] == CheckResult(
         "servers", "info", "switched off by MCP_ENABLED=false or --no-mcp"
     )
 
@@ -521,4 +521,4 @@ def test_a_check_that_breaks_becomes_a_finding(tmp_path: Path) -> None:
         raise RuntimeError("the kernel laughed")
 
     findings = examine(Machine(plant(tmp_path, RK3588), can_use=broken), REAL)
-    assert Finding("npu device", "unknown", "could not be checked: RuntimeError: the kernel laughed") in findings
+    assert CheckResult("npu device", "unknown", "could not be checked: RuntimeError: the kernel laughed") in findings

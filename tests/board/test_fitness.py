@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rkllm_mcp.board.fitness import Fitness, Need, fitness, needed_bytes, platform_of
 from rkllm_mcp.board.machine import Machine
+from rkllm_mcp.models.compatibility import Fitness, Need, fitness, needed_bytes, platform_of
 from tests.board.trees import LAPTOP, RK3588, plant
 
 GIB = 2**30

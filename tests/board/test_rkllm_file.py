@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rkllm_mcp.board.file_names import FileNameHints, name_hints
-from rkllm_mcp.board.rkllm_file import MAGIC, RkllmFile, read_rkllm_file
 from rkllm_mcp.errors import ModelFileError
+from rkllm_mcp.models.rkllm_header import MAGIC, FileNameHints, RkllmFile, name_hints, read_rkllm_file
 from tests.support.rkllm_files import MASK, QWEN, Tensor, container, masked, string, write_rkllm
 
 CONVERT = "Convert the original model with scripts/convert_model.py on a PC."

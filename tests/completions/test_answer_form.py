@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.completions.answer_form import AnswerForm, MisfitError, SchemaCheck
+from rkllm_mcp.completions.structured_output import FormatMismatchError, ResponseFormat, SchemaCheck
 from rkllm_mcp.toolcalls.schemas import SchemaCostError, SchemaError
 
 CITY: dict[str, Any] = {
@@ -20,8 +20,8 @@ CITY: dict[str, Any] = {
 
 def test_json_that_is_valid_stays_as_it_was_written() -> None:
     written = '{"days":  2, "city": "東京"}'
-    assert AnswerForm(CITY).read(f"\n{written}\n") == written
-    assert AnswerForm().read(written) == written
+    assert ResponseFormat(CITY).read(f"\n{written}\n") == written
+    assert ResponseFormat().read(written) == written
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_json_that_is_valid_stays_as_it_was_written() -> None:
     ids=["fenced", "between words", "as Python writes it", "a number as text", "a bracket missing"],
 )
 def test_json_that_can_only_mean_one_thing_is_mended(text: str) -> None:
-    assert json.loads(AnswerForm(CITY).read(text)) == {"city": "Oslo", "days": 2}
+    assert json.loads(ResponseFormat(CITY).read(text)) == {"city": "Oslo", "days": 2}
 
 
 @pytest.mark.parametrize(
@@ -51,20 +51,20 @@ def test_json_that_can_only_mean_one_thing_is_mended(text: str) -> None:
     ],
 )
 def test_what_does_not_fit_is_refused_with_the_reason(text: str, reason: str) -> None:
-    with pytest.raises(MisfitError) as raised:
-        AnswerForm(CITY).read(text)
+    with pytest.raises(FormatMismatchError) as raised:
+        ResponseFormat(CITY).read(text)
     assert str(raised.value) == reason
-    assert reason in AnswerForm(CITY).told_again(raised.value)
+    assert reason in ResponseFormat(CITY).told_again(raised.value)
 
 
 def test_without_a_schema_any_object_will_do_and_nothing_else() -> None:
-    assert AnswerForm().read('{"a": [1]}') == '{"a": [1]}'
-    with pytest.raises(MisfitError, match="no JSON object"):
-        AnswerForm().read("[1, 2]")
+    assert ResponseFormat().read('{"a": [1]}') == '{"a": [1]}'
+    with pytest.raises(FormatMismatchError, match="no JSON object"):
+        ResponseFormat().read("[1, 2]")
 
 
 def test_the_model_is_told_the_schema_without_what_does_not_help_it() -> None:
-    told = AnswerForm(CITY, "a trip").told()
+    told = ResponseFormat(CITY, "a trip").told()
     assert '"days":{"type":"integer","minimum":1}' in told
     assert '"title"' not in told
     assert "a trip" in told
@@ -96,8 +96,8 @@ def test_patterns_that_end_soon_are_taken(pattern: str) -> None:
 
 def test_a_schema_that_leads_nowhere_is_no_form() -> None:
     for schema in ({"$ref": "#"}, {"$ref": "#/$defs/missing"}):
-        with pytest.raises(MisfitError, match="the schema refers to"):
-            AnswerForm(schema).read('{"a": 1}')
+        with pytest.raises(FormatMismatchError, match="the schema refers to"):
+            ResponseFormat(schema).read('{"a": 1}')
 
 
 def test_a_schema_nested_without_end_is_refused() -> None:
@@ -130,12 +130,12 @@ def _doubling(levels: int) -> dict[str, Any]:
 
 
 def test_references_that_multiply_are_given_up_and_not_followed() -> None:
-    assert AnswerForm(_doubling(8)).read("{}") == "{}"
+    assert ResponseFormat(_doubling(8)).read("{}") == "{}"
     with pytest.raises(SchemaCostError, match="leads to more than 2000 schemas"):
         SchemaCheck()(_doubling(40))
-    with pytest.raises(MisfitError, match="too often"):
-        AnswerForm(_doubling(40)).read("[]")
-    assert AnswerForm(_doubling(40)).read("{}") == "{}"
+    with pytest.raises(FormatMismatchError, match="too often"):
+        ResponseFormat(_doubling(40)).read("[]")
+    assert ResponseFormat(_doubling(40)).read("{}") == "{}"
 
 
 def test_a_schema_inside_a_schema_does_not_say_what_kind_it_is() -> None:

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.completions.answer_form import AnswerForm, SchemaCheck
-from rkllm_mcp.completions.openai_body import ChatBody
 from rkllm_mcp.completions.openai_request import chat_request
+from rkllm_mcp.completions.openai_types import ChatBody
 from rkllm_mcp.completions.request import ChatRequest, RequestRefusedError
-from rkllm_mcp.generation import Sampling, SamplingWish
+from rkllm_mcp.completions.structured_output import ResponseFormat, SchemaCheck
+from rkllm_mcp.generation import Sampling, SamplingOverrides
 from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
-from rkllm_mcp.providers import ResponseOptions
+from rkllm_mcp.protocols import ResponseOptions
 
 Json = dict[str, Any]
 USER: Json = {"role": "user", "content": "Hi"}
@@ -118,14 +118,14 @@ def test_tools_become_tools_and_a_tool_without_parameters_takes_none() -> None:
         ({"thinking": {"type": "enabled"}}, ResponseOptions(thinking=True)),
         ({"think": False, "reasoning_effort": "max"}, ResponseOptions(thinking=False)),
         ({"think": "low"}, ResponseOptions(thinking=True)),
-        ({"repeat_penalty": 1.1}, ResponseOptions(sampling=SamplingWish(repeat_penalty=1.1))),
+        ({"repeat_penalty": 1.1}, ResponseOptions(sampling=SamplingOverrides(repeat_penalty=1.1))),
         ({"chat_template_kwargs": {"enable_thinking": False}}, ResponseOptions(thinking=False)),
-        ({"temperature": 0}, ResponseOptions(sampling=SamplingWish(temperature=0))),
-        ({"top_p": 0}, ResponseOptions(sampling=SamplingWish(top_k=1))),
+        ({"temperature": 0}, ResponseOptions(sampling=SamplingOverrides(temperature=0))),
+        ({"top_p": 0}, ResponseOptions(sampling=SamplingOverrides(top_k=1))),
         ({"top_k": -1}, ResponseOptions()),
         (
             {"top_p": 0.5, "top_k": 3, "repetition_penalty": 1.2, "frequency_penalty": -1, "presence_penalty": 2},
-            ResponseOptions(sampling=SamplingWish(None, 3, 0.5, 1.2, -1, 2)),
+            ResponseOptions(sampling=SamplingOverrides(None, 3, 0.5, 1.2, -1, 2)),
         ),
     ],
 )
@@ -171,8 +171,8 @@ def test_the_form_of_the_answer_is_read() -> None:
         "type": "json_schema",
         "json_schema": {"name": "x", "schema": schema, "strict": True, "description": "d"},
     }
-    assert request(response_format=wanted).form == AnswerForm(schema, "d")
-    assert request(response_format={"type": "json_object"}).form == AnswerForm()
+    assert request(response_format=wanted).form == ResponseFormat(schema, "d")
+    assert request(response_format={"type": "json_object"}).form == ResponseFormat()
     assert request(response_format={"type": "text"}).form is None
 
 
@@ -246,12 +246,12 @@ def test_a_call_that_is_echoed_with_its_arguments_as_an_object_is_understood() -
 @pytest.mark.parametrize(
     ("base", "wish", "sampling"),
     [
-        (Sampling(), SamplingWish(temperature=0.3), Sampling(temperature=0.3)),
-        (Sampling(), SamplingWish(temperature=0), Sampling(temperature=0, top_k=1)),
-        (Sampling(temperature=0, top_k=1), SamplingWish(temperature=0.7), Sampling(temperature=0.7)),
-        (Sampling(temperature=0, top_k=1), SamplingWish(0.7, 5), Sampling(temperature=0.7, top_k=5)),
-        (Sampling(top_k=7), SamplingWish(top_p=0.5), Sampling(top_k=7, top_p=0.5)),
+        (Sampling(), SamplingOverrides(temperature=0.3), Sampling(temperature=0.3)),
+        (Sampling(), SamplingOverrides(temperature=0), Sampling(temperature=0, top_k=1)),
+        (Sampling(temperature=0, top_k=1), SamplingOverrides(temperature=0.7), Sampling(temperature=0.7)),
+        (Sampling(temperature=0, top_k=1), SamplingOverrides(0.7, 5), Sampling(temperature=0.7, top_k=5)),
+        (Sampling(top_k=7), SamplingOverrides(top_p=0.5), Sampling(top_k=7, top_p=0.5)),
     ],
 )
-def test_a_wish_changes_what_it_names(base: Sampling, wish: SamplingWish, sampling: Sampling) -> None:
+def test_a_wish_changes_what_it_names(base: Sampling, wish: SamplingOverrides, sampling: Sampling) -> None:
     assert wish.over(base) == sampling

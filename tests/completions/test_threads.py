@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from rkllm_mcp.completions.threads import Branch, Owner, Threads
+from rkllm_mcp.completions.conversation_cache import CachedConversation, ConversationCache, Owner
 from rkllm_mcp.events import Text, ToolCallDetected
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult
+from rkllm_mcp.prompt.conversation import common_prefix
 from rkllm_mcp.prompt.families import TEMPLATES
-from rkllm_mcp.prompt.ledger import common_prefix
 from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
 from tests.support.demo_model import demo_vocabulary
 from tests.support.scripted_engine import ScriptedEngine
@@ -29,15 +29,15 @@ class Program:
         self.engine = ScriptedEngine(demo_vocabulary(), [])
         form = TEMPLATES[template]
         self.model = RkllmModel(self.engine, ModelForm(demo_vocabulary(), form, form.tool_form.syntaxes, "auto"))
-        self.threads = Threads(kept)
+        self.threads = ConversationCache(kept)
         self.owner = Owner(self.model, "", (WEATHER,))
 
-    def branch(self, *messages: Message, owner: Owner | None = None) -> Branch:
+    def branch(self, *messages: Message, owner: Owner | None = None) -> CachedConversation:
         branch = self.threads.branch(owner or self.owner, messages, 0)
         branch.conversation.add(messages[-1])
         return branch
 
-    async def answered(self, branch: Branch, answer: str, *, kept: bool = True) -> Message:
+    async def answered(self, branch: CachedConversation, answer: str, *, kept: bool = True) -> Message:
         """Have a request answered; what its program sees."""
         self.engine.answers.append(answer)
         conversation, asked_at = branch.conversation, len(branch.conversation.messages)
@@ -209,7 +209,7 @@ async def test_a_conversation_that_has_a_system_text_of_its_own_takes_the_reques
 
 async def test_what_is_kept_does_not_grow_without_end() -> None:
     program = Program()
-    program.threads = Threads(characters=500)
+    program.threads = ConversationCache(characters=500)
     for name in ("a", "b", "c"):
         await program.ask([Message("user", name * 200)], f"Yes.{END}")
     assert len(program.threads) == 2
@@ -220,7 +220,7 @@ async def test_what_is_kept_does_not_grow_without_end() -> None:
 @pytest.mark.parametrize("limit", [{"kept": 3}, {"characters": 1000}])
 async def test_where_there_are_too_many_the_tenant_with_the_most_loses_one(limit: dict[str, int]) -> None:
     program = Program()
-    program.threads = Threads(**limit)
+    program.threads = ConversationCache(**limit)
     ann, bob = (replace(program.owner, tenant=name) for name in ("ann", "bob"))
     for number, owner in enumerate((bob, ann, ann, ann, ann)):
         branch = program.branch(Message("user", f"{number} " * 150), owner=owner)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rkllm_mcp.config.models import ModelFolder, list_models
 from rkllm_mcp.messages import ToolCall, ToolSpec
+from rkllm_mcp.models.cards import ModelFolder, list_models
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.toolcalls.detector import Detector
 from tests.support.shared import REPOSITORY

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.availability import ineffective
-from rkllm_mcp.config import Config, RemoteServer, StdioServer, load_config
+from rkllm_mcp.app.settings import unsupported_settings
+from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.config.sections import Config
+from rkllm_mcp.config.servers import RemoteServer, StdioServer
 from rkllm_mcp.errors import ConfigError
 
 
@@ -131,7 +133,7 @@ def test_what_other_hosts_keep_in_an_entry_is_named_and_ignored(tmp_path: Path) 
         RemoteServer(name="far", url="http://h/mcp"),
         StdioServer(name="plain", command="y"),
     )
-    lines = ineffective(config.overridden(model="demo"))
+    lines = unsupported_settings(config.overridden(model="demo"))
     assert lines == [
         "mcpServers.w: ignored, as they mean nothing here: 'iconPath', 'oauth'; remove them, or correct their names",
         "mcpServers.far: ignored, as they mean nothing here: 'env'; remove them, or correct their names",

@@ -8,11 +8,20 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.config import load_config
 from rkllm_mcp.config.editing import add_key, add_tenant
-from rkllm_mcp.config.keys import PREFIX, hashed, is_hashed, matches, new_key, plain_keys, problem_of_entry
-from rkllm_mcp.config.redaction import REDACTED, redacted_text
-from rkllm_mcp.config.service import ServiceSection, is_loopback
+from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.config.secrets import (
+    PREFIX,
+    REDACTED,
+    hashed,
+    is_hashed,
+    matches,
+    new_key,
+    plain_keys,
+    problem_of_entry,
+    redacted_text,
+)
+from rkllm_mcp.config.sections import ServiceSection, is_loopback
 from rkllm_mcp.errors import ConfigError
 
 ENTRY = hashed("sk-rkllm-old")

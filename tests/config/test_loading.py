@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rkllm_mcp.config import Config, RemoteServer, StdioServer, load_config, search_order
-from rkllm_mcp.config.servers import ServerBase
+from rkllm_mcp.config.loading import load_config, search_order
+from rkllm_mcp.config.sections import Config
+from rkllm_mcp.config.servers import RemoteServer, ServerBase, StdioServer
 from rkllm_mcp.errors import ConfigError
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from rkllm_mcp.assembly import server_specs
-from rkllm_mcp.config import Config, load_config
+from rkllm_mcp.app.settings import server_specs
+from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.config.sections import Config
+from rkllm_mcp.config.server_spec import LocalTool
 from rkllm_mcp.errors import ConfigError
-from rkllm_mcp.tools.servers import LocalTool
 
 
 def config_of(folder: Path, text: str) -> Config:

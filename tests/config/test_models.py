@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from rkllm_mcp.config import ModelSection, choose_model, list_models, load_model
-from rkllm_mcp.config.models import model_directories
+from rkllm_mcp.config.sections import ModelSection
 from rkllm_mcp.errors import ConfigError, ModelNotFoundError
+from rkllm_mcp.models.cards import choose_model, list_models, load_model, model_directories
 
 
 def make_model(

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rkllm_mcp.config import load_config
-from rkllm_mcp.config.redaction import redacted_text
+from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.config.secrets import redacted_text
 
 CONFIG = """
 [service]

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from rkllm_mcp.assembly import server_specs
-from rkllm_mcp.config import load_config
+from rkllm_mcp.app.settings import server_specs
+from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.config.server_spec import OAuth, ServerSpec
+from rkllm_mcp.diagnostics.doctor import diagnose
 from rkllm_mcp.errors import ConfigError
-from rkllm_mcp.inspection import diagnose
-from rkllm_mcp.tools.servers import OAuth, ServerSpec
 
 
 def written(folder: Path, text: str) -> Path:

@@ -5,8 +5,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from rkllm_mcp.config.loading import read_file
-from rkllm_mcp.config.schema import configuration_schema, example_configuration
+from rkllm_mcp.config.loading import configuration_schema, example_configuration, read_file
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

@@ -21,14 +21,14 @@ from urllib.parse import parse_qs, urlsplit
 import httpx2
 from mcp.shared.auth import AuthorizationCodeResult
 
-from rkllm_mcp.assembly import server_specs
-from rkllm_mcp.calling import CallContext, SamplingAnswer, SamplingRequest, Standing
+from rkllm_mcp.app.settings import server_specs
 from rkllm_mcp.config.loading import build_config
+from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.errors import ServerUnavailableError
+from rkllm_mcp.mcp_client.lifecycle import ConnectionServices
+from rkllm_mcp.mcp_client.oauth import SignIn
 from rkllm_mcp.messages import ToolCall, ToolSpec
-from rkllm_mcp.tools.login.signin import SignIn
-from rkllm_mcp.tools.servers import ServerSpec
-from rkllm_mcp.tools.session.host import Host
+from rkllm_mcp.protocols import CallContext, FixedApprover, SamplingAnswer, SamplingRequest
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
 
 # The suite's authorization servers know the client by these.
@@ -134,7 +134,7 @@ async def play(toolbox: Toolbox, scenario: str, context: Context) -> None:
     """Make the calls of a scenario."""
     await toolbox.connected()
     tools = {tool.wire_name: tool for tool in toolbox.tools()}
-    circumstances = CallContext(asker=Standing("once"))
+    circumstances = CallContext(asker=FixedApprover("once"))
     for number, (name, arguments) in enumerate(CALLS.get(scenario, every_tool)(tools, context)):
         result = await toolbox.call(ToolCall(f"call_{number}", tools[name].name, arguments), circumstances)
         print(f"{name}: {'failed: ' if result.is_error else ''}{result.text}")
@@ -144,7 +144,7 @@ async def main(url: str) -> None:
     """Run the scenario that the suite has put into the environment."""
     scenario = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
     context: Context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
-    host = Host(sign_in=SignIn(consent=consent))
+    host = ConnectionServices(sign_in=SignIn(consent=consent))
     spec = spec_of(url, scenario, context)
     async with open_toolbox([spec], on_status=print, host=host, sampler=Echo()) as toolbox:
         await play(toolbox, scenario, context)

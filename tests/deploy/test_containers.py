@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
-from rkllm_mcp.config import load_config
-from rkllm_mcp.surfaces.http.routes import ROUTES
+from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.surfaces.http.app import ROUTES
 from tests.support.shared import REPOSITORY
 
 if sys.version_info >= (3, 11):

@@ -9,10 +9,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.app import open_app
-from rkllm_mcp.config import load_config
-from rkllm_mcp.encode import event_to_dict
-from rkllm_mcp.events import End, Event, Text, ToolCallDetected, Usage
+from rkllm_mcp.app.assistant import open_app
+from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.events import End, Event, Text, ToolCallDetected, Usage, event_to_dict
 from tests.support.demo_app import Json, make_demo, timeless
 from tests.support.fake_jma import FakeAgency
 

@@ -13,18 +13,17 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.agent.answer import answer
-from rkllm_mcp.agent.asking import Asked
-from rkllm_mcp.agent.briefing import Assignment, Briefing
-from rkllm_mcp.agent.loop import ROUND_LIMIT_NOTE, LoopSettings
-from rkllm_mcp.agent.selection import Selection, SelectionSettings
-from rkllm_mcp.app import App, open_app
-from rkllm_mcp.calling import NO_CONTEXT
-from rkllm_mcp.config import load_config
+from rkllm_mcp.agent.instructions import TurnPreparation, TurnRequest
+from rkllm_mcp.agent.loop import ROUND_LIMIT_NOTE, LoopSettings, answer
+from rkllm_mcp.agent.question import Question
+from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
+from rkllm_mcp.app.assistant import Assistant, open_app
+from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.events import End, Event, Status, Text, ToolCallDetected, ToolFinished
 from rkllm_mcp.messages import Conversation, Message
-from rkllm_mcp.tools.retrieval.search import ToolSearch
-from rkllm_mcp.tools.servers import ServerSpec
+from rkllm_mcp.protocols import NO_CONTEXT
+from rkllm_mcp.tools.search import ToolSearch
 from rkllm_mcp.tools.toolbox import open_toolbox
 from tests.support.demo_app import TIME_SERVER, PythonServer, make_demo
 from tests.support.scripted_model import Round, ScriptedModel
@@ -37,7 +36,7 @@ MISSING: PythonServer = ("missing", ("-c", "raise SystemExit(3)"), {})
 @asynccontextmanager
 async def assistant(
     folder: Path, servers: tuple[PythonServer, ...] = (TIME_SERVER,), **environment: str
-) -> AsyncGenerator[App, None]:
+) -> AsyncGenerator[Assistant, None]:
     """A running assistant on the emulated NPU; bounded."""
     demo = make_demo(folder, servers)
     with pytest.MonkeyPatch.context() as patch:
@@ -48,7 +47,7 @@ async def assistant(
                 yield app
 
 
-async def events_of(app: App, text: str) -> list[Event]:
+async def events_of(app: Assistant, text: str) -> list[Event]:
     async with aclosing(app.reply(app.new_conversation(), text)) as stream:
         return [event async for event in stream]
 
@@ -67,8 +66,8 @@ async def with_tiny(
     with anyio.fail_after(60):
         async with open_toolbox([spec]) as toolbox:
             await toolbox.connected()
-            briefing = Briefing(toolbox, Selection(ToolSearch(), lambda _: 1, SelectionSettings(1000)))
-            assignment = Assignment(Asked("Do it."), toolbox.tools())
+            briefing = TurnPreparation(toolbox, ToolSelection(ToolSearch(), lambda _: 1, SelectionSettings(1000)))
+            assignment = TurnRequest(Question("Do it."), toolbox.tools())
             await answer(model, briefing, conversation, assignment, settings or LoopSettings(), emit, NO_CONTEXT)
     return events, model, conversation
 

@@ -16,19 +16,19 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp import Detector, ToolSpec, load_config, open_app
-from rkllm_mcp.agent.answer import answer
-from rkllm_mcp.agent.asking import Asked
-from rkllm_mcp.agent.briefing import Assignment, Briefing
-from rkllm_mcp.agent.loop import LoopSettings
-from rkllm_mcp.agent.selection import Selection, SelectionSettings
-from rkllm_mcp.app import App
-from rkllm_mcp.calling import NO_CONTEXT
+from rkllm_mcp.agent.instructions import TurnPreparation, TurnRequest
+from rkllm_mcp.agent.loop import LoopSettings, answer
+from rkllm_mcp.agent.question import Question
+from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
+from rkllm_mcp.app.assistant import Assistant, open_app
+from rkllm_mcp.app.root import ToolEnvironment, open_tools
+from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.servers import RemoteServer, StdioServer
-from rkllm_mcp.equipment import Equipment, open_equipment
 from rkllm_mcp.events import Event, Status, Text, ToolCallDetected, ToolFinished
-from rkllm_mcp.messages import Conversation, ToolCall
-from rkllm_mcp.tools.retrieval.search import ToolSearch
+from rkllm_mcp.messages import Conversation, ToolCall, ToolSpec
+from rkllm_mcp.protocols import NO_CONTEXT
+from rkllm_mcp.toolcalls.detector import Detector
+from rkllm_mcp.tools.search import ToolSearch
 from tests.support.demo_app import TIME_SERVER, PythonServer, make_demo
 from tests.support.mcp_servers.sockets import Sockets, sockets
 from tests.support.mcp_servers.specs import PATIENCE_S
@@ -55,18 +55,18 @@ def tiny(name: str) -> str:
 
 
 @asynccontextmanager
-async def equipment(folder: Path, *servers: str) -> AsyncGenerator[Equipment]:
+async def equipment(folder: Path, *servers: str) -> AsyncGenerator[ToolEnvironment]:
     """The toolbox of a configuration file with these servers; bounded."""
     path = folder / "mcp_config.toml"
     path.write_text("".join(servers), encoding="utf-8")
     with anyio.fail_after(PATIENCE_S):
-        async with open_equipment(load_config(path)) as opened:
+        async with open_tools(load_config(path)) as opened:
             await opened.toolbox.connected()
             yield opened
 
 
 @asynccontextmanager
-async def assistant(folder: Path, *servers: PythonServer) -> AsyncGenerator[App]:
+async def assistant(folder: Path, *servers: PythonServer) -> AsyncGenerator[Assistant]:
     """A running assistant on the emulated NPU; bounded."""
     demo = make_demo(folder, servers)
     with pytest.MonkeyPatch.context() as patch:
@@ -77,12 +77,12 @@ async def assistant(folder: Path, *servers: PythonServer) -> AsyncGenerator[App]
                 yield app
 
 
-async def events_of(app: App, conversation: Conversation, text: str) -> list[Event]:
+async def events_of(app: Assistant, conversation: Conversation, text: str) -> list[Event]:
     async with aclosing(app.reply(conversation, text)) as stream:
         return [event async for event in stream]
 
 
-async def called(opened: Equipment, tool: str, /, **arguments: object) -> tuple[str, bool]:
+async def called(opened: ToolEnvironment, tool: str, /, **arguments: object) -> tuple[str, bool]:
     result = await opened.toolbox.call(ToolCall("call_1", tool, arguments))
     return result.text, result.is_error
 
@@ -251,8 +251,8 @@ async def test_phase_4_stopping_an_answer_cancels_the_tool_it_waits_for(tmp_path
 
     async with equipment(tmp_path, tiny("one")) as opened:
         model = ScriptedModel([Round([ToolCallDetected("wait", {})])])
-        briefing = Briefing(opened.toolbox, Selection(ToolSearch(), lambda _: 1, SelectionSettings(1000)))
-        assignment = Assignment(Asked("Wait."), opened.toolbox.tools())
+        briefing = TurnPreparation(opened.toolbox, ToolSelection(ToolSearch(), lambda _: 1, SelectionSettings(1000)))
+        assignment = TurnRequest(Question("Wait."), opened.toolbox.tools())
         arguments = (model, briefing, Conversation(), assignment, LoopSettings(), emit, NO_CONTEXT)
         async with anyio.create_task_group() as answering:
             answering.start_soon(answer, *arguments)

@@ -14,11 +14,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.calling import CallContext, ElicitationAnswer
-from rkllm_mcp.config import load_config
-from rkllm_mcp.equipment import open_equipment
+from rkllm_mcp.app.root import open_tools
+from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.errors import ServerRefusedError, ToolboxError
 from rkllm_mcp.messages import Message, ToolCall, ToolResult
+from rkllm_mcp.protocols import CallContext, ElicitationAnswer
 from tests.support.demo_app import make_demo
 from tests.support.mcp_servers.web import Reply, Request, serving
 from tests.support.third_party import program
@@ -77,7 +77,7 @@ async def world(config: Path, folder: Path) -> AsyncGenerator[World]:
     model = Paris()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RKLLM_MCP_STATE", str(folder / "state"))
-        async with open_equipment(load_config(config), sampler=model) as equipment:
+        async with open_tools(load_config(config), sampler=model) as equipment:
             with anyio.fail_after(PATIENCE_S):
                 await equipment.toolbox.connected()
             yield World(equipment.toolbox, folder, model)

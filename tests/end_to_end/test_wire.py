@@ -16,7 +16,7 @@ import httpx2
 import openai
 import pytest
 
-from rkllm_mcp.surfaces.http.routes import ROUTES
+from rkllm_mcp.surfaces.http.app import ROUTES
 from tests.support.chat_script import RULES
 from tests.support.clients import scripted_demo, serving
 from tests.support.served import scripted_model

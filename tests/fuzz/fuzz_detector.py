@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from rkllm_mcp.events import Text, Thinking
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.toolcalls.detector import Detector, ThinkingMode
-from rkllm_mcp.toolcalls.syntax import SYNTAXES
+from rkllm_mcp.toolcalls.formats import SYNTAXES
 
 TOOLS = (
     ToolSpec("get_weather", "", {"properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}),

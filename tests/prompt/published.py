@@ -17,8 +17,8 @@ import jinja2
 from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.prompt.template import Before, ChatTemplate, before_next
-from rkllm_mcp.prompt.tools import tool_json
-from rkllm_mcp.prompt.vocabulary import Segment
+from rkllm_mcp.prompt.tokenizer import Segment
+from rkllm_mcp.prompt.tool_list import tool_json
 
 FOLDER = Path(__file__).parent / "templates"
 

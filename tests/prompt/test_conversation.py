@@ -11,7 +11,7 @@ from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.prompt.budget import Budget, Compaction
 from rkllm_mcp.prompt.conversation import ConversationPrompt
 from rkllm_mcp.prompt.families import TEMPLATES
-from rkllm_mcp.prompt.vocabulary import Foreign, Segment, Vocabulary
+from rkllm_mcp.prompt.tokenizer import ModelTokenizer, PlainText, Segment
 from tests.support.demo_model import DEMO_TOKENIZER, demo_vocabulary
 
 BUDGET = Budget(context_tokens=4096, max_new_tokens=256)
@@ -24,7 +24,7 @@ def prompt_of(template: str = "qwen2.5", *, thinking: bool = False) -> Conversat
 
 
 def ids_of(text: str) -> list[int]:
-    return demo_vocabulary().encode([Foreign(text)])
+    return demo_vocabulary().encode([PlainText(text)])
 
 
 def end_of_turn() -> int:
@@ -298,7 +298,7 @@ def test_turns_that_are_kept_are_not_encoded_again() -> None:
     assert max(costs[1:]) < 250
 
 
-class CountingVocabulary(Vocabulary):
+class CountingVocabulary(ModelTokenizer):
     """Counts what it is given to encode."""
 
     characters = 0
@@ -361,7 +361,7 @@ def test_up_to_four_windows_are_counted_to_the_last_token(words: int) -> None:
     assert (caught.value.is_partial, caught.value.prompt_tokens) == (False, exact)
 
 
-class ReadingVocabulary(Vocabulary):
+class ReadingVocabulary(ModelTokenizer):
     """Counts the characters of which the tokenizer makes tokens."""
 
     read = 0

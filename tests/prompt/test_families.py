@@ -12,7 +12,7 @@ from rkllm_mcp.prompt.budget import Budget
 from rkllm_mcp.prompt.conversation import ConversationPrompt, stop_ids
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.prompt.template import ChatTemplate
-from rkllm_mcp.prompt.vocabulary import Trusted, Vocabulary
+from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer
 from tests.prompt.published import (
     CALL,
     CONVERSATIONS,
@@ -147,7 +147,7 @@ def test_the_next_prompt_begins_with_everything_that_went_in_and_came_out(templa
         prompt = conversation.prepare(messages, TOOLS, budget).ids
         assert prompt[: len(sent)] == sent
         written = text_of(template.tool_form.calls(answer.calls)) or answer.text
-        generated = vocabulary.encode([Trusted(written)])
+        generated = vocabulary.encode([ControlText(written)])
         end = sorted(stop_ids(vocabulary, template))[:1]
         conversation.answered(answer, [*generated, *end])
         sent = [*prompt, *generated]
@@ -162,7 +162,7 @@ def test_what_ends_a_turn_stops_an_answer_and_the_markers_of_a_call_do_not(templ
     if template.end_of_turn:
         assert vocabulary.control_id(template.end_of_turn) in stops
         assert template.assistant_closing.startswith(template.end_of_turn)
-    assert stops.isdisjoint(vocabulary.encode([Trusted(text) for text in template.answer_markers]))
+    assert stops.isdisjoint(vocabulary.encode([ControlText(text) for text in template.answer_markers]))
 
 
 @pytest.mark.parametrize("merges", [[], [("Ċ", "Ċ")]])
@@ -171,7 +171,7 @@ def test_text_ends_an_answer_where_it_is_one_token(merges: list[tuple[str, str]]
     tokenizer = Tokenizer(models.BPE(vocab={name: i for i, name in enumerate(alphabet)}, merges=merges))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     expected = {alphabet.index("ĊĊ")} if merges else set[int]()
-    assert stop_ids(Vocabulary(tokenizer.to_str()), TEMPLATES["rwkv7"]) == expected
+    assert stop_ids(ModelTokenizer(tokenizer.to_str()), TEMPLATES["rwkv7"]) == expected
 
 
 @every_family

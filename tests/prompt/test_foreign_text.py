@@ -16,8 +16,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.prompt.template import ChatTemplate
-from rkllm_mcp.prompt.vocabulary import Foreign, Trusted, Vocabulary
-from rkllm_mcp.toolcalls.syntax import SYNTAXES, marker_texts
+from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer, PlainText
+from rkllm_mcp.toolcalls.formats import SYNTAXES, marker_texts
 from tests.support.family_vocabulary import control_names
 
 MARKERS = tuple(text for text in marker_texts(tuple(SYNTAXES)) if not text.startswith(("```", "Here are", "**")))
@@ -25,13 +25,13 @@ CONTROLS = tuple(sorted({name for template in TEMPLATES.values() for name in con
 
 
 @cache
-def vocabulary() -> Vocabulary:
+def vocabulary() -> ModelTokenizer:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer: Any = Tokenizer(models.BPE(vocab={character: i for i, character in enumerate(alphabet)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(name, special=True) for name in CONTROLS])
-    return Vocabulary(str(tokenizer.to_str()))
+    return ModelTokenizer(str(tokenizer.to_str()))
 
 
 @cache
@@ -79,5 +79,5 @@ def test_foreign_text_adds_no_control_token_to_a_prompt(family: str, hostile: st
 
 
 def test_the_same_text_as_a_template_would_write_it_has_them_all() -> None:
-    assert control_ids() <= set(vocabulary().encode([Trusted("\n".join(CONTROLS))]))
-    assert control_ids().isdisjoint(vocabulary().encode([Foreign("\n".join(CONTROLS))]))
+    assert control_ids() <= set(vocabulary().encode([ControlText("\n".join(CONTROLS))]))
+    assert control_ids().isdisjoint(vocabulary().encode([PlainText("\n".join(CONTROLS))]))

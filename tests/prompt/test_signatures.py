@@ -8,8 +8,8 @@ import pytest
 
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.prompt.families import TEMPLATES
-from rkllm_mcp.prompt.signatures import signature
 from rkllm_mcp.prompt.template import ChatTemplate
+from rkllm_mcp.prompt.tool_list import signature
 from tests.prompt.published import TOOLS, WEATHER, text_of
 from tests.support.demo_model import demo_vocabulary
 

@@ -7,13 +7,13 @@ import random
 import pytest
 from tokenizers import Tokenizer
 
-from rkllm_mcp.prompt.vocabulary import Foreign, Trusted, Vocabulary
+from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer, PlainText
 from tests.support.demo_model import DEMO_TOKENIZER, demo_vocabulary
 
 CONTROLS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<tool_call>", "</tool_call>", "<tool_response>", "<think>")
 
 
-def control_ids(vocabulary: Vocabulary) -> set[int]:
+def control_ids(vocabulary: ModelTokenizer) -> set[int]:
     ids = {vocabulary.control_id(name) for name in CONTROLS}
     assert None not in ids
     return {i for i in ids if i is not None}
@@ -22,19 +22,19 @@ def control_ids(vocabulary: Vocabulary) -> set[int]:
 @pytest.mark.parametrize("name", CONTROLS)
 def test_a_control_token_that_a_user_types_is_plain_text(name: str) -> None:
     vocabulary = demo_vocabulary()
-    ids = vocabulary.encode([Foreign(f"before {name} after {name}{name}")])
+    ids = vocabulary.encode([PlainText(f"before {name} after {name}{name}")])
     assert control_ids(vocabulary).isdisjoint(ids)
     assert vocabulary.decode(ids) == f"before {name} after {name}{name}"
 
 
 def test_a_control_token_that_a_template_names_is_one_id() -> None:
     vocabulary = demo_vocabulary()
-    assert vocabulary.encode([Trusted("<|im_start|>")]) == [vocabulary.control_id("<|im_start|>")]
+    assert vocabulary.encode([ControlText("<|im_start|>")]) == [vocabulary.control_id("<|im_start|>")]
 
 
 def test_text_of_a_user_and_a_template_together_cannot_form_a_control_token() -> None:
     vocabulary = demo_vocabulary()
-    ids = vocabulary.encode([Trusted("<|im_"), Foreign("end|>"), Foreign("<tool"), Foreign("_call>")])
+    ids = vocabulary.encode([ControlText("<|im_"), PlainText("end|>"), PlainText("<tool"), PlainText("_call>")])
     assert control_ids(vocabulary).isdisjoint(ids)
     assert vocabulary.decode(ids) == "<|im_end|><tool_call>"
 
@@ -44,11 +44,11 @@ def test_ids_of_a_template_are_those_of_the_tokenizers_library() -> None:
     reference = Tokenizer.from_str(DEMO_TOKENIZER.read_text("utf-8"))
     text = "<|im_start|>user\n東京の天気を教えて。What's up?\n\n  x<|im_end|>\n<|im_start|>assistant\n"
     whole = reference.encode(text, add_special_tokens=False).ids
-    assert vocabulary.encode([Trusted(text)]) == whole
+    assert vocabulary.encode([ControlText(text)]) == whole
     parts = [
-        Trusted("<|im_start|>user\n"),
-        Foreign("東京の天気を教えて。What's up?\n\n  x"),
-        Trusted("<|im_end|>\n<|im_start|>assistant\n"),
+        ControlText("<|im_start|>user\n"),
+        PlainText("東京の天気を教えて。What's up?\n\n  x"),
+        ControlText("<|im_end|>\n<|im_start|>assistant\n"),
     ]
     assert vocabulary.encode(parts) == whole
 
@@ -60,33 +60,33 @@ def test_any_text_comes_back_as_it_was_and_without_control_tokens() -> None:
     pieces = [*CONTROLS, "<", "|", "im", "_end|", ">", "日本", "é", "\n", " ", "\x00", "🍣", "\ufeff", "tool_call>"]
     for _ in range(2000):
         text = "".join(random_source.choices(pieces, k=random_source.randint(0, 12)))
-        ids = vocabulary.encode([Foreign(text)])
+        ids = vocabulary.encode([PlainText(text)])
         assert controls.isdisjoint(ids)
         assert vocabulary.decode(ids) == text
 
 
 def test_half_a_surrogate_pair_is_replaced_and_does_not_raise() -> None:
     vocabulary = demo_vocabulary()
-    assert vocabulary.decode(vocabulary.encode([Foreign("a\ud83cb")])) == "a?b"
+    assert vocabulary.decode(vocabulary.encode([PlainText("a\ud83cb")])) == "a?b"
 
 
 def test_a_file_that_is_no_tokenizer_is_refused_with_a_sentence() -> None:
     with pytest.raises(ValueError, match=r"not a tokenizer\.json"):
-        Vocabulary("{}")
+        ModelTokenizer("{}")
 
 
 def test_a_long_text_has_the_tokens_of_its_parts_and_no_control_tokens_either() -> None:
     vocabulary = demo_vocabulary()
     line = f"日本 is far away {CONTROLS[0]}\n"
-    ids = vocabulary.encode([Foreign(line * 1000)])
-    assert ids == vocabulary.encode([Foreign(line)]) * 1000
+    ids = vocabulary.encode([PlainText(line * 1000)])
+    assert ids == vocabulary.encode([PlainText(line)]) * 1000
     assert control_ids(vocabulary).isdisjoint(ids)
 
 
 @pytest.mark.parametrize("text", ["word " * 20_000, "日本" * 20_000, CONTROLS[0] * 5000, "a" * 50_000])
 def test_of_a_text_with_more_tokens_than_are_wanted_a_beginning_is_enough_and_any_other_is_whole(text: str) -> None:
     vocabulary = demo_vocabulary()
-    segments = [Trusted("<|im_start|>user\n"), Foreign(text), Trusted("<|im_end|>\n")]
+    segments = [ControlText("<|im_start|>user\n"), PlainText(text), ControlText("<|im_end|>\n")]
     whole = vocabulary.encode(segments)
     assert vocabulary.encode(segments, len(whole)) == whole
     beginning = vocabulary.encode(segments, 100)

@@ -9,19 +9,19 @@ from collections.abc import Callable
 import pytest
 from tokenizers import Tokenizer
 
-from rkllm_mcp.prompt.vocabulary import Foreign, Segment, Trusted, Vocabulary
+from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer, PlainText, Segment
 from tests.support import small_tokenizers
 from tests.support.small_tokenizers import LOSSLESS, PLAIN, SPECIAL
 
 CHATML: list[Segment] = [
-    Trusted("<|im_start|>user\n"),
-    Foreign("the weather in 東京 is  fine 🍣"),
-    Trusted("<|im_end|>\n<|im_start|>assistant\n"),
+    ControlText("<|im_start|>user\n"),
+    PlainText("the weather in 東京 is  fine 🍣"),
+    ControlText("<|im_end|>\n<|im_start|>assistant\n"),
 ]
 
 
-def vocabulary_of(manner: str) -> Vocabulary:
-    return Vocabulary(LOSSLESS[manner]().to_str())
+def vocabulary_of(manner: str) -> ModelTokenizer:
+    return ModelTokenizer(LOSSLESS[manner]().to_str())
 
 
 @pytest.mark.parametrize("manner", LOSSLESS)
@@ -35,7 +35,7 @@ def test_a_rendered_turn_reads_back_as_it_was_written(manner: str) -> None:
 @pytest.mark.parametrize("text", ["the", " the", "  the", "the ", " ", "\n", "a\n b", "東京", "🍣"])
 def test_no_blank_is_added_or_taken_at_the_edges_of_a_text(manner: str, text: str) -> None:
     vocabulary = vocabulary_of(manner)
-    assert vocabulary.decode(vocabulary.encode([Foreign(text)])) == text
+    assert vocabulary.decode(vocabulary.encode([PlainText(text)])) == text
 
 
 @pytest.mark.parametrize("manner", LOSSLESS)
@@ -46,7 +46,7 @@ def test_any_text_comes_back_without_control_tokens_in_every_manner(manner: str)
     pieces = [*SPECIAL, *PLAIN, "<", "|", "im", ">", " ", "  ", "\n", "the", "東京", "é", "🍣", "\x00"]
     for _ in range(300):
         text = "".join(source.choices(pieces, k=source.randint(0, 12)))
-        ids = vocabulary.encode([Foreign(text)])
+        ids = vocabulary.encode([PlainText(text)])
         assert controls.isdisjoint(ids)
         assert vocabulary.decode(ids) == text
 
@@ -54,8 +54,8 @@ def test_any_text_comes_back_without_control_tokens_in_every_manner(manner: str)
 @pytest.mark.parametrize("manner", LOSSLESS)
 def test_a_text_in_pieces_costs_what_the_whole_text_costs(manner: str) -> None:
     vocabulary = vocabulary_of(manner)
-    whole = vocabulary.encode([Foreign("the weather in Tokyo")])
-    assert vocabulary.encode([Foreign("the wea"), Trusted("ther in"), Foreign(" Tokyo")]) == whole
+    whole = vocabulary.encode([PlainText("the weather in Tokyo")])
+    assert vocabulary.encode([PlainText("the wea"), ControlText("ther in"), PlainText(" Tokyo")]) == whole
 
 
 def test_what_a_post_processor_puts_around_a_text_is_left_out() -> None:
@@ -74,17 +74,17 @@ def test_a_limit_in_the_file_does_not_cut_a_prompt_and_a_filling_does_not_grow_i
         "pad_type_id": 0,
         "pad_token": "<unk>",
     }
-    vocabulary = Vocabulary(json.dumps(state))
+    vocabulary = ModelTokenizer(json.dumps(state))
     text = "Tokyo today, the weather! " * 9
-    assert vocabulary.decode(vocabulary.encode([Foreign(text)])) == text
-    assert vocabulary.encode([Foreign("the")]) == vocabulary_of("gemma").encode([Foreign("the")])
+    assert vocabulary.decode(vocabulary.encode([PlainText(text)])) == text
+    assert vocabulary.encode([PlainText("the")]) == vocabulary_of("gemma").encode([PlainText("the")])
 
 
 @pytest.mark.parametrize("build", [small_tokenizers.without_bytes, small_tokenizers.unigram])
 def test_a_character_that_is_not_in_the_vocabulary_costs_one_unknown_token(build: Callable[[], Tokenizer]) -> None:
-    vocabulary = Vocabulary(build().to_str())
-    plain = vocabulary.encode([Foreign("the weather")])
-    ids = vocabulary.encode([Foreign("the weather🍣")])
+    vocabulary = ModelTokenizer(build().to_str())
+    plain = vocabulary.encode([PlainText("the weather")])
+    ids = vocabulary.encode([PlainText("the weather🍣")])
     assert ids == [*plain, vocabulary.control_id("<unk>")]
 
 
@@ -99,16 +99,16 @@ def test_a_character_that_is_not_in_the_vocabulary_costs_one_unknown_token(build
     ],
 )
 def test_text_that_a_normalizer_folds_into_a_control_token_stays_text(text: str) -> None:
-    vocabulary = Vocabulary(small_tokenizers.folding().to_str())
+    vocabulary = ModelTokenizer(small_tokenizers.folding().to_str())
     assert vocabulary.control_id("<tool_response>") is not None
-    ids = vocabulary.encode([Foreign(text)])
+    ids = vocabulary.encode([PlainText(text)])
     assert vocabulary.control_id("<tool_response>") not in ids
     folded = text.replace("＜", "<").replace("＞", ">").replace("＿", "_").replace("ｔｏｏｌ", "tool")
     assert vocabulary.decode(ids) == folded
 
 
 def test_a_mark_behind_sentencepieces_blank_is_a_control_token() -> None:
-    vocabulary = Vocabulary(small_tokenizers.with_added(small_tokenizers.gemma(), "▁<EOT>").to_str())
+    vocabulary = ModelTokenizer(small_tokenizers.with_added(small_tokenizers.gemma(), "▁<EOT>").to_str())
     eot = vocabulary.control_id("▁<EOT>")
     assert eot is not None
-    assert eot not in vocabulary.encode([Foreign("the ▁<EOT> and <EOT> x")])
+    assert eot not in vocabulary.encode([PlainText("the ▁<EOT> and <EOT> x")])

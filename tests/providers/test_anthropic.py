@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from rkllm_mcp.events import Status, Text, Thinking, ToolCallDetected, ToolCallFailed, Usage
-from rkllm_mcp.generation import SamplingWish
+from rkllm_mcp.generation import SamplingOverrides
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult
-from rkllm_mcp.providers import ResponseOptions
+from rkllm_mcp.protocols import ResponseOptions
 from tests.support.chat_service import ChatService, Reply, anthropic_call, anthropic_stream, anthropic_text, cut_up
 from tests.support.remote_models import KEY, WEATHER, asked, question, round_of, without_usage
 
@@ -124,7 +124,7 @@ async def test_the_choice_of_a_tool_reaches_the_service(options: ResponseOptions
 
 
 async def test_limits_and_sampling_reach_the_service() -> None:
-    options = ResponseOptions(max_new_tokens=9, stop=("#",), sampling=SamplingWish(temperature=1.7, top_p=0.4))
+    options = ResponseOptions(max_new_tokens=9, stop=("#",), sampling=SamplingOverrides(temperature=1.7, top_p=0.4))
     stream = anthropic_stream(anthropic_text("x"), stop="max_tokens")
     conversation = question()
     with ChatService(Reply(pieces=stream)) as service, anyio.fail_after(60):

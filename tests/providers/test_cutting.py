@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rkllm_mcp.events import DetectorEvent, Text, Thinking, ToolCallDetected, ToolCallFailed
-from rkllm_mcp.providers.cutting import Cut
+from rkllm_mcp.providers.turn_builder import Cut
 
 CALL = ToolCallDetected("f", {})
 

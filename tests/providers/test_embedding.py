@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from rkllm_mcp.errors import InputRefusedError, PromptTooLongError
-from rkllm_mcp.prompt.vocabulary import Vocabulary
+from rkllm_mcp.prompt.tokenizer import ModelTokenizer
 from rkllm_mcp.providers.embedding import SEARCH, embed_texts, rank_documents
 from tests.support.demo_model import demo_vocabulary
 from tests.support.small_tokenizers import llama2, with_added
@@ -55,7 +55,7 @@ async def test_a_query_carries_its_instruction_a_document_none_and_both_their_en
 
 async def test_a_document_is_judged_with_yes_or_no() -> None:
     engine = Evaluating()
-    vocabulary = Vocabulary(with_added(llama2(), "yes", "no").to_str())
+    vocabulary = ModelTokenizer(with_added(llama2(), "yes", "no").to_str())
     assert await rank_documents(engine, vocabulary, "q", ["one", "two"], instruction="Find it") == [0.5, 0.5]
     assert engine.wishes == [(vocabulary.size - 2, vocabulary.size - 1)]
     first, second = (vocabulary.decode(ids) for ids in engine.prompts)
@@ -74,7 +74,7 @@ async def test_a_text_that_does_not_fit_is_refused_before_anything_is_evaluated(
     for text, partly in (("word " * 600, ""), ("word " * 100_000, "at least ")):
         with pytest.raises(PromptTooLongError, match=rf"has {partly}\d+ tokens, \d+ more than the 511"):
             await embed_texts(engine, demo_vocabulary(), ["short", text])
-    vocabulary = Vocabulary(with_added(llama2(), "yes", "no").to_str())
+    vocabulary = ModelTokenizer(with_added(llama2(), "yes", "no").to_str())
     with pytest.raises(PromptTooLongError):
         await rank_documents(engine, vocabulary, "q", ["one", "the weather " * 5000])
     assert engine.prompts == []

@@ -9,10 +9,10 @@ from dataclasses import replace
 import anyio
 import pytest
 
+from rkllm_mcp.app.root import open_remote
 from rkllm_mcp.errors import GenerationError, PromptTooLongError, ServiceError, ServiceTooLongError
 from rkllm_mcp.messages import Message
-from rkllm_mcp.providers.remote import open_remote
-from rkllm_mcp.providers.service import Kind, Service
+from rkllm_mcp.providers.remote_settings import Kind, RemoteSettings
 from tests.support.chat_service import (
     ChatService,
     Reply,
@@ -209,7 +209,7 @@ async def test_a_refusal_for_now_is_asked_again_as_often_as_the_owner_says() -> 
 
 
 def test_a_service_is_named_without_the_password_in_its_address() -> None:
-    service = Service("openai", "https://me:secret@example.com/v1", "m")
+    service = RemoteSettings("openai", "https://me:secret@example.com/v1", "m")
     assert service.host == "example.com"
     assert not service.is_vendors_own
     assert replace(service, base_url="https://api.openai.com/v1").is_vendors_own

@@ -8,7 +8,7 @@ from contextlib import aclosing, asynccontextmanager
 import anyio
 import pytest
 
-from rkllm_mcp.config.provider import Occasion
+from rkllm_mcp.config.sections import Occasion
 from rkllm_mcp.errors import GenerationError, PromptTooLongError, RunRejectedError, ServiceError
 from rkllm_mcp.events import Status, Text, ToolCallDetected
 from rkllm_mcp.messages import Conversation, Message

@@ -11,9 +11,9 @@ import pytest
 
 from rkllm_mcp.errors import ServiceError
 from rkllm_mcp.events import Status, Text, Thinking, ToolCallDetected, ToolCallFailed, Usage
-from rkllm_mcp.generation import SamplingWish
+from rkllm_mcp.generation import SamplingOverrides
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
-from rkllm_mcp.providers import ResponseOptions
+from rkllm_mcp.protocols import ResponseOptions
 from tests.support.chat_service import ChatService, Reply, cut_up, openai_call, openai_reply, openai_stream, refusal
 from tests.support.remote_models import WEATHER, asked, question, round_of, without_usage
 
@@ -190,7 +190,7 @@ async def test_every_wish_reaches_the_service() -> None:
         forced_tool="get_weather",
         stop=("###",),
         single_call=True,
-        sampling=SamplingWish(temperature=0.0, frequency_penalty=0.5),
+        sampling=SamplingOverrides(temperature=0.0, frequency_penalty=0.5),
     )
     twice = openai_stream(
         openai_call("get_weather", '{"location": "A"}'),

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from rkllm_mcp.generation import RunStats
-from rkllm_mcp.providers.reading import Reading, Readings
+from rkllm_mcp.providers.prefill_progress import PrefillProgress, PromptProgress
 
 
 def stats(prefill_ms: float) -> RunStats:
@@ -11,10 +11,10 @@ def stats(prefill_ms: float) -> RunStats:
 
 
 def test_a_prompt_is_being_read_from_its_beginning_to_its_first_token() -> None:
-    readings = Readings()
+    readings = PrefillProgress()
     assert readings.of("a") is None
     readings.begin("a", lambda: 500)
-    assert readings.of("a") == Reading(500)
+    assert readings.of("a") == PromptProgress(500)
     assert readings.of("b") is None
     readings.over("a")
     readings.over("a")
@@ -23,12 +23,12 @@ def test_a_prompt_is_being_read_from_its_beginning_to_its_first_token() -> None:
 
 @pytest.mark.parametrize(("prefilled", "seconds"), [(100, 5.0), (3, None)])
 def test_the_last_long_prefill_says_how_long_the_next_takes(prefilled: int, seconds: float | None) -> None:
-    readings = Readings()
+    readings = PrefillProgress()
     readings.measured(stats(prefilled * 10.0), prefilled)
-    assert readings.estimate(500) == Reading(500, seconds)
+    assert readings.estimate(500) == PromptProgress(500, seconds)
 
 
 def test_what_was_measured_of_the_runtime_is_believed_first() -> None:
-    readings = Readings(lambda tokens: 7.0 if tokens > 100 else None)
+    readings = PrefillProgress(lambda tokens: 7.0 if tokens > 100 else None)
     readings.measured(stats(1000.0), 100)
     assert (readings.estimate(500).seconds, readings.estimate(50).seconds) == (7.0, 0.5)

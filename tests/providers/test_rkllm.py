@@ -12,7 +12,7 @@ from rkllm_mcp.errors import PromptTooLongError, RunRejectedError
 from rkllm_mcp.events import ModelEvent, Status, Text, ToolCallDetected, ToolCallFailed, Usage
 from rkllm_mcp.messages import Conversation, Message, ToolResult, ToolSpec
 from rkllm_mcp.prompt.families import TEMPLATES
-from rkllm_mcp.providers import ResponseOptions
+from rkllm_mcp.protocols import ResponseOptions
 from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
 from tests.support.demo_model import demo_vocabulary
 from tests.support.scripted_engine import Play, ScriptedEngine

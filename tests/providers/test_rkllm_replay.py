@@ -14,9 +14,10 @@ from rkllm_mcp.errors import ModelLoadError, RkllmMcpError, RunRejectedError, Wo
 from rkllm_mcp.events import ModelEvent, Status, Text, Usage
 from rkllm_mcp.messages import Conversation, Message
 from rkllm_mcp.prompt.families import TEMPLATES
-from rkllm_mcp.prompt.vocabulary import Foreign
+from rkllm_mcp.prompt.tokenizer import PlainText
 from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
-from rkllm_mcp.runtime.engine import Engine, EngineSettings, open_engine
+from rkllm_mcp.runtime.engine import Engine, open_engine
+from rkllm_mcp.runtime.settings import EngineSettings
 from tests.support.demo_model import DEMO_TOKENIZER, demo_vocabulary
 from tests.support.emulator import EVERY_VERSION, VERSIONS, libraries
 from tests.support.scripted_engine import Play
@@ -153,7 +154,7 @@ async def test_a_crash_in_every_phase_costs_at_most_the_answer_under_way(
 
 @pytest.mark.parametrize("version", EVERY_VERSION)
 async def test_a_crash_behind_the_last_token_is_nobodys_loss(tmp_path: Path, version: str) -> None:
-    tokens = len(demo_vocabulary().encode([Foreign("You said: Hi.")])) + 1
+    tokens = len(demo_vocabulary().encode([PlainText("You said: Hi.")])) + 1
     async with board(tmp_path, version, f"{ECHO}\nfault ignore-eos\nfault crash SIGSEGV after {tokens}") as opened:
         conversation = Conversation()
         opened.play(ECHO)

@@ -7,11 +7,11 @@ from contextlib import aclosing
 import pytest
 
 from rkllm_mcp.events import ModelEvent, Text, Thinking, ToolCallDetected, ToolCallFailed, Usage
-from rkllm_mcp.generation import Sampling, SamplingWish
+from rkllm_mcp.generation import Sampling, SamplingOverrides
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
 from rkllm_mcp.prompt.families import TEMPLATES
-from rkllm_mcp.prompt.vocabulary import Trusted
-from rkllm_mcp.providers import ResponseOptions
+from rkllm_mcp.prompt.tokenizer import ControlText
+from rkllm_mcp.protocols import ResponseOptions
 from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
 from rkllm_mcp.toolcalls.detector import Detector
 from tests.support.demo_model import demo_vocabulary
@@ -70,7 +70,7 @@ async def test_a_stop_text_ends_the_run_and_its_figures_come() -> None:
 async def test_a_stop_text_at_the_limit_is_no_cut() -> None:
     asked = Asked("one two")
     conversation = question()
-    limit = len(demo_vocabulary().encode([Trusted("one two")]))
+    limit = len(demo_vocabulary().encode([ControlText("one two")]))
     await asked.respond(conversation, stop=("two",), max_new_tokens=limit)
     assert not conversation.messages[-1].cut
 
@@ -151,7 +151,7 @@ async def test_a_model_that_never_thinks_is_not_asked_to() -> None:
 
 async def test_sampling_is_changed_for_one_answer() -> None:
     asked = Asked(f"Yes.{END}", f"Yes.{END}")
-    await asked.respond(sampling=SamplingWish(temperature=0.1))
+    await asked.respond(sampling=SamplingOverrides(temperature=0.1))
     await asked.respond()
     assert [options.sampling for options in asked.engine.options] == [Sampling(temperature=0.1), None]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rkllm_mcp.providers.schemas import wire_schema
+from rkllm_mcp.providers.tool_schemas import wire_schema
 
 EMPTY: dict[str, Any] = {"type": "object", "properties": {}}
 TEXT: dict[str, Any] = {"type": "string"}

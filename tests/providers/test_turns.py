@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
-from rkllm_mcp.providers.service import estimated_message_tokens, estimated_tokens, estimated_tool_tokens
-from rkllm_mcp.providers.turns import BEGINNING, Turn, WireNames, system_of, turns_of, wire_id
+from rkllm_mcp.providers.remote_settings import estimated_message_tokens, estimated_tokens, estimated_tool_tokens
+from rkllm_mcp.providers.wire_messages import BEGINNING, WireNames, WireTurn, system_of, turns_of, wire_id
 
 FIRST, SECOND = ToolCall("call_1", "a", {"x": 1}), ToolCall("call_2", "b", {})
 
@@ -12,7 +12,7 @@ FIRST, SECOND = ToolCall("call_1", "a", {"x": 1}), ToolCall("call_2", "b", {})
 def test_the_system_text_stands_apart() -> None:
     messages = [Message("system", "Be brief."), Message("user", "?")]
     assert system_of(messages) == "Be brief."
-    assert turns_of(messages) == [Turn("user", "?")]
+    assert turns_of(messages) == [WireTurn("user", "?")]
 
 
 def test_results_stand_behind_their_calls_in_the_order_of_the_calls() -> None:
@@ -25,9 +25,9 @@ def test_results_stand_behind_their_calls_in_the_order_of_the_calls() -> None:
         Message("user", "And?"),
     ]
     assert turns_of(messages) == [
-        Turn("user", "?"),
-        Turn("assistant", "Hm.", calls=(FIRST, SECOND)),
-        Turn("user", "[c answered: 3]\n\nNote.\n\nAnd?", results=(one, two)),
+        WireTurn("user", "?"),
+        WireTurn("assistant", "Hm.", calls=(FIRST, SECOND)),
+        WireTurn("user", "[c answered: 3]\n\nNote.\n\nAnd?", results=(one, two)),
     ]
 
 
@@ -35,9 +35,9 @@ def test_a_call_that_nothing_answers_is_told_in_words() -> None:
     result = ToolResult("call_1", "a", "1")
     messages = [Message("user", "?"), Message("assistant", calls=(FIRST, SECOND)), Message("tool", results=(result,))]
     assert turns_of(messages) == [
-        Turn("user", "?"),
-        Turn("assistant", "[Called b with {}]", calls=(FIRST,)),
-        Turn("user", results=(result,)),
+        WireTurn("user", "?"),
+        WireTurn("assistant", "[Called b with {}]", calls=(FIRST,)),
+        WireTurn("user", results=(result,)),
     ]
 
 
@@ -51,9 +51,9 @@ def test_empty_turns_are_left_out_and_neighbours_of_one_speaker_joined() -> None
         Message("user", "Go on."),
     ]
     assert turns_of(messages) == [
-        Turn("user", BEGINNING),
-        Turn("assistant", "Hi.\n\nHow are you?"),
-        Turn("user", "[News]\n\nFine.\n\nGo on."),
+        WireTurn("user", BEGINNING),
+        WireTurn("assistant", "Hi.\n\nHow are you?"),
+        WireTurn("user", "[News]\n\nFine.\n\nGo on."),
     ]
 
 

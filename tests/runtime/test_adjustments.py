@@ -13,13 +13,10 @@ import pytest
 from rkllm_mcp.errors import InputRefusedError, RunRejectedError, UnsupportedError, WorkerDiedError
 from rkllm_mcp.generation import GenerationOptions, Input, RunStats, TextInput, Token, TokenInput
 from rkllm_mcp.runtime import frames
-from rkllm_mcp.runtime.calls import Calls
-from rkllm_mcp.runtime.commands import CallCommand
+from rkllm_mcp.runtime.dispatcher import Calls, Dispatcher
 from rkllm_mcp.runtime.engine import Engine, open_engine
-from rkllm_mcp.runtime.frames import Answer
-from rkllm_mcp.runtime.hosting import HostedWorker
-from rkllm_mcp.runtime.lane import Lane
-from rkllm_mcp.runtime.log_lines import LogLines
+from rkllm_mcp.runtime.frames import CallCommand, CallReply
+from rkllm_mcp.runtime.worker_process import LogLines, WorkerProcess
 from tests.support.emulator import IM_END, Emulator, prompt_of
 
 pytestmark = pytest.mark.anyio
@@ -207,7 +204,7 @@ async def test_a_complaint_is_heard_however_quick_the_worker_is(newest: Emulator
     reading, writing = os.pipe()
     log = LogLines(reading)
 
-    class Quick(HostedWorker):
+    class Quick(WorkerProcess):
         """Has done what it is told, and complained of it, before the engine goes on."""
 
         def __init__(self) -> None:
@@ -222,10 +219,10 @@ async def test_a_complaint_is_heard_however_quick_the_worker_is(newest: Emulator
         async def gone(self) -> int:
             raise AssertionError
 
-    lane = Lane(newest.settings(RULES))
+    lane = Dispatcher(newest.settings(RULES))
     lane.supervisor.worker = worker = Quick()
     asked = [lane.ask(worker, CallCommand("load_prompt_cache")) for _ in range(2)]
-    refusal = frames.pack_answer(Answer(failure="it returned -1"))
+    refusal = frames.pack_answer(CallReply(failure="it returned -1"))
     lane._on_frames(frames.FrameReader().feed(refusal * 2))  # pyright: ignore[reportPrivateUsage]
     with pytest.raises(RunRejectedError, match=r"it returned -1 \(E rkllm: no\)"):
         await asked[0]
@@ -284,7 +281,7 @@ async def test_a_prompt_cache_that_a_new_worker_dies_of_is_not_loaded_into_the_n
     calls, sent = Calls(), list[bytes]()
     for name in ("load_lora", "load_prompt_cache"):
         calls.ask(sent.append, CallCommand(name), keep=name)
-        calls.answered(Answer())
+        calls.answered(CallReply())
     calls.repeat(sent.append)
     calls.fail(WorkerDiedError(-11, "answering"))
     assert calls.standing == ("load_lora",)

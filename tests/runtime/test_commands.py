@@ -8,10 +8,11 @@ import pytest
 
 from rkllm_mcp.generation import EmbeddingInput, ImageInput, ImageTags, Input, Sampling, TextInput, TokenInput
 from rkllm_mcp.runtime.abi.common import RKLLM_INFER_GET_LOGITS, InferParameters, LoadParameters
-from rkllm_mcp.runtime.commands import (
+from rkllm_mcp.runtime.frames import (
     CallCommand,
+    FrameReader,
     LoadCommand,
-    RowsWanted,
+    OutputSelection,
     RunCommand,
     pack_call,
     pack_load,
@@ -20,7 +21,6 @@ from rkllm_mcp.runtime.commands import (
     unpack_load,
     unpack_run,
 )
-from rkllm_mcp.runtime.frames import FrameReader
 
 VALUES = array("f", [0.5, -0.25, 2.0, 8.0])
 PROMPTS: list[Input] = [
@@ -65,7 +65,7 @@ def test_a_run_carries_its_input(prompt: Input) -> None:
             2,
             PROMPTS[0],
             InferParameters(0, mode=RKLLM_INFER_GET_LOGITS),
-            rows=RowsWanted("all", (3, 7)),
+            rows=OutputSelection("all", (3, 7)),
             clears_before=True,
             clears_after=True,
         ),

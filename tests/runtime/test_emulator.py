@@ -11,7 +11,7 @@ import pytest
 
 from rkllm_mcp.errors import LibraryNotFoundError
 from rkllm_mcp.runtime.emulator import emulator_library
-from rkllm_mcp.runtime.library_file import read_library_file
+from rkllm_mcp.runtime.library import read_library_file
 from tests.support.emulator import MACROS, libraries
 from tests.support.shared import REPOSITORY
 

@@ -22,7 +22,8 @@ from rkllm_mcp.errors import (
     WorkerDiedError,
 )
 from rkllm_mcp.generation import GenerationOptions, RunStats, Token
-from rkllm_mcp.runtime.engine import Engine, EngineSettings, open_engine
+from rkllm_mcp.runtime.engine import Engine, open_engine
+from rkllm_mcp.runtime.settings import EngineSettings
 from tests.support.clock import standing_clock, turn
 from tests.support.emulator import IM_END, Emulator, libraries, prompt_of
 

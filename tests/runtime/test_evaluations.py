@@ -9,9 +9,8 @@ import anyio
 import pytest
 
 from rkllm_mcp.errors import InputRefusedError, PromptTooLongError
-from rkllm_mcp.generation import EmbeddingInput, Rows, RunStats
-from rkllm_mcp.runtime.engine import Engine, open_engine
-from rkllm_mcp.runtime.evaluations import cut, normalised, probability
+from rkllm_mcp.generation import EmbeddingInput, OutputRows, RunStats
+from rkllm_mcp.runtime.engine import Engine, cut, normalised, open_engine, probability
 from tests.support.emulator import ENDOFTEXT, IM_END, Emulator, prompt_of
 
 pytestmark = pytest.mark.anyio
@@ -176,5 +175,5 @@ def test_pooling_is_exact_at_its_edges() -> None:
 
 def test_rows_are_taken_from_either_end() -> None:
     stats = RunStats("stop", 2, 1.0, 0.0, 0, 1.0)
-    rows = Rows(array("f", [1, 2, 3, 4]), 2, 2, stats)
+    rows = OutputRows(array("f", [1, 2, 3, 4]), 2, 2, stats)
     assert (list(rows.row()), list(rows.row(0)), list(rows.row(-2))) == ([3, 4], [1, 2], [1, 2])

@@ -8,7 +8,7 @@ import pytest
 
 from rkllm_mcp.runtime import frames
 from rkllm_mcp.runtime.abi.common import Perf
-from rkllm_mcp.runtime.frames import Answer, FrameReader, Loaded, LoadFailed, Opened, RowsReport, RunEnded
+from rkllm_mcp.runtime.frames import CallReply, FrameReader, LoadFailed, ModelLoaded, Opened, RowsReport, RunEnded
 
 PERF = Perf(12.5, 34, 56.5, 7, 890.25)
 
@@ -21,7 +21,7 @@ def body_of(frame: bytes) -> bytes:
 def test_every_message_comes_out_as_it_went_in() -> None:
     opened = Opened("1.3.0", "1.2.1")
     assert frames.unpack_opened(body_of(frames.pack_opened(opened))) == opened
-    loaded = Loaded("1.3.0", "1.3.0", emulated=True)
+    loaded = ModelLoaded("1.3.0", "1.3.0", emulated=True)
     assert frames.unpack_loaded(body_of(frames.pack_loaded(loaded))) == loaded
     failed = LoadFailed("ModelLoadError", "読めない", "do this")
     assert frames.unpack_load_failed(body_of(frames.pack_load_failed(failed))) == failed
@@ -32,7 +32,7 @@ def test_every_message_comes_out_as_it_went_in() -> None:
     ):
         assert frames.unpack_run_ended(body_of(frames.pack_run_ended(ended))) == ended
     assert frames.unpack_abort(body_of(frames.pack_abort(2**32 - 1))) == 2**32 - 1
-    for answer in (Answer(), Answer(42), Answer(failure="だめ")):
+    for answer in (CallReply(), CallReply(42), CallReply(failure="だめ")):
         assert frames.unpack_answer(body_of(frames.pack_answer(answer))) == answer
     values = array("f", [0.5, -1.25, 3.0])
     assert frames.unpack_rows(body_of(frames.pack_rows(4, 3, 17, values.tobytes()))) == RowsReport(4, 3, 17, values)

@@ -10,7 +10,7 @@ import pytest
 
 from rkllm_mcp.errors import RuntimeUnusableError
 from rkllm_mcp.runtime.abi.releases import OFFICIAL_BUILDS, OFFICIAL_DIGESTS
-from rkllm_mcp.runtime.library_file import fingerprint, read_library_file
+from rkllm_mcp.runtime.library import fingerprint, read_library_file
 from tests.support.emulator import Emulator
 
 MARKER = b"\0RKLLM SDK (version: 1.2.1b1 | target: Linux | build: 27637c95 2025-05-02 17:46:07)\0"

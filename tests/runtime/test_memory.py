@@ -11,9 +11,9 @@ import pytest
 from rkllm_mcp.errors import MemoryShortError, ModelLoadError
 from rkllm_mcp.generation import GenerationOptions, Sampling, Token
 from rkllm_mcp.runtime.abi.common import LoadParameters
-from rkllm_mcp.runtime.domains import DOMAIN_BYTES, assign_domains, with_domains
-from rkllm_mcp.runtime.engine import EngineSettings, open_engine
-from rkllm_mcp.runtime.memory import available_bytes, needed_bytes, require_memory
+from rkllm_mcp.runtime.engine import open_engine
+from rkllm_mcp.runtime.settings import DOMAIN_BYTES, EngineSettings, assign_domains, with_domains
+from rkllm_mcp.runtime.worker import available_bytes, needed_bytes, require_memory
 from tests.support.emulator import IM_END, Emulator, prompt_of
 
 GB = 1_000_000_000

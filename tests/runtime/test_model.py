@@ -14,9 +14,10 @@ import pytest
 from rkllm_mcp.errors import ModelLoadError, RunRejectedError
 from rkllm_mcp.generation import Sampling
 from rkllm_mcp.runtime.abi.common import RKLLM_INFER_GET_LOGITS, InferParameters, LoadParameters
-from rkllm_mcp.runtime.commands import RowsWanted
+from rkllm_mcp.runtime.frames import OutputSelection
 from rkllm_mcp.runtime.library import open_library
-from rkllm_mcp.runtime.model import NativeModel, RowsRun, RunReport
+from rkllm_mcp.runtime.model import NativeModel
+from rkllm_mcp.runtime.native_run import RowsRun, RunReport
 from tests.support.emulator import IM_END, Emulator, prompt_of
 
 SAY = "rule\nsay {}"
@@ -269,7 +270,7 @@ def test_rows_behind_the_prompts_are_of_generated_tokens_and_end_the_run(
     monkeypatch.setenv("RKLLM_EMULATOR_LOG", str(emulator.log))
     with loaded(emulator, SAY.format("a")) as model:
         infer = InferParameters(0, mode=RKLLM_INFER_GET_LOGITS)
-        run = model.new_run(prompt_of("hello"), Heard().on_token, infer, rows=RowsWanted("all"))
+        run = model.new_run(prompt_of("hello"), Heard().on_token, infer, rows=OutputSelection("all"))
         assert isinstance(run, RowsRun)
         structs, values = model.abi.structs, (c_float * 6)(1, 2, 3, 4, 5, 6)
         none = structs["RKLLMResult"]()
@@ -288,6 +289,6 @@ def test_rows_behind_the_prompts_are_of_generated_tokens_and_end_the_run(
 
 def test_a_model_that_gives_no_rows_is_an_error(emulator: Emulator) -> None:
     with loaded(emulator, SAY.format("a")) as model:
-        run = model.new_run(prompt_of("hello"), Heard().on_token, InferParameters(5), rows=RowsWanted())
+        run = model.new_run(prompt_of("hello"), Heard().on_token, InferParameters(5), rows=OutputSelection())
         with pytest.raises(RunRejectedError, match="gave no hidden states for this model"):
             run.execute()

@@ -6,14 +6,14 @@ import socket
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from rkllm_mcp.runtime.outbox import Outbox
+from rkllm_mcp.runtime.worker import SendQueue
 
 
 @contextmanager
-def connected() -> Generator[tuple[Outbox, socket.socket], None, None]:
+def connected() -> Generator[tuple[SendQueue, socket.socket], None, None]:
     ours, theirs = socket.socketpair()
     theirs.settimeout(60)
-    outbox = Outbox(ours)
+    outbox = SendQueue(ours)
     try:
         yield outbox, theirs
     finally:

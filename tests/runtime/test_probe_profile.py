@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rkllm_mcp.errors import RuntimeUnusableError
-from rkllm_mcp.runtime.library_file import fingerprint
+from rkllm_mcp.runtime.library import fingerprint
 from rkllm_mcp.runtime.profile import (
     RuntimeProfile,
     kept_profile,

@@ -16,8 +16,7 @@ import pytest
 from rkllm_mcp.errors import WorkerDiedError
 from rkllm_mcp.generation import GenerationOptions, RunStats
 from rkllm_mcp.runtime.engine import Engine, open_engine
-from rkllm_mcp.runtime.prompt_caches import PromptCaches, WarmUp
-from rkllm_mcp.runtime.prompt_files import PromptFiles, subject_of
+from rkllm_mcp.runtime.prompt_cache import CacheWarmUp, PromptCaches, PromptFiles, subject_of
 from tests.support.emulator import IM_END, IM_START, Emulator, prompt_of
 
 pytestmark = pytest.mark.anyio
@@ -36,7 +35,7 @@ class Start:
 
     async def warm_up(self, *, awaited: bool = False) -> None:
         with anyio.fail_after(60):
-            warm_up = WarmUp(self.engine, self.caches)
+            warm_up = CacheWarmUp(self.engine, self.caches)
             if awaited:
                 warm_up.awaited()
             await warm_up.run(HEAD)
@@ -204,7 +203,7 @@ async def test_a_question_ends_a_run_that_saves_and_does_not_end_by_itself(emula
     async with start(emulator, rules=f"{RULES}\nfault hang after 3") as opened:
         if opened.engine.limits_each_run:
             return  # there is none
-        warm_up = WarmUp(opened.engine, opened.caches)
+        warm_up = CacheWarmUp(opened.engine, opened.caches)
         with anyio.fail_after(60):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(warm_up.run, HEAD)
@@ -219,7 +218,7 @@ async def test_a_question_ends_a_run_that_saves_and_does_not_end_by_itself(emula
 async def test_without_files_the_head_is_evaluated_unless_a_question_is_there(newest: Emulator) -> None:
     for awaited, expected in ((False, new_tokens()), (True, len(HEAD) + new_tokens())):
         async with start(newest) as opened:
-            warm_up = WarmUp(opened.engine, None)
+            warm_up = CacheWarmUp(opened.engine, None)
             if awaited:
                 warm_up.awaited()
             with anyio.fail_after(60):
@@ -229,7 +228,7 @@ async def test_without_files_the_head_is_evaluated_unless_a_question_is_there(ne
 
 async def test_a_head_of_a_few_tokens_is_left_alone(newest: Emulator) -> None:
     async with start(newest) as opened:
-        await WarmUp(opened.engine, opened.caches).run(HEAD[:31])
+        await CacheWarmUp(opened.engine, opened.caches).run(HEAD[:31])
         assert await opened.engine.kv_cache_size() == 0
 
 

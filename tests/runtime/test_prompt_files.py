@@ -14,16 +14,18 @@ from typing import Any
 import pytest
 
 from rkllm_mcp.errors import RuntimeUnusableError
-from rkllm_mcp.runtime.prompt_files import Dropped, KeptPrompt, PromptFiles, Subject, prompts_folder, subject_of
+from rkllm_mcp.runtime.prompt_cache import CacheSubject, Dropped, KeptPrompt, PromptFiles, prompts_folder, subject_of
 from tests.support.emulator import libraries
 from tests.support.shared import REPOSITORY
 
-SUBJECT = Subject("/models/a.rkllm", "aa", 1, "bb", "1.3.0", 4096)
+SUBJECT = CacheSubject("/models/a.rkllm", "aa", 1, "bb", "1.3.0", 4096)
 HEAD = [1, 2, 3]
 MB = 1 << 20
 
 
-def saved(files: PromptFiles, *, ids: list[int] = HEAD, content: bytes = b"kv", subject: Subject = SUBJECT) -> Path:
+def saved(
+    files: PromptFiles, *, ids: list[int] = HEAD, content: bytes = b"kv", subject: CacheSubject = SUBJECT
+) -> Path:
     draft = files.draft(subject, ids)
     draft.write_bytes(content)
     kept = files.keep(draft, subject, ids, 500.0)
@@ -68,7 +70,7 @@ def test_a_file_that_was_seen_to_save_time_is_so_at_the_next_start(files: Prompt
     ],
 )
 def test_what_belongs_to_something_else_is_dropped_with_the_reason(
-    files: PromptFiles, now: Subject, reason: str
+    files: PromptFiles, now: CacheSubject, reason: str
 ) -> None:
     saved(files)
     assert files.find(now, HEAD) == Dropped(reason)
@@ -121,7 +123,7 @@ def test_a_draft_that_nothing_became_of_leaves_nothing(files: PromptFiles) -> No
 def test_what_a_process_left_when_it_was_killed_is_swept_and_never_believed(files: PromptFiles) -> None:
     program = (
         "import os, sys\nfrom pathlib import Path\n"
-        "from rkllm_mcp.runtime.prompt_files import PromptFiles, Subject\n"
+        "from rkllm_mcp.runtime.prompt_cache import PromptFiles, Subject\n"
         "subject = Subject('/models/a.rkllm', 'aa', 1, 'bb', '1.3.0', 4096)\n"
         "draft = PromptFiles(Path(sys.argv[1]), 8).draft(subject, [1, 2, 3])\n"
         "draft.write_bytes(b'kv')\nos.kill(os.getpid(), 9)\n"

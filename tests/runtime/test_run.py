@@ -10,8 +10,7 @@ import pytest
 from rkllm_mcp.errors import RunRejectedError, WorkerDiedError
 from rkllm_mcp.generation import GenerationOptions, Token, TokenInput
 from rkllm_mcp.runtime.abi.common import InferParameters, Perf
-from rkllm_mcp.runtime.commands import RunCommand
-from rkllm_mcp.runtime.frames import RunEnded
+from rkllm_mcp.runtime.frames import RunCommand, RunEnded
 from rkllm_mcp.runtime.run import Run, TimedToken
 
 pytestmark = pytest.mark.anyio

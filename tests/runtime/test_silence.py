@@ -10,7 +10,8 @@ import pytest
 from rkllm_mcp.errors import RunRejectedError, WorkerDiedError
 from rkllm_mcp.generation import GenerationOptions, RunStats, Token
 from rkllm_mcp.runtime.engine import Engine, open_engine
-from rkllm_mcp.runtime.watchdog import PrefillPace, SilenceLimits, Watchdog
+from rkllm_mcp.runtime.settings import SilenceLimits
+from rkllm_mcp.runtime.supervisor import PrefillPace, Watchdog
 from tests.support.clock import STANDING, Backend, turn
 from tests.support.emulator import IM_END, Emulator, prompt_of
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from rkllm_mcp.generation import Token
-from rkllm_mcp.runtime.stops import StopStrings
+from rkllm_mcp.toolcalls.stop_strings import StopStrings
 
 
 def texts(pieces: list[str], stops: list[str]) -> tuple[str, str | None, list[int]]:

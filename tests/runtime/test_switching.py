@@ -14,7 +14,7 @@ import pytest
 from bench.switching import play
 from rkllm_mcp.generation import GenerationOptions, Token
 from rkllm_mcp.runtime.engine import Engine, open_engine
-from rkllm_mcp.runtime.waiting import LONGEST_HOLD_S, PATIENCE_RUNS, WORTHWHILE_TOKENS, Announcement
+from rkllm_mcp.runtime.scheduler import LONGEST_HOLD_S, PATIENCE_RUNS, WORTHWHILE_TOKENS, ExpectedRun
 from tests.support.clock import STANDING, Backend, turn
 from tests.support.emulator import IM_END, Emulator, prompt_of
 
@@ -46,7 +46,7 @@ async def test_preferring_what_the_cache_holds_prefills_less_and_overtakes_nobod
 
 def test_an_announced_run_is_waited_for_as_long_as_switching_would_cost() -> None:
     mine = list(range(1000))
-    announced = Announcement([*mine, 1], since=10.0)
+    announced = ExpectedRun([*mine, 1], since=10.0)
     other = Run([*mine[:400], 7])
     assert announced.held_until(other, mine, lambda tokens: tokens / 1000) == pytest.approx(10.6)
     assert announced.held_until(other, mine, lambda _: 60.0) == 10.0 + LONGEST_HOLD_S
@@ -62,7 +62,7 @@ def test_an_announced_run_is_waited_for_as_long_as_switching_would_cost() -> Non
     ],
 )
 def test_nothing_is_held_where_that_saves_nothing(upcoming: list[int], cached: list[int]) -> None:
-    assert Announcement(list(range(100)), since=10.0).held_until(Run(upcoming), cached, lambda _: 1.0) == 0.0
+    assert ExpectedRun(list(range(100)), since=10.0).held_until(Run(upcoming), cached, lambda _: 1.0) == 0.0
 
 
 async def ask(engine: Engine, text: str, done: list[str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rkllm_mcp.runtime.waiting import PATIENCE_RUNS, WORTHWHILE_TOKENS, WaitingRuns, common_prefix
+from rkllm_mcp.runtime.scheduler import PATIENCE_RUNS, WORTHWHILE_TOKENS, RunQueue, common_prefix
 
 HEAD = list(range(100))
 LONG = WORTHWHILE_TOKENS
@@ -21,8 +21,8 @@ class Run:
     tokens: Sequence[int] = field(default_factory=list[int])
 
 
-def waiting(*runs: Run) -> WaitingRuns[Run]:
-    queue = WaitingRuns[Run]()
+def waiting(*runs: Run) -> RunQueue[Run]:
+    queue = RunQueue[Run]()
     for run in runs:
         queue.append(run)
     return queue

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rkllm_mcp.board.rkllm_file import read_rkllm_file
-from rkllm_mcp.config.models import load_model
+from rkllm_mcp.models.cards import load_model
+from rkllm_mcp.models.rkllm_header import read_rkllm_file
 from scripts.convert_model import DATA_TYPES, NPU_CORES, Surroundings
 from tests.support.demo_model import DEMO_TOKENIZER
 from tests.support.shared import REPOSITORY

@@ -2,9 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rkllm_mcp.config.catalogue import PublishedCard, SourceCard
-from rkllm_mcp.config.models import ModelCard, SamplingCard, load_model
-from rkllm_mcp.shelf.card import card_text
+from rkllm_mcp.models.cards import ModelCard, PublishedCard, SamplingCard, SourceCard, card_text, load_model
 
 
 def test_a_card_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -6,19 +6,19 @@ from pathlib import Path
 import pytest
 
 from rkllm_mcp.errors import ModelFileError, UsageError
-from rkllm_mcp.shelf.folder import Shelf, place_file
+from rkllm_mcp.models.folder import ModelFolderStore, place_file
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Shelf:
-    return Shelf(tmp_path / "models", free_bytes=lambda _: 2_000_000_000)
+def shelf(tmp_path: Path) -> ModelFolderStore:
+    return ModelFolderStore(tmp_path / "models", free_bytes=lambda _: 2_000_000_000)
 
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_folder_appears_when_all_of_it_is_ready(shelf: Shelf) -> None:
+def test_a_folder_appears_when_all_of_it_is_ready(shelf: ModelFolderStore) -> None:
     with shelf.workspace("m") as space:
         (space.ready / "model.rkllm").write_text("w")
         (space.ready / "model.toml").write_text("")
@@ -29,7 +29,7 @@ def test_a_folder_appears_when_all_of_it_is_ready(shelf: Shelf) -> None:
     assert names(shelf.root / "m") == ["model.rkllm", "model.toml"]
 
 
-def test_what_is_missing_in_a_folder_is_put_in_and_its_card_stays(shelf: Shelf) -> None:
+def test_what_is_missing_in_a_folder_is_put_in_and_its_card_stays(shelf: ModelFolderStore) -> None:
     (shelf.root / "m").mkdir(parents=True)
     (shelf.root / "m" / "model.toml").write_text("mine")
     with shelf.workspace("m") as space:
@@ -41,7 +41,7 @@ def test_what_is_missing_in_a_folder_is_put_in_and_its_card_stays(shelf: Shelf) 
     assert (shelf.root / "m" / "model.rkllm").read_text() == "w"
 
 
-def test_a_failure_leaves_only_the_parts_of_files(shelf: Shelf) -> None:
+def test_a_failure_leaves_only_the_parts_of_files(shelf: ModelFolderStore) -> None:
     with pytest.raises(RuntimeError), shelf.workspace("m") as space:
         (space.ready / "tokenizer.json").write_text("{}")
         raise RuntimeError
@@ -54,7 +54,7 @@ def test_a_failure_leaves_only_the_parts_of_files(shelf: Shelf) -> None:
     assert names(shelf.root / ".m.part") == ["abc.incomplete", "lock"]
 
 
-def test_two_at_a_time_are_refused(shelf: Shelf) -> None:
+def test_two_at_a_time_are_refused(shelf: ModelFolderStore) -> None:
     with shelf.workspace("m"):
         sentence = r"Another rkllm-mcp process is using 'm'\. Wait for it, or end it\."
         with pytest.raises(ModelFileError, match=sentence), shelf.workspace("m"):
@@ -65,7 +65,7 @@ def test_two_at_a_time_are_refused(shelf: Shelf) -> None:
 
 
 def test_a_disk_without_room_is_refused_beforehand(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path, free_bytes=lambda _: 1_600_000_000)
+    shelf = ModelFolderStore(tmp_path, free_bytes=lambda _: 1_600_000_000)
     shelf.check_room(1_500_000_000)
     with pytest.raises(ModelFileError) as caught:
         shelf.check_room(1_600_000_000)
@@ -76,7 +76,7 @@ def test_a_disk_without_room_is_refused_beforehand(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", ".hidden", "a b", "a\n", "x" * 101])
-def test_a_name_cannot_lead_out_of_the_folder(shelf: Shelf, name: str) -> None:
+def test_a_name_cannot_lead_out_of_the_folder(shelf: ModelFolderStore, name: str) -> None:
     for use in (shelf.folder, shelf.remove):
         with pytest.raises(UsageError, match="is not a valid model name"):
             use(name)
@@ -85,7 +85,7 @@ def test_a_name_cannot_lead_out_of_the_folder(shelf: Shelf, name: str) -> None:
     assert not shelf.has(name)
 
 
-def test_a_removed_folder_tells_what_became_free(shelf: Shelf, tmp_path: Path) -> None:
+def test_a_removed_folder_tells_what_became_free(shelf: ModelFolderStore, tmp_path: Path) -> None:
     folder = shelf.root / "m"
     folder.mkdir(parents=True)
     (tmp_path / "mine.rkllm").write_bytes(bytes(5000))
@@ -96,7 +96,7 @@ def test_a_removed_folder_tells_what_became_free(shelf: Shelf, tmp_path: Path) -
     assert (tmp_path / "mine.rkllm").exists()
 
 
-def test_a_removed_link_leaves_what_it_points_to(shelf: Shelf, tmp_path: Path) -> None:
+def test_a_removed_link_leaves_what_it_points_to(shelf: ModelFolderStore, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "model.rkllm").write_bytes(bytes(5000))
     shelf.root.mkdir()
@@ -107,7 +107,7 @@ def test_a_removed_link_leaves_what_it_points_to(shelf: Shelf, tmp_path: Path) -
 
 def test_a_folder_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     (tmp_path / "models").write_text("a file")
-    with pytest.raises(ModelFileError) as caught, Shelf(tmp_path / "models").workspace("m"):
+    with pytest.raises(ModelFileError) as caught, ModelFolderStore(tmp_path / "models").workspace("m"):
         pass
     assert str(caught.value) == (
         f"{tmp_path}/models/.m.part cannot be written (Not a directory). Set XDG_DATA_HOME to a folder of yours."

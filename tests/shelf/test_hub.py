@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rkllm_mcp.errors import ModelDownloadError
-from rkllm_mcp.shelf.hub import Hub, RemoteFile
+from rkllm_mcp.models.hub import Hub, RemoteFile
 from tests.support.fake_hub import COMMIT, FakeHub, running
 
 WEIGHTS = bytes(range(256)) * 400

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from rkllm_mcp.config.models import ModelCard
-from rkllm_mcp.shelf.recognition import recognise
+from rkllm_mcp.models.cards import ModelCard
+from rkllm_mcp.models.compatibility import match_model
 
 ENTRIES = [
     ModelCard(name=name)
@@ -60,12 +60,12 @@ ENTRIES = [
     ],
 )
 def test_a_name_leads_to_the_entry_it_is_like(name: str, expected: tuple[str, str] | None) -> None:
-    found = recognise([name], None, ENTRIES)
+    found = match_model([name], None, ENTRIES)
     assert (None if found is None else (found.card.name, found.by)) == expected
 
 
 def test_the_first_name_that_tells_something_counts() -> None:
-    found = recognise(["model", "Qwen3-0.6B", "gemma-3-1b"], "llama", ENTRIES)
+    found = match_model(["model", "Qwen3-0.6B", "gemma-3-1b"], "llama", ENTRIES)
     assert found is not None
     assert (found.card.name, found.by) == ("qwen3-0.6b", "model")
 
@@ -75,9 +75,9 @@ def test_the_first_name_that_tells_something_counts() -> None:
     [("qwen2", "qwen2.5-0.5b"), ("qwen3", "qwen3-0.6b"), ("gemma3_text", "gemma3-1b"), ("llama", None), (None, None)],
 )
 def test_without_a_name_the_architecture_tells_the_family(architecture: str | None, expected: str | None) -> None:
-    found = recognise(["model"], architecture, ENTRIES)
+    found = match_model(["model"], architecture, ENTRIES)
     assert (None if found is None else (found.card.name, found.by)) == (expected and (expected, "architecture"))
 
 
 def test_a_script_for_the_emulator_is_like_nothing() -> None:
-    assert recognise(["demo"], None, [ModelCard(name="demo", emulated=True)]) is None
+    assert match_model(["demo"], None, [ModelCard(name="demo", emulated=True)]) is None

@@ -13,20 +13,18 @@ import pytest
 
 from rkllm_mcp.errors import StoreError
 from rkllm_mcp.messages import Conversation
-from rkllm_mcp.records import CallRecord, ConversationSummary, KeptConversation, KeptTurn
-from rkllm_mcp.store.conversation_queries import title_of
-from rkllm_mcp.store.conversations import Conversations, HistoryLimits, HistoryStats
-from rkllm_mcp.store.database import open_database
-from rkllm_mcp.store.memory import open_memory
-from rkllm_mcp.store.schema import MIGRATIONS
+from rkllm_mcp.records import CallRecord, ConversationSummary, StoredConversation, StoredTurn
+from rkllm_mcp.store import open_store
+from rkllm_mcp.store.conversations import Conversations, HistoryLimits, HistoryStats, title_of
+from rkllm_mcp.store.database import MIGRATIONS, open_database
 
 pytestmark = pytest.mark.anyio
 NOW = float(2**40)
 DAY_S = 86400.0
 
 
-def exchange(question: str, answer: str = "答え。", *, at: float = NOW) -> list[KeptTurn]:
-    return [KeptTurn("user", question, at=at), KeptTurn("assistant", answer, ending="answered", at=at + 1)]
+def exchange(question: str, answer: str = "答え。", *, at: float = NOW) -> list[StoredTurn]:
+    return [StoredTurn("user", question, at=at), StoredTurn("assistant", answer, ending="answered", at=at + 1)]
 
 
 @asynccontextmanager
@@ -37,7 +35,7 @@ async def opened(
         yield Conversations(database, limits, clock=lambda: now)
 
 
-async def saved(conversations: Conversations, tenant: str, *turns: KeptTurn, name: str = "") -> Conversation:
+async def saved(conversations: Conversations, tenant: str, *turns: StoredTurn, name: str = "") -> Conversation:
     conversation = Conversation(unkept=list(turns))
     conversation.id = name or conversation.id
     assert await conversations.save(tenant, conversation) == 0
@@ -45,8 +43,8 @@ async def saved(conversations: Conversations, tenant: str, *turns: KeptTurn, nam
 
 
 async def test_a_conversation_comes_back_as_it_was(tmp_path: Path) -> None:
-    question = KeptTurn("user", "東京の天気は？", context="[memo]\n傘", at=NOW)
-    answer = KeptTurn("assistant", "晴れ\n\n です ☀", "think", ending="token_limit", at=NOW + 2.123456)
+    question = StoredTurn("user", "東京の天気は？", context="[memo]\n傘", at=NOW)
+    answer = StoredTurn("assistant", "晴れ\n\n です ☀", "think", ending="token_limit", at=NOW + 2.123456)
     async with opened(tmp_path) as conversations:
         conversation = Conversation("c1", calls_made=3, own_system="Be brief.", unkept=[question, answer])
         await conversations.save("", conversation)
@@ -57,7 +55,7 @@ async def test_a_conversation_comes_back_as_it_was(tmp_path: Path) -> None:
         await conversations.save("", conversation)
     async with opened(tmp_path) as conversations:
         turns = (question, answer, *more)
-        kept = KeptConversation("c1", "東京の天気は？", NOW, NOW + 10, turns, "Be brief.", 4)
+        kept = StoredConversation("c1", "東京の天気は？", NOW, NOW + 10, turns, "Be brief.", 4)
         assert await conversations.get("", "c1") == kept
         assert await conversations.get("", "c2") is None
         characters = sum(len(turn.text + turn.thinking + turn.context) for turn in turns)
@@ -141,7 +139,7 @@ def test_a_title_is_the_first_words_of_a_question(words: str, title: str) -> Non
 
 async def test_a_deleted_conversation_takes_its_calls_with_it_and_leaves_no_trace_in_the_file(tmp_path: Path) -> None:
     secret = "the words that nobody shall find again"
-    async with open_memory(path=tmp_path / "state.db", required=True) as memory:
+    async with open_store(path=tmp_path / "state.db", required=True) as memory:
         await saved(memory.conversations, "", *exchange(secret), name="c1")
         await saved(memory.conversations, "", *exchange("the other one"), name="c2")
         for name in ("c1", "c2"):
@@ -214,7 +212,7 @@ async def test_a_full_disk_is_an_error_and_the_next_save_has_all_of_it(tmp_path:
 
 
 async def test_old_conversations_and_too_many_are_forgotten_with_their_calls(tmp_path: Path) -> None:
-    async with open_memory(path=tmp_path / "state.db", required=True) as memory:
+    async with open_store(path=tmp_path / "state.db", required=True) as memory:
         for days in (9, 3, 2, 1):
             await saved(memory.conversations, "", *exchange("?", at=NOW - days * DAY_S), name=f"c{days}")
             memory.calls.record(CallRecord(NOW, "s", "t", "{}", "once", conversation=f"c{days}"))
@@ -240,7 +238,7 @@ async def test_a_clock_that_was_set_makes_no_conversation_old(tmp_path: Path, wr
 
 
 async def test_an_imported_conversation_is_kept_under_its_id_or_another(tmp_path: Path) -> None:
-    kept = KeptConversation("c1", "A title", 5.0, 7.0, tuple(exchange("old", at=5.0)), "Be brief.", 2)
+    kept = StoredConversation("c1", "A title", 5.0, 7.0, tuple(exchange("old", at=5.0)), "Be brief.", 2)
     async with opened(tmp_path) as conversations:
         assert await conversations.add("", kept) == "c1"
         assert await conversations.get("", "c1") == kept
@@ -277,6 +275,6 @@ async def test_a_file_of_the_version_before_gets_the_new_tables(tmp_path: Path) 
         connection.execute("PRAGMA user_version = 1")
         connection.execute("INSERT INTO texts VALUES ('servers', 'weather', 'kept', 0)")
     connection.close()
-    async with open_memory(path=tmp_path / "state.db", required=True) as memory:
+    async with open_store(path=tmp_path / "state.db", required=True) as memory:
         await saved(memory.conversations, "", *exchange("?"))
         assert (await memory.texts("servers")).read("weather") == "kept"

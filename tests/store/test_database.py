@@ -13,9 +13,7 @@ import anyio
 import pytest
 
 from rkllm_mcp.errors import StoreError
-from rkllm_mcp.store.database import Database, open_database
-from rkllm_mcp.store.location import state_file
-from rkllm_mcp.store.schema import MIGRATIONS
+from rkllm_mcp.store.database import MIGRATIONS, Database, open_database, state_file
 from tests.support.demo_app import open_descriptors
 
 pytestmark = pytest.mark.anyio

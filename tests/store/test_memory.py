@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rkllm_mcp.records import CallRecord, Grant, Switch
+from rkllm_mcp.records import CallRecord, StoredApproval, Switch
+from rkllm_mcp.store import open_store
 from rkllm_mcp.store.database import open_database
-from rkllm_mcp.store.history import CallHistory, Retention
-from rkllm_mcp.store.memory import open_memory
+from rkllm_mcp.store.tool_calls import CallHistory, Retention
 
 pytestmark = pytest.mark.anyio
 NOW = float(2**40)
@@ -23,10 +23,10 @@ def call(tool: str, *, at: float = NOW, server: str = "s", is_error: bool = Fals
 
 async def test_calls_come_back_as_they_were_newest_first(tmp_path: Path) -> None:
     calls = [call("a"), call("b", server="other"), call("c", is_error=True)]
-    async with open_memory(path=tmp_path / "state.db") as memory:
+    async with open_store(path=tmp_path / "state.db") as memory:
         for one in calls:
             memory.calls.record(one)
-    async with open_memory(path=tmp_path / "state.db") as memory:
+    async with open_store(path=tmp_path / "state.db") as memory:
         assert await memory.calls.latest(10) == calls[::-1]
         assert await memory.calls.latest(1) == [calls[2]]
         assert await memory.calls.latest(10, server="other") == [calls[1]]
@@ -72,48 +72,51 @@ async def test_a_service_that_runs_for_long_cleans_up_by_itself(tmp_path: Path) 
 
 @pytest.mark.parametrize("retention", [Retention(days=0), Retention(calls=0)])
 async def test_nothing_is_kept_where_nothing_is_to_be_kept(tmp_path: Path, retention: Retention) -> None:
-    async with open_memory(path=tmp_path / "state.db", retention=retention) as memory:
+    async with open_store(path=tmp_path / "state.db", retention=retention) as memory:
         memory.calls.record(call("a"))
         assert await memory.calls.latest(10) == []
 
 
 async def test_a_grant_is_found_replaced_and_forgotten(tmp_path: Path) -> None:
-    async with open_memory(path=tmp_path / "state.db") as memory:
+    async with open_store(path=tmp_path / "state.db") as memory:
         assert await memory.grants.find("s", "t") is None
-        memory.grants.keep("s", "t", Grant("always", "one"))
-        memory.grants.keep("s", "t", Grant("never", "two"))
-        memory.grants.keep("a", "t", Grant("configured", "x"))
-        assert await memory.grants.find("s", "t") == Grant("never", "two")
-        assert await memory.grants.all() == [("a", "t", Grant("configured", "x")), ("s", "t", Grant("never", "two"))]
+        memory.grants.keep("s", "t", StoredApproval("always", "one"))
+        memory.grants.keep("s", "t", StoredApproval("never", "two"))
+        memory.grants.keep("a", "t", StoredApproval("configured", "x"))
+        assert await memory.grants.find("s", "t") == StoredApproval("never", "two")
+        assert await memory.grants.all() == [
+            ("a", "t", StoredApproval("configured", "x")),
+            ("s", "t", StoredApproval("never", "two")),
+        ]
         assert await memory.grants.forget("s", "t")
         assert not await memory.grants.forget("s", "t")
         assert await memory.grants.find("s", "t") is None
 
 
 async def test_switches_are_kept_and_taken_away(tmp_path: Path) -> None:
-    async with open_memory(path=tmp_path / "state.db") as memory:
+    async with open_store(path=tmp_path / "state.db") as memory:
         memory.switches.keep([Switch("s", "", False), Switch("s", "a", True), Switch("s", "b", False)])
         memory.switches.keep([Switch("s", "b", None), Switch("s", "", True)])
-    async with open_memory(path=tmp_path / "state.db") as memory:
+    async with open_store(path=tmp_path / "state.db") as memory:
         assert await memory.switches.all() == [Switch("s", "", True), Switch("s", "a", True)]
 
 
 async def test_texts_of_one_kind_come_back_and_are_read_without_waiting(tmp_path: Path) -> None:
-    async with open_memory(path=tmp_path / "state.db") as memory:
+    async with open_store(path=tmp_path / "state.db") as memory:
         servers = await memory.texts("servers")
         assert servers.read("weather") is None
         servers.write("weather", "晴れ")
         servers.write("weather", "雨")
         assert servers.read("weather") == "雨"
         (await memory.texts("others")).write("weather", "not this")
-    async with open_memory(path=tmp_path / "state.db") as memory:
+    async with open_store(path=tmp_path / "state.db") as memory:
         assert (await memory.texts("servers")).read("weather") == "雨"
 
 
 async def test_a_damaged_file_is_an_empty_memory_that_says_so(tmp_path: Path) -> None:
     (tmp_path / "state.db").write_bytes(b"no database" * 500)
     problems: list[str] = []
-    async with open_memory(path=tmp_path / "state.db", on_problem=problems.append) as memory:
+    async with open_store(path=tmp_path / "state.db", on_problem=problems.append) as memory:
         memory.calls.record(call("a"))
         assert await memory.switches.all() is None
         assert (await memory.texts("servers")).read("x") is None

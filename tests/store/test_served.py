@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from rkllm_mcp.calling import CallContext
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
+from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.records import CallRecord
-from rkllm_mcp.store.memory import open_memory
-from rkllm_mcp.tools.trust.recording import Recorded
+from rkllm_mcp.store import open_store
+from rkllm_mcp.tools.execution import Recorded
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +28,7 @@ async def test_what_worked_for_a_request_is_told_newest_first_and_once(tmp_path:
         call("d", ""),
         call("a", "Weather?"),
     ]
-    async with open_memory(path=tmp_path / "state.db") as memory:
+    async with open_store(path=tmp_path / "state.db") as memory:
         for one in calls:
             memory.calls.record(one)
         assert await memory.calls.served(10) == [("Weather?", "mcp__s__a"), ("Time?", "mcp__s__b")]
@@ -37,7 +37,7 @@ async def test_what_worked_for_a_request_is_told_newest_first_and_once(tmp_path:
 
 async def test_what_cannot_be_read_is_nothing(tmp_path: Path) -> None:
     (tmp_path / "state.db").write_bytes(b"not a database" * 100)
-    async with open_memory(path=tmp_path / "state.db") as memory:
+    async with open_store(path=tmp_path / "state.db") as memory:
         assert await memory.calls.served(10) == []
 
 

@@ -6,23 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from rkllm_mcp.store.memory import open_memory
+from rkllm_mcp.store import open_store
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_two_that_share_a_file_count_together_and_another_day_begins_at_nothing(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
-    async with open_memory(path=path) as one, open_memory(path=path) as other:
+    async with open_store(path=path) as one, open_store(path=path) as other:
         assert await one.tally.add("2026-11-22") == 0
         assert [await one.tally.add("2026-11-22", 5), await other.tally.add("2026-11-22", 7)] == [5, 12]
         assert await one.tally.add("2026-11-22") == 12
-    async with open_memory(path=path) as later:
+    async with open_store(path=path) as later:
         assert await later.tally.add("2026-11-22") == 12
         assert await later.tally.add("2026-11-23", 1) == 1
 
 
 async def test_what_the_releases_before_kept_is_counted_on(tmp_path: Path) -> None:
-    async with open_memory(path=tmp_path / "state.db") as memory:
+    async with open_store(path=tmp_path / "state.db") as memory:
         (await memory.texts("daily tokens")).write("spent", "2026-11-22 40")
         assert await memory.tally.add("2026-11-22", 2) == 42

@@ -9,10 +9,10 @@ from typing import Any
 
 import anyio
 
-from rkllm_mcp.calling import CallContext
-from rkllm_mcp.tools.loaded import LoadedSource
-from rkllm_mcp.tools.openapi.source import open_openapi
-from rkllm_mcp.tools.servers import ServerSpec
+from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.openapi.source import open_openapi
+from rkllm_mcp.protocols import CallContext
+from rkllm_mcp.tools.tool_servers import LocalToolServer
 
 PATIENCE_S = 60
 
@@ -22,10 +22,10 @@ def specification(paths: Mapping[str, Any], **more: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def opened(document: Any, url: str, **settings: Any) -> AsyncGenerator[LoadedSource]:
+async def opened(document: Any, url: str, **settings: Any) -> AsyncGenerator[LocalToolServer]:
     """A source for a specification, ready or failed."""
     server: dict[str, Any] = {"name": "api", "openapi_base_url": url, **settings}
-    source = LoadedSource(ServerSpec(transport="openapi", openapi_spec=document, **server), open_openapi)
+    source = LocalToolServer(ServerSpec(transport="openapi", openapi_spec=document, **server), open_openapi)
     with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(source.run)
@@ -36,13 +36,15 @@ async def opened(document: Any, url: str, **settings: Any) -> AsyncGenerator[Loa
                 source.stop()
 
 
-async def call(source: LoadedSource, tool: str, /, *, tokens: Mapping[str, str] | None = None, **arguments: Any) -> str:
+async def call(
+    source: LocalToolServer, tool: str, /, *, tokens: Mapping[str, str] | None = None, **arguments: Any
+) -> str:
     """The text of a result, ``error: `` before it when it is one."""
     result = await source.call(tool, arguments, CallContext(tokens=tokens or {}))
     text = result["content"][0]["text"]
     return f"error: {text}" if result["isError"] else text
 
 
-async def echo(source: LoadedSource, tool: str, /, **arguments: Any) -> dict[str, Any]:
+async def echo(source: LocalToolServer, tool: str, /, **arguments: Any) -> dict[str, Any]:
     """How the API says it was called."""
     return json.loads(await call(source, tool, **arguments))

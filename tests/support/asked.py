@@ -7,15 +7,14 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from rkllm_mcp.agent.answer import answer
-from rkllm_mcp.agent.asking import Asked
-from rkllm_mcp.agent.briefing import Assignment, Briefing
-from rkllm_mcp.agent.loop import LoopSettings
-from rkllm_mcp.agent.selection import Selection, SelectionSettings
-from rkllm_mcp.calling import CallContext
+from rkllm_mcp.agent.instructions import TurnPreparation, TurnRequest
+from rkllm_mcp.agent.loop import LoopSettings, answer
+from rkllm_mcp.agent.question import Question
+from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
 from rkllm_mcp.events import Event, ModelEvent, Status
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
-from rkllm_mcp.tools.retrieval.search import ToolSearch
+from rkllm_mcp.protocols import CallContext
+from rkllm_mcp.tools.search import ToolSearch
 from tests.support.scripted_model import Round, ScriptedModel
 from tests.support.scripted_toolbox import ScriptedToolbox
 
@@ -46,8 +45,8 @@ class Desk:
         async def emit(event: Event) -> None:
             events.append(event)
 
-        briefing = Briefing(self.toolbox, Selection(ToolSearch(), costs, self.selection))
-        assignment = Assignment(Asked(words), self.toolbox.specs if tools else (), forced)
+        briefing = TurnPreparation(self.toolbox, ToolSelection(ToolSearch(), costs, self.selection))
+        assignment = TurnRequest(Question(words), self.toolbox.specs if tools else (), forced)
         with anyio.fail_after(60):
             await answer(self.model, briefing, self.conversation, assignment, self.settings, emit, CallContext())
         return events

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.runtime.engine import EngineSettings
+from rkllm_mcp.runtime.settings import EngineSettings
 from tests.support.shared import REPOSITORY
 
 # The families that behave differently. 1.3.1 is 1.3.0 with larger inputs, so what holds of any family is tried on it

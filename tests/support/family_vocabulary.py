@@ -9,8 +9,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.prompt.template import ChatTemplate
-from rkllm_mcp.prompt.vocabulary import Trusted, Vocabulary
-from rkllm_mcp.toolcalls.syntax import marker_texts
+from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer
+from rkllm_mcp.toolcalls.formats import marker_texts
 
 # A name between bars (<|im_end|>, <｜User｜>, <|"|>) or behind one (<|turn>, <turn|>), or one of these tags; the other
 # tags of a template only explain a format.
@@ -35,7 +35,7 @@ def control_names(template: ChatTemplate) -> list[str]:
     for thinking in (False, True):
         segments += template.head("x", [tool], thinking=thinking)
         segments += template.opening(thinking=thinking)
-    texts = [segment.text for segment in segments if isinstance(segment, Trusted)]
+    texts = [segment.text for segment in segments if isinstance(segment, ControlText)]
     texts += [template.end_of_turn, *template.stop, *marker_texts(template.tool_form.syntaxes)]
     return sorted({name for text in texts for pattern in (_BARRED, _TAGS) for name in pattern.findall(text)})
 
@@ -50,6 +50,6 @@ def family_tokenizer(template: ChatTemplate) -> str:
     return str(tokenizer.to_str())
 
 
-def family_vocabulary(template: ChatTemplate) -> Vocabulary:
+def family_vocabulary(template: ChatTemplate) -> ModelTokenizer:
     """The vocabulary of ``family_tokenizer``."""
-    return Vocabulary(family_tokenizer(template))
+    return ModelTokenizer(family_tokenizer(template))

@@ -6,12 +6,12 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 
+from rkllm_mcp.app.root import open_remote
 from rkllm_mcp.events import ModelEvent, Text, Thinking
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
-from rkllm_mcp.providers import ChatModel, ResponseOptions
-from rkllm_mcp.providers.remote import open_remote
-from rkllm_mcp.providers.remote_model import RemoteModel
-from rkllm_mcp.providers.service import Kind, Service
+from rkllm_mcp.protocols import ChatModel, ResponseOptions
+from rkllm_mcp.providers.remote import RemoteModel
+from rkllm_mcp.providers.remote_settings import Kind, RemoteSettings
 from tests.support.chat_service import ChatService
 
 WEATHER = ToolSpec(
@@ -26,10 +26,10 @@ WEATHER = ToolSpec(
 KEY = "sk-this-is-the-very-secret-key"
 
 
-def settings(service: ChatService, kind: Kind = "openai") -> Service:
+def settings(service: ChatService, kind: Kind = "openai") -> RemoteSettings:
     """The service as a configuration would name it, without retries."""
     base_url = f"{service.url}/v1" if kind == "openai" else service.url
-    return Service(kind, base_url, "model-x", KEY, timeout_s=5.0, answer_timeout_s=10.0, retries=0)
+    return RemoteSettings(kind, base_url, "model-x", KEY, timeout_s=5.0, answer_timeout_s=10.0, retries=0)
 
 
 @asynccontextmanager

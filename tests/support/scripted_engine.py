@@ -9,8 +9,8 @@ import anyio
 
 from rkllm_mcp.errors import WorkerDiedError
 from rkllm_mcp.generation import GenerationOptions, RunStats, Token
-from rkllm_mcp.prompt.ledger import common_prefix
-from rkllm_mcp.prompt.vocabulary import Trusted, Vocabulary
+from rkllm_mcp.prompt.conversation import common_prefix
+from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class ScriptedEngine:
     One run at a time, in the order asked.
     """
 
-    vocabulary: Vocabulary
+    vocabulary: ModelTokenizer
     answers: list[str | Exception | Play]
     context_tokens: int = 4096
     reports: bool = True
@@ -113,6 +113,6 @@ class ScriptedEngine:
 
     def _sampled(self, text: str, options: GenerationOptions) -> list[int]:
         """The tokens of ``text`` up to the limit and up to the first that ends an answer, that one included."""
-        ids = self.vocabulary.encode([Trusted(text)])[: options.max_new_tokens]
+        ids = self.vocabulary.encode([ControlText(text)])[: options.max_new_tokens]
         stops = [index for index, token_id in enumerate(ids) if token_id in options.stop_ids]
         return ids[: stops[0] + 1] if stops else ids

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 import anyio
 import anyio.lowlevel
 
-from rkllm_mcp.calling import NO_CONTEXT, CallContext
 from rkllm_mcp.events import ModelEvent, Text, ToolCallDetected
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
-from rkllm_mcp.providers import ResponseOptions
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext, ResponseOptions
 
 
 @dataclass

@@ -9,12 +9,12 @@ import anyio
 import anyio.lowlevel
 
 from rkllm_mcp.agent.loop import Loop, LoopSettings
-from rkllm_mcp.agent.offer import Offer
+from rkllm_mcp.agent.tool_set import ToolSet
 from rkllm_mcp.errors import RunRejectedError
 from rkllm_mcp.events import Event, Status
 from rkllm_mcp.messages import Conversation, ToolSpec
 from rkllm_mcp.prompt.families import TEMPLATES
-from rkllm_mcp.providers import ResponseOptions
+from rkllm_mcp.protocols import ResponseOptions
 from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
 from tests.support.demo_model import demo_vocabulary
 from tests.support.scripted_engine import Play, ScriptedEngine
@@ -64,7 +64,7 @@ class World:
                 await anyio.lowlevel.checkpoint()
 
             tools = ScriptedTools({"get_weather": "sunny and 20 degrees"})
-            loop = Loop(self.model, tools, Offer([WEATHER, TIME]), LoopSettings(max_rounds=3), emit)
+            loop = Loop(self.model, tools, ToolSet([WEATHER, TIME]), LoopSettings(max_rounds=3), emit)
             await loop.run(conversation, text, options or ResponseOptions())
         self.runs.setdefault(conversation.id, []).extend(range(before, len(self.engine.prompts)))
 

@@ -16,10 +16,10 @@ import anyio.to_thread
 import pytest
 import uvicorn
 
-from rkllm_mcp.config import load_config
+from rkllm_mcp.app.tenants import open_tenants
+from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.surfaces.http.app import create_app
-from rkllm_mcp.surfaces.http.context import Service, service_for
-from rkllm_mcp.tenancy import open_house
+from rkllm_mcp.surfaces.http.state import ServiceState, service_for
 from tests.support.demo_app import PythonServer, make_demo
 from tests.support.demo_model import DEMO_TOKENIZER
 
@@ -74,7 +74,7 @@ class Served:
 
     log: Path
     url: str = ""
-    service: Service | None = None
+    service: ServiceState | None = None
     failure: BaseException | None = None
     started: threading.Event = field(default_factory=threading.Event)
 
@@ -113,7 +113,7 @@ def served(
 
 def _run(it: Served, config: Path, stop: threading.Event) -> None:
     async def serve() -> None:
-        async with open_house(load_config(config)) as house:
+        async with open_tenants(load_config(config)) as house:
             await house.ready()
             service = service_for(house)
             settings = uvicorn.Config(create_app(service), log_level="error", lifespan="off")

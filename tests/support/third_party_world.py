@@ -14,9 +14,9 @@ from typing import Any
 import anyio
 import pytest
 
-from rkllm_mcp.calling import CallContext, Decision, ElicitationAnswer, SamplingAnswer, SamplingRequest
 from rkllm_mcp.events import Approval, Elicitation
 from rkllm_mcp.messages import ToolCall, ToolResult
+from rkllm_mcp.protocols import CallContext, Decision, ElicitationAnswer, SamplingAnswer, SamplingRequest
 from rkllm_mcp.tools.toolbox import Toolbox
 from tests.support.third_party import everything_behind, has_program, program, server
 

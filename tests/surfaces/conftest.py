@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rkllm_mcp.surfaces.cli import main
+from rkllm_mcp.surfaces.cli.main import main
 from tests.support.outcome import Command, Outcome
 
 

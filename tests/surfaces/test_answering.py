@@ -10,12 +10,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.app import App, ReplyOptions, open_app
-from rkllm_mcp.config import load_config
+from rkllm_mcp.app.assistant import Assistant, ReplyOptions, open_app
+from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import EndReason, Event
-from rkllm_mcp.surfaces.answering import Answering
-from rkllm_mcp.surfaces.inquiry import Inquirer
-from rkllm_mcp.surfaces.phrases import ENGLISH
+from rkllm_mcp.surfaces.chat.forms import FormPrompt
+from rkllm_mcp.surfaces.chat.phrases import ENGLISH
+from rkllm_mcp.surfaces.chat.render import Answering
 from rkllm_mcp.surfaces.terminal import Terminal
 from tests.support.demo_app import make_demo
 from tests.support.feature_demo import DESK, make_features
@@ -45,7 +45,9 @@ class Typist:
 
 
 @asynccontextmanager
-async def opened(config: Path, environment: dict[str, str], patch: pytest.MonkeyPatch) -> AsyncGenerator[App, None]:
+async def opened(
+    config: Path, environment: dict[str, str], patch: pytest.MonkeyPatch
+) -> AsyncGenerator[Assistant, None]:
     for name, value in environment.items():
         patch.setenv(name, value)
     with anyio.fail_after(60):
@@ -91,7 +93,7 @@ async def test_whoever_stops_the_answer_is_not_told_that_its_question_is_over(
     terminal = Terminal(err=lambda: screen, env={"NO_COLOR": "1"})
     async with opened(demo.config, dict(demo.environment), monkeypatch) as app:
         conversation = app.new_conversation()
-        answering = Answering(app, terminal, Inquirer(terminal, absent))
+        answering = Answering(app, terminal, FormPrompt(terminal, absent))
         stream = app.reply(conversation, "Who am I?", ReplyOptions(approvals="ask"))
         reasons: list[EndReason] = []
         async with anyio.create_task_group() as tasks:
@@ -114,10 +116,10 @@ async def test_whoever_leaves_a_question_stops_the_answer(tmp_path: Path, monkey
     async with opened(demo.config, dict(demo.environment), monkeypatch) as app:
         options = ReplyOptions(approvals="ask")
         conversation = app.new_conversation()
-        answering = Answering(app, terminal, Inquirer(terminal, Typist("Ada", None)))
+        answering = Answering(app, terminal, FormPrompt(terminal, Typist("Ada", None)))
         reason = await answering.follow(conversation.id, app.reply(conversation, "Who am I?", options), lambda _: None)
         assert (reason, app.questions()) == ("cancelled", ())
-        answering = Answering(app, terminal, Inquirer(terminal, Typist("Ada", "s", "", "y")))
+        answering = Answering(app, terminal, FormPrompt(terminal, Typist("Ada", "s", "", "y")))
         reason = await answering.follow(conversation.id, app.reply(conversation, "Who am I?", options), lambda _: None)
         assert reason == "answered"
         assert '"name":"Ada"' in conversation.messages[-2].results[0].text

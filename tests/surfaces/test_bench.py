@@ -11,22 +11,23 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.measurement.delivery import measure_busy_host, measure_delivery
-from rkllm_mcp.measurement.figures import (
+from rkllm_mcp.diagnostics.bench import (
     BusyHost,
     Delivery,
     LengthFigures,
     Loading,
-    Machine,
+    MachineFigures,
     PromptFigures,
     Report,
+    measure_busy_host,
+    measure_delivery,
+    measure_lengths,
 )
-from rkllm_mcp.measurement.speed import measure_lengths
+from rkllm_mcp.diagnostics.probe.subject import ProbePrompts
 from rkllm_mcp.runtime.engine import open_engine
-from rkllm_mcp.runtime.probe_prompts import ProbePrompts
-from rkllm_mcp.surfaces.bench import picture, shown
-from rkllm_mcp.surfaces.cli import main
-from rkllm_mcp.surfaces.plot import Panel, Series, plot
+from rkllm_mcp.surfaces.cli.bench import picture, shown
+from rkllm_mcp.surfaces.cli.main import main
+from rkllm_mcp.surfaces.cli.plot import Panel, Series, plot
 from tests.support.emulator import EVERY_VERSION, IM_END, Emulator, libraries, newest, prompt_of
 
 __all__ = ["newest"]
@@ -34,7 +35,7 @@ __all__ = ["newest"]
 Bench = Callable[..., tuple[int, str, str]]
 PROMPTS = ProbePrompts(tuple(prompt_of("count")), tuple(prompt_of("other")), (*b"text ",), frozenset({IM_END}))
 REPORT = Report(
-    Machine("qwen3-0.6b", "Orange Pi 5", "1.2.3", emulated=False, context_tokens=4096),
+    MachineFigures("qwen3-0.6b", "Orange Pi 5", "1.2.3", emulated=False, context_tokens=4096),
     Loading(2345.6, 812.0, 1024.5),
     (LengthFigures(32, 61.0, 90.5, 32, 31.25), LengthFigures(1024, 1600.0, 1631.0, 32, 35.0)),
     Delivery(96, 210.4, 180.0, 900.0, 1200.0, 12.3),

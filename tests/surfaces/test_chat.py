@@ -10,13 +10,11 @@ from typing import Any, cast
 
 import pytest
 
-from rkllm_mcp.agent.markup import SENTENCES
+from rkllm_mcp.agent.markup_filter import SENTENCES
 from rkllm_mcp.messages import Message, ToolCall, ToolResult
-from rkllm_mcp.surfaces.chat_commands import COMMANDS
-from rkllm_mcp.surfaces.chat_help import HELP
-from rkllm_mcp.surfaces.chat_phrases import CHAT_PHRASES, ChatPhrases
-from rkllm_mcp.surfaces.phrases import PHRASES, Phrases
-from rkllm_mcp.surfaces.transcript import transcript
+from rkllm_mcp.surfaces.chat.commands import COMMANDS
+from rkllm_mcp.surfaces.chat.phrases import CHAT_PHRASES, HELP, PHRASES, ChatPhrases, Phrases
+from rkllm_mcp.surfaces.chat.render import transcript
 from tests.support.demo_app import make_demo
 from tests.support.feature_demo import DESK, make_features
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from rkllm_mcp import __version__
-from rkllm_mcp.config import load_config
-from rkllm_mcp.config.keys import matches
-from rkllm_mcp.surfaces.cli import hoisted
+from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.config.secrets import matches
+from rkllm_mcp.surfaces.cli.main import hoisted
 from tests.support.outcome import Command, Outcome
 
 CLOCK = f'[[servers]]\nname = "time"\ncommand = "{sys.executable}"\nargs = ["-m", "mcp_server_time"]\n'
@@ -464,7 +464,7 @@ def test_a_reader_that_leaves_early_is_no_traceback(is_buffered: bool, tmp_path:
 
 def test_the_help_is_there_without_the_heavy_libraries() -> None:
     code = (
-        "import sys, rkllm_mcp.surfaces.cli\n"
+        "import sys, rkllm_mcp.surfaces.cli.main\n"
         "print(sorted({'mcp', 'pydantic', 'prompt_toolkit', 'tokenizers', 'anyio', 'rich'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT)

@@ -14,23 +14,23 @@ import anyio
 import pytest
 from rich.console import Console
 
+from rkllm_mcp.app.conversation_export import as_json, as_markdown, from_json
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.records import CallRecord, KeptConversation, KeptTurn
-from rkllm_mcp.store.location import state_file
-from rkllm_mcp.store.memory import open_memory
-from rkllm_mcp.surfaces.conversations_export import as_json, as_markdown, from_json
-from rkllm_mcp.surfaces.conversations_layout import layout
+from rkllm_mcp.records import CallRecord, StoredConversation, StoredTurn
+from rkllm_mcp.store import open_store
+from rkllm_mcp.store.database import state_file
+from rkllm_mcp.surfaces.cli.conversations import layout
 from tests.support.outcome import Command
 
 NOW = 1_800_000_000.25
 TURNS = (
-    KeptTurn("user", "東京は？ *now*", context="[memo] 傘", at=NOW),
-    KeptTurn("assistant", "**晴れ**\x1b[31m\n", "think\n", ending="answered", at=NOW + 60),
-    KeptTurn("user", "And?", at=NOW + 120),
-    KeptTurn("assistant", "", ending="cancelled", at=NOW + 180),
+    StoredTurn("user", "東京は？ *now*", context="[memo] 傘", at=NOW),
+    StoredTurn("assistant", "**晴れ**\x1b[31m\n", "think\n", ending="answered", at=NOW + 60),
+    StoredTurn("user", "And?", at=NOW + 120),
+    StoredTurn("assistant", "", ending="cancelled", at=NOW + 180),
 )
-TRIP = KeptConversation("abc123", "東京は？", NOW, NOW + 180, TURNS, "Be brief.", 2)
-OTHER = KeptConversation("abd456", "Other", NOW, NOW + 5, TURNS[:2])
+TRIP = StoredConversation("abc123", "東京は？", NOW, NOW + 180, TURNS, "Be brief.", 2)
+OTHER = StoredConversation("abd456", "Other", NOW, NOW + 5, TURNS[:2])
 MARKDOWN = """\
 # 東京は？
 
@@ -76,7 +76,7 @@ def typed(command: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
     monkeypatch.setenv("RKLLM_MCP_STATE", str(Path.cwd() / "state"))
 
     async def remember() -> None:
-        async with open_memory(path=state_file(os.environ), required=True) as memory:
+        async with open_store(path=state_file(os.environ), required=True) as memory:
             for kept in (TRIP, OTHER):
                 await memory.conversations.add("", kept)
                 memory.calls.record(CallRecord(NOW, "s", "t", "{}", "once", conversation=kept.id))
@@ -165,7 +165,7 @@ def test_what_is_deleted_is_gone_with_its_calls_and_a_mistyped_id_deletes_nothin
     assert typed("list").err == "No conversation is kept.\n"
 
     async def left() -> tuple[int, int]:
-        async with open_memory(path=state_file(os.environ), required=True) as memory:
+        async with open_store(path=state_file(os.environ), required=True) as memory:
             return await memory.conversations.count("mia"), len(await memory.calls.latest(9))
 
     assert anyio.run(left) == (1, 0)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.board.finding import Finding
+from rkllm_mcp.diagnostics.report import CheckResult
 from rkllm_mcp.runtime.profile import FACTS, profile_folder
-from rkllm_mcp.surfaces.cli import main
-from rkllm_mcp.surfaces.doctor import report
+from rkllm_mcp.surfaces.cli.doctor import report
+from rkllm_mcp.surfaces.cli.main import main
 from tests.support.emulator import libraries
 from tests.support.rkllm_files import container
 
@@ -125,10 +125,10 @@ def test_a_remedy_and_its_command_stand_below_the_finding(doctor: Doctor) -> Non
 
 def test_on_a_narrow_screen_sentences_stand_below_the_names_and_commands_stay_whole() -> None:
     findings = [
-        Finding(
+        CheckResult(
             "driver", "warn", "0.9.6 is older than 0.9.8", "Update the kernel of the board.", "apt-get upgrade --all"
         ),
-        Finding("model", "ok", "東京"),
+        CheckResult("model", "ok", "東京"),
     ]
     assert report(findings, color=False, columns=24) == (
         "! driver\n"

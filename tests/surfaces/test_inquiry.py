@@ -9,11 +9,11 @@ from typing import Any
 import anyio
 import pytest
 
-from rkllm_mcp.calling import Decision, ElicitationAnswer
+from rkllm_mcp.elicitation import ENGLISH
 from rkllm_mcp.events import Approval, Elicitation
-from rkllm_mcp.forms import ENGLISH
-from rkllm_mcp.surfaces.inquiry import Inquirer, InquiryLeftError, Person
-from rkllm_mcp.surfaces.phrases import PHRASES, Language
+from rkllm_mcp.protocols import Decision, ElicitationAnswer
+from rkllm_mcp.surfaces.chat.forms import FormAbandonedError, FormPrompt, Person
+from rkllm_mcp.surfaces.chat.phrases import PHRASES, Language
 from rkllm_mcp.surfaces.terminal import Terminal
 
 pytestmark = pytest.mark.anyio
@@ -54,7 +54,7 @@ class Desk:
     def __init__(self, *lines: str | None, language: Language = "en") -> None:
         self.typist = Typist(*lines)
         self._screen = io.StringIO()
-        self.inquirer = Inquirer(Terminal(err=lambda: self._screen, env={}), self.typist, language)
+        self.inquirer = FormPrompt(Terminal(err=lambda: self._screen, env={}), self.typist, language)
 
     @property
     def screen(self) -> str:
@@ -192,9 +192,9 @@ async def test_an_address_is_shown_with_its_host_and_never_opened(typed: str, ac
 
 
 async def test_whoever_leaves_a_question_has_said_no() -> None:
-    with pytest.raises(InquiryLeftError):
+    with pytest.raises(FormAbandonedError):
         await Desk(None).inquirer.approve(DELETING)
-    with pytest.raises(InquiryLeftError):
+    with pytest.raises(FormAbandonedError):
         await Desk("Ada", None).fill()
     assert await Person(Desk(None).inquirer).approve(DELETING) == "deny"
     question = Elicitation("q1", "desk", "Who?", FORM)

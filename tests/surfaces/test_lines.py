@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.surfaces.lines import PipedLines, TerminalLines, history_path
+from rkllm_mcp.surfaces.chat.input import PipedLines, TerminalLines, history_path
 
 
 async def nothing(text: str) -> tuple[str, list[str]]:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.surfaces.new_server import create
-from rkllm_mcp.surfaces.session import Session
+from rkllm_mcp.surfaces.cli.servers import create
+from rkllm_mcp.surfaces.invocation import Session
 from tests.support.demo_app import make_demo
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.calling import Standing
 from rkllm_mcp.events import Approval
-from rkllm_mcp.records import CallRecord, Grant
-from rkllm_mcp.store.location import state_file
-from rkllm_mcp.store.memory import open_memory
-from rkllm_mcp.surfaces.cli import main
+from rkllm_mcp.protocols import FixedApprover
+from rkllm_mcp.records import CallRecord, StoredApproval
+from rkllm_mcp.store import open_store
+from rkllm_mcp.store.database import state_file
+from rkllm_mcp.surfaces.cli.main import main
 
 Typed = Callable[..., tuple[int, str, str]]
 CONFIG = '[[servers]]\nname = "files"\ncommand = "no-such-program"\n'
@@ -42,9 +42,9 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     return run
 
 
-def remember(*calls: CallRecord, grants: tuple[tuple[str, str, Grant], ...] = ()) -> None:
+def remember(*calls: CallRecord, grants: tuple[tuple[str, str, StoredApproval], ...] = ()) -> None:
     async def work() -> None:
-        async with open_memory(path=state_file(os.environ), required=True) as memory:
+        async with open_store(path=state_file(os.environ), required=True) as memory:
             for call in calls:
                 memory.calls.record(call)
             for server, tool, grant in grants:
@@ -71,7 +71,9 @@ def test_the_history_is_a_table_newest_first(typed: Typed) -> None:
 
 def test_approvals_are_listed_and_taken_back(typed: Typed) -> None:
     assert typed("tools", "approvals")[2] == "Nothing is allowed or refused for good.\n"
-    remember(grants=(("files", "write_file", Grant("always", "x")), ("files", "rm", Grant("never", "y"))))
+    remember(
+        grants=(("files", "write_file", StoredApproval("always", "x")), ("files", "rm", StoredApproval("never", "y")))
+    )
     assert (
         typed("tools", "approvals")[1] == "DECISION  SERVER  TOOL\nnever     files   rm\nalways    files   write_file\n"
     )
@@ -97,5 +99,5 @@ def test_a_server_is_switched_without_being_started(typed: Typed) -> None:
 
 @pytest.mark.anyio
 async def test_a_standing_answer_can_say_what_to_do() -> None:
-    assert await Standing("deny", "Say --yes.").approve(Approval("", "x", {}, "")) == "deny"
-    assert Standing("deny", "Say --yes.").advice == "Say --yes."
+    assert await FixedApprover("deny", "Say --yes.").approve(Approval("", "x", {}, "")) == "deny"
+    assert FixedApprover("deny", "Say --yes.").advice == "Say --yes."

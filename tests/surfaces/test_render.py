@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from rkllm_mcp.encode import event_from_dict, event_to_json
 from rkllm_mcp.events import (
     EVENT_TYPES,
     Approval,
@@ -22,8 +21,10 @@ from rkllm_mcp.events import (
     ToolFinished,
     ToolProgress,
     Usage,
+    event_from_dict,
+    event_to_json,
 )
-from rkllm_mcp.surfaces.render import JsonRenderer, TerminalRenderer
+from rkllm_mcp.surfaces.chat.render import JsonRenderer, TerminalRenderer
 from rkllm_mcp.surfaces.terminal import Terminal
 
 EVERY_KIND: Sequence[Event] = (

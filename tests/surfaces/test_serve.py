@@ -17,11 +17,10 @@ import pexpect
 import pytest
 from mcp import Client
 
-from rkllm_mcp import MCPClient
-from rkllm_mcp.abilities import OtherModels, open_abilities
-from rkllm_mcp.config import load_config
-from rkllm_mcp.surfaces.offering import BoardServer
-from rkllm_mcp.surfaces.serve import with_keys
+from rkllm_mcp.app.board_services import OtherModels, open_board_services
+from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.mcp_client.client import MCPClient
+from rkllm_mcp.surfaces.mcp_server import BoardServer, with_keys
 from tests.support.demo_app import Demo, descendants, is_alive, make_demo
 from tests.support.feature_demo import make_features
 
@@ -37,7 +36,7 @@ async def board(
         monkeypatch.setenv(name, value)
     with anyio.fail_after(60):
         async with (
-            open_abilities(load_config(folder / "mcp_config.toml"), others) as abilities,
+            open_board_services(load_config(folder / "mcp_config.toml"), others) as abilities,
             Client(BoardServer(abilities)) as client,
         ):
             yield client

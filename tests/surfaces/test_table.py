@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rkllm_mcp.surfaces.table import table, width, wrapped
+from rkllm_mcp.surfaces.terminal import table, width, wrapped
 
 HEADING = ("NAME", "SERVER", "DESCRIPTION")
 ROWS = [

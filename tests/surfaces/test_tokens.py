@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.surfaces.tokens import read_tokens, variable_of
+from rkllm_mcp.surfaces.invocation import read_tokens, variable_of
 from tests.support.outcome import Command
 
 ENV = {"RKLLM_MCP_TOKEN_SERVICE_NOW": "tok-of-the-environment"}

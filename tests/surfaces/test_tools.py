@@ -4,7 +4,7 @@ import pytest
 
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.messages import ToolSpec
-from rkllm_mcp.surfaces.tools import read_arguments, tool_table, tool_text
+from rkllm_mcp.surfaces.cli.tools import read_arguments, tool_table, tool_text
 
 SCHEMA = {
     "type": "object",

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from rkllm_mcp.events import DetectorEvent, Text, Thinking, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.toolcalls.detector import Detector, Piece, ThinkingMode
-from rkllm_mcp.toolcalls.syntax import Syntax
+from rkllm_mcp.toolcalls.formats import Syntax
 from tests.support.cuts import splits
 
 WEATHER = ToolSpec(

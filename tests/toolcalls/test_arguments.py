@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rkllm_mcp.toolcalls.arguments import MismatchError, coerce_arguments
-from rkllm_mcp.toolcalls.repair import read_value
+from rkllm_mcp.toolcalls.lenient_json import read_value
 
 BARE: list[tuple[str, dict[str, Any], Any]] = [
     ("42", {"type": "integer"}, 42),

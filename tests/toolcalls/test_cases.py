@@ -21,7 +21,7 @@ import pytest
 from rkllm_mcp.events import DetectorEvent, Text, Thinking, ToolCallDetected
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.toolcalls.detector import Detector
-from rkllm_mcp.toolcalls.syntax import SYNTAXES
+from rkllm_mcp.toolcalls.formats import SYNTAXES
 from tests.support.shared import REPOSITORY, shared_path
 from tests.toolcalls.streams import events_of, merged, pieces_of
 

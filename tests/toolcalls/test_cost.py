@@ -9,13 +9,13 @@ from types import FrameType
 
 import pytest
 
-from rkllm_mcp.toolcalls.deltas import ToolCallDelta
+from rkllm_mcp.toolcalls.argument_deltas import ToolCallDelta
 from rkllm_mcp.toolcalls.detector import Detector
-from rkllm_mcp.toolcalls.form import Form
+from rkllm_mcp.toolcalls.formats import SYNTAXES, Syntax
 from rkllm_mcp.toolcalls.markers import Markers
-from rkllm_mcp.toolcalls.scan import Scanner, Verdict
-from rkllm_mcp.toolcalls.spelling import SpelledCall
-from rkllm_mcp.toolcalls.syntax import SYNTAXES, Syntax
+from rkllm_mcp.toolcalls.parsers import ParsedCall
+from rkllm_mcp.toolcalls.scanners import Scanner, ScanState
+from rkllm_mcp.toolcalls.syntax import CallFormat
 from tests.toolcalls.samples import SAMPLES, SAVE
 from tests.toolcalls.streams import TOOLS, ThinkingMode
 
@@ -29,16 +29,16 @@ class _Counted:
         original = SYNTAXES[name]
         self.syntax = replace(original, forms=tuple(self._counting(form) for form in original.forms))
 
-    def _counting(self, form: Form) -> Form:
+    def _counting(self, form: CallFormat) -> CallFormat:
         counted = self
 
         class Counting:
             def __init__(self, inner: Scanner) -> None:
                 self.inner = inner
 
-            def scan(self, text: str, start: int) -> tuple[Verdict, int]:
+            def scan(self, text: str, start: int) -> tuple[ScanState, int]:
                 verdict, place = self.inner.scan(text, start)
-                counted.characters += (len(text) if verdict is Verdict.MORE else place) - start
+                counted.characters += (len(text) if verdict is ScanState.MORE else place) - start
                 return verdict, place
 
             def may_end(self) -> bool:
@@ -47,7 +47,7 @@ class _Counted:
         def scanner(boundary: Markers) -> Scanner:
             return Counting(form.scanner(boundary))
 
-        def read(body: str) -> tuple[SpelledCall, ...]:
+        def read(body: str) -> tuple[ParsedCall, ...]:
             counted.bodies += 1
             return form.read(body)
 

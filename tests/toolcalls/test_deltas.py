@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rkllm_mcp.events import ToolCallDetected
-from rkllm_mcp.toolcalls.deltas import ToolCallDelta
+from rkllm_mcp.toolcalls.argument_deltas import ToolCallDelta
 from rkllm_mcp.toolcalls.detector import Detector
 from tests.toolcalls.samples import SAMPLES, SAVE
 from tests.toolcalls.streams import TOOLS, chopped, merged

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rkllm_mcp.events import Text, ToolCallDetected, ToolCallFailed
-from rkllm_mcp.toolcalls.syntax import SYNTAXES
+from rkllm_mcp.toolcalls.formats import SYNTAXES
 from tests.toolcalls.samples import SAMPLES, SAVE
 from tests.toolcalls.streams import events_of
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.toolcalls.literals import LiteralReader
-from rkllm_mcp.toolcalls.repair import UnreadableError
-from rkllm_mcp.toolcalls.spelling_calls import GEMMA_DELIMITERS, read_brace_call, read_python_calls
+from rkllm_mcp.toolcalls.lenient_json import UnreadableError
+from rkllm_mcp.toolcalls.parsers import GEMMA_DELIMITERS, LiteralReader, read_brace_call, read_python_calls
 
 VALUES: dict[str, Any] = {
     "42": 42,

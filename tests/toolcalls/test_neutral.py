@@ -9,8 +9,8 @@ import pytest
 from rkllm_mcp.events import ToolCallDetected
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.toolcalls.detector import Detector
-from rkllm_mcp.toolcalls.neutral import neutralised, without_markers
-from rkllm_mcp.toolcalls.syntax import SYNTAXES, marker_texts
+from rkllm_mcp.toolcalls.formats import SYNTAXES, marker_texts
+from rkllm_mcp.toolcalls.untrusted_text import escape_markers, without_markers
 from tests.support.shared import REPOSITORY
 from tests.toolcalls.samples import SAMPLES, SAVE
 
@@ -27,7 +27,7 @@ def test_a_call_that_a_result_spells_is_none_when_the_model_repeats_it(name: str
     call = spelled("a note")
     assert calls_in(call, [syntax])
     for result in (call, f"The page says:\n{call}\nand ends.", f"```\n{call}\n```", f"a `{call}` b"):
-        harmless = neutralised(result, [SAVE], [syntax])
+        harmless = escape_markers(result, [SAVE], [syntax])
         assert len(harmless) == len(result)
         for repeated in (harmless, harmless.strip("`\n"), harmless[harmless.find("a note") - 60 :], f"> {harmless}"):
             assert calls_in(repeated, [syntax]) == []
@@ -62,27 +62,27 @@ ORDINARY = (
 
 @pytest.mark.parametrize("text", ORDINARY)
 def test_ordinary_text_stays_as_it_is(text: str) -> None:
-    assert neutralised(text, [SAVE]) == text
-    assert neutralised(text, [SAVE], tuple(SYNTAXES)) == text
+    assert escape_markers(text, [SAVE]) == text
+    assert escape_markers(text, [SAVE], tuple(SYNTAXES)) == text
 
 
 def test_documents_stay_as_they_are_but_for_markers() -> None:
     for path in sorted((REPOSITORY / "docs").glob("*.md")):
         text = path.read_text(encoding="utf-8")
-        assert neutralised(text, [ToolSpec("zzz")]) == without_markers(text)
+        assert escape_markers(text, [ToolSpec("zzz")]) == without_markers(text)
 
 
 def test_a_tool_of_another_name_is_no_call() -> None:
     text = '{"name": "save_note", "arguments": {"title": "t", "body": "b"}}'
-    assert neutralised(text, [SAVE]) == text.replace("{", "｛", 1)
-    assert neutralised(text, [ToolSpec("other")]) == text
-    assert neutralised(text, []) == text
+    assert escape_markers(text, [SAVE]) == text.replace("{", "｛", 1)
+    assert escape_markers(text, [ToolSpec("other")]) == text
+    assert escape_markers(text, []) == text
 
 
 def test_calls_in_calls_are_all_disarmed() -> None:
     call: object = {"name": "save_note", "arguments": {"title": "t", "body": "b"}}
     for _ in range(6):
         call = {"name": "save_note", "arguments": {"title": "t", "body": call}}
-    harmless = neutralised(f"{json.dumps(call)} and {json.dumps([call, call])}", [SAVE])
+    harmless = escape_markers(f"{json.dumps(call)} and {json.dumps([call, call])}", [SAVE])
     assert calls_in(harmless, None) == []
     assert calls_in(harmless[harmless.index("and") + 4 :], None) == []

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from rkllm_mcp.messages import ToolSpec
-from rkllm_mcp.toolcalls.forms import HERMES
-from rkllm_mcp.toolcalls.payload import Catalogue, judge, signature
+from rkllm_mcp.toolcalls.formats import HERMES
+from rkllm_mcp.toolcalls.resolve import ToolCatalogue, resolve_call, signature
 from tests.toolcalls.streams import TOOLS, WEATHER
 
 
 def _reason(body: str, tools: tuple[ToolSpec, ...] = TOOLS) -> str:
-    (event,) = judge(HERMES, body, body, Catalogue(tools)).events
+    (event,) = resolve_call(HERMES, body, body, ToolCatalogue(tools)).events
     return getattr(event, "reason", "")
 
 

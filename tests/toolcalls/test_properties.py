@@ -8,11 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rkllm_mcp.events import DetectorEvent, ToolCallDetected, ToolCallFailed
-from rkllm_mcp.toolcalls.deltas import ToolCallDelta
+from rkllm_mcp.toolcalls.argument_deltas import ToolCallDelta
 from rkllm_mcp.toolcalls.detector import Detector, ThinkingMode
-from rkllm_mcp.toolcalls.explanation import explain
-from rkllm_mcp.toolcalls.syntax import SYNTAXES, Syntax
-from rkllm_mcp.toolcalls.thinking import THINKING
+from rkllm_mcp.toolcalls.explain import explain
+from rkllm_mcp.toolcalls.formats import SYNTAXES, Syntax
+from rkllm_mcp.toolcalls.syntax import THINKING
 from tests.toolcalls.samples import SAMPLES, SAVE
 from tests.toolcalls.streams import TOOLS, merged, pieces_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rkllm_mcp.toolcalls.quoting import Quoting
+from rkllm_mcp.toolcalls.markers import CodeFenceState
 
 CASES = {
     "": False,
@@ -31,7 +31,7 @@ CASES = {
 
 @pytest.mark.parametrize(("text", "quoted"), CASES.items())
 def test_a_place_is_quoted_the_same_whatever_the_pieces(text: str, quoted: bool) -> None:
-    whole, single = Quoting(), Quoting()
+    whole, single = CodeFenceState(), CodeFenceState()
     whole.feed(text)
     for character in text:
         single.feed(character)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.toolcalls.repair import MAX_DEPTH, UnreadableError, read_value
+from rkllm_mcp.toolcalls.lenient_json import MAX_DEPTH, UnreadableError, read_value
 
 VALID: dict[str, Any] = {
     '{"a": [1, 2.5, true, null, "x"]}': {"a": [1, 2.5, True, None, "x"]},

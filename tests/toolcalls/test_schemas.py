@@ -7,9 +7,15 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.toolcalls.patterns import may_run_long
-from rkllm_mcp.toolcalls.schemas import SchemaCostError, SchemaError, check_schema, measure_schema
-from rkllm_mcp.toolcalls.validation import TooManyStepsError, first_violation
+from rkllm_mcp.toolcalls.schemas import (
+    SchemaCostError,
+    SchemaError,
+    TooManyStepsError,
+    check_schema,
+    first_violation,
+    may_run_long,
+    measure_schema,
+)
 
 
 def doubling(keyword: str, levels: int) -> dict[str, Any]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rkllm_mcp.events import Text, ToolCallDetected, ToolCallFailed
-from rkllm_mcp.toolcalls.calls import MAX_CALL_CHARACTERS
-from rkllm_mcp.toolcalls.detector import MAX_CUTS
+from rkllm_mcp.toolcalls.detector import MAX_CALL_CHARACTERS, MAX_CUTS
 from tests.toolcalls.streams import events_of, merged, pieces_of, told
 
 TOKYO = ("get_weather", {"city": "Tokyo"})

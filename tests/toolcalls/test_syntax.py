@@ -8,16 +8,14 @@ import pytest
 
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.events import Text, ToolCallDetected
-from rkllm_mcp.toolcalls.confirmation import followed_by
-from rkllm_mcp.toolcalls.form import Form
-from rkllm_mcp.toolcalls.forms import PYTHON_LIST
+from rkllm_mcp.toolcalls.formats import DEFAULT_FORMS, PYTHON_LIST, SYNTAXES, Syntax, chosen, followed_by, marker_texts
 from rkllm_mcp.toolcalls.markers import SPACE, Markers, Shape, literal
-from rkllm_mcp.toolcalls.scan import NamedJsonScanner
-from rkllm_mcp.toolcalls.spelling import read_named_json
-from rkllm_mcp.toolcalls.syntax import DEFAULT_FORMS, SYNTAXES, Syntax, chosen, marker_texts
+from rkllm_mcp.toolcalls.parsers import read_named_json
+from rkllm_mcp.toolcalls.scanners import NamedJsonScanner
+from rkllm_mcp.toolcalls.syntax import CallFormat
 from tests.toolcalls.streams import events_of, merged, pieces_of
 
-ARROW = Form(
+ARROW = CallFormat(
     name="arrow",
     openers=("=>",),
     confirm=followed_by(Shape(SPACE, r"[a-z]", r"[a-z_]{0,40}", SPACE, r"\{")),

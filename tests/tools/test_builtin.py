@@ -10,14 +10,13 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from rkllm_mcp.calling import NO_CONTEXT
+from rkllm_mcp.builtin.server import NAMES, open_builtin
+from rkllm_mcp.config.server_spec import LocalTool, ServerSpec
 from rkllm_mcp.config.servers import OWN_TOOLS
 from rkllm_mcp.messages import ToolCall
-from rkllm_mcp.tools.builtin.catalogue import NAMES
-from rkllm_mcp.tools.builtin.source import open_builtin
-from rkllm_mcp.tools.servers import LocalTool, ServerSpec
+from rkllm_mcp.protocols import NO_CONTEXT
+from rkllm_mcp.toolcalls.untrusted_text import LastLines
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
-from rkllm_mcp.tools.transports.lines import LastLines
 from tests.support import local_tools
 from tests.support.clock import standing_clock, turn
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rkllm_mcp.tools.builtin.calculator import calculate
-from rkllm_mcp.tools.builtin.clock import clock_of
-from rkllm_mcp.tools.builtin.function import LocalToolError
-from rkllm_mcp.tools.builtin.units import convert_units
+from rkllm_mcp.builtin.calculator import calculate
+from rkllm_mcp.builtin.clock import clock_of
+from rkllm_mcp.builtin.function import LocalToolError
+from rkllm_mcp.builtin.units import convert_units
 
 SUMS = [
     ("(1980 + 420) * 1.1", "2640"),

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from rkllm_mcp import MCPClient
+from rkllm_mcp.mcp_client.client import MCPClient
 from tests.support.clock import standing_clock, turn
 from tests.support.mcp_servers.leftovers import Holdings
 from tests.support.mcp_servers.specs import PATIENCE_S

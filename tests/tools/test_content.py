@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.tools.content import cut, paging_arguments, result_text
+from rkllm_mcp.toolcalls.results import cut, paging_arguments, result_text
 
 
 def text(*texts: str) -> list[dict[str, Any]]:

@@ -14,9 +14,9 @@ import pytest
 
 from bench.tool_retrieval import read_tools
 from mcp_servers.knowledge.tools import BY_NAME
-from rkllm_mcp.agent.selection import Selection, SelectionSettings
+from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
 from rkllm_mcp.messages import ToolSpec
-from rkllm_mcp.tools.retrieval.search import ToolSearch
+from rkllm_mcp.tools.search import ToolSearch
 
 pytestmark = pytest.mark.anyio
 Requests = Mapping[str, Sequence[str]]
@@ -228,7 +228,7 @@ async def test_requests_beyond_those_find_their_tool_too_and_seldom_another_serv
 @pytest.mark.parametrize("forced", [candidate.name for candidate in THREE])
 async def test_a_forced_tool_skips_the_choice(forced: str) -> None:
     # There is room for one tool, and each request is for another than the forced one.
-    selection = Selection(ToolSearch(), lambda _: 1, SelectionSettings(budget_tokens=2, auto_select=True))
+    selection = ToolSelection(ToolSearch(), lambda _: 1, SelectionSettings(budget_tokens=2, auto_select=True))
     for wanted, texts in MISSION.items():
         chosen = await selection.choose(texts[0], HUNDRED, forced)
         assert [candidate.name for candidate in chosen if candidate.server == "knowledge"] == [forced]

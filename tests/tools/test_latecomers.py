@@ -3,8 +3,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from rkllm_mcp.tools.latecomers import tell_latecomers
-from rkllm_mcp.tools.toolbox import open_toolbox
+from rkllm_mcp.tools.toolbox import open_toolbox, report_slow_servers
 from tests.support.mcp_servers.specs import hostile, tiny
 
 
@@ -15,6 +14,6 @@ async def test_who_waits_is_told_once_which_servers_are_still_connecting() -> No
     with anyio.fail_after(60):
         async with open_toolbox([tiny(), *silent]) as toolbox:
             await toolbox.connections[0].settled()
-            await tell_latecomers(toolbox.connections, lines.append, 0)
-            await tell_latecomers(toolbox.connections[:1], lines.append, 0)
+            await report_slow_servers(toolbox.connections, lines.append, 0)
+            await report_slow_servers(toolbox.connections[:1], lines.append, 0)
     assert lines == ["[MCP: Still waiting for 'a', 'b', at most 45 s in all]"]

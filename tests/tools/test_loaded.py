@@ -9,14 +9,13 @@ from typing import Any
 import anyio
 import pytest
 
-from rkllm_mcp.calling import CallContext
+from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.errors import ServerUnavailableError
+from rkllm_mcp.mcp_client.connection import Connection
 from rkllm_mcp.messages import ToolSpec
-from rkllm_mcp.tools.loaded import LoadedSource, Opener
-from rkllm_mcp.tools.servers import ServerSpec
-from rkllm_mcp.tools.session.connection import Connection
-from rkllm_mcp.tools.sources import source_of
-from rkllm_mcp.tools.transports.lines import LastLines
+from rkllm_mcp.protocols import CallContext
+from rkllm_mcp.toolcalls.untrusted_text import LastLines
+from rkllm_mcp.tools.tool_servers import LocalToolServer, Opener, source_of
 
 pytestmark = pytest.mark.anyio
 
@@ -53,7 +52,7 @@ async def test_it_is_loaded_called_and_closed() -> None:
     log: list[str] = []
     states: list[str] = []
     spec = ServerSpec("b", "builtin", excluded_tools=("hide",))
-    source = LoadedSource(spec, opener(log), on_change=lambda changed: states.append(changed.state))
+    source = LocalToolServer(spec, opener(log), on_change=lambda changed: states.append(changed.state))
     with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(source.run)
@@ -71,7 +70,7 @@ async def test_it_is_loaded_called_and_closed() -> None:
 async def test_one_that_failed_is_loaded_at_its_next_use_then_only_after_a_pause() -> None:
     log: list[str] = []
     states: list[str] = []
-    source = LoadedSource(BUILTIN, opener(log, failures=2), on_change=lambda changed: states.append(changed.state))
+    source = LocalToolServer(BUILTIN, opener(log, failures=2), on_change=lambda changed: states.append(changed.state))
     with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(source.run)
@@ -92,7 +91,7 @@ async def test_stopping_ends_a_load_that_does_not_end() -> None:
         await anyio.sleep_forever()
         yield Told()
 
-    source = LoadedSource(BUILTIN, never)
+    source = LocalToolServer(BUILTIN, never)
     with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(source.run)
@@ -103,7 +102,7 @@ async def test_stopping_ends_a_load_that_does_not_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("transport", "kind"), [("stdio", Connection), ("builtin", LoadedSource), ("openapi", LoadedSource)]
+    ("transport", "kind"), [("stdio", Connection), ("builtin", LocalToolServer), ("openapi", LocalToolServer)]
 )
 async def test_every_type_of_server_has_its_source(transport: Any, kind: type) -> None:
     assert isinstance(source_of(ServerSpec("s", transport)), kind)

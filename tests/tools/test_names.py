@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 
-from rkllm_mcp.tools.names import long_name, safe_name, shown_names
+from rkllm_mcp.messages import long_name, safe_name, shown_names
 
 
 def test_a_name_is_short_while_only_one_tool_has_it() -> None:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import anyio
 import pytest
 
-from rkllm_mcp.calling import NO_CONTEXT, CallContext
+from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.config.servers import is_offered
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
-from rkllm_mcp.tools.policy import SizeLimited, Timed, TimeLimited, is_offered
-from rkllm_mcp.tools.servers import ServerSpec
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext
+from rkllm_mcp.tools.execution import SizeLimited, Timed, TimeLimited
 
 TOOL = ToolSpec("t")
 CALL = ToolCall("call_1", "t", {})

@@ -10,11 +10,8 @@ import pytest
 
 from rkllm_mcp.errors import GenerationError
 from rkllm_mcp.messages import ToolSpec
-from rkllm_mcp.tools.retrieval.glossary import Glossary, own_glossary
-from rkllm_mcp.tools.retrieval.ranking import Field, Ranking
-from rkllm_mcp.tools.retrieval.search import Embedder, ToolSearch
-from rkllm_mcp.tools.retrieval.stems import stem
-from rkllm_mcp.tools.retrieval.words import terms_of
+from rkllm_mcp.tools.search import Embedder, RankedField, Ranking, ToolSearch
+from rkllm_mcp.tools.search_terms import Glossary, own_glossary, stem, terms_of
 from tests.support.scripted_toolbox import takes
 
 NOTHING = Glossary({}, {})
@@ -134,23 +131,25 @@ def test_every_line_of_the_glossary_names_a_meaning_in_both_languages() -> None:
 
 
 def test_scores_lie_between_nothing_in_common_and_everything() -> None:
-    ranking = Ranking([[Field(["a", "b"])], [Field(["b"])], [Field(["c", "d", "e"])]])
+    ranking = Ranking([[RankedField(["a", "b"])], [RankedField(["b"])], [RankedField(["c", "d", "e"])]])
     one, other, nothing = ranking.scores(["a", "b"])
     assert 1 >= one > other > nothing == 0
     assert ranking.scores(["unheard"]) == ranking.scores([]) == [0, 0, 0]
 
 
 def test_a_rare_term_a_name_and_a_short_text_count_for_more() -> None:
-    rare = Ranking([[Field(["a", "x"])], [Field(["b", "x"])], [Field(["x"])]])
+    rare = Ranking([[RankedField(["a", "x"])], [RankedField(["b", "x"])], [RankedField(["x"])]])
     assert rare.rarity("a") > rare.rarity("x")
-    named = Ranking([[Field(["a"], 3.0), Field(["b"])], [Field(["b"], 3.0), Field(["a"])]]).scores(["a"])
+    named = Ranking(
+        [[RankedField(["a"], 3.0), RankedField(["b"])], [RankedField(["b"], 3.0), RankedField(["a"])]]
+    ).scores(["a"])
     assert named[0] > named[1]
-    short = Ranking([[Field(["a"])], [Field(["a", *"bcdefghij"])]]).scores(["a"])
+    short = Ranking([[RankedField(["a"])], [RankedField(["a", *"bcdefghij"])]]).scores(["a"])
     assert short[0] > short[1]
 
 
 def test_a_request_that_says_little_is_not_certain_of_anything() -> None:
-    ranking = Ranking([[Field(["a", "b", "c"])], *([Field([letter])] for letter in "defghijk")])
+    ranking = Ranking([[RankedField(["a", "b", "c"])], *([RankedField([letter])] for letter in "defghijk")])
     assert ranking.scores(["a"])[0] < ranking.scores(["a", "b", "c"])[0]
 
 

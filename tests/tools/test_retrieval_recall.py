@@ -7,7 +7,7 @@ import json
 import pytest
 
 from bench.tool_retrieval import DATA, Row, list_tokens, ranks, read_requests, read_tools, rows
-from rkllm_mcp.tools.retrieval.search import ToolSearch
+from rkllm_mcp.tools.search import ToolSearch
 
 pytestmark = pytest.mark.anyio
 # What has to hold; the measured figures are in docs/performance.md.

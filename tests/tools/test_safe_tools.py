@@ -7,7 +7,7 @@ import sys
 import anyio
 import pytest
 
-from rkllm_mcp.tools.servers import ServerSpec
+from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.tools.toolbox import open_toolbox
 
 pytestmark = pytest.mark.anyio

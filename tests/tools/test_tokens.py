@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rkllm_mcp.tools.tokens import MissingTokenError, UnusableTokenError, fill, placeholders, redacted, secrets_of
+from rkllm_mcp.config.header_templates import (
+    MissingTokenError,
+    UnusableTokenError,
+    fill,
+    placeholders,
+    redacted,
+    secrets_of,
+)
 
 TEMPLATE = {"Authorization": "Bearer ${servicenow}", "X-API-Key": "${ api_key }", "Accept": "text/plain"}
 

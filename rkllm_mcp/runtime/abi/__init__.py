@@ -3,8 +3,6 @@
 This is the only place that knows versions. The code above asks ``choose_abi`` once and then looks at capabilities.
 """
 
-from __future__ import annotations
-
 from rkllm_mcp.runtime.abi import v1_2_0, v1_2_1, v1_3, v1_3_1
 from rkllm_mcp.runtime.abi.common import Abi
 

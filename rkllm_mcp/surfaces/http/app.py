@@ -14,13 +14,42 @@ from starlette.routing import BaseRoute
 from starlette.routing import Route as StarletteRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rkllm_mcp.surfaces.http.context import Service
-from rkllm_mcp.surfaces.http.gate import ROUTE, Gate
+from rkllm_mcp.surfaces.http import (
+    approvals,
+    board,
+    conversations,
+    execute,
+    ollama,
+    openai,
+    openapi,
+    page,
+    resources,
+    tools,
+)
+from rkllm_mcp.surfaces.http.middleware import ROUTE, RequestMiddleware
 from rkllm_mcp.surfaces.http.route import Handler, Route
-from rkllm_mcp.surfaces.http.routes import ROUTES
+from rkllm_mcp.surfaces.http.state import ServiceState
+
+ROUTES: tuple[Route, ...] = (
+    *openai.ROUTES,
+    *openai.MODEL_ROUTES,
+    *openai.EMBEDDING_ROUTES,
+    *openai.RERANK_ROUTES,
+    *ollama.ROUTES,
+    *execute.ROUTES,
+    *conversations.ROUTES,
+    *tools.ROUTES,
+    *approvals.ROUTES,
+    *resources.ROUTES,
+    *board.ROUTES,
+    *board.HEALTH_ROUTES,
+    *board.METRICS_ROUTES,
+    *openapi.ROUTES,
+    *page.ROUTES,
+)
 
 
-def create_app(service: Service, routes: Sequence[Route] = ROUTES, mounts: Sequence[BaseRoute] = ()) -> ASGIApp:
+def create_app(service: ServiceState, routes: Sequence[Route] = ROUTES, mounts: Sequence[BaseRoute] = ()) -> ASGIApp:
     """The application that answers for ``service``.
 
     Args:
@@ -39,7 +68,9 @@ def create_app(service: Service, routes: Sequence[Route] = ROUTES, mounts: Seque
         scope["app"] = app
         await app.router(scope, receive, send)
 
-    return Gate(routed, lambda: service.config, [route.path for route in routes if route.is_open], service.observed)
+    return RequestMiddleware(
+        routed, lambda: service.config, [route.path for route in routes if route.is_open], service.observed
+    )
 
 
 def _dispatched(routes: Iterable[Route]) -> list[BaseRoute]:

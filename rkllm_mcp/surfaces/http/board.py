@@ -2,15 +2,142 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import cast
+
 import anyio.to_thread
+from prometheus_client import CollectorRegistry, exposition
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from rkllm_mcp.inspection import asking_language, gauges
-from rkllm_mcp.surfaces.http.auth import needs_key
-from rkllm_mcp.surfaces.http.context import service_of, tenant_of
-from rkllm_mcp.surfaces.http.route import Answer, Route
+from rkllm_mcp import __version__
+from rkllm_mcp.app.preview import asking_language, gauges
+from rkllm_mcp.board.npu import Gauges
+from rkllm_mcp.surfaces.http.errors import HTTPError
+from rkllm_mcp.surfaces.http.middleware import needs_key
+from rkllm_mcp.surfaces.http.route import Route, RouteResponse
+from rkllm_mcp.surfaces.http.state import ServiceState, service_of, tenant_of
+
+
+class Health(BaseModel):
+    """How the service is."""
+
+    status: str = Field(description="ok, or what it waits for.")
+
+
+async def healthz(request: Request) -> Response:
+    """The process lives, and its model is loaded, is being loaded, or will be loaded again."""
+    service_of(request).check_alive()
+    return JSONResponse({"status": "ok"})
+
+
+async def readyz(request: Request) -> Response:
+    """The model is loaded and the service is not being stopped; also while it is busy."""
+    service_of(request).check_ready()
+    return JSONResponse({"status": "ok"})
+
+
+HEALTH_ROUTES = (
+    Route(
+        "GET",
+        "/healthz",
+        healthz,
+        "Whether the process lives and answers can still come from it",
+        answers=(RouteResponse(Health),),
+        problems=(503,),
+        is_open=True,
+    ),
+    Route(
+        "GET",
+        "/readyz",
+        readyz,
+        "Whether answers are taken: the model is loaded and the service is not being stopped",
+        answers=(RouteResponse(Health),),
+        problems=(503,),
+        is_open=True,
+    ),
+)
+
+
+class Moment(Collector):
+    """How a service is, read when Prometheus asks.
+
+    Args:
+        service: the service.
+        read: looks at the board.
+    """
+
+    def __init__(self, service: ServiceState, read: Callable[[], Gauges] = gauges) -> None:
+        self._service = service
+        self._read = read
+
+    def collect(self) -> Iterator[Metric]:
+        """Every gauge; what cannot be read is left out."""
+        service = self._service
+        yield _gauge("queue_waiting", "Requests that wait for their turn.", service.turnstile.waiting)
+        yield _gauge("queue_running", "Answers under way.", service.turnstile.running)
+        yield _gauge("ready", "1 while answers are taken.", service.is_ready)
+        yield _gauge("uptime_seconds", "Since the service began.", service.uptime_s)
+        yield from self._model()
+        now = self._read()
+        if now.npu_load is not None:
+            load = GaugeMetricFamily("rkllm_mcp_npu_load_ratio", "How busy each core of the NPU is.", labels=["core"])
+            for core, percent in enumerate(now.npu_load):
+                load.add_metric([str(core)], percent / 100)
+            yield load
+        if now.temperature_c is not None:
+            yield _gauge("temperature_celsius", "Of the hottest sensor.", now.temperature_c)
+        if now.memory_available is not None:
+            yield _gauge("memory_available_bytes", "What programs can still take.", now.memory_available)
+
+    def _model(self) -> Iterator[Metric]:
+        house = self._service.house
+        if not house.is_open:
+            return
+        core = house.core
+        about = GaugeMetricFamily("rkllm_mcp_info", "What answers.", labels=["version", "model", "emulated"])
+        about.add_metric([__version__, core.name, str(core.is_emulated).lower()], 1)
+        yield about
+        if core.npu is not None:
+            restarts = CounterMetricFamily("rkllm_mcp_worker_restarts", "How often the runtime was started again.")
+            restarts.add_metric([], core.npu.engine.restarts)
+            yield restarts
+
+
+def _gauge(name: str, says: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"rkllm_mcp_{name}", says, value=float(value))
+
+
+async def metrics(request: Request) -> Response:
+    """Write all of them."""
+    if request.state.tenant:
+        raise HTTPError(403, "the metrics tell of everybody; only a key of the owner opens them")
+    service = service_of(request)
+    both = CollectorRegistry()
+    both.register(cast("Collector", service.metrics.registry))
+    both.register(Moment(service))
+    write, content_type = exposition.choose_encoder(request.headers.get("accept", ""))
+    # Reading the board is reading files.
+    content = await anyio.to_thread.run_sync(write, both)
+    return Response(content, headers={"Content-Type": content_type})
+
+
+METRICS_ROUTES = (
+    Route(
+        "GET",
+        "/metrics",
+        metrics,
+        "What Prometheus collects",
+        answers=(
+            RouteResponse(media="text/plain", says="In Prometheus' text format."),
+            RouteResponse(media="application/openmetrics-text", says="In OpenMetrics, where that is asked for."),
+        ),
+    ),
+)
+
 
 _MEGABYTE = 2**20
 
@@ -106,6 +233,6 @@ def _megabytes(count: int | None) -> int | None:
 
 
 ROUTES = (
-    Route("GET", "/v1/board", board, "How the board is", answers=(Answer(Board),)),
-    Route("GET", "/v1/me", me, "Who asks", answers=(Answer(Me),)),
+    Route("GET", "/v1/board", board, "How the board is", answers=(RouteResponse(Board),)),
+    Route("GET", "/v1/me", me, "Who asks", answers=(RouteResponse(Me),)),
 )

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, from_json
 from starlette.requests import Request
 
-from rkllm_mcp.surfaces.http.problems import Problem
+from rkllm_mcp.surfaces.http.errors import HTTPError
 
 # The longest silence in the middle of a body, seconds.
 SILENCE_S = 30.0
@@ -29,13 +29,13 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
-class Body(BaseModel):
+class RequestBody(BaseModel):
     """A request of our own interface: exact types, no unknown fields. Forms and results may use it as well."""
 
     model_config = ConfigDict(strict=True, extra="forbid", protected_namespaces=(), use_attribute_docstrings=True)
 
 
-class ForeignBody(BaseModel):
+class LenientBody(BaseModel):
     """A request of somebody else's interface: exact types; fields that nobody here knows are ignored."""
 
     model_config = ConfigDict(strict=True, extra="ignore", protected_namespaces=(), use_attribute_docstrings=True)
@@ -85,7 +85,7 @@ def query(request: Request, model: type[ModelT]) -> ModelT:
         raise refusal(error, values) from None
 
 
-def refusal(error: ValidationError, value: Any) -> Problem:
+def refusal(error: ValidationError, value: Any) -> HTTPError:
     """The 422 that names the first field that is wrong in ``value``."""
     details = error.errors(include_url=False, include_context=False)
     places = [_place(each, value) for each in details]
@@ -96,7 +96,7 @@ def refusal(error: ValidationError, value: Any) -> Problem:
     ]
     best = max(range(len(details)), key=lambda index: (len(places[index]), -members.count(members[index])))
     detail, param = details[best], _written(places[best])
-    return Problem(422, f"{param or 'the body'}: {detail['msg']}", param=param or None, code=detail["type"])
+    return HTTPError(422, f"{param or 'the body'}: {detail['msg']}", param=param or None, code=detail["type"])
 
 
 async def _content(request: Request, limit: int, silence_s: float) -> bytes:
@@ -111,7 +111,7 @@ async def _content(request: Request, limit: int, silence_s: float) -> bytes:
             with anyio.move_on_after(silence_s) as silence:
                 chunk = await anext(stream, None)
             if silence.cancelled_caught:
-                raise Problem(408, f"the body stopped coming for {silence_s:g} seconds; send it again")
+                raise HTTPError(408, f"the body stopped coming for {silence_s:g} seconds; send it again")
             if chunk is None:
                 break
             size += len(chunk)
@@ -132,9 +132,9 @@ def _announced(request: Request) -> int:
     return int(length) if length.isdecimal() else 0
 
 
-def _too_large(limit: int) -> Problem:
+def _too_large(limit: int) -> HTTPError:
     megabytes = limit / 2**20
-    return Problem(
+    return HTTPError(
         413, f"the body is larger than {megabytes:g} MB; send less, or raise body_mb in [service] of the board"
     )
 
@@ -142,16 +142,16 @@ def _too_large(limit: int) -> Problem:
 def _check_type(request: Request, *, takes_any_type: bool) -> None:
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
-        raise Problem(415, f"Content-Encoding {encoding} is not understood here; send the body as it is")
+        raise HTTPError(415, f"Content-Encoding {encoding} is not understood here; send the body as it is")
     kind, _, rest = request.headers.get("content-type", "").partition(";")
     kind = kind.strip().lower()
     if not takes_any_type and kind != "application/json" and not kind.endswith("+json"):
-        raise Problem(
+        raise HTTPError(
             415, f"the body has to be JSON, not {kind or 'without a type'}; send Content-Type: application/json"
         )
     charset = rest.partition("charset=")[2].strip(' "').lower()
     if charset not in ("", "utf-8", "utf8", "us-ascii"):
-        raise Problem(415, f"the body is in {charset}; JSON is sent as UTF-8")
+        raise HTTPError(415, f"the body is in {charset}; JSON is sent as UTF-8")
 
 
 def _json(content: bytes) -> Any:
@@ -159,13 +159,13 @@ def _json(content: bytes) -> Any:
     try:
         content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise Problem(400, f"the body is not UTF-8 at byte {error.start}; send JSON as UTF-8") from None
+        raise HTTPError(400, f"the body is not UTF-8 at byte {error.start}; send JSON as UTF-8") from None
     try:
         value = from_json(content, allow_inf_nan=False)
     except ValueError as error:
-        raise Problem(400, f"the body is not JSON: {error}") from None
+        raise HTTPError(400, f"the body is not JSON: {error}") from None
     if _has_infinity(value):
-        raise Problem(400, "the body is not JSON: a number is too large")
+        raise HTTPError(400, "the body is not JSON: a number is too large")
     return value
 
 

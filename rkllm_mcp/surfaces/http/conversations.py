@@ -8,15 +8,15 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from rkllm_mcp.app import App
+from rkllm_mcp.app import conversation_export
+from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.conversation_export import summary_dict
 from rkllm_mcp.messages import Conversation
-from rkllm_mcp.records import KeptConversation
-from rkllm_mcp.surfaces import conversations_export
-from rkllm_mcp.surfaces.conversations import summary_dict
+from rkllm_mcp.records import StoredConversation
 from rkllm_mcp.surfaces.http import bodies
-from rkllm_mcp.surfaces.http.context import service_of, tenant_of
-from rkllm_mcp.surfaces.http.problems import Problem
-from rkllm_mcp.surfaces.http.route import JSON, Answer, Link, Route
+from rkllm_mcp.surfaces.http.errors import HTTPError
+from rkllm_mcp.surfaces.http.route import JSON, Link, Route, RouteResponse
+from rkllm_mcp.surfaces.http.state import service_of, tenant_of
 
 MARKDOWN = "text/markdown"
 
@@ -38,7 +38,7 @@ class Summaries(BaseModel):
     count: int = Field(description="How many there are without the limit.")
 
 
-class Turn(BaseModel):
+class TurnBody(BaseModel):
     """What one side said."""
 
     role: Literal["user", "assistant"]
@@ -55,17 +55,17 @@ class Whole(BaseModel):
     title: str
     created: str
     updated: str
-    messages: list[Turn]
+    messages: list[TurnBody]
 
 
-class Titled(bodies.Body):
+class Titled(bodies.RequestBody):
     """Another title."""
 
     title: Annotated[str, Field(min_length=1, max_length=200, pattern=r"\S")]
     """The title."""
 
 
-class Listing(bodies.Body):
+class ConversationQuery(bodies.RequestBody):
     """Which conversations to list."""
 
     limit: Annotated[int, Field(ge=1, le=500)] = 50
@@ -76,14 +76,14 @@ class Listing(bodies.Body):
     """Those alone whose title or words hold this."""
 
 
-class Form(bodies.Body):
+class ExportQuery(bodies.RequestBody):
     """How an export is written."""
 
     format: Literal["markdown", "json"] = "markdown"
     """For people, or to be imported again."""
 
 
-class Stopped(BaseModel):
+class CancelResult(BaseModel):
     """What came of a wish to stop."""
 
     cancelled: bool = Field(description="False when no answer was under way.")
@@ -91,7 +91,7 @@ class Stopped(BaseModel):
 
 async def list_all(request: Request) -> Response:
     """List them."""
-    app, wish = tenant_of(request).app, bodies.query(request, Listing)
+    app, wish = tenant_of(request).app, bodies.query(request, ConversationQuery)
     kept = app.memory.conversations
     found = await kept.latest(app.tenant, wish.limit, wish.offset, wish.search)
     count = await kept.count(app.tenant, wish.search)
@@ -134,11 +134,11 @@ async def delete(request: Request) -> Response:
 async def export(request: Request) -> Response:
     """Write one as a file."""
     app, conversation_id = _named(request)
-    form = bodies.query(request, Form).format
+    form = bodies.query(request, ExportQuery).format
     kept = await app.memory.conversations.get(app.tenant, conversation_id)
     if kept is None:
         raise _missing(conversation_id)
-    text = conversations_export.as_json([kept]) if form == "json" else conversations_export.as_markdown(kept)
+    text = conversation_export.as_json([kept]) if form == "json" else conversation_export.as_markdown(kept)
     suffix = "json" if form == "json" else "md"
     headers = {"Content-Disposition": f'attachment; filename="conversation-{kept.id}.{suffix}"'}
     return Response(text, media_type=JSON if form == "json" else f"{MARKDOWN}; charset=utf-8", headers=headers)
@@ -150,16 +150,16 @@ async def cancel(request: Request) -> Response:
     return JSONResponse({"cancelled": app.cancel(conversation_id)})
 
 
-def _named(request: Request) -> tuple[App, str]:
+def _named(request: Request) -> tuple[Assistant, str]:
     return tenant_of(request).app, request.path_params["id"]
 
 
-def _missing(conversation_id: str) -> Problem:
-    return Problem(404, f"there is no conversation {conversation_id!r} here; GET /v1/conversations lists them")
+def _missing(conversation_id: str) -> HTTPError:
+    return HTTPError(404, f"there is no conversation {conversation_id!r} here; GET /v1/conversations lists them")
 
 
-def _whole(kept: KeptConversation) -> dict[str, Any]:
-    stamp = conversations_export.stamp
+def _whole(kept: StoredConversation) -> dict[str, Any]:
+    stamp = conversation_export.stamp
     turns = [
         {
             "role": turn.role,
@@ -207,17 +207,19 @@ ROUTES = (
         "/v1/conversations",
         list_all,
         "List the conversations",
-        query=Listing,
-        answers=(Answer(Summaries, links=leads_on("$response.body#/conversations/0/id")),),
+        query=ConversationQuery,
+        answers=(RouteResponse(Summaries, links=leads_on("$response.body#/conversations/0/id")),),
     ),
-    Route("GET", "/v1/conversations/{id}", show, "Read a conversation", answers=(Answer(Whole),), problems=(404,)),
+    Route(
+        "GET", "/v1/conversations/{id}", show, "Read a conversation", answers=(RouteResponse(Whole),), problems=(404,)
+    ),
     Route(
         "PATCH",
         "/v1/conversations/{id}",
         rename,
         "Rename a conversation",
         body=Titled,
-        answers=(Answer(Whole),),
+        answers=(RouteResponse(Whole),),
         problems=(404,),
     ),
     Route(
@@ -225,7 +227,7 @@ ROUTES = (
         "/v1/conversations/{id}",
         delete,
         "Forget a conversation and the records of its tool calls",
-        answers=(Answer(status=204, says="It is gone."),),
+        answers=(RouteResponse(status=204, says="It is gone."),),
         problems=(404,),
     ),
     Route(
@@ -233,8 +235,11 @@ ROUTES = (
         "/v1/conversations/{id}/export",
         export,
         "Write a conversation as a file",
-        query=Form,
-        answers=(Answer(media=MARKDOWN, says="For people."), Answer(dict[str, Any], says="To be imported again.")),
+        query=ExportQuery,
+        answers=(
+            RouteResponse(media=MARKDOWN, says="For people."),
+            RouteResponse(dict[str, Any], says="To be imported again."),
+        ),
         problems=(404,),
     ),
     Route(
@@ -242,6 +247,6 @@ ROUTES = (
         "/v1/conversations/{id}/cancel",
         cancel,
         "Stop the answer under way in a conversation",
-        answers=(Answer(Stopped),),
+        answers=(RouteResponse(CancelResult),),
     ),
 )

@@ -19,26 +19,24 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from typing_extensions import Self
 
-from rkllm_mcp.app import App, ReplyOptions
-from rkllm_mcp.completions.openai_body import MOST_MESSAGES, MOST_TOOLS, Positive, Tokens
-from rkllm_mcp.encode import event_to_dict
+from rkllm_mcp.app.assistant import Assistant, ReplyOptions
+from rkllm_mcp.completions.openai_types import MOST_MESSAGES, MOST_TOOLS, Positive, Tokens
 from rkllm_mcp.errors import PromptTooLongError
-from rkllm_mcp.events import End, Event, Text
+from rkllm_mcp.events import End, Event, Text, event_to_dict
 from rkllm_mcp.messages import Conversation
 from rkllm_mcp.surfaces.http import bodies
-from rkllm_mcp.surfaces.http.context import service_of, tenant_of
 from rkllm_mcp.surfaces.http.conversations import leads_on
-from rkllm_mcp.surfaces.http.problems import Problem, problem_of
-from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Answer, Route
-from rkllm_mcp.surfaces.http.streams import event_stream, record, while_connected
-from rkllm_mcp.surfaces.http.turns import in_turn
+from rkllm_mcp.surfaces.http.errors import HTTPError, problem_of
+from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Route, RouteResponse
+from rkllm_mcp.surfaces.http.state import service_of, tenant_of
+from rkllm_mcp.surfaces.http.streaming import event_stream, in_turn, record, while_connected
 
 CONVERSATION = "X-Conversation-Id"
 _Words = Annotated[str, Field(min_length=1)]
 _Name = Annotated[str, Field(min_length=1, max_length=256)]
 
 
-class Said(bodies.Body):
+class MessageBody(bodies.RequestBody):
     """A turn of a conversation that went on elsewhere."""
 
     role: Literal["user", "assistant"]
@@ -47,7 +45,7 @@ class Said(bodies.Body):
     """The words."""
 
 
-class PromptWish(bodies.Body):
+class PromptBody(bodies.RequestBody):
     """A question that a server has prepared."""
 
     name: _Name
@@ -60,7 +58,7 @@ def _is_given(name: str, type_: str) -> dict[str, Any]:
     return {"required": [name], "properties": {name: {"type": type_}}}
 
 
-class ExecuteBody(bodies.Body):
+class ExecuteBody(bodies.RequestBody):
     """A question."""
 
     # What ``_check_question`` sees to, for whoever reads the schema.
@@ -70,11 +68,11 @@ class ExecuteBody(bodies.Body):
 
     message: _Words | None = None
     """The question; a resource is named in it as @server:uri. Required unless there is a prompt."""
-    prompt: PromptWish | None = None
+    prompt: PromptBody | None = None
     """A server's prepared question instead."""
     conversation: _Name | None = None
     """The conversation to go on with; that of the header X-Conversation-Id, or a new one, when not given."""
-    history: tuple[Said, ...] = Field(default=(), strict=False, max_length=MOST_MESSAGES)
+    history: tuple[MessageBody, ...] = Field(default=(), strict=False, max_length=MOST_MESSAGES)
     """What was said before, for a conversation that this board does not know; it goes on under a new id then."""
     system: str | None = None
     """The system text of a new conversation; the configuration's when not given."""
@@ -124,7 +122,7 @@ async def execute(request: Request) -> Response:
     return JSONResponse(await while_connected(request, partial(_whole, conversation.id, events)), headers=headers)
 
 
-async def _conversation(request: Request, app: App, body: ExecuteBody) -> Conversation:
+async def _conversation(request: Request, app: Assistant, body: ExecuteBody) -> Conversation:
     desk = service_of(request).desk
     told = [(turn.role, turn.text) for turn in body.history]
     wanted = body.conversation or request.headers.get(CONVERSATION)
@@ -135,14 +133,14 @@ async def _conversation(request: Request, app: App, body: ExecuteBody) -> Conver
         return desk.begin(app, body.system, told)
     if found is None:
         message = f"there is no conversation {wanted!r} here; leave it out to begin one, or send its history"
-        raise Problem(404, message, param="conversation")
+        raise HTTPError(404, message, param="conversation")
     if app.is_answering(found.id):
         message = "this conversation has an answer under way; wait for it, or cancel it"
-        raise Problem(409, message, param="conversation", code="answer_under_way")
+        raise HTTPError(409, message, param="conversation", code="answer_under_way")
     return found
 
 
-def _reply(app: App, conversation: Conversation, body: ExecuteBody) -> AsyncGenerator[Event, None]:
+def _reply(app: Assistant, conversation: Conversation, body: ExecuteBody) -> AsyncGenerator[Event, None]:
     options = ReplyOptions(
         tools=body.allowed_tools is None or bool(body.allowed_tools),
         max_new_tokens=body.max_tokens,
@@ -187,14 +185,14 @@ ROUTES = (
         "Ask the assistant, with its tools",
         body=ExecuteBody,
         answers=(
-            Answer(
+            RouteResponse(
                 dict[str, Any],
                 media=EVENT_STREAM,
                 says="One event in each record, by its kind; the last kind is end.",
                 headers=_ID_HEADER,
                 links=_LINKS,
             ),
-            Answer(Executed, says="The whole answer, when stream is false.", headers=_ID_HEADER, links=_LINKS),
+            RouteResponse(Executed, says="The whole answer, when stream is false.", headers=_ID_HEADER, links=_LINKS),
         ),
         problems=(400, 404, 409, 429, 503),
     ),

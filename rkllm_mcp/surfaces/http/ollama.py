@@ -22,21 +22,24 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from rkllm_mcp.abilities import abilities_of
-from rkllm_mcp.completions.exchange import Occurrence, exchange
-from rkllm_mcp.completions.ollama_body import OllamaChat, OllamaGenerate, OllamaRequest
-from rkllm_mcp.completions.ollama_reply import OllamaReply
-from rkllm_mcp.completions.ollama_request import chat_body, generate_body
-from rkllm_mcp.completions.openai_body import ChatBody, Positive
-from rkllm_mcp.core import Core
+from rkllm_mcp.app.board_services import board_services_of
+from rkllm_mcp.app.root import ModelHost
+from rkllm_mcp.completions.completion import Occurrence, complete
+from rkllm_mcp.completions.ollama import (
+    OllamaChat,
+    OllamaGenerate,
+    OllamaReply,
+    OllamaRequest,
+    chat_body,
+    generate_body,
+)
+from rkllm_mcp.completions.openai_types import ChatBody, Positive
 from rkllm_mcp.surfaces.http import bodies
-from rkllm_mcp.surfaces.http.chat_completions import DEFAULT_MODEL, asked_by, known_models, sound
-from rkllm_mcp.surfaces.http.context import Service, service_of, tenant_of
-from rkllm_mcp.surfaces.http.embeddings import MOST_TEXTS, count_tokens
-from rkllm_mcp.surfaces.http.problems import Problem
-from rkllm_mcp.surfaces.http.route import NDJSON, Answer, Link, Route
-from rkllm_mcp.surfaces.http.streams import as_json, line_stream, while_connected
-from rkllm_mcp.surfaces.http.turns import evaluated, in_turn
+from rkllm_mcp.surfaces.http.errors import HTTPError
+from rkllm_mcp.surfaces.http.openai import DEFAULT_MODEL, MOST_TEXTS, asked_by, count_tokens, known_models, sound
+from rkllm_mcp.surfaces.http.route import NDJSON, Link, Route, RouteResponse
+from rkllm_mcp.surfaces.http.state import ServiceState, service_of, tenant_of
+from rkllm_mcp.surfaces.http.streaming import as_json, evaluated, in_turn, line_stream, while_connected
 
 VERSION = "0.12.0"
 _TAG = ":latest"
@@ -64,14 +67,14 @@ class OllamaModels(BaseModel):
     models: list[dict[str, Any]]
 
 
-class ShowBody(bodies.ForeignBody):
+class ShowBody(bodies.LenientBody):
     """Which model; older programs call it ``name``."""
 
     model: str | None = None
     name: str | None = None
 
 
-class EmbedBody(bodies.ForeignBody):
+class EmbedBody(bodies.LenientBody):
     """What is to be embedded."""
 
     model: Annotated[str, Field(min_length=1)]
@@ -79,7 +82,7 @@ class EmbedBody(bodies.ForeignBody):
     dimensions: Positive | None = None
 
 
-class EmbedOneBody(bodies.ForeignBody):
+class EmbedOneBody(bodies.LenientBody):
     """What is to be embedded, for older programs."""
 
     model: Annotated[str, Field(min_length=1)]
@@ -123,7 +126,7 @@ async def _answer(request: Request, body: OllamaRequest, translated: Any, *, is_
     asked = await asked_by(openai, service, tenant)
     reply = OllamaReply(body.model, is_chat, asked.host_tools)
     started = time.monotonic()
-    answering = partial(exchange, threads=service.threads, request=asked, tenant=tenant.name)
+    answering = partial(complete, threads=service.threads, request=asked, tenant=tenant.name)
     # As Ollama does, which loads a model when it is asked: its programs do not ask a second time.
     events = sound(in_turn(request, answering, may_load=True))
     if body.stream is not False:
@@ -191,7 +194,7 @@ async def show(request: Request) -> Response:
     )
 
 
-def _capabilities(core: Core) -> list[str]:
+def _capabilities(core: ModelHost) -> list[str]:
     thinks = bool(core.npu and core.npu.form.thinking != "off")
     return ["completion", "tools", *(["thinking"] if thinks else [])]
 
@@ -206,7 +209,7 @@ async def embed(request: Request) -> Response:
         embeddings=await _vectors(request, body.model, texts, body.dimensions),
         total_duration=round((time.monotonic() - started) * 1e9),
         load_duration=0,
-        prompt_eval_count=await count_tokens(texts, abilities_of(tenant_of(request).app).embedder.vocabulary),
+        prompt_eval_count=await count_tokens(texts, board_services_of(tenant_of(request).app).embedder.vocabulary),
     )
     return JSONResponse(answer.model_dump())
 
@@ -222,7 +225,7 @@ async def _vectors(
     request: Request, model: str, texts: Sequence[str], dimensions: int | None = None
 ) -> list[list[float]]:
     _check_model(model, service_of(request), embeds=True)
-    abilities = abilities_of(tenant_of(request).app)
+    abilities = board_services_of(tenant_of(request).app)
     # Nothing is a way to ask whether the model is there.
     if not any(texts):
         return []
@@ -236,11 +239,11 @@ async def version(request: Request) -> Response:
     return JSONResponse({"version": VERSION})
 
 
-def _names(service: Service) -> list[str]:
+def _names(service: ServiceState) -> list[str]:
     return [_tagged(name) for name in known_models(service)]
 
 
-def _embedder_tokens(name: str, service: Service) -> int | None:
+def _embedder_tokens(name: str, service: ServiceState) -> int | None:
     """The context window of the model that embeds, if that is its name; None for all others."""
     found = service.core.specialists.get(service.config.service.embedding_model or "")
     if found is None or _tagged(name) != _tagged(found.name) or _tagged(name) in _names(service):
@@ -252,15 +255,15 @@ def _tagged(name: str) -> str:
     return name if ":" in name else f"{name}{_TAG}"
 
 
-def _check_model(name: str, service: Service, *, embeds: bool = False) -> None:
+def _check_model(name: str, service: ServiceState, *, embeds: bool = False) -> None:
     known = {_tagged(each) for each in (*known_models(service), DEFAULT_MODEL)}
     if embeds:
         known |= {_tagged(each.name) for each in service.core.specialists.values()}
     if _tagged(name) not in known:
-        raise Problem(404, f"model '{name}' not found; there is '{service.core.name}'")
+        raise HTTPError(404, f"model '{name}' not found; there is '{service.core.name}'")
 
 
-def _described(name: str, service: Service) -> dict[str, Any]:
+def _described(name: str, service: ServiceState) -> dict[str, Any]:
     core = service.core
     is_embedder = _embedder_tokens(name, service) is not None
     size = 0 if is_embedder else _size(core)
@@ -283,7 +286,7 @@ def _described(name: str, service: Service) -> dict[str, Any]:
     }
 
 
-def _size(core: Core) -> int:
+def _size(core: ModelHost) -> int:
     try:
         return core.npu.model.file.stat().st_size if core.npu else 0
     except OSError:
@@ -291,8 +294,10 @@ def _size(core: Core) -> int:
 
 
 _ANSWERS = (
-    Answer(OllamaAnswer, media=NDJSON, says="The answer in pieces, one JSON object a line; the last one is done."),
-    Answer(OllamaAnswer, says="The whole answer, when stream is false."),
+    RouteResponse(
+        OllamaAnswer, media=NDJSON, says="The answer in pieces, one JSON object a line; the last one is done."
+    ),
+    RouteResponse(OllamaAnswer, says="The whole answer, when stream is false."),
 )
 _OF_A_MODEL = tuple(
     Link("POST", f"/api/{name}", "model", "$response.body#/models/0/model", in_body=True)
@@ -324,17 +329,17 @@ ROUTES = (
         "/api/tags",
         tags,
         "List the models, as Ollama does",
-        answers=(Answer(OllamaModels, links=_OF_A_MODEL),),
+        answers=(RouteResponse(OllamaModels, links=_OF_A_MODEL),),
         problems=(503,),
     ),
-    Route("GET", "/api/ps", running, "List what is loaded", answers=(Answer(OllamaModels),), problems=(503,)),
+    Route("GET", "/api/ps", running, "List what is loaded", answers=(RouteResponse(OllamaModels),), problems=(503,)),
     Route(
         "POST",
         "/api/show",
         show,
         "Describe a model, as Ollama does",
         body=ShowBody,
-        answers=(Answer(dict[str, Any]),),
+        answers=(RouteResponse(dict[str, Any]),),
         problems=(404, 503),
         takes_any_type=True,
     ),
@@ -344,7 +349,7 @@ ROUTES = (
         embed,
         "Turn texts into vectors, as Ollama does",
         body=EmbedBody,
-        answers=(Answer(OllamaVectors),),
+        answers=(RouteResponse(OllamaVectors),),
         problems=(404, 429, 503),
         takes_any_type=True,
     ),
@@ -354,9 +359,15 @@ ROUTES = (
         embed_one,
         "Turn a text into a vector, as older releases of Ollama do",
         body=EmbedOneBody,
-        answers=(Answer(OllamaVector),),
+        answers=(RouteResponse(OllamaVector),),
         problems=(404, 429, 503),
         takes_any_type=True,
     ),
-    Route("GET", "/api/version", version, "The release of Ollama whose API this is", answers=(Answer(OllamaVersion),)),
+    Route(
+        "GET",
+        "/api/version",
+        version,
+        "The release of Ollama whose API this is",
+        answers=(RouteResponse(OllamaVersion),),
+    ),
 )

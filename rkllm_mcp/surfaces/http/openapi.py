@@ -17,10 +17,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp import __version__
-from rkllm_mcp.surfaces.http.auth import needs_key
-from rkllm_mcp.surfaces.http.context import service_of
-from rkllm_mcp.surfaces.http.problems import OLLAMA, ErrorBody, OllamaError
-from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON, Answer, Link, Route
+from rkllm_mcp.surfaces.http.errors import OLLAMA, ErrorBody, OllamaError
+from rkllm_mcp.surfaces.http.middleware import needs_key
+from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON, Link, Route, RouteResponse
+from rkllm_mcp.surfaces.http.state import service_of
 
 Json: TypeAlias = dict[str, Any]
 _Mode: TypeAlias = Literal["validation", "serialization"]
@@ -141,7 +141,7 @@ def _link(link: Link) -> Json:
     return {"operationId": _operation_id(link), place: {link.parameter: link.found}}
 
 
-def _content(answer: Answer, schemas: _Schemas) -> Json:
+def _content(answer: RouteResponse, schemas: _Schemas) -> Json:
     schema = schemas[answer.model, "serialization"] if answer.model is not None else None
     if answer.media == JSON:
         return schema or {}
@@ -171,4 +171,6 @@ async def openapi(request: Request) -> Response:
     return JSONResponse(document(routes, keys=needs_key(service_of(request).config)))
 
 
-ROUTES = (Route("GET", "/openapi.json", openapi, "This description", answers=(Answer(dict[str, Any]),), is_open=True),)
+ROUTES = (
+    Route("GET", "/openapi.json", openapi, "This description", answers=(RouteResponse(dict[str, Any]),), is_open=True),
+)

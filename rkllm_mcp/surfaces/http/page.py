@@ -20,7 +20,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.routing import Route as StarletteRoute
 
-from rkllm_mcp.surfaces.http.route import Answer, Route
+from rkllm_mcp.surfaces.http.route import Route, RouteResponse
 
 FOLDER = Path(__file__).parent.parent / "web"
 _INDEX = "index.html"
@@ -92,4 +92,6 @@ def _tag(content: bytes) -> str:
     return f'"{hashlib.sha256(content).hexdigest()[:32]}"'
 
 
-ROUTES = (Route("GET", "/", page, "The page", answers=(Answer(media="text/html", says="The page."),), is_open=True),)
+ROUTES = (
+    Route("GET", "/", page, "The page", answers=(RouteResponse(media="text/html", says="The page."),), is_open=True),
+)

@@ -45,7 +45,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Answer:
+class RouteResponse:
     """What a route answers when all is well.
 
     Args:
@@ -88,7 +88,7 @@ class Route:
     summary: str
     body: type[BaseModel] | None = None
     query: type[BaseModel] | None = None
-    answers: tuple[Answer, ...] = (Answer(),)
+    answers: tuple[RouteResponse, ...] = (RouteResponse(),)
     problems: tuple[int, ...] = ()
     is_open: bool = False
     takes_any_type: bool = False

@@ -8,17 +8,17 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from rkllm_mcp.app import App
-from rkllm_mcp.calling import CallContext, Standing
-from rkllm_mcp.completions.openai_body import Tokens
+from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.conversation_export import stamp
+from rkllm_mcp.completions.openai_types import Tokens
 from rkllm_mcp.messages import ToolCall, ToolSpec
+from rkllm_mcp.protocols import CallContext, FixedApprover
 from rkllm_mcp.records import CallRecord
-from rkllm_mcp.surfaces.conversations_export import stamp
 from rkllm_mcp.surfaces.http import bodies
-from rkllm_mcp.surfaces.http.context import service_of, tenant_of
-from rkllm_mcp.surfaces.http.problems import Problem
-from rkllm_mcp.surfaces.http.route import Answer, Link, Route
-from rkllm_mcp.surfaces.http.streams import while_connected
+from rkllm_mcp.surfaces.http.errors import HTTPError
+from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse
+from rkllm_mcp.surfaces.http.state import service_of, tenant_of
+from rkllm_mcp.surfaces.http.streaming import while_connected
 
 _YES = "send approve: true to allow it"
 
@@ -37,21 +37,21 @@ class ToolShown(BaseModel):
     destructive: bool | None = Field(description="The server says that it may destroy something.")
 
 
-class Tools(BaseModel):
+class ToolsResponse(BaseModel):
     """All tools."""
 
     tools: list[ToolShown]
     tokens: int = Field(description="What those that are switched on cost together.")
 
 
-class Switched(BaseModel):
+class SwitchResult(BaseModel):
     """A switch as it is now."""
 
     name: str
     enabled: bool
 
 
-class CallBody(bodies.Body):
+class CallBody(bodies.RequestBody):
     """A call by hand."""
 
     arguments: dict[str, Any] = Field(default_factory=dict[str, Any])
@@ -93,7 +93,7 @@ class History(BaseModel):
     calls: list[Record]
 
 
-class HistoryWish(bodies.Body):
+class HistoryQueryBody(bodies.RequestBody):
     """Which calls to show."""
 
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
@@ -147,7 +147,7 @@ async def call(request: Request) -> Response:
     service = service_of(request)
     body = await bodies.read(request, CallBody, service.body_limit)
     app = tenant_of(request).app
-    asker = Standing("once") if body.approve else Standing("deny", _YES)
+    asker = FixedApprover("once") if body.approve else FixedApprover("deny", _YES)
     context = CallContext(asker=asker, tokens=body.tokens)
 
     async def work() -> dict[str, Any]:
@@ -155,7 +155,7 @@ async def call(request: Request) -> Response:
             tool = _tool(app, request.path_params["name"])
             result = await app.toolbox.call(ToolCall("call_1", tool.name, body.arguments), context)
         if result.ruling == "refused":
-            raise Problem(
+            raise HTTPError(
                 403, f"{tool.name} was not run, because it may change something; {_YES}", code="needs_approval"
             )
         return {
@@ -172,7 +172,7 @@ async def call(request: Request) -> Response:
 
 async def history(request: Request) -> Response:
     """What was called."""
-    wish = bodies.query(request, HistoryWish)
+    wish = bodies.query(request, HistoryQueryBody)
     calls = await tenant_of(request).app.memory.calls.latest(
         wish.limit, server=wish.server, errors_only=wish.errors, conversation=wish.conversation
     )
@@ -220,22 +220,22 @@ async def _switch(request: Request, *, is_on: bool) -> Response:
 async def _switch_server(request: Request, *, is_on: bool) -> Response:
     app, name = tenant_of(request).app, request.path_params["name"]
     if name not in {state.name for state in app.toolbox.servers()}:
-        raise Problem(404, f"there is no server {name!r}; GET /v1/servers lists them", param="name")
+        raise HTTPError(404, f"there is no server {name!r}; GET /v1/servers lists them", param="name")
     app.toolbox.switches.turn_server(name, is_on=is_on)
     await app.memory.settled()
     return JSONResponse({"name": name, "enabled": is_on})
 
 
-def _tool(app: App, name: str) -> ToolSpec:
+def _tool(app: Assistant, name: str) -> ToolSpec:
     tool = app.toolbox.resolve(name)
     if tool is None:
         near = app.toolbox.suggest(name)
         advice = f"did you mean {near!r}?" if near else "GET /v1/tools lists them"
-        raise Problem(404, f"there is no tool {name!r}; {advice}", param="name")
+        raise HTTPError(404, f"there is no tool {name!r}; {advice}", param="name")
     return tool
 
 
-def _shown(app: App, tool: ToolSpec, *, enabled: bool) -> dict[str, Any]:
+def _shown(app: Assistant, tool: ToolSpec, *, enabled: bool) -> dict[str, Any]:
     return {
         "name": tool.name,
         "qualified_name": tool.qualified_name,
@@ -263,12 +263,12 @@ def _record(call: CallRecord) -> dict[str, Any]:
     }
 
 
-_SWITCHED = (Answer(Switched),)
+_SWITCHED = (RouteResponse(SwitchResult),)
 _A_TOOL, _A_SERVER = "$response.body#/tools/0/name", "$response.body#/servers/0/name"
 _OF_TOOLS = tuple(Link("POST", f"/v1/tools/{{name}}:{verb}", "name", _A_TOOL) for verb in ("enable", "disable", "call"))
 _OF_SERVERS = tuple(Link("POST", f"/v1/servers/{{name}}:{verb}", "name", _A_SERVER) for verb in ("enable", "disable"))
 ROUTES = (
-    Route("GET", "/v1/tools", list_tools, "List the tools", answers=(Answer(Tools, links=_OF_TOOLS),)),
+    Route("GET", "/v1/tools", list_tools, "List the tools", answers=(RouteResponse(ToolsResponse, links=_OF_TOOLS),)),
     Route("POST", "/v1/tools/{name}:enable", enable, "Switch a tool on", answers=_SWITCHED, problems=(404,)),
     Route("POST", "/v1/tools/{name}:disable", disable, "Switch a tool off", answers=_SWITCHED, problems=(404,)),
     Route(
@@ -277,16 +277,23 @@ ROUTES = (
         call,
         "Call a tool by hand",
         body=CallBody,
-        answers=(Answer(Called, says="What it came to; a tool that failed is no failure of the request."),),
+        answers=(RouteResponse(Called, says="What it came to; a tool that failed is no failure of the request."),),
         problems=(403, 404),
     ),
-    Route("GET", "/v1/tools/history", history, "What was called", query=HistoryWish, answers=(Answer(History),)),
+    Route(
+        "GET",
+        "/v1/tools/history",
+        history,
+        "What was called",
+        query=HistoryQueryBody,
+        answers=(RouteResponse(History),),
+    ),
     Route(
         "GET",
         "/v1/servers",
         list_servers,
         "List the servers and how they are",
-        answers=(Answer(Servers, links=_OF_SERVERS),),
+        answers=(RouteResponse(Servers, links=_OF_SERVERS),),
     ),
     Route("POST", "/v1/servers/{name}:enable", enable_server, "Switch a server on", answers=_SWITCHED, problems=(404,)),
     Route(

@@ -46,7 +46,7 @@ class TurnstileClosedError(Exception):
 
 
 @dataclass(eq=False)
-class Place:
+class Slot:
     """A place in the queue, and then a turn; a context manager that gives it back."""
 
     key: str
@@ -90,7 +90,7 @@ class Place:
         self._is_closed = is_closed
         self._news.set()
 
-    def __enter__(self) -> Place:
+    def __enter__(self) -> Slot:
         return self
 
     def __exit__(
@@ -113,8 +113,8 @@ class Turnstile:
         self._queue = queue
         self._clock = clock
         # The keys that have somebody waiting, the next one first.
-        self._waiting: OrderedDict[str, deque[Place]] = OrderedDict()
-        self._running: set[Place] = set()
+        self._waiting: OrderedDict[str, deque[Slot]] = OrderedDict()
+        self._running: set[Slot] = set()
         self._durations: deque[float] = deque(maxlen=MEASURED)
         self._is_closed = False
         self._idle = anyio.Event()
@@ -147,7 +147,7 @@ class Turnstile:
             self._idle = anyio.Event()
             await self._idle.wait()
 
-    def enter(self, key: str) -> Place:
+    def enter(self, key: str) -> Slot:
         """Take a place; leave it by its ``with`` block.
 
         Raises:
@@ -156,8 +156,8 @@ class Turnstile:
         """
         if self._is_closed:
             raise TurnstileClosedError
-        place = Place(key, self)
-        waiting = self._waiting.get(key, deque[Place]())
+        place = Slot(key, self)
+        waiting = self._waiting.get(key, deque[Slot]())
         if len(self._running) >= self._parallel and len(waiting) >= self._queue:
             raise QueueFullError(len(waiting), self.expected_wait_s(key))
         waiting.append(place)
@@ -165,7 +165,7 @@ class Turnstile:
         self._advance()
         return place
 
-    def leave(self, place: Place) -> None:
+    def leave(self, place: Slot) -> None:
         """Give a place back, or a turn; a second time does nothing."""
         if place in self._running:
             self._running.remove(place)
@@ -209,7 +209,7 @@ class Turnstile:
                 place.position = position
                 place.tell()
 
-    def _in_order(self) -> Iterator[Place]:
+    def _in_order(self) -> Iterator[Slot]:
         """Those who wait, in the order in which they would come in if nobody else came."""
         lines = [tuple(waiting) for waiting in self._waiting.values()]
         for turn in range(max(map(len, lines), default=0)):

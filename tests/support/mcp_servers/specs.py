@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-from rkllm_mcp.tools.servers import ServerSpec
+from rkllm_mcp.config.server_spec import ServerSpec
 from tests.support.shared import REPOSITORY
 
 # Far beyond what a server needs on a loaded machine; a test that meets it has found a hang.

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp.surfaces.http import bodies
-from rkllm_mcp.surfaces.http.problems import Problem
+from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.route import Route
 from tests.support.http_app import Desk, desk
 
@@ -23,14 +23,14 @@ LIMIT = 1000
 JSON_TYPE = {"Content-Type": "application/json"}
 
 
-class Part(bodies.Body):
+class Part(bodies.RequestBody):
     """A part."""
 
     text: str
     weight: float = 1.0
 
 
-class Wish(bodies.Body):
+class Wish(bodies.RequestBody):
     """What the test's route takes."""
 
     name: Annotated[str, Field(min_length=1)]
@@ -39,7 +39,7 @@ class Wish(bodies.Body):
     extra: Any = None
 
 
-class Search(bodies.Body):
+class Search(bodies.RequestBody):
     """What the test's address takes."""
 
     limit: Annotated[int, Field(ge=1)] = 20
@@ -153,7 +153,7 @@ async def test_a_body_that_stops_coming_is_given_up() -> None:
 
     sent: list[bool] = []
     request = Request({"type": "http", "headers": [(b"content-type", b"application/json")]}, receive)
-    with anyio.fail_after(60), pytest.raises(Problem, match=r"the body stopped coming for 0\.01 seconds") as problem:
+    with anyio.fail_after(60), pytest.raises(HTTPError, match=r"the body stopped coming for 0\.01 seconds") as problem:
         await bodies.read(request, Wish, LIMIT, silence_s=0.01)
     assert problem.value.status == 408
 

@@ -8,22 +8,22 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.app import App
-from rkllm_mcp.config import load_config
+from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.tenants import open_tenants
+from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.messages import Conversation
-from rkllm_mcp.surfaces.http.desk import Desk
-from rkllm_mcp.tenancy import open_house
+from rkllm_mcp.surfaces.http.open_conversations import OpenConversations
 from tests.support.demo_app import make_demo
 
 pytestmark = pytest.mark.anyio
 TENANTS = "".join(f'[[tenants]]\nname = "{name}"\napi_key = "key-of-{name}"\n' for name in ("ann", "bob", "eve"))
 
 
-def opened(desk: Desk, app: App, count: int = 1) -> list[Conversation]:
+def opened(desk: OpenConversations, app: Assistant, count: int = 1) -> list[Conversation]:
     return [desk.put(app, desk.begin(app, None)) for _ in range(count)]
 
 
-def held(desk: Desk, app: App, conversations: list[Conversation]) -> list[bool]:
+def held(desk: OpenConversations, app: Assistant, conversations: list[Conversation]) -> list[bool]:
     return [desk.holds(app, conversation.id) for conversation in conversations]
 
 
@@ -32,12 +32,12 @@ async def test_whoever_has_most_open_gives_one_up_and_never_one_that_is_being_an
     with pytest.MonkeyPatch.context() as patch, anyio.fail_after(120):
         for name, value in demo.environment.items():
             patch.setenv(name, value)
-        async with open_house(load_config(demo.config)) as house:
+        async with open_tenants(load_config(demo.config)) as house:
             await house.ready()
             ann, bob, eve = (house.tenant(name).app for name in ("ann", "bob", "eve"))
-            alone = Desk(kept=4)
+            alone = OpenConversations(kept=4)
             assert held(alone, ann, opened(alone, ann, 6)) == [False] * 2 + [True] * 4
-            desk = Desk(kept=4)
+            desk = OpenConversations(kept=4)
             bobs, anns = opened(desk, bob), opened(desk, ann, 3)
             async with aclosing(ann.reply(anns[0], "Hello")) as events:
                 await anext(events)

@@ -14,7 +14,7 @@ import httpx2
 import openai
 import pytest
 
-from rkllm_mcp.prompt.vocabulary import Foreign
+from rkllm_mcp.prompt.tokenizer import PlainText
 from tests.support.demo_model import demo_vocabulary
 from tests.support.served import Served, ranking_model, scripted_model, served
 
@@ -78,7 +78,7 @@ def test_texts_become_vectors_as_numbers_and_as_base64(client: openai.OpenAI) ->
     assert product(one, two) > product(one, three)
     assert product(one, one) == pytest.approx(1, abs=1e-5)
     assert answer.model == "mapper"
-    tokens = sum(len(demo_vocabulary().encode([Foreign(text)])) for text in TEXTS)
+    tokens = sum(len(demo_vocabulary().encode([PlainText(text)])) for text in TEXTS)
     assert (answer.usage.prompt_tokens, answer.usage.total_tokens) == (tokens, tokens)
     numbers = client.embeddings.create(model="mapper", input=TEXTS[0], encoding_format="float").data[0].embedding
     assert numbers == pytest.approx(one, abs=1e-7)
@@ -96,7 +96,7 @@ def test_a_vector_can_be_cut_and_has_length_1_again(service: Served) -> None:
 
 
 def test_token_ids_of_the_model_embed_as_the_text_that_they_are(client: openai.OpenAI) -> None:
-    ids = [demo_vocabulary().encode([Foreign(text)]) for text in TEXTS[:2]]
+    ids = [demo_vocabulary().encode([PlainText(text)]) for text in TEXTS[:2]]
     of_texts = client.embeddings.create(model="x", input=TEXTS[:2])
     of_ids = client.embeddings.create(model="x", input=ids)
     assert [item.embedding for item in of_ids.data] == [item.embedding for item in of_texts.data]

@@ -11,7 +11,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from rkllm_mcp.config.keys import hashed
+from rkllm_mcp.config.secrets import hashed
 from rkllm_mcp.errors import (
     GenerationError,
     InputRefusedError,
@@ -23,8 +23,7 @@ from rkllm_mcp.errors import (
     UsageError,
     WorkerDiedError,
 )
-from rkllm_mcp.surfaces.http.problems import ClientGoneError, Problem, response_to
-from rkllm_mcp.surfaces.http.request_id import NamesRequest, current_request_id
+from rkllm_mcp.surfaces.http.errors import ClientGoneError, HTTPError, NamesRequest, current_request_id, response_to
 from rkllm_mcp.surfaces.http.route import Route
 from tests.support.http_app import BASE_URL, config_with, desk
 
@@ -298,10 +297,10 @@ async def test_the_log_has_the_path_and_the_status_and_never_a_key_or_a_query(ca
 
 TOO_LONG = PromptTooLongError(5000, 4096)
 PROBLEMS: list[tuple[Exception, int, dict[str, Any]]] = [
-    (Problem(422, "x", param="p"), 422, {"type": "invalid_request_error", "param": "p"}),
-    (Problem(429, "x", retry_after_s=1.2), 429, {"type": "rate_limit_error", "code": "rate_limit_exceeded"}),
-    (Problem(403, "x"), 403, {"type": "permission_error"}),
-    (Problem(409, "x", "conflict", code="busy"), 409, {"type": "conflict", "code": "busy"}),
+    (HTTPError(422, "x", param="p"), 422, {"type": "invalid_request_error", "param": "p"}),
+    (HTTPError(429, "x", retry_after_s=1.2), 429, {"type": "rate_limit_error", "code": "rate_limit_exceeded"}),
+    (HTTPError(403, "x"), 403, {"type": "permission_error"}),
+    (HTTPError(409, "x", "conflict", code="busy"), 409, {"type": "conflict", "code": "busy"}),
     (
         TOO_LONG,
         400,

@@ -17,12 +17,12 @@ import anyio.lowlevel
 import httpx2
 import pytest
 
-from rkllm_mcp.config import load_config
+from rkllm_mcp.app.tenants import Tenants, open_tenants
+from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import End
 from rkllm_mcp.runtime.engine import Engine
 from rkllm_mcp.surfaces.http.app import create_app
-from rkllm_mcp.surfaces.http.context import service_for
-from rkllm_mcp.tenancy import House, open_house
+from rkllm_mcp.surfaces.http.state import service_for
 from tests.support.chat_service import ChatService, openai_reply
 from tests.support.demo_app import Demo, make_demo, wait_for_end
 from tests.support.served import scripted_model
@@ -59,11 +59,11 @@ def embedding_in(folder: Path) -> str:
 
 
 @asynccontextmanager
-async def in_house(demo: Demo) -> AsyncGenerator[tuple[House, httpx2.AsyncClient], None]:
+async def in_house(demo: Demo) -> AsyncGenerator[tuple[Tenants, httpx2.AsyncClient], None]:
     with pytest.MonkeyPatch.context() as patch, anyio.fail_after(120):
         for name, value in demo.environment.items():
             patch.setenv(name, value)
-        async with open_house(load_config(demo.config)) as house:
+        async with open_tenants(load_config(demo.config)) as house:
             await house.ready()
             transport = httpx2.ASGITransport(app=create_app(service_for(house)))
             client = httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080")

@@ -13,17 +13,17 @@ import httpx2
 import pytest
 from anyio.abc import TaskGroup
 
-from rkllm_mcp.app import App, open_app
-from rkllm_mcp.assembly import Listing
-from rkllm_mcp.config import Config
-from rkllm_mcp.core import Core
+from rkllm_mcp.app.assistant import Assistant, open_app
+from rkllm_mcp.app.root import ModelHost
+from rkllm_mcp.app.settings import PromptListing
+from rkllm_mcp.app.tenants import Tenant, Tenants
+from rkllm_mcp.config.sections import Config
 from rkllm_mcp.events import ModelEvent, Text
 from rkllm_mcp.messages import Conversation, ToolSpec
-from rkllm_mcp.providers import ResponseOptions
+from rkllm_mcp.protocols import ResponseOptions
 from rkllm_mcp.surfaces.http.app import create_app
-from rkllm_mcp.surfaces.http.context import service_for
-from rkllm_mcp.surfaces.http.request_id import NamesRequest
-from rkllm_mcp.tenancy import House, Tenant
+from rkllm_mcp.surfaces.http.errors import NamesRequest
+from rkllm_mcp.surfaces.http.state import service_for
 
 pytestmark = pytest.mark.anyio
 SECRET = "/home/owner/secret-of-the-machine"
@@ -55,15 +55,15 @@ class Broken:
         del conversation_id, new_id
 
 
-class OnePerson(House):
+class OnePerson(Tenants):
     """A house for one assistant that is there."""
 
-    def __init__(self, app: App, tasks: TaskGroup) -> None:
+    def __init__(self, app: Assistant, tasks: TaskGroup) -> None:
         super().__init__(app.config, tasks, None)
         self._app = app
 
     @property
-    def core(self) -> Core:
+    def core(self) -> ModelHost:
         return self._app.core
 
     @property
@@ -77,7 +77,7 @@ class OnePerson(House):
 @asynccontextmanager
 async def asking(folder: Path, word: str) -> AsyncGenerator[httpx2.AsyncClient, None]:
     """A client of a service whose model is broken."""
-    core = Core("broken", Broken(word), Listing(4096, lambda _: 1), npu=None)
+    core = ModelHost("broken", Broken(word), PromptListing(4096, lambda _: 1), npu=None)
     with pytest.MonkeyPatch.context() as patch, anyio.fail_after(60):
         patch.setenv("RKLLM_MCP_STATE", str(folder))
         async with open_app(Config(), core=core) as app, anyio.create_task_group() as tasks:

@@ -15,9 +15,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from rkllm_mcp.events import End, Text, ToolFinished, Usage
-from rkllm_mcp.surfaces.http.logs import LogFormat, log_to
-from rkllm_mcp.surfaces.http.request_id import begin_request
-from rkllm_mcp.surfaces.http.tracing import Traces, answered
+from rkllm_mcp.surfaces.http.errors import begin_request
+from rkllm_mcp.surfaces.http.metrics import Traces, answered
+from rkllm_mcp.surfaces.http.server import LogFormat, log_to
 
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 USAGE = Usage(100, 40, 60, 8, 2000.0, 500.0, 2100.0)

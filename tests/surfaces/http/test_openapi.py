@@ -11,10 +11,10 @@ from jsonschema import Draft202012Validator
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rkllm_mcp.surfaces.http.bodies import Body
+from rkllm_mcp.surfaces.http.app import ROUTES
+from rkllm_mcp.surfaces.http.bodies import RequestBody
 from rkllm_mcp.surfaces.http.openapi import document
-from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Answer, Link, Route
-from rkllm_mcp.surfaces.http.routes import ROUTES
+from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Link, Route, RouteResponse
 from tests.support.http_app import config_with, desk
 
 pytestmark = pytest.mark.anyio
@@ -138,7 +138,7 @@ async def test_keys_are_asked_for_where_there_are_any() -> None:
                 assert (status == 401) is ("security" not in operation), f"{method} {path}"
 
 
-class Wish(Body):
+class Wish(RequestBody):
     """A wish."""
 
     text: str
@@ -151,11 +151,11 @@ async def nothing(request: Request) -> Response:
 
 def test_a_route_of_every_kind_is_described() -> None:
     answers = (
-        Answer(Wish, says="Whole.", headers=(("X-Conversation-Id", "Which."),)),
-        Answer(
+        RouteResponse(Wish, says="Whole.", headers=(("X-Conversation-Id", "Which."),)),
+        RouteResponse(
             Wish, media=EVENT_STREAM, says="In pieces.", links=(Link("GET", "/a/{b:path}", "b", "$response.body#/b"),)
         ),
-        Answer(status=204, says="Gone."),
+        RouteResponse(status=204, says="Gone."),
     )
     route = Route("POST", "/a/{b:path}", nothing, "Do", body=Wish, query=Wish, answers=answers, problems=(429,))
     operation = document([route], keys=False)["paths"]["/a/{b}"]["post"]

@@ -14,11 +14,11 @@ import anyio.to_thread
 import httpx2
 import pytest
 
-from rkllm_mcp.config import load_config
+from rkllm_mcp.app.tenants import open_tenants
+from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import End, Status
 from rkllm_mcp.surfaces.http.app import create_app
-from rkllm_mcp.surfaces.http.context import service_for
-from rkllm_mcp.tenancy import open_house
+from rkllm_mcp.surfaces.http.state import service_for
 from tests.support.demo_app import Demo, make_demo
 from tests.support.gate import GATE
 from tests.support.served import scripted_model
@@ -94,7 +94,7 @@ async def test_while_models_are_exchanged_a_question_is_told_to_come_again(zoo: 
     with pytest.MonkeyPatch.context() as patch, anyio.fail_after(120):
         for name, value in zoo.demo.environment.items():
             patch.setenv(name, value)
-        async with open_house(load_config(zoo.demo.config)) as house:
+        async with open_tenants(load_config(zoo.demo.config)) as house:
             await house.ready()
             transport = httpx2.ASGITransport(app=create_app(service_for(house)))
             client = httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080")

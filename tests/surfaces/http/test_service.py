@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from rkllm_mcp.config.keys import hashed
+from rkllm_mcp.config.secrets import hashed
 from tests.support.demo_app import Demo, descendants, is_alive, make_demo, wait_for_end
 from tests.support.gate import GATE
 from tests.support.served import scripted_model

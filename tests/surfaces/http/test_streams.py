@@ -12,9 +12,9 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rkllm_mcp.surfaces.http import streams
-from rkllm_mcp.surfaces.http.problems import ClientGoneError, Problem
-from rkllm_mcp.surfaces.http.streams import DONE, event_stream, line_stream, record, while_connected
+from rkllm_mcp.surfaces.http import streaming
+from rkllm_mcp.surfaces.http.errors import ClientGoneError, HTTPError
+from rkllm_mcp.surfaces.http.streaming import DONE, event_stream, line_stream, record, while_connected
 from tests.support.http_app import Connection
 
 pytestmark = pytest.mark.anyio
@@ -95,27 +95,27 @@ async def test_lines_have_no_heartbeat_between_them() -> None:
 
 async def test_what_fails_before_the_first_record_is_a_status_of_its_own() -> None:
     connection = Connection()
-    with pytest.raises(Problem, match="too long"):
-        await answered(event_stream(Work(Problem(400, "too long"))()), connection)
+    with pytest.raises(HTTPError, match="too long"):
+        await answered(event_stream(Work(HTTPError(400, "too long"))()), connection)
     assert connection.sent == []
 
 
 async def test_what_fails_later_is_the_last_record() -> None:
     connection = Connection()
-    await answered(event_stream(Work(record(1), Problem(503, "gone"))()), connection)
+    await answered(event_stream(Work(record(1), HTTPError(503, "gone"))()), connection)
     *_, last, end = connection.text.split("\n\n")
     assert json.loads(last.removeprefix("data: "))["error"]["message"] == "gone"
     assert end == ""
     assert connection.sent[-1]["more_body"] is False
     lines = Connection()
-    await answered(line_stream(Work(b"1\n", Problem(503, "gone"))(), "application/x-ndjson"), lines)
+    await answered(line_stream(Work(b"1\n", HTTPError(503, "gone"))(), "application/x-ndjson"), lines)
     assert lines.text == '1\n{"error":"gone"}\n'
 
 
 async def test_what_fails_after_a_heartbeat_is_told_in_the_stream() -> None:
     connection = Connection()
     heartbeat = partial(connection.until, ": heartbeat")
-    await answered(event_stream(Work(heartbeat, Problem(500, "late"))(), heartbeat_s=0.01), connection)
+    await answered(event_stream(Work(heartbeat, HTTPError(500, "late"))(), heartbeat_s=0.01), connection)
     assert connection.status == 200
     assert '"message":"late"' in connection.text
 
@@ -200,13 +200,13 @@ async def test_an_answer_in_one_piece_comes_back_and_so_does_its_failure() -> No
         return "done"
 
     async def failing() -> str:
-        raise Problem(400, "no")
+        raise HTTPError(400, "no")
 
     assert await while_connected(await asked(Connection()), work) == "done"
-    with pytest.raises(Problem, match="no"):
+    with pytest.raises(HTTPError, match="no"):
         await while_connected(await asked(Connection()), failing)
 
 
 def test_silence_and_stalls_have_limits_that_proxies_and_people_bear() -> None:
-    assert 0 < streams.HEARTBEAT_S <= 15
-    assert streams.STALL_S > streams.HEARTBEAT_S
+    assert 0 < streaming.HEARTBEAT_S <= 15
+    assert streaming.STALL_S > streaming.HEARTBEAT_S

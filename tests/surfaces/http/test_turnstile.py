@@ -8,7 +8,7 @@ from itertools import product
 import anyio
 import pytest
 
-from rkllm_mcp.surfaces.http.turnstile import MEASURED, Place, QueueFullError, Turnstile, TurnstileClosedError
+from rkllm_mcp.surfaces.http.turnstile import MEASURED, QueueFullError, Slot, Turnstile, TurnstileClosedError
 
 pytestmark = pytest.mark.anyio
 
@@ -23,7 +23,7 @@ class Clock:
         return self.now
 
 
-def stand(places: list[Place]) -> list[int | None]:
+def stand(places: list[Slot]) -> list[int | None]:
     """Where each stands; None for a turn."""
     return [None if place.begun is not None else place.position for place in places]
 
@@ -179,9 +179,9 @@ async def test_once_closed_nobody_is_let_in_and_whoever_has_a_turn_keeps_it() ->
     assert (turnstile.running, turnstile.waiting) == (0, 0)
 
 
-def drained(turnstile: Turnstile, places: list[Place]) -> list[Place]:
+def drained(turnstile: Turnstile, places: list[Slot]) -> list[Slot]:
     """Those who wait, in the order in which they have their turn when nobody else comes."""
-    order: list[Place] = []
+    order: list[Slot] = []
     while running := [place for place in places if place.begun is not None]:
         turnstile.leave(running[0])
         places = [place for place in places if place is not running[0]]
@@ -194,7 +194,7 @@ def test_whatever_happens_in_whatever_order_nobody_is_lost_and_every_position_co
     actions = ("enter a", "enter b", "enter c", "end first", "leave last", "leave first")
     for sequence in product(actions, repeat=4):
         turnstile = Turnstile(parallel=parallel, queue=2)
-        inside: list[Place] = []
+        inside: list[Slot] = []
         for action in ("enter a", "enter a", *sequence):
             running = [place for place in inside if place.begun is not None]
             waiting = [place for place in inside if place.begun is None]

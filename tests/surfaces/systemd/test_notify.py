@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.surfaces.systemd.notify import Notifier
+from rkllm_mcp.surfaces.http.sd_notify import Notifier
 
 pytestmark = pytest.mark.anyio
 

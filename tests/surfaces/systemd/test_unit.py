@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from rkllm_mcp.surfaces.systemd.unit import Wishes, system_unit, user_unit
+from rkllm_mcp.surfaces.cli.systemd_unit import UnitOptions, system_unit, user_unit
 from tests.support.demo_app import Demo, make_demo
 
 needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not here")
 # What systemd 252 calls "exposure": 10 is everything open.
 MOST_EXPOSURE = 2.0
-BOARD = Wishes(
+BOARD = UnitOptions(
     program=("/bin/true",),
     config=Path("/etc/rkllm-mcp/config.toml"),
     start_s=120,
@@ -40,7 +40,7 @@ def analyzed(folder: Path, text: str, *words: str) -> subprocess.CompletedProces
 
 @needs_systemd
 @pytest.mark.parametrize("make", [system_unit, user_unit])
-def test_systemd_understands_every_line(tmp_path: Path, make: Callable[[Wishes], str]) -> None:
+def test_systemd_understands_every_line(tmp_path: Path, make: Callable[[UnitOptions], str]) -> None:
     done = analyzed(tmp_path, make(BOARD), "verify", "--man=no")
     assert done.stderr == ""
     assert done.returncode == 0
@@ -82,7 +82,7 @@ def test_the_unit_waits_for_the_model_and_for_answers() -> None:
 
 @pytest.mark.parametrize("make", [system_unit, user_unit])
 def test_it_is_started_again_after_a_failure_and_given_up_after_five_starts_in_ten_minutes(
-    make: Callable[[Wishes], str],
+    make: Callable[[UnitOptions], str],
 ) -> None:
     lines = make(BOARD).splitlines()
     assert {"StartLimitIntervalSec=600", "StartLimitBurst=5"} <= set(lines[: lines.index("[Service]")])

@@ -11,10 +11,10 @@ from typing import Any
 import anyio
 import pytest
 
-from rkllm_mcp.calling import HEADLESS, Asker, CallContext, Decision, ElicitationAnswer
+from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.events import Approval, Elicitation
 from rkllm_mcp.messages import ToolCall
-from rkllm_mcp.tools.servers import ServerSpec
+from rkllm_mcp.protocols import DENY_ALL, Approver, CallContext, Decision, ElicitationAnswer
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
 from tests.support.clock import standing_clock, turn
 from tests.support.mcp_servers.asking import FORM
@@ -51,7 +51,7 @@ async def toolbox_with(spec: ServerSpec) -> AsyncGenerator[Toolbox]:
             yield toolbox
 
 
-async def answer_of(toolbox: Toolbox, asker: Asker, tool: str = "ask_owner", /, **arguments: Any) -> Any:
+async def answer_of(toolbox: Toolbox, asker: Approver, tool: str = "ask_owner", /, **arguments: Any) -> Any:
     """What the server got; its text where that is no JSON."""
     result = await toolbox.call(ToolCall("call_1", tool, arguments), CallContext(asker=asker))
     return result.text if result.is_error else json.loads(result.text)
@@ -95,7 +95,7 @@ async def test_a_no_is_passed_on(era: str, action: Any) -> None:
 @ERAS
 async def test_where_nobody_is_there_a_question_is_cancelled(era: str) -> None:
     async with toolbox_with(asking("forms", era)) as toolbox:
-        assert await answer_of(toolbox, HEADLESS) == {"action": "cancel"}
+        assert await answer_of(toolbox, DENY_ALL) == {"action": "cancel"}
 
 
 @ERAS
@@ -109,9 +109,9 @@ async def test_an_owner_who_breaks_down_is_one_who_does_not_answer(era: str) -> 
 async def test_defaults_answer_without_anybody_where_the_configuration_says_so(era: str) -> None:
     whole = {"type": "object", "properties": {"n": {"type": "integer", "default": 3}}, "required": ["n"]}
     async with toolbox_with(asking("forms", era, elicitation="defaults")) as toolbox:
-        assert await answer_of(toolbox, HEADLESS, schema=whole) == {"action": "accept", "content": {"n": 3}}
-        assert await answer_of(toolbox, HEADLESS) == {"action": "decline"}
-        assert await answer_of(toolbox, HEADLESS, "ask_address", url="https://x.example") == {"action": "decline"}
+        assert await answer_of(toolbox, DENY_ALL, schema=whole) == {"action": "accept", "content": {"n": 3}}
+        assert await answer_of(toolbox, DENY_ALL) == {"action": "decline"}
+        assert await answer_of(toolbox, DENY_ALL, "ask_address", url="https://x.example") == {"action": "decline"}
 
 
 @ERAS
@@ -133,13 +133,13 @@ async def test_an_address_that_has_to_be_visited_first_is_shown_and_the_call_mad
     visitor, other = accepting({}), accepting({})
     async with toolbox_with(asking("forms", "legacy")) as toolbox:
 
-        async def call(asker: Asker, after: int) -> str:
+        async def call(asker: Approver, after: int) -> str:
             return (
                 await toolbox.call(ToolCall("call_1", "needs_visit", {"after": after}), CallContext(asker=asker))
             ).text
 
         assert await call(visitor, 2) == "visited"
-        assert await call(HEADLESS, 0) == "The call failed: Log in first. (code -32042)."
+        assert await call(DENY_ALL, 0) == "The call failed: Log in first. (code -32042)."
         assert await call(other, 0) == "The call failed: Log in first. (code -32042)."
     assert visitor.asked == other.asked == [Elicitation("", "forms", "Log in.", {}, "https://login.example/")]
 

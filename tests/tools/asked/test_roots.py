@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.assembly import server_specs
+from rkllm_mcp.app.settings import server_specs
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.tools.toolbox import open_toolbox
 from tests.support.mcp_servers.calling import said

@@ -10,23 +10,23 @@ from typing import Any
 import anyio
 import pytest
 
-from rkllm_mcp.calling import (
-    HEADLESS,
-    Asker,
-    CallContext,
-    Decision,
-    ElicitationAnswer,
-    SamplingAnswer,
-    SamplingRequest,
-    Standing,
-)
+from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.errors import RunRejectedError
 from rkllm_mcp.events import Approval, Elicitation
 from rkllm_mcp.messages import Message, ToolCall
-from rkllm_mcp.tools.servers import ServerSpec
+from rkllm_mcp.protocols import (
+    DENY_ALL,
+    Approver,
+    CallContext,
+    Decision,
+    ElicitationAnswer,
+    FixedApprover,
+    SamplingAnswer,
+    SamplingRequest,
+)
+from rkllm_mcp.tools.approvals import Approvals, RecentApprovals
+from rkllm_mcp.tools.execution import Safeguards
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
-from rkllm_mcp.tools.trust.approval import Approvals, ShortMemory
-from rkllm_mcp.tools.trust.safeguards import Safeguards
 from tests.support.mcp_servers.specs import PATIENCE_S, asking
 
 pytestmark = pytest.mark.anyio
@@ -74,7 +74,7 @@ async def toolbox_with(
             yield toolbox
 
 
-async def said(toolbox: Toolbox, asker: Asker, conversation: str = "c", /, **arguments: Any) -> str:
+async def said(toolbox: Toolbox, asker: Approver, conversation: str = "c", /, **arguments: Any) -> str:
     tool = "ask_model_often" if "count" in arguments else "ask_model"
     given = arguments if "count" in arguments else {"question": "Capital?", **arguments}
     context = CallContext(asker=asker, conversation_id=conversation)
@@ -102,8 +102,8 @@ async def test_without_a_yes_the_model_is_not_asked(era: str) -> None:
     model = Model()
     async with toolbox_with(asking("curious", era), model) as toolbox:
         assert await said(toolbox, Owner(["deny"])) == REFUSED
-        assert await said(toolbox, HEADLESS) == REFUSED
-        assert await said(toolbox, Standing("once")) == "qwen says Paris (stopSequence)"
+        assert await said(toolbox, DENY_ALL) == REFUSED
+        assert await said(toolbox, FixedApprover("once")) == "qwen says Paris (stopSequence)"
         assert any("was refused: the owner" in line for line in toolbox.servers()[0].last_lines)
     assert len(model.asked) == 1
 
@@ -111,7 +111,7 @@ async def test_without_a_yes_the_model_is_not_asked(era: str) -> None:
 @ERAS
 async def test_a_server_that_is_allowed_need_not_be_approved(era: str) -> None:
     async with toolbox_with(asking("curious", era, sampling="allow"), Model()) as toolbox:
-        assert await said(toolbox, HEADLESS) == "qwen says Paris (stopSequence)"
+        assert await said(toolbox, DENY_ALL) == "qwen says Paris (stopSequence)"
 
 
 @ERAS
@@ -119,7 +119,7 @@ async def test_a_server_that_is_allowed_need_not_be_approved(era: str) -> None:
 async def test_a_server_that_may_not_ask_is_told_so(era: str, how: str) -> None:
     spec = asking("curious", era, sampling="deny" if how == "deny" else "ask")
     async with toolbox_with(spec, None if how == "no model" else Model()) as toolbox:
-        assert await said(toolbox, Standing("once")) == "The call failed: Sampling not supported (code -32600)."
+        assert await said(toolbox, FixedApprover("once")) == "The call failed: Sampling not supported (code -32600)."
 
 
 async def test_a_yes_for_the_conversation_holds_for_that_one() -> None:
@@ -133,7 +133,7 @@ async def test_a_yes_for_the_conversation_holds_for_that_one() -> None:
 
 @pytest.mark.parametrize(("decision", "outcome"), [("always", "qwen says Paris (stopSequence)"), ("never", REFUSED)])
 async def test_what_is_said_for_good_is_kept_beyond_the_toolbox(decision: Decision, outcome: str) -> None:
-    grants, owner = ShortMemory(), Owner([decision])
+    grants, owner = RecentApprovals(), Owner([decision])
     for _ in range(2):
         safeguards = Safeguards(approvals=Approvals(grants, "ja"))
         spec = asking("curious", always_allow=("*",))
@@ -164,7 +164,7 @@ async def test_what_is_said_for_good_is_kept_beyond_the_toolbox(decision: Decisi
 async def test_what_the_model_cannot_do_is_refused_in_a_sentence(era: str, wish: dict[str, Any], reason: str) -> None:
     model = Model()
     async with toolbox_with(asking("curious", era), model) as toolbox:
-        assert reason in await said(toolbox, Standing("once"), **{"with": wish})
+        assert reason in await said(toolbox, FixedApprover("once"), **{"with": wish})
     assert model.asked == []
 
 
@@ -178,7 +178,7 @@ async def test_wishes_reach_the_model(era: str) -> None:
     ]
     wish = {"messages": turns, "systemPrompt": "Be brief.", "maxTokens": 7, "stopSequences": ["x", ""]}
     async with toolbox_with(asking("curious", era), model) as toolbox:
-        await said(toolbox, Standing("once"), **{"with": wish})
+        await said(toolbox, FixedApprover("once"), **{"with": wish})
     messages = (Message("user", "a\nb"), Message("assistant", "c"), Message("user", "d"))
     assert model.asked == [SamplingRequest("curious", messages, "Be brief.", 7, ("x",))]
 
@@ -187,18 +187,18 @@ async def test_wishes_reach_the_model(era: str) -> None:
 async def test_a_model_that_fails_costs_the_call_and_not_the_server(era: str) -> None:
     model = Model(RunRejectedError("out of memory"))
     async with toolbox_with(asking("curious", era), model) as toolbox:
-        text = await said(toolbox, Standing("once"))
+        text = await said(toolbox, FixedApprover("once"))
         assert text.startswith("The call failed: the runtime failed this answer: out of memory")
         model.answer = ValueError("a bug")
-        assert "the model could not answer" in await said(toolbox, Standing("once"))
+        assert "the model could not answer" in await said(toolbox, FixedApprover("once"))
         model.answer = SamplingAnswer("Paris", "qwen")
-        assert await said(toolbox, Standing("once")) == "qwen says Paris (endTurn)"
+        assert await said(toolbox, FixedApprover("once")) == "qwen says Paris (endTurn)"
 
 
 async def test_one_call_cannot_keep_the_npu_for_ever() -> None:
     model = Model()
     async with toolbox_with(asking("curious", "legacy", sampling="allow"), model) as toolbox:
-        text = await said(toolbox, HEADLESS, count=20)
+        text = await said(toolbox, DENY_ALL, count=20)
         assert text == "10 answers, then: the model can be asked 10 times during one call"
-        assert await said(toolbox, HEADLESS, count=1) == "all answered"
+        assert await said(toolbox, DENY_ALL, count=1) == "all answered"
     assert len(model.asked) == 11

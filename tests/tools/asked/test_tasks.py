@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from rkllm_mcp.calling import CallContext, Decision, ElicitationAnswer
+from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.events import Approval, Elicitation
 from rkllm_mcp.messages import ToolCall
-from rkllm_mcp.tools.servers import ServerSpec
+from rkllm_mcp.protocols import CallContext, Decision, ElicitationAnswer
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
 from tests.support.clock import standing_clock, turn
 from tests.support.mcp_servers.calling import said

@@ -10,8 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.tools.launch.commands import found_program, is_allowed
-from rkllm_mcp.tools.launch.launching import launch_of, refusal_here
+from rkllm_mcp.mcp_client.allowed_commands import found_program, is_allowed, launch_of, refusal_here
 from rkllm_mcp.tools.toolbox import open_toolbox
 from tests.support.mcp_servers.calling import said
 from tests.support.mcp_servers.specs import PATIENCE_S, tiny

@@ -15,12 +15,11 @@ from typing import Any
 import anyio
 import pytest
 
+from rkllm_mcp.config.server_spec import Sandbox, ServerSpec
 from rkllm_mcp.errors import ServerUnavailableError
+from rkllm_mcp.mcp_client.allowed_commands import launch_of
+from rkllm_mcp.mcp_client.sandbox import arguments, places_of, remedy, unusable
 from rkllm_mcp.messages import ToolResult
-from rkllm_mcp.tools.launch.installation import places_of
-from rkllm_mcp.tools.launch.launching import launch_of
-from rkllm_mcp.tools.launch.sandbox import arguments, remedy, unusable
-from rkllm_mcp.tools.servers import Sandbox, ServerSpec
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
 from tests.support.fake_jma import FakeAgency
 from tests.support.mcp_servers.calling import call

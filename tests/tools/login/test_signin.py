@@ -15,9 +15,9 @@ import anyio
 import httpx2
 import pytest
 
-from rkllm_mcp.tools.login.signin import BrowserConsent, SignIn, TokenFile
-from rkllm_mcp.tools.servers import OAuth, ServerSpec
-from rkllm_mcp.tools.session.host import Host, open_host
+from rkllm_mcp.config.server_spec import OAuth, ServerSpec
+from rkllm_mcp.mcp_client.lifecycle import ConnectionServices, open_connection_services
+from rkllm_mcp.mcp_client.oauth import BrowserConsent, SignIn, TokenFile
 from rkllm_mcp.tools.toolbox import open_toolbox
 from tests.support.clock import standing_clock, turn
 from tests.support.mcp_servers.calling import said
@@ -115,8 +115,12 @@ class Browser:
             self.page = (await client.get(redirect)).text
 
 
-def host(folder: Path, browser: Browser | None) -> AbstractContextManager[Host]:
-    return open_host(folder) if browser is None else open_host(folder, consent=BrowserConsent(browser))
+def host(folder: Path, browser: Browser | None) -> AbstractContextManager[ConnectionServices]:
+    return (
+        open_connection_services(folder)
+        if browser is None
+        else open_connection_services(folder, consent=BrowserConsent(browser))
+    )
 
 
 def spec(server: Protected, **settings: Any) -> ServerSpec:
@@ -194,7 +198,7 @@ async def test_a_person_may_take_longer_than_a_server_and_not_for_ever() -> None
     with anyio.fail_after(PATIENCE_S):
         async with serving(server) as server.url:
             slow = replace(spec(server), connect_timeout_s=20.0)
-            async with open_toolbox([slow], host=Host(sign_in=sign_in)) as toolbox:
+            async with open_toolbox([slow], host=ConnectionServices(sign_in=sign_in)) as toolbox:
                 await is_asked.wait()
                 for _ in range(2):
                     await turn(0)
@@ -260,7 +264,7 @@ async def test_a_port_that_is_taken_is_said() -> None:
         async with serving(lambda _: Reply()) as taken, serving(server) as server.url:
             sign_in = SignIn(TokenFile(), BrowserConsent(show))
             busy = spec(server, redirect_uri=f"{taken}/callback")
-            async with open_toolbox([busy], host=Host(sign_in=sign_in)) as toolbox:
+            async with open_toolbox([busy], host=ConnectionServices(sign_in=sign_in)) as toolbox:
                 await toolbox.connected()
                 assert "cannot listen on" in toolbox.servers()[0].reason
                 assert "set another redirect_uri" in toolbox.servers()[0].reason
@@ -287,7 +291,7 @@ async def test_the_address_that_is_shown_leads_to_the_authorization_server_of_th
 
     with anyio.fail_after(PATIENCE_S):
         async with serving(server) as server.url:
-            with open_host(tmp_path, consent=BrowserConsent(show)) as own:
+            with open_connection_services(tmp_path, consent=BrowserConsent(show)) as own:
                 async with open_toolbox([spec(server)], host=own) as toolbox:
                     await toolbox.connected()
     query = parse_qs(urlsplit(shown[0]).query)

@@ -8,11 +8,10 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
+from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.errors import ToolboxError
-from rkllm_mcp.messages import Message
-from rkllm_mcp.offers import PromptArgument, PromptTemplate
-from rkllm_mcp.tools.offers.offerings import Offerings
-from rkllm_mcp.tools.servers import ServerSpec
+from rkllm_mcp.mcp_client.resources import ResourceHub
+from rkllm_mcp.messages import Message, PromptArgument, PromptTemplate
 from rkllm_mcp.tools.toolbox import open_toolbox
 from tests.support.mcp_servers.specs import PATIENCE_S, asking, hostile, tiny
 
@@ -27,7 +26,7 @@ REVIEW = PromptTemplate(
 
 
 @asynccontextmanager
-async def offerings_of(*specs: ServerSpec) -> AsyncGenerator[Offerings]:
+async def offerings_of(*specs: ServerSpec) -> AsyncGenerator[ResourceHub]:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox(specs) as toolbox:
             await toolbox.connected()

@@ -10,11 +10,11 @@ import pytest
 from mcp.server import MCPServer
 from mcp.server.mcpserver.resources import TextResource
 
+from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.errors import ServerRefusedError, ServerUnavailableError, ToolboxError, ToolTimeoutError
-from rkllm_mcp.offers import Resource, ResourceTemplate
-from rkllm_mcp.tools.servers import ServerSpec
+from rkllm_mcp.messages import Resource, ResourceTemplate
+from rkllm_mcp.tools.execution import Safeguards
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
-from rkllm_mcp.tools.trust.safeguards import Safeguards
 from tests.support.mcp_servers.calling import call, said
 from tests.support.mcp_servers.specs import PATIENCE_S, asking, hostile, tiny
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.tools.openapi.answers import result_of
-from rkllm_mcp.tools.openapi.exchange import Answer
-from rkllm_mcp.tools.openapi.operation import Operation
+from rkllm_mcp.openapi.client import HttpResult, result_of
+from rkllm_mcp.openapi.operations import Operation
 from tests.support.api_calls import call, opened, specification
 from tests.support.local_api import open_api
 
@@ -122,9 +121,9 @@ async def test_a_redirected_post_keeps_or_loses_its_body_as_http_says(status: st
 
 def test_what_an_api_echoes_of_a_token_is_not_shown_even_where_the_text_was_cut() -> None:
     operation = Operation("f", "", "GET", "/", "")
-    whole = Answer(200, "OK", "text/plain", b"you sent sk-secret-1, sk-secret-1!")
+    whole = HttpResult(200, "OK", "text/plain", b"you sent sk-secret-1, sk-secret-1!")
     assert result_of(operation, whole, ["sk-secret-1"], 100)["content"][0]["text"] == (
         "you sent [REDACTED], [REDACTED]!"
     )
-    cut = Answer(200, "OK", "text/plain", b"0123456789" * 5 + b"sk-secr", is_cut=True)
+    cut = HttpResult(200, "OK", "text/plain", b"0123456789" * 5 + b"sk-secr", is_cut=True)
     assert "sk" not in result_of(operation, cut, ["sk-secret-1"], 100)["content"][0]["text"]

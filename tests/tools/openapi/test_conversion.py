@@ -10,11 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rkllm_mcp.tools.openapi.conversion import SCHEMA_CHARS, convert
-from rkllm_mcp.tools.openapi.document import DocumentError, parse_document
-from rkllm_mcp.tools.openapi.naming import path_name
-from rkllm_mcp.tools.openapi.references import as_node
-from rkllm_mcp.tools.openapi.wording import described, shortened
+from rkllm_mcp.openapi.document import DocumentError, as_node, parse_document
+from rkllm_mcp.openapi.operations import described, path_name, shortened
+from rkllm_mcp.openapi.source import SCHEMA_CHARS, convert
 from tests.support.api_calls import specification
 from tests.support.shared import shared_path
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.calling import CallContext
+from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.messages import ToolCall
-from rkllm_mcp.tools.servers import ServerSpec
+from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.tools.toolbox import open_toolbox
 from tests.support.api_calls import call, opened, specification
 from tests.support.local_api import open_api

@@ -9,10 +9,10 @@ from typing import Any
 import anyio
 import pytest
 
+from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.messages import ToolCall
-from rkllm_mcp.tools.openapi.addresses import address_of
-from rkllm_mcp.tools.servers import ServerSpec
+from rkllm_mcp.openapi.request import address_of
 from rkllm_mcp.tools.toolbox import open_toolbox
 from tests.support.api_calls import PATIENCE_S, call, opened, specification
 from tests.support.local_api import open_api

@@ -8,9 +8,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.calling import CallContext
+from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.messages import ToolCall
-from rkllm_mcp.tools.servers import ServerSpec
+from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
 from tests.support.clock import standing_clock, turn
 from tests.support.mcp_servers.calling import call, said

@@ -10,13 +10,12 @@ from typing import Any
 import anyio
 import pytest
 
-from rkllm_mcp.calling import NO_CONTEXT, CallContext
+from rkllm_mcp.config.server_spec import ServerSpec, State
 from rkllm_mcp.errors import ServerRefusedError, ServerUnavailableError
-from rkllm_mcp.tools.servers import ServerSpec, State
-from rkllm_mcp.tools.session.connection import Connection
-from rkllm_mcp.tools.session.eras import Forgetful
-from rkllm_mcp.tools.session.host import Host
-from rkllm_mcp.tools.session.lifetime import Backoff
+from rkllm_mcp.mcp_client.connection import Connection
+from rkllm_mcp.mcp_client.lifecycle import Backoff, ConnectionServices
+from rkllm_mcp.mcp_client.server_cache import Forgetful
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
 from tests.support.clock import standing_clock, turn
 from tests.support.mcp_servers.calling import call, said
@@ -55,7 +54,7 @@ class States:
 
 
 async def test_a_lazy_server_is_started_once_to_list_its_tools_and_then_only_when_it_is_used() -> None:
-    host = Host(Forgetful())
+    host = ConnectionServices(Forgetful())
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([tiny(lazy=True)], host=host) as toolbox:
             before = Holdings()
@@ -73,7 +72,7 @@ async def test_a_lazy_server_is_started_once_to_list_its_tools_and_then_only_whe
 
 
 async def test_what_is_remembered_of_a_server_does_not_hold_for_another_command() -> None:
-    host = Host(Forgetful())
+    host = ConnectionServices(Forgetful())
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([tiny("one", lazy=True)], host=host) as toolbox:
             await toolbox.connected()
@@ -231,7 +230,7 @@ async def test_a_server_that_forgets_every_session_costs_the_call_and_no_endless
 
 
 async def test_a_known_server_of_the_new_era_is_connected_without_a_handshake() -> None:
-    host = Host(Forgetful())
+    host = ConnectionServices(Forgetful())
     server = Mcp({"echo": echoed}, (MODERN,))
     with anyio.fail_after(PATIENCE_S):
         async with serving(server) as url:
@@ -245,7 +244,7 @@ async def test_a_known_server_of_the_new_era_is_connected_without_a_handshake() 
 
 @pytest.mark.parametrize(("before", "after"), [(MODERN, LEGACY), (LEGACY, MODERN)])
 async def test_a_server_that_has_changed_its_era_is_asked_again(before: str, after: str) -> None:
-    host = Host(Forgetful())
+    host = ConnectionServices(Forgetful())
     server = Mcp({"echo": echoed}, (before,))
     with anyio.fail_after(PATIENCE_S):
         async with serving(server) as url:
@@ -257,7 +256,7 @@ async def test_a_server_that_has_changed_its_era_is_asked_again(before: str, aft
 
 
 async def test_a_server_that_dies_of_what_was_remembered_is_started_once_more_and_stays() -> None:
-    host = Host(Forgetful())
+    host = ConnectionServices(Forgetful())
     with anyio.fail_after(PATIENCE_S):
         for era in (MODERN, LEGACY):
             states = States()
@@ -279,7 +278,7 @@ async def test_a_memory_that_cannot_be_read_is_no_memory() -> None:
 
     with anyio.fail_after(PATIENCE_S):
         for _ in range(2):
-            async with open_toolbox([tiny(lazy=True)], host=Host(Garbled())) as toolbox:
+            async with open_toolbox([tiny(lazy=True)], host=ConnectionServices(Garbled())) as toolbox:
                 await toolbox.connected()
                 assert await said(toolbox, "add", a=1, b=1) == ("2", False)
 

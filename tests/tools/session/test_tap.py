@@ -6,7 +6,7 @@ from typing import Any
 
 from mcp_types import CallToolResult, ListToolsResult
 
-from rkllm_mcp.tools.session.tap import mend_call_result, mend_tool_list
+from rkllm_mcp.mcp_client.message_filter import mend_call_result, mend_tool_list
 
 EMPTY_SCHEMA: dict[str, Any] = {"type": "object", "properties": {}}
 

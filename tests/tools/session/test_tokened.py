@@ -13,14 +13,13 @@ from urllib.parse import quote
 import anyio
 import pytest
 
-from rkllm_mcp.calling import CallContext
-from rkllm_mcp.encode import event_to_json
+from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.errors import ServerUnavailableError
-from rkllm_mcp.events import Status, ToolFinished, ToolProgress
+from rkllm_mcp.events import Status, ToolFinished, ToolProgress, event_to_json
+from rkllm_mcp.mcp_client.lifecycle import open_connection_services
+from rkllm_mcp.mcp_client.per_request import PerRequestConnection
 from rkllm_mcp.messages import ToolCall, ToolResult
-from rkllm_mcp.tools.servers import ServerSpec
-from rkllm_mcp.tools.session.host import open_host
-from rkllm_mcp.tools.session.tokened import TokenedConnection
+from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
 from tests.support.mcp_servers.asking import AskingServer
 from tests.support.mcp_servers.specs import PATIENCE_S
@@ -179,7 +178,7 @@ async def test_nothing_of_a_token_is_left_when_its_request_is_over() -> None:
         async with serving(Whoami()) as url, open_toolbox([spec(url)]) as toolbox:
             await call(toolbox, "whoami", {"servicenow": token})
             (connection,) = toolbox.connections
-            assert isinstance(connection, TokenedConnection)
+            assert isinstance(connection, PerRequestConnection)
             assert connection.in_flight == []
             assert not [held for held in vars(connection).values() if token in repr(held)]
 
@@ -254,7 +253,7 @@ async def test_a_token_is_nowhere_in_what_is_written_logged_or_shown(
     async def report(progress: float, total: float | None, message: str | None) -> None:
         written.append(event_to_json(ToolProgress("call_1", progress, total, message)))
 
-    with anyio.fail_after(PATIENCE_S), open_host(tmp_path / "state", log_wire=True) as host:
+    with anyio.fail_after(PATIENCE_S), open_connection_services(tmp_path / "state", log_wire=True) as host:
         async with serving(server) as url, open_toolbox([spec(url)], host=host, on_status=heard.append) as toolbox:
             async with toolbox.attending(tokens):
                 for name in ("leak", "fail", "refuse", "unheard_of"):

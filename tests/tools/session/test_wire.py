@@ -8,9 +8,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.tools.session import wire
-from rkllm_mcp.tools.session.host import open_host
-from rkllm_mcp.tools.session.wire import WireLog
+from rkllm_mcp.mcp_client import wire_log
+from rkllm_mcp.mcp_client.lifecycle import open_connection_services
+from rkllm_mcp.mcp_client.wire_log import WireLog
 from rkllm_mcp.tools.toolbox import open_toolbox
 from tests.support.mcp_servers.calling import said
 from tests.support.mcp_servers.specs import PATIENCE_S, tiny
@@ -18,7 +18,7 @@ from tests.support.mcp_servers.specs import PATIENCE_S, tiny
 
 @pytest.mark.anyio
 async def test_every_message_of_a_session_is_logged_in_order(tmp_path: Path) -> None:
-    with anyio.fail_after(PATIENCE_S), open_host(tmp_path / "state", log_wire=True) as host:
+    with anyio.fail_after(PATIENCE_S), open_connection_services(tmp_path / "state", log_wire=True) as host:
         async with open_toolbox([tiny("t", "legacy")], host=host) as toolbox:
             await toolbox.connected()
             assert await said(toolbox, "add", a=1, b=2) == ("3", False)
@@ -55,4 +55,4 @@ def test_a_full_log_makes_way_for_a_new_one(tmp_path: Path) -> None:
     kept = [json.loads(line)["message"]["number"] for line in files["wire.log.1"] + files["wire.log"]]
     assert kept == [*range(20 - len(kept), 20)]
     assert all(sum(map(len, lines)) < 700 for lines in files.values())
-    assert wire.MAX_BYTES > 1_000_000
+    assert wire_log.MAX_BYTES > 1_000_000

@@ -22,11 +22,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 from mcp.server import MCPServer
 
-from rkllm_mcp import MCPClient
+from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.mcp_client.client import MCPClient
+from rkllm_mcp.mcp_client.lifecycle import ConnectionServices
+from rkllm_mcp.mcp_client.server_cache import Forgetful, ServerCache
 from rkllm_mcp.messages import ToolCall
-from rkllm_mcp.tools.servers import ServerSpec
-from rkllm_mcp.tools.session.eras import Forgetful, Memory
-from rkllm_mcp.tools.session.host import Host
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
 from tests.support.mcp_servers.leftovers import Holdings
 from tests.support.mcp_servers.specs import PATIENCE_S
@@ -103,14 +103,14 @@ async def test_the_client_speaks_to_a_url() -> None:
 
 
 async def test_a_server_that_only_knows_sse_is_found_behind_http_and_remembered() -> None:
-    host = Host(Forgetful())
+    host = ConnectionServices(Forgetful())
     with remote(SSE) as url, anyio.fail_after(PATIENCE_S):
         for _ in range(2):
             async with open_toolbox([ServerSpec("old", "http", url=url)], host=host) as toolbox:
                 await toolbox.connected()
                 result = await toolbox.call(ToolCall("call_1", "header", {"name": "host"}))
                 assert result.text.startswith("127.0.0.1:")
-        assert Memory(ServerSpec("old", "http", url=url), host.remembered).era.transport == "sse"
+        assert ServerCache(ServerSpec("old", "http", url=url), host.remembered).era.transport == "sse"
 
 
 class Sse:

@@ -10,10 +10,10 @@ from pathlib import Path
 import anyio
 import pytest
 
+from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.mcp_client.transports.process import environment
 from rkllm_mcp.messages import ToolCall
-from rkllm_mcp.tools.servers import ServerSpec
 from rkllm_mcp.tools.toolbox import open_toolbox
-from rkllm_mcp.tools.transports.child import environment
 from tests.support.mcp_servers.leftovers import Holdings, watched_lives
 from tests.support.mcp_servers.specs import PATIENCE_S, hostile
 from tests.support.shared import REPOSITORY

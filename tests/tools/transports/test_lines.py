@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rkllm_mcp.tools.transports.lines import LastLines, LineSplitter, LineTooLongError
+from rkllm_mcp.mcp_client.transports.stdio import LineSplitter, LineTooLongError
+from rkllm_mcp.toolcalls.untrusted_text import LastLines
 
 TEXT = "first\n\n天気\r\nlast".encode()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from rkllm_mcp.calling import CallContext
+from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.messages import ToolCall
-from rkllm_mcp.tools.servers import ServerSpec
+from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.tools.toolbox import open_toolbox
 from tests.support.mcp_servers.calling import said
 from tests.support.mcp_servers.sockets import Sockets, sockets

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 import anyio
 import pytest
 
-from rkllm_mcp.calling import CallContext, Decision, ElicitationAnswer, Standing
+from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.events import Approval, Elicitation
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
-from rkllm_mcp.records import Grant
-from rkllm_mcp.tools.servers import ServerSpec
-from rkllm_mcp.tools.trust.approval import Approvals, Approved, ShortMemory
+from rkllm_mcp.protocols import CallContext, Decision, ElicitationAnswer, FixedApprover
+from rkllm_mcp.records import StoredApproval
+from rkllm_mcp.tools.approvals import Approvals, Approved, RecentApprovals
 
 pytestmark = pytest.mark.anyio
 
@@ -57,7 +57,7 @@ class World:
 
     person: Person
     spec: ServerSpec = FILES
-    memory: ShortMemory = field(default_factory=ShortMemory)
+    memory: RecentApprovals = field(default_factory=RecentApprovals)
     tool: Counting = field(default_factory=Counting)
     language: str = "en"
 
@@ -210,13 +210,13 @@ async def test_a_tool_that_always_asks_is_not_remembered() -> None:
 async def test_where_nobody_can_be_asked_the_standing_answer_counts_and_says_what_to_do() -> None:
     approved = Approved(Counting(), FILES, Approvals())
     call = ToolCall("call_1", "delete_file", {})
-    refused = await approved.call(DELETE, call, CallContext(asker=Standing("deny", "Say --yes.")))
+    refused = await approved.call(DELETE, call, CallContext(asker=FixedApprover("deny", "Say --yes.")))
     assert (refused.is_error, refused.ruling) == (True, "refused")
     assert refused.text == (
         "'delete_file' was not run: it deletes or overwrites something, and no user could approve it. "
         "Tell the user. Say --yes."
     )
-    assert outcome(await approved.call(DELETE, call, CallContext(asker=Standing("once")))) == ("run 1", "granted")
+    assert outcome(await approved.call(DELETE, call, CallContext(asker=FixedApprover("once")))) == ("run 1", "granted")
     assert outcome(await approved.call(DELETE, call, CallContext())) == ("refused", "refused")
 
 
@@ -261,5 +261,5 @@ async def test_a_question_that_is_called_off_leaves_the_way_free_for_the_next() 
 
 async def test_what_was_refused_for_good_stays_refused_whatever_the_server_says_now() -> None:
     world = World(Person([]))
-    world.memory.keep("files", "look", Grant("never", "another definition"))
+    world.memory.keep("files", "look", StoredApproval("never", "another definition"))
     assert (await world.call(LOOK)).ruling == "never"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rkllm_mcp.messages import ToolSpec
-from rkllm_mcp.tools.trust.danger import danger_of, danger_of_name
+from rkllm_mcp.tools.risk import risk_of, risk_of_name
 
 NAMES = {
     None: (
@@ -39,7 +39,7 @@ CASES = [(name, danger) for danger, names in NAMES.items() for name in names.spl
     ("name", "danger"), [(name, danger) for danger, names in NAMES.items() for name in names.split()]
 )
 def test_a_name_tells_what_a_tool_may_do(name: str, danger: str | None) -> None:
-    assert danger_of_name(name) == danger
+    assert risk_of_name(name) == danger
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_name_tells_what_a_tool_may_do(name: str, danger: str | None) -> None:
     ],
 )
 def test_a_hint_of_a_stranger_only_adds_caution(tool: ToolSpec, trusted: bool, danger: str | None) -> None:
-    assert danger_of(tool, {}, trusted=trusted) == danger
+    assert risk_of(tool, {}, trusted=trusted) == danger
 
 
 @pytest.mark.parametrize(
@@ -79,4 +79,4 @@ def test_a_hint_of_a_stranger_only_adds_caution(tool: ToolSpec, trusted: bool, d
     ],
 )
 def test_sql_is_judged_by_its_statements(arguments: dict[str, Any], danger: str | None) -> None:
-    assert danger_of(ToolSpec("query", read_only=True), arguments, trusted=True) == danger
+    assert risk_of(ToolSpec("query", read_only=True), arguments, trusted=True) == danger

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 import anyio
 import pytest
 
-from rkllm_mcp.calling import NO_CONTEXT, CallContext
+from rkllm_mcp.mcp_client.timeouts import Stopwatch
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from rkllm_mcp.records import CallRecord
-from rkllm_mcp.tools.asked.limits import Stopwatch
-from rkllm_mcp.tools.trust.recording import Recorded
+from rkllm_mcp.tools.execution import Recorded
 
 pytestmark = pytest.mark.anyio
 

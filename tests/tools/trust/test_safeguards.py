@@ -11,16 +11,16 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.calling import CallContext, Standing
-from rkllm_mcp.config import load_config
-from rkllm_mcp.equipment import open_equipment
+from rkllm_mcp.app.root import open_tools
+from rkllm_mcp.config.loading import load_config
+from rkllm_mcp.config.server_spec import LocalTool, ServerSpec
 from rkllm_mcp.messages import ToolCall
+from rkllm_mcp.protocols import CallContext, FixedApprover
 from rkllm_mcp.records import CallRecord
-from rkllm_mcp.toolcalls.neutral import neutralised, without_markers
-from rkllm_mcp.tools.servers import LocalTool, ServerSpec
+from rkllm_mcp.toolcalls.untrusted_text import escape_markers, without_markers
+from rkllm_mcp.tools.approvals import Approvals
+from rkllm_mcp.tools.execution import Safeguards
 from rkllm_mcp.tools.toolbox import open_toolbox
-from rkllm_mcp.tools.trust.approval import Approvals
-from rkllm_mcp.tools.trust.safeguards import Safeguards
 from tests.support.mcp_servers.calling import call, said
 from tests.support.mcp_servers.specs import PATIENCE_S, hostile, tiny
 from tests.support.shared import REPOSITORY
@@ -38,7 +38,7 @@ class Notebook:
 
 async def test_what_a_server_says_is_harmless_before_anybody_reads_it() -> None:
     lines: list[str] = []
-    guards = Safeguards(clean_result=neutralised, clean_words=without_markers)
+    guards = Safeguards(clean_result=escape_markers, clean_words=without_markers)
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([hostile("persuasive")], on_status=lines.append, safeguards=guards) as toolbox:
             await toolbox.connected()
@@ -66,7 +66,7 @@ async def test_every_call_is_recorded_with_how_it_was_decided() -> None:
             await call(toolbox, "add", a=1, b=2)
             await call(toolbox, "fail", why="no such city")
             await call(toolbox, "environment")
-            granting = CallContext(asker=Standing("once"), conversation_id="c1")
+            granting = CallContext(asker=FixedApprover("once"), conversation_id="c1")
             await toolbox.call(ToolCall("call_9", "mcp__t__environment", {}), granting)
             toolbox.disable("add")
             await call(toolbox, "add", a=1, b=2)
@@ -104,11 +104,11 @@ async def test_switches_and_calls_outlive_the_run(tmp_path: Path) -> None:
     path.write_text(f'[[servers]]\nname = "t"\ncommand = "{sys.executable}"\n{module}', encoding="utf-8")
     config = load_config(path)
     with anyio.fail_after(PATIENCE_S):
-        async with open_equipment(config, required=True) as equipment:
+        async with open_tools(config, required=True) as equipment:
             await equipment.toolbox.connected()
             assert await said(equipment.toolbox, "add", a=1, b=2) == ("3", False)
             equipment.toolbox.disable("add")
-        async with open_equipment(config, required=True) as equipment, open_equipment(config) as other:
+        async with open_tools(config, required=True) as equipment, open_tools(config) as other:
             await equipment.toolbox.connected()
             assert "add" not in {tool.name for tool in equipment.toolbox.tools()}
             assert [one.tool for one in await equipment.memory.calls.latest(5)] == ["add"]
@@ -129,7 +129,7 @@ async def test_a_tool_that_is_off_stays_off_when_that_cannot_be_kept(tmp_path: P
 
     problems: list[str] = []
     with anyio.fail_after(PATIENCE_S):
-        async with open_equipment(load_config(path), status=problems.append) as equipment:
+        async with open_tools(load_config(path), status=problems.append) as equipment:
             await equipment.toolbox.connected()
             await equipment.memory.database.ask(be_impatient)
             with closing(sqlite3.connect(equipment.memory.database.path, isolation_level=None)) as other:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rkllm_mcp.records import Switch
-from rkllm_mcp.tools.trust.switches import Switches
+from rkllm_mcp.tools.approvals import Switches
 
 
 def test_everything_is_on_until_it_is_switched_off() -> None:

@@ -1,0 +1,256 @@
+"""A question becomes turns: user text, ``@resources``, server prompts and the auto context tool."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import Any, Protocol, cast
+
+from rkllm_mcp.agent.pending_requests import Emit
+from rkllm_mcp.agent.tool_runner import first_line, together
+from rkllm_mcp.agent.tool_set import ToolCaller
+from rkllm_mcp.events import ResourceRead, Status
+from rkllm_mcp.messages import FilledPrompt, Message, Resource, ResourceContent, ToolCall, ToolResult, ToolSpec
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext
+
+END = "[end of resource]"
+LEFT_OUT = "(left out: the resources before it have taken all the room there is)"
+# What RFC 3986 lets an address consist of.
+_ADDRESS = re.compile(r"[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]+")
+_BEHIND_AN_ADDRESS = ".,;:!?)]'"
+# What is mentioned behind so many has no room in any prompt.
+_MOST_MENTIONS = 1000
+
+
+class ResourceSource(Protocol):
+    """What attachments need of the servers."""
+
+    def server_names(self) -> tuple[str, ...]:
+        """The servers that a message may name."""
+        ...
+
+    async def resources(self, server: str | None = None) -> tuple[Resource, ...]:
+        """The resources of a server."""
+        ...
+
+    async def read_resource(
+        self, reference: str, limit_chars: int = ..., context: CallContext = NO_CONTEXT
+    ) -> ResourceContent:
+        """Read ``server:uri``; raises ToolboxError when it cannot be read."""
+        ...
+
+
+@dataclass(frozen=True)
+class Attached:
+    """A message with its resources.
+
+    Args:
+        text: the user's words, each mention as the heading of its resource.
+        context: the resources, for the model to read before the words; empty when there are none.
+        references: what was read, as ``server:uri``.
+    """
+
+    text: str
+    context: str = ""
+    references: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Mention:
+    start: int
+    end: int
+    reference: str
+
+
+async def attach(
+    text: str, source: ResourceSource, limit_chars: int, emit: Emit, context: CallContext = NO_CONTEXT
+) -> Attached:
+    """Read what a message mentions.
+
+    Args:
+        text: the user's words.
+        source: whose resources they are.
+        limit_chars: how much of all resources together goes in, characters.
+        emit: is told of each resource that was read.
+        context: the circumstances, for a server that asks meanwhile.
+
+    Raises:
+        ToolboxError: one cannot be read; the sentence names it.
+    """
+    mentions = await _mentions(text, source)
+    contents: dict[str, ResourceContent] = {}
+    left = limit_chars
+    for mention in mentions:
+        if mention.reference in contents:
+            continue
+        content = await source.read_resource(mention.reference, max(1, left), context)
+        contents[mention.reference] = content
+        left -= len(content.text) if left > 0 else 0
+        await emit(ResourceRead(content.uri))
+        await emit(Status(f"[MCP: Fetched resource: {content.uri}]"))
+    if not mentions:
+        return Attached(text)
+    return Attached(_with_headings(text, mentions), _blocks(contents, limit_chars), tuple(contents))
+
+
+def block_of(reference: str, text: str) -> str:
+    """A resource between its heading and its end."""
+    # The end is a promise of ours; what a server says must not be able to give it.
+    return f"{_heading(reference)}\n{text.replace('[end of', '[ end of')}\n{END}"
+
+
+def _heading(reference: str) -> str:
+    return f"[resource {reference}]"
+
+
+def _blocks(contents: dict[str, ResourceContent], limit_chars: int) -> str:
+    blocks: list[str] = []
+    left = limit_chars
+    for reference, content in contents.items():
+        blocks.append(block_of(reference, content.text if left > 0 else LEFT_OUT))
+        left -= len(content.text)
+    return "\n".join(blocks)
+
+
+def _with_headings(text: str, mentions: Sequence[_Mention]) -> str:
+    parts: list[str] = []
+    end = 0
+    for mention in mentions:
+        parts += [text[end : mention.start], _heading(mention.reference)]
+        end = mention.end
+    return "".join([*parts, text[end:]])
+
+
+async def _mentions(text: str, source: ResourceSource) -> list[_Mention]:
+    servers = sorted(source.server_names(), key=len, reverse=True)
+    if "@" not in text or not servers:
+        return []
+    # Not inside a word: user@notes:x is an address of another kind.
+    pattern = re.compile(rf"(?<![A-Za-z0-9._%+-])@({'|'.join(map(re.escape, servers))}):(?:<([^<>\n]+)>|(\S+))")
+    found: list[_Mention] = []
+    for match in islice(pattern.finditer(text), _MOST_MENTIONS):
+        server, bracketed, run = match.groups()
+        uri = bracketed or await _address(run, server, source)
+        if uri:
+            end = match.end() if bracketed else match.start(3) + len(uri)
+            found.append(_Mention(match.start(), end, f"{server}:{uri}"))
+    return found
+
+
+async def _address(run: str, server: str, source: ResourceSource) -> str:
+    """The address at the beginning of ``run``, which goes on to the next white space."""
+    match = _ADDRESS.match(run)
+    plain = match[0].rstrip(_BEHIND_AN_ADDRESS) if match else ""
+    if plain == run:
+        return plain
+    # Only the server knows whether what follows belongs to it.
+    listed = [resource.uri for resource in await source.resources(server) if run.startswith(resource.uri)]
+    return max(listed, key=len, default=plain)
+
+
+# The name that most search tools give the argument.
+_USUAL_NAME = "query"
+
+
+@dataclass(frozen=True)
+class ContextResult:
+    """What one tool said."""
+
+    tool: ToolSpec
+    text: str
+
+
+def text_argument(tool: ToolSpec) -> str | None:
+    """The argument that takes the user's words: the one required text, else ``query``, else the one text there is."""
+    schemas: Mapping[str, Any] = tool.input_schema.get("properties") or {}
+    texts = [name for name, schema in schemas.items() if _takes_text(schema)]
+    required = [name for name in texts if name in tool.input_schema.get("required", ())]
+    if len(required) == 1:
+        return required[0]
+    if _USUAL_NAME in texts:
+        return _USUAL_NAME
+    return texts[0] if len(texts) == 1 and not required else None
+
+
+async def gather_context(
+    tools: Sequence[ToolSpec], words: str, caller: ToolCaller, context: CallContext, emit: Emit
+) -> list[ContextResult]:
+    """Call every tool with the user's words; what those that worked said, in the order of ``tools``."""
+    results: dict[str, ToolResult] = {}
+
+    async def ask(tool: ToolSpec, argument: str) -> None:
+        await emit(Status(f"[MCP: Calling tool '{tool.name}']"))
+        call = ToolCall("", tool.name, {argument: words})
+        # It was not chosen for these words, so nothing is to be learnt from it.
+        result = await caller.call(call, replace(context, request=""))
+        results[tool.name] = result
+        outcome = f"failed and is left out: {first_line(result.text)}" if result.is_error else "completed"
+        await emit(Status(f"[MCP: Tool '{tool.name}' {outcome}]"))
+
+    asked = {tool.name: text_argument(tool) for tool in tools}
+    for name in [name for name, argument in asked.items() if argument is None]:
+        await emit(Status(f"[MCP: Tool '{name}' is left out: it takes no text, as an auto_context_tool has to]"))
+    await together(partial(ask, tool, argument) for tool in tools if (argument := asked[tool.name]) is not None)
+    said = ((tool, results[tool.name]) for tool in tools if tool.name in results)
+    return [ContextResult(tool, result.text) for tool, result in said if not result.is_error and result.text.strip()]
+
+
+def _takes_text(schema: Any) -> bool:
+    kind: Any = cast("Mapping[str, Any]", schema).get("type") if isinstance(schema, Mapping) else None
+    return kind == "string" or (isinstance(kind, list) and "string" in kind)
+
+
+# A prompt that ends with the assistant's turn has begun an answer, which the model takes up.
+GO_ON = "Go on."
+
+
+class PromptSource(Protocol):
+    """What prompts need of the servers."""
+
+    async def fill_prompt(
+        self, reference: str, arguments: Mapping[str, str], context: CallContext = NO_CONTEXT
+    ) -> FilledPrompt:
+        """Fill a prompt; raises ToolboxError when it cannot be had."""
+        ...
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question, ready for the loop.
+
+    Args:
+        text: the words of the turn to answer.
+        told_with_it: what the model reads before the words, in the same turn.
+        preceding: turns that come before it and were not said yet.
+    """
+
+    text: str
+    told_with_it: str = ""
+    preceding: tuple[Message, ...] = ()
+
+
+async def question_from_text(
+    text: str, source: ResourceSource, limit_chars: int, emit: Emit, context: CallContext
+) -> Question:
+    """The question of a person's words, with the resources they name as ``@server:uri``; see ``attachments.attach``."""
+    attached = await attach(text, source, limit_chars, emit, context)
+    return Question(attached.text, attached.context)
+
+
+async def question_from_prompt(
+    reference: str, arguments: Mapping[str, str], source: PromptSource, emit: Emit, context: CallContext
+) -> Question:
+    """The question that a server's prompt makes of ``arguments``.
+
+    Raises:
+        ToolboxError: there is no such prompt, an argument is missing or unknown, or the server refuses.
+    """
+    filled = await source.fill_prompt(reference, arguments, context)
+    template = filled.template
+    await emit(Status(f"[MCP: Using prompt template '{template.name}' from server '{template.server}']"))
+    if filled.messages[-1].role != "user":
+        return Question(GO_ON, preceding=filled.messages)
+    return Question(filled.messages[-1].text, preceding=filled.messages[:-1])

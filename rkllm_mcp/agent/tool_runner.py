@@ -1,0 +1,152 @@
+"""The calls of one answer: run once each, side by side where that is safe, their results in the order asked.
+
+Rules:
+* Tools that only read run at the same time. A call that may change something waits for those before it, and those
+  behind it wait for it; where the owner says so, all run at once or none do.
+* The same call with the same arguments runs once in an answer, also when it failed: the second time its first result
+  is given again. A tool that timed out would most likely cost its whole limit again. Once a tool has run that may have
+  changed something, reading again is another call.
+* A result is kept before anybody is told of it, so that whoever leaves does not make the model forget what was done.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Literal, TypeAlias
+
+import anyio
+
+from rkllm_mcp.agent.pending_requests import Emit
+from rkllm_mcp.agent.tool_set import ToolCaller, ToolSet
+from rkllm_mcp.events import Status, ToolFinished, ToolProgress
+from rkllm_mcp.messages import ToolCall, ToolResult
+from rkllm_mcp.protocols import CallContext, OnProgress
+
+
+async def together(jobs: Iterable[Callable[[], Awaitable[None]]]) -> None:
+    """Run ``jobs`` at the same time; the first that raises ends the others, and its error is raised as it is."""
+    failures: list[Exception] = []
+
+    async def one(job: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await job()
+        except Exception as error:  # noqa: BLE001  (raised again below: the task group would wrap it in a group)
+            failures.append(error)
+            group.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        for job in jobs:
+            group.start_soon(one, job)
+    if failures:
+        raise failures[0]
+
+
+Parallel: TypeAlias = bool | Literal["auto"]
+"""auto: tools that only read run side by side; True: all calls of a round do; False: none do."""
+
+
+class CallRunner:
+    """Runs the calls of one answer.
+
+    Args:
+        tools: what runs one.
+        offer: the tools there are.
+        emit: takes the events in order.
+        context: what accompanies every call.
+        parallel: which calls may run at the same time.
+    """
+
+    def __init__(self, tools: ToolCaller, offer: ToolSet, emit: Emit, context: CallContext, parallel: Parallel) -> None:
+        self._tools = tools
+        self._offer = offer
+        self._emit = emit
+        self._context = context
+        self._parallel = parallel
+        self._results: dict[str, ToolResult] = {}  # by what was called
+        self.finished: dict[str, ToolResult] = {}  # by the call's id
+        self.news = 0  # results that no call had brought before
+        self.told: list[str] = []  # tools of the last round whose parameters were told instead of running them
+
+    async def run(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
+        """Run the calls of a round; their results, in the order of the calls."""
+        self.told = []
+        for batch in self._batches(calls):
+            different: dict[str, ToolCall] = {}
+            for call in batch:
+                different.setdefault(_key(call), call)
+            await together(partial(self._call, call) for call in different.values())
+            # The same once more: the results are there now.
+            for call in batch:
+                if call.id not in self.finished:
+                    await self._call(call)
+        return [self.finished[call.id] for call in calls]
+
+    def _batches(self, calls: Sequence[ToolCall]) -> Iterator[list[ToolCall]]:
+        """The calls in order, those together that may run at the same time."""
+        batch: list[ToolCall] = []
+        for call in calls:
+            if batch and not (self._is_safe(batch[-1]) and self._is_safe(call)):
+                yield batch
+                batch = []
+            batch.append(call)
+        if batch:
+            yield batch
+
+    def _is_safe(self, call: ToolCall) -> bool:
+        if isinstance(self._parallel, bool):
+            return self._parallel
+        tool = self._offer.tool(call.name)
+        return tool is not None and tool.read_only is True
+
+    async def _call(self, call: ToolCall) -> None:
+        if (earlier := self._results.get(_key(call))) is not None:
+            text = f"(Called before with the same arguments; this is the same result.)\n{earlier.text}"
+            result = self.finished[call.id] = replace(earlier, call_id=call.id, text=text, seconds=0.0)
+        elif parameters := self._offer.parameters_before(call):
+            await self._emit(Status(f"[MCP: Telling the parameters of '{call.name}']"))
+            result = self.finished[call.id] = ToolResult(call.id, call.name, parameters)
+            self.told.append(call.name)
+        else:
+            result = await self._run_tool(call)
+        await self._emit(
+            ToolFinished(call.id, call.name, result.is_error, result.text, round(result.seconds, 3), result.truncated)
+        )
+
+    async def _run_tool(self, call: ToolCall) -> ToolResult:
+        await self._emit(Status(f"[MCP: Calling tool '{call.name}']"))
+        result = await self._tools.call(call, replace(self._context, on_progress=self._progress_of(call)))
+        self.finished[call.id] = result
+        tool = self._offer.tool(call.name)
+        if tool is not None or not result.is_error:
+            if tool is not None and tool.read_only is not True and not result.is_error:
+                self._forget_what_was_read()
+            self._results[_key(call)] = result
+            self.news += 1
+        outcome = f"failed: {first_line(result.text)}" if result.is_error else "completed"
+        await self._emit(Status(f"[MCP: Tool '{call.name}' {outcome}]"))
+        return result
+
+    def _forget_what_was_read(self) -> None:
+        for key, result in list(self._results.items()):
+            tool = self._offer.tool(result.name)
+            if tool is not None and tool.read_only:
+                del self._results[key]
+
+    def _progress_of(self, call: ToolCall) -> OnProgress:
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+            await self._emit(ToolProgress(call.id, progress, total, message))
+
+        return on_progress
+
+
+def first_line(text: str, limit_chars: int = 200) -> str:
+    """The first line of ``text``, cut to ``limit_chars``."""
+    line = text.strip().split("\n", 1)[0]
+    return line if len(line) <= limit_chars else f"{line[:limit_chars]}…"
+
+
+def _key(call: ToolCall) -> str:
+    return f"{call.name} {json.dumps(dict(call.arguments), sort_keys=True, ensure_ascii=False)}"

@@ -1,0 +1,278 @@
+"""Tools available in one answer: listed in the prompt, found by search, and when parameters are revealed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
+
+from rkllm_mcp.messages import Conversation, ToolCall, ToolResult, ToolSpec
+from rkllm_mcp.prompt.tool_list import signature
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext
+from rkllm_mcp.toolcalls.arguments import MismatchError, coerce_arguments
+
+# What one search tells; more costs more prefill than another search.
+FOUND_TOOLS = 5
+_NAMES = ("find_tools", "find_more_tools", "host_find_tools")
+# A list of servers says what there may be to find; a long one says nothing more.
+_SERVERS_NAMED = 12
+
+
+class Search(Protocol):
+    """What finds tools."""
+
+    async def search(self, request: str, tools: Sequence[ToolSpec]) -> Sequence[tuple[ToolSpec, float]]:
+        """The tools that have anything to do with ``request``, the best first, with a score between 0 and about 1."""
+        ...
+
+
+class ToolCaller(Protocol):
+    """What runs calls."""
+
+    async def call(self, call: ToolCall, context: CallContext = NO_CONTEXT) -> ToolResult:
+        """Run a call; a failing tool is a result, never an exception."""
+        ...
+
+
+def find_tools_spec(tools: Sequence[ToolSpec]) -> ToolSpec:
+    """The tool itself, which says how many tools of which servers there are to find."""
+    taken = {tool.name for tool in tools}
+    name = next(name for name in (*_NAMES, "mcp__host__find_tools") if name not in taken)
+    servers = list(dict.fromkeys(tool.server for tool in tools if tool.server))
+    named = ", ".join(servers[:_SERVERS_NAMED]) + (", …" if len(servers) > _SERVERS_NAMED else "")
+    return ToolSpec(
+        name,
+        f"Find more tools when no listed one fits. There are {len(tools)} tools, of: {named}.",
+        {
+            "type": "object",
+            "properties": {"query": {"type": "string", "description": "what the tool should do"}},
+            "required": ["query"],
+        },
+        read_only=True,
+    )
+
+
+def is_host_tool(tool: ToolSpec) -> bool:
+    """Whether a tool is the host's own; all others belong to a server."""
+    return not tool.server
+
+
+class ToolFinder:
+    """A way to run calls that answers ``find_tools`` itself.
+
+    Args:
+        inner: runs all other calls.
+        search: finds tools.
+        find: ``find_tools`` as the model was told of it.
+        tools: the tools there are to find.
+        told: by name, the tools whose parameters the conversation told; what is found is added.
+    """
+
+    def __init__(
+        self, inner: ToolCaller, search: Search, find: ToolSpec, tools: Sequence[ToolSpec], told: dict[str, ToolSpec]
+    ) -> None:
+        self._inner = inner
+        self._search = search
+        self._find = find
+        self._tools = tools
+        self._told = told
+
+    async def call(self, call: ToolCall, context: CallContext = NO_CONTEXT) -> ToolResult:
+        """The tools that fit, as one line each; whatever else is called goes on."""
+        if call.name != self._find.name:
+            return await self._inner.call(call, context)
+        query = str(call.arguments.get("query", ""))
+        found = [tool for tool, _ in (await self._search.search(query, self._tools))[:FOUND_TOOLS]]
+        if not found:
+            return ToolResult(call.id, call.name, f"No tool fits '{query}'. Try other words, or answer without a tool.")
+        self._told.update({tool.name: tool for tool in found})
+        lines = "\n".join(map(signature, found))
+        return ToolResult(call.id, call.name, f"{lines}\nCall one of these if it helps.")
+
+
+TWO_STEPS_NOTE = (
+    "The tools are listed without their parameters. Call the tool that fits with empty arguments; its parameters are "
+    "told to you then."
+)
+# What a tool is for, when only names are listed: one sentence, and no longer than that.
+_PURPOSE_CHARS = 120
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s|(?<=[。！？])|\n")
+
+
+def named(tool: ToolSpec) -> ToolSpec:
+    """``tool`` as a list of names shows it: what it is for, without parameters."""
+    purpose = _SENTENCE_END.split(tool.description.strip(), maxsplit=1)[0]
+    return replace(tool, description=purpose[:_PURPOSE_CHARS], input_schema={})
+
+
+class ToolSet:
+    """What one answer may call.
+
+    Args:
+        listed: the tools at the front of the prompt, as they are listed there.
+        tools: all tools there are now; the listed ones when not given.
+        told: the tools whose parameters the conversation told already, by name; grows while the answer is made.
+        two_steps: parameters are told when a tool is first called.
+    """
+
+    def __init__(
+        self,
+        listed: Sequence[ToolSpec],
+        tools: Sequence[ToolSpec] | None = None,
+        told: dict[str, ToolSpec] | None = None,
+        *,
+        two_steps: bool = False,
+    ) -> None:
+        self.listed = tuple(listed)
+        self._tools = {tool.name: tool for tool in (*listed, *(() if tools is None else tools))}
+        self._told: dict[str, ToolSpec] = {} if told is None else told
+        self._two_steps = two_steps
+
+    def tool(self, name: str) -> ToolSpec | None:
+        """The tool that is called by ``name``."""
+        return self._tools.get(name)
+
+    def others(self) -> tuple[ToolSpec, ...]:
+        """The tools that may be called and do not stand in the list as they are now."""
+        if not self._two_steps:
+            return tuple(tool for tool in self._tools.values() if tool not in self.listed)
+        known = (tool if self._is_told(tool) else replace(tool, input_schema={}) for tool in self._tools.values())
+        return tuple(tool for tool in known if tool not in self.listed)
+
+    def parameters_before(self, call: ToolCall) -> str:
+        """What the model has to be told before ``call`` is worth running; empty when it can be run.
+
+        Once told, the same tool is run whatever it is called with.
+        """
+        tool = self._tools.get(call.name)
+        if tool is None or self._is_told(tool) or not self._two_steps or _fits(call.arguments, tool):
+            return ""
+        self._told[tool.name] = tool
+        return f"{signature(tool)}\nCall it again with its arguments."
+
+    def _is_told(self, tool: ToolSpec) -> bool:
+        # The host's own tool stands in the list as it is.
+        told = is_host_tool(tool) or self._told.get(tool.name) == tool
+        return told or not tool.input_schema.get("properties")
+
+
+def _fits(arguments: Mapping[str, Any], tool: ToolSpec) -> bool:
+    """Whether arguments that a model wrote without knowing the parameters happen to be what the tool takes."""
+    if not arguments or not arguments.keys() <= tool.input_schema.get("properties", {}).keys():
+        return False
+    try:
+        return not coerce_arguments(arguments, tool.input_schema).repaired
+    except MismatchError:
+        return False
+
+
+# Small models choose well among a handful (reference: toolcall-formats 6); find_tools reaches the rest.
+MOST_CHOSEN = 8
+# A later question is told of tools that fit it this well; the best of a good question score 0.4 and more.
+_FITS_WELL = 0.3
+_TOLD_AT_ONCE = 3
+
+
+@dataclass(frozen=True)
+class SelectionSettings:
+    """What decides the list.
+
+    Args:
+        budget_tokens: the most that the list may cost.
+        auto_select: ``auto`` chooses when the list would cost more; True always chooses, False never.
+        two_steps: the list has names only.
+    """
+
+    budget_tokens: int
+    auto_select: bool | Literal["auto"] = "auto"
+    two_steps: bool = False
+
+
+class ToolSelection:
+    """Chooses the tools of conversations.
+
+    Args:
+        search: finds tools by what somebody wants.
+        cost: tokens of one listed tool.
+        settings: what decides.
+    """
+
+    def __init__(self, search: Search, cost: Callable[[ToolSpec], int], settings: SelectionSettings) -> None:
+        self.search = search
+        self.settings = settings
+        self._cost = cost
+
+    async def choose(self, request: str, tools: Sequence[ToolSpec], forced: str | None = None) -> tuple[ToolSpec, ...]:
+        """The list of a new conversation.
+
+        Args:
+            request: its first question.
+            tools: all tools there are.
+            forced: the name of a tool that has to be in it.
+        """
+        shown = [self._shown(tool) for tool in tools]
+        if not self._has_to_choose(shown):
+            return tuple(shown)
+        find = find_tools_spec(tools)
+        room = self.settings.budget_tokens - self._cost(find)
+        chosen: set[str] = set()
+        for tool in await self._candidates(request, tools, forced):
+            cost = self._cost(self._shown(tool))
+            if tool.name == forced or (cost <= room and len(chosen) < MOST_CHOSEN):
+                chosen.add(tool.name)
+                room -= cost
+        return (find, *(tool for tool in shown if tool.name in chosen))
+
+    def beginnings(self, tools: Sequence[ToolSpec]) -> list[tuple[ToolSpec, ...]]:
+        """The list of a new conversation, or lists that between them show what every such list begins with."""
+        shown = [self._shown(tool) for tool in tools]
+        if not self._has_to_choose(shown):
+            return [tuple(shown)]
+        find = find_tools_spec(tools)
+        return [(find,), (find, shown[0]), (find, shown[-1])]
+
+    async def news(
+        self, conversation: Conversation, request: str, tools: Sequence[ToolSpec], forced: str | None = None
+    ) -> str:
+        """What a later question's turn tells about tools; what it tells is noted in the conversation."""
+        listed = {tool.name: tool for tool in conversation.listed_tools or ()}
+        known = {**listed, **conversation.told_tools}
+        changed = [tool for tool in tools if tool.name in known and self._has_changed(known[tool.name], tool)]
+        new = [tool for tool in tools if tool.name not in known]
+        told = [*changed, *(tool for tool in new if tool.name == forced)]
+        find = self.finder_of(conversation)
+        if find is None and self._fits([*known.values(), *map(self._shown, new)]):
+            told += [tool for tool in new if tool not in told]
+        elif new:
+            best = (await self.search.search(request, tools))[:_TOLD_AT_ONCE]
+            told += [tool for tool, score in best if score >= _FITS_WELL and tool in new and tool not in told]
+            told += [find_tools_spec(tools)] if find is None else []
+        conversation.told_tools.update({tool.name: tool for tool in told})
+        return "\n".join(["[More tools that you can call:", *map(signature, told)]) + "]" if told else ""
+
+    def finder_of(self, conversation: Conversation) -> ToolSpec | None:
+        """``find_tools`` as the conversation knows it; None when it does not."""
+        known = (*(conversation.listed_tools or ()), *conversation.told_tools.values())
+        return next((tool for tool in known if is_host_tool(tool)), None)
+
+    async def _candidates(self, request: str, tools: Sequence[ToolSpec], forced: str | None) -> list[ToolSpec]:
+        """The tools to list, the most wanted first."""
+        found = [tool for tool, _ in await self.search.search(request, tools)]
+        return [*(tool for tool in tools if tool.name == forced), *(tool for tool in found if tool.name != forced)]
+
+    def _shown(self, tool: ToolSpec) -> ToolSpec:
+        return named(tool) if self.settings.two_steps and not is_host_tool(tool) else tool
+
+    def _has_changed(self, known: ToolSpec, tool: ToolSpec) -> bool:
+        """Whether the model was told something of a tool that is no longer so."""
+        return (known.description, known.input_schema) not in [
+            (now.description, now.input_schema) for now in (tool, self._shown(tool))
+        ]
+
+    def _has_to_choose(self, shown: Sequence[ToolSpec]) -> bool:
+        choice = self.settings.auto_select
+        return bool(shown) and (not self._fits(shown) if choice == "auto" else choice)
+
+    def _fits(self, shown: Sequence[ToolSpec]) -> bool:
+        return sum(map(self._cost, shown)) <= self.settings.budget_tokens

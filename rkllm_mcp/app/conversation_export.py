@@ -1,0 +1,148 @@
+"""A kept conversation as Markdown to read, and as JSON that can be imported again.
+
+Markdown leaves out what the host put before a person's words; JSON has all that is kept, times in UTC.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import AwareDatetime, BaseModel, Field, TypeAdapter, ValidationError
+
+from rkllm_mcp.errors import UsageError
+from rkllm_mcp.records import ConversationSummary, Ending, StoredConversation, StoredTurn
+
+if TYPE_CHECKING:
+    pass
+
+
+Format = Literal["markdown", "json"]
+# Whoever reads a file years later finds out what it is.
+FORMAT = "rkllm-mcp conversation 1"
+_SPEAKERS = {"user": "You", "assistant": "Assistant"}
+ENDINGS: Mapping[Ending, str] = {
+    "round_limit": "the limit of tool rounds was reached",
+    "token_limit": "cut at the longest answer",
+    "cancelled": "stopped before its end",
+    "failed": "failed before its end",
+}
+
+
+def as_markdown(kept: StoredConversation) -> str:
+    """A conversation for people."""
+    head = f"# {kept.title or kept.id}\n\n*{moment(kept.created)} – {moment(kept.updated)}, {kept.id}*"
+    return "\n\n".join([head, *map(_turn, kept.turns)]) + "\n"
+
+
+def _turn(turn: StoredTurn) -> str:
+    parts = [f"## {_SPEAKERS[turn.role]}, {moment(turn.at)}"]
+    if turn.thinking.strip():
+        parts.append(f"<details><summary>Thinking</summary>\n\n{turn.thinking.strip()}\n\n</details>")
+    if turn.text.strip():
+        parts.append(turn.text.strip())
+    if turn.ending in ENDINGS:
+        parts.append(f"*[{ENDINGS[turn.ending]}]*")
+    return "\n\n".join(parts)
+
+
+def moment(at: float) -> str:
+    """A time as clocks here show it, without the seconds."""
+    return datetime.fromtimestamp(at, timezone.utc).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def as_json(conversations: Sequence[StoredConversation]) -> str:
+    """Conversations for programs: an object of one, a list of several."""
+    objects = [_object(kept) for kept in conversations]
+    return f"{json.dumps(objects[0] if len(objects) == 1 else objects, ensure_ascii=False, indent=2)}\n"
+
+
+def _object(kept: StoredConversation) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "id": kept.id,
+        "title": kept.title,
+        "created": stamp(kept.created),
+        "updated": stamp(kept.updated),
+        "system": kept.system,
+        "calls_made": kept.calls_made,
+        "messages": [
+            {
+                "role": turn.role,
+                "text": turn.text,
+                "thinking": turn.thinking,
+                "context": turn.context,
+                "ending": turn.ending,
+                "created": stamp(turn.at),
+            }
+            for turn in kept.turns
+        ],
+    }
+
+
+def stamp(at: float) -> str:
+    """A time for programs: ISO 8601 in UTC, to the microsecond."""
+    return datetime.fromtimestamp(at, timezone.utc).isoformat()
+
+
+class _ImportedMessage(BaseModel):
+    role: Literal["user", "assistant"]
+    text: str
+    thinking: str = ""
+    context: str = ""
+    ending: Ending = ""
+    created: AwareDatetime
+
+
+class _Imported(BaseModel):
+    format: Literal["rkllm-mcp conversation 1"]
+    id: str = Field(default="", max_length=64)
+    title: str
+    created: AwareDatetime
+    updated: AwareDatetime
+    system: str | None = None
+    calls_made: int = Field(default=0, ge=0)
+    messages: list[_ImportedMessage] = Field(min_length=1)
+
+
+_ADAPTER: TypeAdapter[_Imported | list[_Imported]] = TypeAdapter(_Imported | list[_Imported])
+
+
+def from_json(text: str | bytes) -> list[StoredConversation]:
+    """The conversations of an export.
+
+    Raises:
+        UsageError: it is no export; the sentence names the first field that is wrong.
+    """
+    try:
+        read = _ADAPTER.validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"] if "_Imported" not in str(part)) or "the whole"
+        raise UsageError(
+            f"this is no export of a conversation: {where}: {first['msg']}; "
+            "'rkllm-mcp conversations export ID --format json' writes one"
+        ) from None
+    return [_kept(one) for one in (read if isinstance(read, list) else [read])]
+
+
+def _kept(read: _Imported) -> StoredConversation:
+    turns = tuple(
+        StoredTurn(each.role, each.text, each.thinking, each.context, each.ending, each.created.timestamp())
+        for each in read.messages
+    )
+    created, updated = read.created.timestamp(), read.updated.timestamp()
+    return StoredConversation(read.id, read.title, created, updated, turns, read.system, read.calls_made)
+
+
+def summary_dict(summary: ConversationSummary) -> dict[str, Any]:
+    """A conversation without its words, for a program."""
+    return {
+        "id": summary.id,
+        "title": summary.title,
+        "created": stamp(summary.created),
+        "updated": stamp(summary.updated),
+        "messages": summary.messages,
+    }

@@ -1,0 +1,349 @@
+"""What a configuration may ask for and does not get: named in a line, never ignored in silence."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from rkllm_mcp.agent.instructions import TurnPreparation, TurnTools
+from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
+from rkllm_mcp.board.machine import Machine
+from rkllm_mcp.config.sections import Config
+from rkllm_mcp.config.server_spec import LocalTool, OAuth, Sandbox, ServerSpec
+from rkllm_mcp.config.servers import BuiltinTool, OpenAPIServer, RemoteServer, ServerConfig, StdioServer
+from rkllm_mcp.diagnostics.checks import check_clock, check_load, check_memory, check_temperature
+from rkllm_mcp.errors import ModelNotFoundError
+from rkllm_mcp.generation import Sampling
+from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.models.cards import CARD_NAME, ModelFolder, choose_model
+from rkllm_mcp.prompt.families import TEMPLATES
+from rkllm_mcp.prompt.template import ChatTemplate
+from rkllm_mcp.prompt.tokenizer import ModelTokenizer
+from rkllm_mcp.prompt.tool_list import ToolCosts
+from rkllm_mcp.providers.rkllm import ModelForm
+from rkllm_mcp.records import PastCalls
+from rkllm_mcp.runtime.profile import kept_profile
+from rkllm_mcp.runtime.settings import EngineSettings
+from rkllm_mcp.toolcalls.detector import ThinkingMode
+from rkllm_mcp.tools.search import Embedder, ToolSearch
+
+EMULATOR = "emulator"
+# The list of tools may take this part of the context window; question, results and answer need the rest.
+TOOL_SHARE = 3
+# Without their token these would be spelled out letter by letter, and the model would not see a turn begin.
+_CONTROL = re.compile(r"<[^<>\s]+>")
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
+_PLACEHOLDER = re.compile(r"\$\{[^}]*\}")
+_Value = TypeVar("_Value")
+
+
+def chosen_model(config: Config) -> ModelFolder:
+    """The model that the configuration means; the emulated runtime can only load scripts.
+
+    Raises:
+        ModelNotFoundError: there is no such model, or it lacks a file.
+    """
+    return choose_model(config.model, emulated=config.runtime.library == EMULATOR)
+
+
+def engine_settings(config: Config, model: ModelFolder) -> EngineSettings:
+    """What the engine is told.
+
+    Raises:
+        LibraryNotFoundError: there is no runtime, or the emulated one cannot be built here.
+    """
+    section = config.runtime
+    library = EMULATOR if section.library == "auto" and model.card.emulated else section.library
+    return EngineSettings(
+        library=library,
+        abi=section.abi,
+        model_path=model.file,
+        context_tokens=config.model.context_tokens or model.card.context_tokens,
+        max_new_tokens=config.model.max_new_tokens,
+        sampling=sampling_of(config, model),
+        skip_special_token=model.card.skip_special_token,
+        cpus=section.cpus,
+        log_level=section.log_level,
+        start_timeout_s=section.start_timeout_s,
+        worker=section.worker,
+        check_memory=section.check_memory,
+        profile=kept_profile(str(library), model.file),
+    )
+
+
+def sampling_of(config: Config, model: ModelFolder) -> Sampling:
+    """How the next token is chosen: the owner's wish, else the model's, else the runtime's default."""
+    wish, card, default = config.model, model.card.sampling, Sampling()
+    temperature = _first(wish.temperature, card.temperature, default.temperature)
+    top_k = _first(wish.top_k, card.top_k, default.top_k)
+    return Sampling(
+        temperature=temperature,
+        # Temperature 0 means the likeliest token; what the runtime does with a zero is not known.
+        top_k=1 if temperature == 0 else top_k,
+        top_p=_first(wish.top_p, card.top_p, default.top_p),
+        repeat_penalty=_first(wish.repeat_penalty, card.repeat_penalty, default.repeat_penalty),
+        frequency_penalty=_first(card.frequency_penalty, default.frequency_penalty),
+        presence_penalty=_first(card.presence_penalty, default.presence_penalty),
+    )
+
+
+def model_form(config: Config, model: ModelFolder) -> ModelForm:
+    """How the model is spoken to and read.
+
+    Raises:
+        ModelNotFoundError: its tokenizer cannot be read, or lacks a token that its template needs.
+    """
+    card = model.card
+    base = TEMPLATES[card.template]
+    form = base.tool_form.listed_as(config.agent.tool_listing)
+    template = replace(base, stop=(*base.stop, *card.stop), tool_form=form)
+    thinking = config.model.thinking or card.thinking
+    return ModelForm(
+        vocabulary=_vocabulary(model, template),
+        template=template,
+        syntaxes=card.syntaxes or template.tool_form.syntaxes,
+        thinking=_thinking_mode(thinking, template),
+        think=thinking != "off",
+        sampling=sampling_of(config, model),
+        max_new_tokens=config.model.max_new_tokens,
+    )
+
+
+@dataclass(frozen=True)
+class PromptListing:
+    """How a model takes a list of tools.
+
+    Args:
+        context_tokens: its context window.
+        cost: tokens of one listed tool.
+        two_steps: tools are listed by name, and described when they are first called, unless the owner says otherwise.
+    """
+
+    context_tokens: int
+    cost: Callable[[ToolSpec], int]
+    two_steps: bool = False
+
+
+def listing(config: Config, model: ModelFolder, form: ModelForm) -> PromptListing:
+    """How the model on the NPU takes a list of tools."""
+    context_tokens = config.model.context_tokens or model.card.context_tokens
+    costs = ToolCosts(form.vocabulary, form.template.tool_form)
+    return PromptListing(context_tokens, costs.of, model.card.two_step_tools)
+
+
+def briefing(
+    config: Config,
+    listing: PromptListing,
+    tools: TurnTools,
+    past: PastCalls | None = None,
+    embedder: Embedder | None = None,
+) -> TurnPreparation:
+    """What prepares answers: which tools a conversation is shown, and what is told with a question.
+
+    Args:
+        config: the configuration.
+        listing: how the model takes the tools.
+        tools: every server's tools.
+        past: what served earlier requests, where that is kept.
+        embedder: what knows the meaning of words, where there is a model for it.
+    """
+    agent = config.agent
+    settings = SelectionSettings(
+        budget_tokens=agent.tool_budget_tokens or listing.context_tokens // TOOL_SHARE,
+        auto_select=agent.auto_select,
+        two_steps=listing.two_steps if agent.two_step_tools is None else agent.two_step_tools,
+    )
+    return TurnPreparation(tools, ToolSelection(ToolSearch(past, embedder), listing.cost, settings))
+
+
+def server_specs(config: Config) -> list[ServerSpec]:
+    """The servers to connect, those that are switched off left out."""
+    return [_guarded(_server_spec(server), server, config) for server in config.active_servers]
+
+
+def _first(*values: _Value | None) -> _Value:
+    """The first value that is given; the last one always is."""
+    return next(value for value in values if value is not None)
+
+
+def _vocabulary(model: ModelFolder, template: ChatTemplate) -> ModelTokenizer:
+    try:
+        vocabulary = ModelTokenizer(model.tokenizer.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelNotFoundError(
+            f"The tokenizer {model.tokenizer} cannot be read: {error}.",
+            "Put the tokenizer.json of the original model there.",
+        ) from None
+    beginning = template.head_form.beginning
+    turns = (beginning, template.system_opening, template.user_opening, template.assistant_opening)
+    needed = (template.end_of_turn, *_CONTROL.findall("".join(turns)))
+    missing = next((name for name in needed if name and vocabulary.control_id(name) is None), None)
+    if missing is not None:
+        raise ModelNotFoundError(
+            f"The tokenizer {model.tokenizer} has no token {missing}, which the model's template needs.",
+            f"Choose another template in {model.folder / CARD_NAME}, or the tokenizer that belongs to the model.",
+        )
+    return vocabulary
+
+
+def _thinking_mode(setting: str, template: ChatTemplate) -> ThinkingMode:
+    """How thinking is recognised: a family that can think may do so unasked."""
+    if setting != "off" and template.open_thinking:
+        return "open"
+    can_think = bool(template.no_thinking or template.open_thinking)
+    return "auto" if can_think or setting != "off" else "off"
+
+
+def _guarded(spec: ServerSpec, server: ServerConfig, config: Config) -> ServerSpec:
+    """The server with what ``[security]`` says about all of them."""
+    return replace(
+        spec,
+        roots=_roots(server, config),
+        allowed_commands=config.security.allowed_commands,
+        sandbox=_sandbox(server, config),
+        trusted=_is_ours(server) if server.trusted is None else server.trusted,
+        approve=server.approve or config.security.approve,
+        always_allow=server.always_allow,
+        always_ask=server.always_ask,
+        problem=_problem(config.unset.get(server.name, ())),
+    )
+
+
+def _problem(unset: Sequence[str]) -> str:
+    """Why a server cannot be started whose variables are not set; empty when all are."""
+    if not unset:
+        return ""
+    names = ", ".join(f"${{{name}}}" for name in unset)
+    which = "is" if len(unset) == 1 else "are"
+    return f"{names} {which} not set in the environment; set {', '.join(unset)}, or write ${{{unset[0]}:-default}}"
+
+
+def _sandbox(server: ServerConfig, config: Config) -> Sandbox | None:
+    if not isinstance(server, StdioServer) or not (
+        config.security.sandbox if server.sandbox is None else server.sandbox
+    ):
+        return None
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    cache = Path(base).expanduser() / "rkllm-mcp" / "sandbox" / _UNSAFE.sub("_", server.name)
+    return Sandbox(
+        read=tuple(str(path.absolute()) for path in server.sandbox_read),
+        write=tuple(str(path.absolute()) for path in server.sandbox_write),
+        network=server.sandbox_network,
+        cache=str(cache),
+    )
+
+
+def _is_ours(server: ServerConfig) -> bool:
+    """Whether a server comes with rkllm-mcp, or is one that we make of the configuration."""
+    if isinstance(server, StdioServer):
+        module = server.args[1] if server.args[:1] == ("-m",) and len(server.args) > 1 else ""
+        return server.command == sys.executable and module.startswith("mcp_servers.")
+    return not isinstance(server, RemoteServer)
+
+
+def _roots(server: ServerConfig, config: Config) -> tuple[str, ...]:
+    folders = config.security.roots if server.roots is None else server.roots
+    return tuple(str(folder.absolute()) for folder in folders)
+
+
+def _server_spec(server: ServerConfig) -> ServerSpec:
+    common = ServerSpec(
+        name=server.name,
+        transport=server.transport,
+        timeout_s=server.timeout_s,
+        connect_timeout_s=server.connect_timeout_s,
+        allowed_tools=server.allowed_tools,
+        excluded_tools=server.excluded_tools,
+        safe_tools=server.safe_tools,
+        system_instruction=server.system_instruction or "",
+        response_instruction=server.response_instruction or "",
+        auto_context_tool=server.auto_context_tool or "",
+        sampling=server.sampling,
+        elicitation=server.elicitation,
+        log_level=server.log_level,
+        task_timeout_s=server.task_timeout_s,
+        lazy=server.lazy,
+        idle_stop_s=server.idle_stop_s,
+        ping_s=server.ping_s,
+    )
+    if isinstance(server, StdioServer):
+        cwd = str(server.cwd) if server.cwd is not None else None
+        return replace(
+            common,
+            command=server.command,
+            args=server.args,
+            env=server.env,
+            inherit_env=server.inherit_env,
+            cwd=cwd,
+        )
+    if isinstance(server, RemoteServer):
+        # A header that waits for a request's token is never sent unfilled.
+        waiting = {name: text for name, text in server.headers_template.items() if _PLACEHOLDER.search(text)}
+        fixed = {name: text for name, text in server.headers_template.items() if name not in waiting}
+        return replace(
+            common,
+            url=server.url,
+            headers=fixed,
+            headers_template=waiting,
+            ca_file=str(server.ca_file) if server.ca_file is not None else None,
+            oauth=_oauth(server),
+        )
+    if isinstance(server, OpenAPIServer):
+        return replace(
+            common,
+            openapi_spec=server.openapi_spec,
+            openapi_base_url=server.openapi_base_url or "",
+            headers_template=server.headers_template,
+            include=server.include,
+            exclude=server.exclude,
+        )
+    return replace(common, local_tools=tuple(map(_local_tool, server.tools)), read_device=device_state)
+
+
+def _oauth(server: RemoteServer) -> OAuth | None:
+    if server.auth == "none":
+        return None
+    return OAuth(
+        client_id=server.client_id or "",
+        client_secret=server.client_secret or "",
+        scopes=server.scopes,
+        redirect_uri=server.redirect_uri or "",
+        without_person=server.auth == "client_credentials",
+        issuer=server.issuer or "",
+    )
+
+
+def _local_tool(tool: BuiltinTool) -> LocalTool:
+    return LocalTool(
+        name=tool.name,
+        description=tool.description,
+        input_schema=tool.input_schema,
+        entry_point=tool.entry_point or "",
+        read_only=tool.read_only,
+        destructive=tool.destructive,
+    )
+
+
+def device_state() -> list[tuple[str, str]]:
+    """How the machine is, for the tool that tells it."""
+    machine = Machine()
+    checks = (check_load(machine), check_clock(machine), check_temperature(machine), check_memory(machine, 0))
+    return [(finding.name, finding.found) for findings in checks for finding in findings]
+
+
+def unsupported_settings(config: Config) -> list[str]:
+    """One line for every wish that has no effect, by itself or beside the rest of the configuration."""
+    return [*config.remarks, *_without_effect(config)]
+
+
+def _without_effect(config: Config) -> Iterator[str]:
+    provider = config.provider
+    if provider.kind != "rkllm" and config.agent.embedding_model is not None:
+        yield f"agent.embedding_model has no effect: with provider.kind = '{provider.kind}' no model runs on the NPU"
+    if provider.fallback is not None and not provider.fallback.when:
+        yield "provider.fallback has no effect while its 'when' is empty; list the occasions on which it takes over"

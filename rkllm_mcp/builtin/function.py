@@ -1,0 +1,152 @@
+"""A Python function as a tool: argument check, execution and result.
+
+Functions that are not ``async`` run in a daemon thread: one that never returns costs its caller a timeout but does not
+block the exit of the process. Exceptions become error results.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+
+from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.toolcalls.arguments import ArgumentError, MismatchError, coerce_arguments
+from rkllm_mcp.toolcalls.results import compact_json
+from rkllm_mcp.toolcalls.schemas import SchemaError, TooManyStepsError, UnresolvableError, check_schema, first_violation
+
+Function = Callable[..., Any]
+_MAX_ERROR_CHARS = 400
+
+
+class LocalToolError(ValueError):
+    """Error of a tool; the message is passed to the model unchanged."""
+
+
+class FunctionThreads:
+    """Daemon threads that neither cancellation nor process exit waits for.
+
+    At most ``most`` run at once; a thread that hangs continues to count.
+    """
+
+    def __init__(self, most: int = 8) -> None:
+        self._free = threading.BoundedSemaphore(most)
+
+    async def run(self, work: Callable[[], Any]) -> Any:
+        """Return the result of ``work`` or raise its exception.
+
+        Raises:
+            LocalToolError: all threads are busy.
+        """
+        if not self._free.acquire(blocking=False):
+            raise LocalToolError("It is still busy with former calls; answer without it.")
+        done = anyio.Event()
+        outcome: list[Any] = []
+        loop = asyncio.get_running_loop()
+
+        def run() -> None:
+            try:
+                outcome.append(work())
+            except BaseException as error:  # noqa: BLE001  (SystemExit in foreign code must not end the thread without a result)
+                outcome.append(_Raised(error))
+            finally:
+                self._free.release()
+            with suppress(RuntimeError):  # the event loop has ended
+                loop.call_soon_threadsafe(done.set)
+
+        threading.Thread(target=run, name="local tool", daemon=True).start()
+        await done.wait()
+        if isinstance(outcome[0], _Raised):
+            error = outcome[0].error
+            raise (
+                error if isinstance(error, Exception) else RuntimeError(f"it tried to leave by {type(error).__name__}")
+            )
+        return outcome[0]
+
+
+@dataclass(frozen=True)
+class LocalFunction:
+    """A tool and its function."""
+
+    tool: ToolSpec  # definition for the model
+    function: Function  # takes the arguments by name; returns text, JSON values, or None
+    threads: FunctionThreads = field(default_factory=FunctionThreads)
+
+    async def call(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Check the arguments and run the function; return the JSON of a ``tools/call`` result."""
+        try:
+            given = _coerced(arguments, self.tool.input_schema)
+            value = await _run(self.function, given, self.threads)
+            return _result(value if isinstance(value, str) else _as_text(value))
+        except (ArgumentError, LocalToolError) as error:
+            return _result(str(error), is_error=True)
+        except Exception as error:  # noqa: BLE001  (foreign code: any exception becomes an error result)
+            what = str(error).strip()[:_MAX_ERROR_CHARS]
+            sentence = f"Tool '{self.tool.name}' failed: {type(error).__name__}{f': {what}' if what else ''}"
+            return _result(sentence, is_error=True)
+
+
+def validated(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configured schema with the defaults of an object schema.
+
+    Raises:
+        ValueError: the schema is not a JSON Schema, or not one of an object.
+    """
+    whole: dict[str, Any] = {"type": "object", "properties": {}, **schema}
+    if whole["type"] != "object":
+        raise ValueError(f"its input_schema has the type {whole['type']!r}; arguments are an object")
+    try:
+        check_schema(whole, is_closed=False)
+    except SchemaError as error:
+        raise ValueError(f"its input_schema {str(error).removeprefix('it ')}") from None
+    return whole
+
+
+def _coerced(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Coerce and validate the arguments, limits and patterns included."""
+    try:
+        given: dict[str, Any] = coerce_arguments(arguments, schema).value
+    except MismatchError as mismatch:
+        raise ArgumentError(mismatch.sentence) from None
+    try:
+        violation = first_violation(given, schema)
+    except UnresolvableError:
+        return given  # an unresolvable reference restricts nothing
+    except (TooManyStepsError, RecursionError):
+        raise ArgumentError("The arguments cannot be used: they take too much work to check.") from None
+    if violation is not None:
+        where, message = violation
+        what = f"The argument '{where}'" if where else "The arguments"
+        raise ArgumentError(f"{what} cannot be used: {message[:200]}.")
+    return given
+
+
+async def _run(function: Function, arguments: Mapping[str, Any], threads: FunctionThreads) -> Any:
+    if inspect.iscoroutinefunction(function):
+        return await function(**arguments)
+    value = await threads.run(lambda: function(**arguments))
+    return await value if inspect.isawaitable(value) else value
+
+
+@dataclass(frozen=True)
+class _Raised:
+    error: BaseException
+
+
+def _as_text(value: Any) -> str:
+    if value is None:
+        return ""
+    try:
+        return compact_json(value)
+    except (TypeError, ValueError, RecursionError):
+        return str(value)
+
+
+def _result(text: str, *, is_error: bool = False) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": text}], "isError": is_error}

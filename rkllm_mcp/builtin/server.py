@@ -1,0 +1,191 @@
+"""Tools that run in this process, as a server: built-in ones by name, and configured Python functions.
+
+``LoadedSource`` opens ``open_builtin``. A tool that cannot be loaded is omitted with a note.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from rkllm_mcp.builtin.calculator import calculate
+from rkllm_mcp.builtin.clock import clock_of
+from rkllm_mcp.builtin.function import Function, FunctionThreads, LocalFunction, LocalToolError, validated
+from rkllm_mcp.builtin.units import convert_units
+from rkllm_mcp.config.server_spec import DeviceReader, LocalTool, ServerSpec
+from rkllm_mcp.errors import ServerUnavailableError
+from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.protocols import CallContext
+from rkllm_mcp.toolcalls.untrusted_text import LastLines
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """Definition of a built-in tool; ``make`` creates its function from a device reader."""
+
+    description: str
+    properties: Mapping[str, Any]
+    required: tuple[str, ...]
+    make: Callable[[DeviceReader | None], Function]
+
+
+def _text(description: str) -> dict[str, str]:
+    return {"type": "string", "description": description}
+
+
+def _device_of(read_device: DeviceReader | None) -> Function:
+    def device_status() -> str:
+        lines = [f"{name}: {state}" for name, state in read_device()] if read_device else []
+        if not lines:
+            raise LocalToolError("This machine does not report its NPU, temperature or memory.")
+        return "\n".join(lines)
+
+    return device_status
+
+
+_ENTRIES: Mapping[str, _Entry] = {
+    "clock": _Entry(
+        "The present date and time (現在の日時), here or in another time zone; or converts a time between zones.",
+        {
+            "timezone": _text("city, IANA name or offset: 東京, Europe/Paris, +09:00; this machine's if omitted"),
+            "time": _text("a time to convert: 09:30 or 2026-11-21T09:30; now if omitted"),
+            "from_timezone": _text("the zone of `time`; this machine's if omitted"),
+        },
+        (),
+        lambda _: clock_of(),
+    ),
+    "calculator": _Entry(
+        "Calculates an expression exactly (計算): + - * / ** ( ) sqrt sin log factorial pi, 15%.",
+        {"expression": _text("such as (1980 + 420) * 1.1")},
+        ("expression",),
+        lambda _: calculate,
+    ),
+    "convert_units": _Entry(
+        "Converts a quantity between units (単位換算): length, mass, temperature, area, volume, speed, time, data, "
+        "energy, power, pressure; Japanese units such as 坪 and 升 too.",
+        {
+            "value": {"type": "number"},
+            "from_unit": _text("such as km, lb, ℃, kWh, 坪"),
+            "to_unit": _text("the unit that is wanted"),
+        },
+        ("value", "from_unit", "to_unit"),
+        lambda _: convert_units,
+    ),
+    "device_status": _Entry(
+        "How this device is (デバイスの状態): load of the NPU, temperature, free memory.", {}, (), _device_of
+    ),
+}
+NAMES = tuple(_ENTRIES)
+
+
+def own_tool(name: str, read_device: DeviceReader | None) -> LocalFunction | None:
+    """Return the built-in tool of a name; None if the name is unknown.
+
+    ``read_device`` returns readings of the board, or is None if they are not available.
+    """
+    entry = _ENTRIES.get(name)
+    if entry is None:
+        return None
+    schema: dict[str, Any] = {"type": "object", "properties": dict(entry.properties)}
+    if entry.required:
+        schema["required"] = list(entry.required)
+    tool = ToolSpec(name, entry.description, schema, read_only=True, destructive=False)
+    return LocalFunction(tool, entry.make(read_device))
+
+
+class EntryPointError(ValueError):
+    """A tool that cannot be loaded; the message contains the reason and the remedy."""
+
+
+class LocalTools:
+    """Functions by the name of their tool."""
+
+    def __init__(self, functions: Mapping[str, LocalFunction]) -> None:
+        self._functions = functions
+        self.tools = tuple(function.tool for function in functions.values())
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
+        """Run a tool; exceptions become error results."""
+        del context  # local functions need no approval channel and send no headers
+        return await self._functions[tool].call(arguments)
+
+
+@asynccontextmanager
+async def open_builtin(spec: ServerSpec, notes: LastLines) -> AsyncGenerator[LocalTools]:
+    """Load the tools of a server.
+
+    ``notes`` receives a line for each omitted tool.
+
+    Raises:
+        ServerUnavailableError: no tool can be loaded.
+    """
+    functions: dict[str, LocalFunction] = {}
+    problems: list[str] = []
+    threads = FunctionThreads()
+    # Every call is validated with it; import it now, so that the first call is not delayed.
+    await threads.run(partial(importlib.import_module, "jsonschema"))
+    for configured in spec.local_tools:
+        # Importing foreign code can take long and must not block the event loop.
+        loaded = await threads.run(partial(_loaded_or_reason, configured, spec))
+        if isinstance(loaded, str):
+            problems.append(loaded)
+            notes.add(f"(tool {configured.name!r} is left out: {loaded})")
+        elif configured.name in functions:
+            notes.add(f"(tool {configured.name!r} is listed twice; the first is used)")
+        else:
+            functions[configured.name] = loaded
+    if problems and not functions:
+        raise ServerUnavailableError(problems[0])
+    yield LocalTools(functions)
+
+
+def _loaded_or_reason(configured: LocalTool, spec: ServerSpec) -> LocalFunction | str:
+    try:
+        return _loaded(configured, spec)
+    except ValueError as error:
+        return str(error)
+
+
+def _loaded(configured: LocalTool, spec: ServerSpec) -> LocalFunction:
+    own = None if configured.entry_point else own_tool(configured.name, spec.read_device)
+    if own is None and not configured.entry_point:
+        raise EntryPointError(f"unknown tool {configured.name!r}; name an entry_point, or one of {', '.join(NAMES)}")
+    base = own or LocalFunction(ToolSpec(configured.name), entry_point(configured.entry_point))
+    tool = base.tool
+    changed = replace(
+        tool,
+        description=configured.description or tool.description,
+        input_schema=tool.input_schema if configured.input_schema is None else validated(configured.input_schema),
+        read_only=tool.read_only if configured.read_only is None else configured.read_only,
+        destructive=tool.destructive if configured.destructive is None else configured.destructive,
+    )
+    return replace(base, tool=changed)
+
+
+def entry_point(name: str) -> Function:
+    """Import and return the function that ``package.module:function`` names.
+
+    Raises:
+        EntryPointError: the module cannot be imported or has no such function.
+    """
+    module_name, colon, path = name.partition(":")
+    if not colon or not module_name or not path:
+        raise EntryPointError(f"its entry_point is {name!r}; write package.module:function")
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise EntryPointError(
+            f"its entry_point needs the module {error.name!r}, which is not installed; install it, or correct {name!r}"
+        ) from None
+    except BaseException as error:  # noqa: BLE001  (foreign code can raise anything when imported)
+        reason = f"{type(error).__name__}: {str(error)[:200]}"
+        raise EntryPointError(f"its entry_point {name!r} cannot be imported: {reason}; correct the module") from None
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise EntryPointError(f"its entry_point {name!r} is not a function; name a function of {module_name}")
+    return found

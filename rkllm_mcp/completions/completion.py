@@ -1,0 +1,370 @@
+"""One request and its answer: the conversation it goes on with, the rounds of the model, the form of the answer.
+
+    ChatRequest ─▶ Threads ─▶ rounds on the model, or a reply of the assistant with its own tools ─▶ events, an End last
+
+Rules:
+* A program's own tools are never run here: their calls end the answer (``rounds``).
+* The host's tools run as in any other reply; calls that need a person's yes are refused, because there is nobody.
+* An answer that has to have a form is held back until it has, and asked for once more where it has not.
+* The conversation is kept for the next request before the End comes, and only then.
+
+It knows the assistant (``app``) and no protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from rkllm_mcp.agent.pending_requests import Emit
+from rkllm_mcp.agent.tool_set import TWO_STEPS_NOTE, ToolSet, named
+from rkllm_mcp.app.assistant import Assistant, ReplyOptions
+from rkllm_mcp.completions.conversation_cache import ConversationCache, Owner
+from rkllm_mcp.completions.request import ChatRequest, RequestRefusedError
+from rkllm_mcp.completions.structured_output import FormatMismatchError
+from rkllm_mcp.errors import PromptTooLongError
+from rkllm_mcp.events import End, Event, Status, Text, ToolCallDetected, ToolCallFailed
+from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult
+from rkllm_mcp.prompt.tool_list import signature
+from rkllm_mcp.protocols import ChatModel, ResponseOptions
+
+CALL_NOTE = "The answer has to be a call of one of the tools. Call one now."
+TOGETHER_NOTE = "Call this again together with the others."
+# Any name will do: a tool without a server would count as one of the host's.
+_PROGRAM = "program"
+
+
+@dataclass(frozen=True)
+class RepairLimits:
+    """How many rounds an answer may take beside the one that answers.
+
+    Args:
+        repair_rounds: in which calls that cannot be read are mended.
+        told_rounds: in which the parameters of tools are told.
+    """
+
+    repair_rounds: int
+    told_rounds: int
+
+
+@dataclass
+class _Round:
+    """What came of one round."""
+
+    calls: int = 0
+    is_cut: bool = False
+    failures: list[ToolCallFailed] = field(default_factory=list[ToolCallFailed])
+    # Instead of calls, when parameters have to be known first.
+    told: list[ToolResult] = field(default_factory=list[ToolResult])
+
+
+def noted(asked: Message, note: str) -> list[Message]:
+    """What is asked, with a line for the model: behind all that was said, so that nothing before it is read again."""
+    if asked.role == "user":
+        return [replace(asked, context="\n\n".join(filter(None, (asked.context, note))))]
+    if asked.role == "tool":
+        return [replace(asked, text="\n".join(filter(None, (asked.text, note))))]
+    return [asked, Message("user", note)]
+
+
+class Rounds:
+    """One answer in the making. ``run`` is used once.
+
+    Args:
+        model: who answers.
+        conversation: grown as far as what is asked.
+        request: what is asked.
+        patience: the limits.
+        emit: takes the events in order, an End last.
+        may_name: tools may be listed by name where they do not fit otherwise.
+    """
+
+    def __init__(
+        self,
+        model: ChatModel,
+        conversation: Conversation,
+        request: ChatRequest,
+        patience: RepairLimits,
+        emit: Emit,
+        *,
+        may_name: bool = True,
+    ) -> None:
+        self._model = model
+        self._conversation = conversation
+        self._request = request
+        self._unmended, self._untold = patience.repair_rounds, patience.told_rounds
+        self._emit = emit
+        self._may_name = may_name and bool(request.tools)
+        self._tools = [replace(tool, server=_PROGRAM) for tool in request.tools]
+
+    async def run(self) -> None:
+        """Rounds until there is an answer, or a call for the program to make."""
+        done = await self._first_round()
+        while True:
+            if done.told:
+                self._untold -= 1
+                results, options = done.told, self._inside(done.told)
+            elif self._is_mendable(done):
+                self._unmended -= 1
+                reasons = [failure.reason for failure in done.failures] or [CALL_NOTE]
+                results = [ToolResult("", "tool_call", reason, is_error=True) for reason in reasons]
+                options = self._request.options
+            else:
+                break
+            self._conversation.add(Message("tool", results=tuple(results)))
+            done = await self._round(options)
+        for failure in () if done.calls else done.failures:
+            await self._emit(Text(failure.raw))
+        await self._emit(End("token_limit" if done.is_cut and (done.failures or not done.calls) else "answered"))
+
+    def _is_mendable(self, done: _Round) -> bool:
+        options = self._request.options
+        must_call = options.any_tool or options.forced_tool is not None
+        return self._unmended > 0 and not done.is_cut and not done.calls and bool(done.failures or must_call)
+
+    def _inside(self, told: Sequence[ToolResult]) -> ResponseOptions:
+        """The wishes for the round behind told parameters: the model goes on inside the call where there is one."""
+        options = self._request.options
+        return replace(options, forced_tool=told[0].name) if len(told) == 1 else options
+
+    async def _first_round(self) -> _Round:
+        conversation, options = self._conversation, self._request.options
+        try:
+            return await self._round(options)
+        except PromptTooLongError:
+            # Nothing was shown yet: a prompt is refused before it is run.
+            if not self._may_name or self._are_named:
+                raise
+        conversation.listed_tools = tuple(map(named, self._tools))
+        conversation.messages[-1:] = noted(conversation.messages[-1], f"[{TWO_STEPS_NOTE}]")
+        await self._emit(Status(f"[Context: {len(self._tools)} tools are listed by name alone, to fit the window]"))
+        return await self._round(options)
+
+    @property
+    def _are_named(self) -> bool:
+        return self._conversation.listed_tools is not None
+
+    async def _round(self, options: ResponseOptions) -> _Round:
+        """One round; its calls go out as they come, or together at its end where parameters may have to be told."""
+        conversation, done = self._conversation, _Round()
+        offer = self._offer(options.forced_tool)
+        held: list[ToolCallDetected] = []
+        wishes = replace(options, others=offer.others()) if self._are_named else options
+        async with aclosing(self._model.respond(conversation, offer.listed, wishes)) as events:
+            async for event in events:
+                if isinstance(event, ToolCallFailed):
+                    done.failures.append(event)
+                    continue
+                done.calls += isinstance(event, ToolCallDetected)
+                if self._are_named and self._untold and isinstance(event, ToolCallDetected):
+                    held.append(event)
+                    continue
+                await self._emit(event)
+        done.is_cut = conversation.messages[-1].cut
+        done.told = _told(offer, held)
+        if done.told:
+            # The program never sees these calls, and numbers those that it sees.
+            conversation.calls_made -= len(held)
+            done.calls = 0
+        for call in () if done.told else held:
+            await self._emit(call)
+        return done
+
+    def _offer(self, forced: str | None) -> ToolSet:
+        conversation = self._conversation
+        if conversation.listed_tools is None:
+            return ToolSet(self._request.tools)
+        if forced is not None and forced not in conversation.told_tools:
+            tool = next(tool for tool in self._tools if tool.name == forced)
+            conversation.told_tools[forced] = tool
+            conversation.messages[-1:] = noted(conversation.messages[-1], f"[The tool to call: {signature(tool)}]")
+        return ToolSet(conversation.listed_tools, self._tools, conversation.told_tools, two_steps=True)
+
+
+def _told(offer: ToolSet, calls: Sequence[ToolCallDetected]) -> list[ToolResult]:
+    """What the model has to be told before these calls are worth making; nothing where all of them are."""
+    made = [ToolCall(call.id, call.name, call.arguments) for call in calls]
+    parameters = [offer.parameters_before(call) for call in made]
+    if not any(parameters):
+        return []
+    return [ToolResult(call.id, call.name, text or TOGETHER_NOTE) for call, text in zip(made, parameters, strict=True)]
+
+
+NO_CALLS_NOTE = "[Do not call a tool now. Answer in plain words.]"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The model gave no answer of the form that was asked for; ``text`` says why."""
+
+    text: str
+
+
+Occurrence: TypeAlias = Event | Refusal
+
+# Asks the model what the last of these messages is about.
+_Ask: TypeAlias = Callable[[Sequence[Message]], AsyncGenerator[Event, None]]
+
+
+@dataclass
+class _Seen:
+    """What the program has seen of the answer."""
+
+    text: list[str] = field(default_factory=list[str])
+    calls: list[ToolCall] = field(default_factory=list[ToolCall])
+
+    def take(self, event: Occurrence, *, calls: bool) -> None:
+        """Note an event; ``calls`` when calls are the program's to make."""
+        if isinstance(event, (Text, Refusal)):
+            self.text.append(event.text)
+        elif calls and isinstance(event, ToolCallDetected):
+            self.calls.append(ToolCall(event.id, event.name, event.arguments))
+
+    def message(self) -> Message:
+        """The answer as a turn."""
+        return Message("assistant", "".join(self.text), calls=tuple(self.calls))
+
+
+async def complete(
+    app: Assistant, threads: ConversationCache, request: ChatRequest, tenant: str = ""
+) -> AsyncGenerator[Occurrence, None]:
+    """Answer a request; consume it under ``aclosing``: leaving early stops the answer.
+
+    Args:
+        app: who answers.
+        threads: what programs have said and seen.
+        request: what is asked.
+        tenant: who asks.
+
+    Raises:
+        RequestRefusedError: the host's tools are to be run for something that is no question.
+        UsageError: the assistant is closed.
+    """
+    asked = request.messages[-1]
+    if request.host_tools and asked.role != "user":
+        raise RequestRefusedError("with the host's tools the last message is the user's question", "messages")
+    owner = Owner(app.core.chat_model, tenant, None if request.host_tools else request.tools)
+    new = app.new_conversation if request.host_tools else Conversation
+    branch = threads.branch(owner, request.messages, request.calls_made, new)
+    conversation = branch.conversation
+    start = len(conversation.messages)
+    seen, is_kept = _Seen(), False
+    ask = (
+        _ask_the_host(app, conversation, request) if request.host_tools else _ask_the_model(app, conversation, request)
+    )
+    try:
+        async with aclosing(_in_form(ask, request)) as events:
+            async for event in events:
+                seen.take(event, calls=not request.host_tools)
+                if isinstance(event, End) and event.reason not in {"failed", "cancelled"}:
+                    is_kept = True
+                    threads.keep(branch, seen.message(), asked_at=_asked_at(conversation, start, asked))
+                yield event
+    finally:
+        if not is_kept:
+            threads.drop(branch)
+
+
+def _asked_at(conversation: Conversation, start: int, asked: Message) -> int:
+    """How many messages there are up to what was asked; a first reply may have put a system text before it."""
+    messages = conversation.messages
+    places = (place for place in range(start, len(messages)) if messages[place].role == asked.role)
+    return next(places, start) + 1
+
+
+# Who is asked
+
+
+def _ask_the_host(app: Assistant, conversation: Conversation, request: ChatRequest) -> _Ask:
+    """The assistant replies, and runs its own tools."""
+    wish = request.options
+    options = ReplyOptions(
+        tools=not wish.no_calls,
+        max_new_tokens=wish.max_new_tokens,
+        force_tool=wish.forced_tool,
+        tokens=request.tokens,
+        sampling=wish.sampling,
+        stop=wish.stop,
+        thinking=wish.thinking,
+    )
+
+    def ask(messages: Sequence[Message]) -> AsyncGenerator[Event, None]:
+        words = (part for message in messages for part in (message.context, message.text))
+        return app.reply(conversation, "\n\n".join(filter(None, words)), options)
+
+    return ask
+
+
+def _ask_the_model(app: Assistant, conversation: Conversation, request: ChatRequest) -> _Ask:
+    """The model alone answers; calls are the program's."""
+    not_now = request.options.no_calls and request.tools
+    model, agent = app.core.chat_model, app.config.agent
+    patience = RepairLimits(agent.repair_rounds, agent.max_rounds)
+
+    def ask(messages: Sequence[Message]) -> AsyncGenerator[Event, None]:
+        async def work(emit: Emit) -> None:
+            *before, last = messages
+            conversation.messages += [*before, *(noted(last, NO_CALLS_NOTE) if not_now else [last])]
+            await Rounds(model, conversation, request, patience, emit, may_name=app.core.npu is not None).run()
+
+        return app.stream(conversation, work)
+
+    return ask
+
+
+# The form of the answer
+
+
+@dataclass
+class _Held:
+    """An answer whose words are held back."""
+
+    words: list[str] = field(default_factory=list[str])
+    has_calls: bool = False
+    end: End = field(default_factory=lambda: End("failed"))
+
+    async def passed(self, events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
+        """The events that are no words."""
+        async with aclosing(events):
+            async for event in events:
+                if isinstance(event, Text):
+                    self.words.append(event.text)
+                elif isinstance(event, End):
+                    self.end = event
+                else:
+                    if isinstance(event, ToolCallDetected):
+                        # What is said before a call is no part of an answer that is JSON.
+                        self.has_calls = True
+                        self.words.clear()
+                    yield event
+
+
+async def _in_form(ask: _Ask, request: ChatRequest) -> AsyncGenerator[Occurrence, None]:
+    """The events of an answer; where it has to have a form, its words come when they have it."""
+    asked, form = request.messages[-1], request.form
+    if form is None:
+        async with aclosing(ask([asked])) as events:
+            async for event in events:
+                yield event
+        return
+    messages = noted(asked, form.told())
+    for is_last in (False, True):
+        held = _Held()
+        async with aclosing(held.passed(ask(messages))) as events:
+            async for event in events:
+                yield event
+        text = "".join(held.words)
+        is_whole = held.end.reason == "answered" and not (held.has_calls and not request.host_tools)
+        try:
+            said: Text | Refusal = Text(form.read(text) if is_whole else text)
+        except FormatMismatchError as misfit:
+            if not is_last:
+                messages = [Message("user", form.told_again(misfit))]
+                continue
+            said = Refusal(f"The model gave no answer of the form that was asked for: {misfit}. Its answer was: {text}")
+        if said.text:
+            yield said
+        yield held.end
+        return

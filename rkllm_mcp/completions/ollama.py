@@ -1,0 +1,328 @@
+"""Ollama's bodies, in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from rkllm_mcp.completions.completion import Occurrence, Refusal
+from rkllm_mcp.completions.openai_types import (
+    MOST_MESSAGES,
+    MOST_TOOLS,
+    BodyMessage,
+    CalledFunction,
+    ChatBody,
+    Integer,
+    JsonSchemaFormat,
+    MessageCall,
+    OpenAIBody,
+    ResponseFormatBody,
+    Tokens,
+    Tools,
+)
+from rkllm_mcp.completions.request import RequestRefusedError
+from rkllm_mcp.events import End, Text, Thinking, ToolCallDetected, Usage
+
+ThinkLevel = bool | Literal["low", "medium", "high"]
+
+
+class OllamaCalled(OpenAIBody):
+    """What a call calls; the arguments are an object, not a text."""
+
+    name: str
+    arguments: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class OllamaCall(OpenAIBody):
+    """A call in an assistant's message."""
+
+    id: str | None = None
+    function: OllamaCalled
+
+
+class OllamaMessage(OpenAIBody):
+    """One message."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str | None = ""
+    images: list[str] | None = None
+    tool_calls: Annotated[list[OllamaCall], Field(max_length=MOST_TOOLS)] | None = None
+    tool_name: str | None = None
+    tool_call_id: str | None = None
+
+
+class OllamaOptions(OpenAIBody):
+    """How the model answers."""
+
+    temperature: Annotated[float, Field(ge=0)] | None = None
+    top_k: Integer | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    # -1 and -2 mean "no limit" and "as far as the context goes".
+    num_predict: Integer | None = None
+    stop: str | list[str] | None = None
+    repeat_penalty: Annotated[float, Field(gt=0)] | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+
+
+class OllamaRequest(OpenAIBody):
+    """What both requests have."""
+
+    model: Annotated[str, Field(min_length=1)]
+    stream: bool | None = None
+    # "json", or a JSON Schema.
+    format: str | dict[str, Any] | None = None
+    options: OllamaOptions | None = None
+    think: ThinkLevel | None = None
+    keep_alive: str | float | None = None
+
+    @property
+    def unloads(self) -> bool:
+        """The model is to be dropped, when nothing is asked."""
+        return str(self.keep_alive).strip() in {"0", "0.0", "0s"}
+
+
+class OllamaChat(OllamaRequest):
+    """POST /api/chat."""
+
+    messages: list[OllamaMessage] = Field(default_factory=list[OllamaMessage], max_length=MOST_MESSAGES)
+    tools: Tools | None = None
+    # Of this service.
+    mcp: bool | None = None
+    tokens: Tokens | None = None
+
+
+class OllamaGenerate(OllamaRequest):
+    """POST /api/generate."""
+
+    prompt: str = ""
+    system: str | None = None
+    suffix: str | None = None
+    template: str | None = None
+    raw: bool | None = None
+    images: list[str] | None = None
+
+
+# Higher ones mean to other runtimes what 2 means here: choose among everything.
+MOST_TEMPERATURE = 2.0
+MOST_PENALTY = 2.0
+
+
+def chat_body(body: OllamaChat) -> ChatBody:
+    """The same request in OpenAI's shape.
+
+    Raises:
+        RequestRefusedError: a field that cannot be what it is.
+    """
+    return _body(body, _Numbered().messages(body.messages)).model_copy(
+        update={"tools": body.tools, "mcp": body.mcp, "tokens": body.tokens}
+    )
+
+
+def generate_body(body: OllamaGenerate) -> ChatBody:
+    """The same request in OpenAI's shape: a system text, if there is one, and one question.
+
+    Raises:
+        RequestRefusedError: a field that cannot be what it is.
+    """
+    refusals = {
+        "suffix": (body.suffix, "this model does not fill gaps; leave it out"),
+        "raw": (body.raw, "the model's own template is always used; leave it out"),
+        "template": (body.template, "the model's own template is always used; leave it out"),
+    }
+    for name, (is_asked, advice) in refusals.items():
+        if is_asked:
+            raise RequestRefusedError(f"{name} cannot be done: {advice}", name, "unsupported_parameter")
+    _refuse_images(body.images, "images")
+    system = [BodyMessage(role="system", content=body.system)] if body.system else []
+    return _body(body, [*system, BodyMessage(role="user", content=body.prompt)])
+
+
+def _body(body: OllamaRequest, messages: list[BodyMessage]) -> ChatBody:
+    options = body.options
+    chat = ChatBody(messages=messages, model=body.model, response_format=_form(body.format))
+    if body.think is not None:
+        chat = chat.model_copy(update={"thinking": body.think is not False})
+    if options is None:
+        return chat
+    predict = options.num_predict
+    update = {
+        "max_tokens": predict if predict is not None and predict > 0 else None,
+        "temperature": None if options.temperature is None else min(options.temperature, MOST_TEMPERATURE),
+        "top_p": options.top_p,
+        "top_k": options.top_k,
+        "repetition_penalty": options.repeat_penalty,
+        "presence_penalty": _limited(options.presence_penalty),
+        "frequency_penalty": _limited(options.frequency_penalty),
+        "stop": options.stop,
+    }
+    return chat.model_copy(update=update)
+
+
+def _limited(penalty: float | None) -> float | None:
+    return None if penalty is None else max(-MOST_PENALTY, min(penalty, MOST_PENALTY))
+
+
+def _form(form: str | dict[str, object] | None) -> ResponseFormatBody | None:
+    if form is None or form == "":
+        return None
+    if isinstance(form, dict):
+        return ResponseFormatBody(
+            type="json_schema", json_schema=JsonSchemaFormat.model_validate({"name": "answer", "schema": form})
+        )
+    if form == "json":
+        return ResponseFormatBody(type="json_object")
+    raise RequestRefusedError(f"{form!r} is no format; send json, or a JSON Schema", "format")
+
+
+def _refuse_images(images: Sequence[str] | None, where: str) -> None:
+    if images:
+        raise RequestRefusedError("this model reads text; leave the images out", where, "unsupported_content")
+
+
+class _Numbered:
+    """Gives calls their numbers."""
+
+    def __init__(self) -> None:
+        self._made = 0
+        # Calls without a result, in order: the number, the tool's name, and the id by which the program knows it.
+        self._open: list[tuple[str, str, str]] = []
+
+    def messages(self, messages: Sequence[OllamaMessage]) -> list[BodyMessage]:
+        """All messages, without results at the front: a program that leaves out the past may cut behind their calls."""
+        begun = next((index for index, message in enumerate(messages) if message.role in {"user", "assistant"}), 0)
+        kept = ((index, message) for index, message in enumerate(messages) if index >= begun or message.role != "tool")
+        return [self._message(message, f"messages[{index}]") for index, message in kept]
+
+    def _message(self, message: OllamaMessage, where: str) -> BodyMessage:
+        _refuse_images(message.images, f"{where}.images")
+        content = message.content or ""
+        if message.role == "tool":
+            return BodyMessage(role="tool", content=content, tool_call_id=self._answered(message, where))
+        calls = [self._call(call) for call in message.tool_calls or ()] if message.role == "assistant" else []
+        return BodyMessage(role=message.role, content=content, tool_calls=calls or None)
+
+    def _call(self, call: OllamaCall) -> MessageCall:
+        self._made += 1
+        call_id = f"call_{self._made}"
+        # A program that leaves the id out of the call may still name it in the result: it is the one that it was told.
+        self._open.append((call_id, call.function.name, call.id or call_id))
+        return MessageCall(
+            id=call_id, function=CalledFunction(name=call.function.name, arguments=call.function.arguments)
+        )
+
+    def _answered(self, message: OllamaMessage, where: str) -> str:
+        named = (each for each in self._open if message.tool_call_id == each[2])
+        matching = (each for each in self._open if message.tool_name in (None, "", each[1]))
+        found = next(named, None) or next(matching, None)
+        if found is None:
+            of = f" of {message.tool_name!r}" if message.tool_name else ""
+            raise RequestRefusedError(
+                f"there is no open call{of} that this would be the result of; send results behind the assistant's "
+                "message with the calls",
+                where,
+            )
+        self._open.remove(found)
+        return found[0]
+
+
+Json = dict[str, Any]
+
+
+@dataclass
+class OllamaReply:
+    """The objects of one answer.
+
+    Args:
+        model: the name that the program asked for.
+        is_chat: the words are a message's; else they are a response's.
+        host_tools: calls are made inside, and are no part of the answer.
+    """
+
+    model: str
+    is_chat: bool
+    host_tools: bool = False
+    _prompt_tokens: int = 0
+    _generated_tokens: int = 0
+    _calls: int = 0
+    _prefill_ms: float = 0.0
+    _decode_ms: float = 0.0
+    _end: End = field(default_factory=lambda: End("answered"))
+
+    def of(self, event: Occurrence) -> Iterator[Json]:
+        """The object of an event; none for most that are not words or calls."""
+        if isinstance(event, (Text, Refusal)):
+            yield self._piece(text=event.text)
+        elif isinstance(event, Thinking):
+            yield self._piece(thinking=event.text)
+        elif isinstance(event, ToolCallDetected) and self.is_chat and not self.host_tools:
+            yield self._piece(call=event)
+            self._calls += 1
+        elif isinstance(event, Usage):
+            self._prompt_tokens += event.prompt_tokens
+            self._generated_tokens += event.generated_tokens
+            self._prefill_ms += event.prefill_ms
+            self._decode_ms += event.decode_ms
+        elif isinstance(event, End):
+            self._end = event
+
+    def last(self, seconds: float) -> Json:
+        """How it ended, and what it cost.
+
+        Args:
+            seconds: from the request to the end.
+        """
+        return {
+            **self._piece(),
+            "done": True,
+            "done_reason": "length" if self._end.reason == "token_limit" else "stop",
+            "total_duration": _nanoseconds(seconds * 1000),
+            "load_duration": 0,
+            "prompt_eval_count": self._prompt_tokens,
+            "prompt_eval_duration": _nanoseconds(self._prefill_ms),
+            "eval_count": self._generated_tokens,
+            "eval_duration": _nanoseconds(self._decode_ms),
+        }
+
+    def nothing(self, reason: str) -> Json:
+        """The answer to a request that asks nothing: the model is loaded, or is to be dropped, which it never is."""
+        return {**self._piece(), "done": True, "done_reason": reason}
+
+    def whole(self, events: Iterable[Occurrence], seconds: float) -> Json:
+        """All pieces as one object."""
+        pieces = [piece for event in events for piece in self.of(event)]
+        last = self.last(seconds)
+        if not self.is_chat:
+            thinking = "".join(piece.get("thinking", "") for piece in pieces)
+            text = "".join(piece["response"] for piece in pieces)
+            return {**last, "response": text, **({"thinking": thinking} if thinking else {})}
+        messages = [piece["message"] for piece in pieces]
+        message: Json = {"role": "assistant", "content": "".join(each["content"] for each in messages)}
+        if thinking := "".join(each.get("thinking", "") for each in messages):
+            message["thinking"] = thinking
+        if calls := [call for each in messages for call in each.get("tool_calls", ())]:
+            message["tool_calls"] = calls
+        return {**last, "message": message}
+
+    def _piece(self, text: str = "", thinking: str = "", call: ToolCallDetected | None = None) -> Json:
+        head: Json = {"model": self.model, "created_at": _now()}
+        extra: Json = {"thinking": thinking} if thinking else {}
+        if not self.is_chat:
+            return {**head, "response": text, **extra, "done": False}
+        if call is not None:
+            function = {"index": self._calls, "name": call.name, "arguments": dict(call.arguments)}
+            # Ollama writes the index into the function; LiteLLM, whose calls would run together, looks for it here.
+            extra["tool_calls"] = [{"index": self._calls, "id": call.id, "function": function}]
+        return {**head, "message": {"role": "assistant", "content": text, **extra}, "done": False}
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _nanoseconds(milliseconds: float) -> int:
+    return round(milliseconds * 1_000_000)

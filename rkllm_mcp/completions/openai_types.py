@@ -1,0 +1,290 @@
+"""OpenAI's bodies: what a request may hold and what a response holds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+# As many as may be sent: more messages than any context window has room for, and more tools than any model can choose
+# from. A body of nothing but small parts would take seconds to read.
+MOST_MESSAGES = 10_000
+MOST_TOOLS = 1_000
+MOST_PARTS = 1_000
+MOST_TOKENS = 100
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+# JSON has one kind of number, and some languages write 3 as 3.0.
+Integer = Annotated[int, BeforeValidator(_whole)]
+TokenId = Annotated[int, Field(ge=0), BeforeValidator(_whole)]
+Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+Penalty = Annotated[float, Field(ge=-2, le=2)]
+Positive = Annotated[int, Field(ge=1), BeforeValidator(_whole)]
+# Programs for llama.cpp and LM Studio write "no limit" so, and Open WebUI passes on what was typed there.
+Limit = Positive | Literal[-1, -2]
+
+
+class OpenAIBody(BaseModel):
+    """A part of the body: types are what they say, and fields that are not known are ignored."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+
+class ContentPart(OpenAIBody):
+    """A piece of a message."""
+
+    type: str
+    text: str | None = None
+    refusal: str | None = None
+
+
+class CalledFunction(OpenAIBody):
+    """What a call of an assistant's message calls; programs also send its arguments as the object they are."""
+
+    name: str
+    arguments: str | dict[str, Any] = "{}"
+
+
+class MessageCall(OpenAIBody):
+    """A call in an assistant's message."""
+
+    id: Annotated[str, Field(min_length=1)]
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class BodyMessage(OpenAIBody):
+    """One message."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | Annotated[list[ContentPart], Field(max_length=MOST_PARTS)] | None = None
+    name: str | None = None
+    refusal: str | None = None
+    tool_calls: Annotated[list[MessageCall], Field(max_length=MOST_TOOLS)] | None = None
+    tool_call_id: str | None = None
+
+
+class DeclaredFunction(OpenAIBody):
+    """A function that the program offers."""
+
+    name: Name
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class DeclaredTool(OpenAIBody):
+    """A tool that the program offers."""
+
+    type: Literal["function"]
+    function: DeclaredFunction
+
+
+Tools = Annotated[list[DeclaredTool], Field(max_length=MOST_TOOLS)]
+Tokens = Annotated[dict[str, str], Field(max_length=MOST_TOKENS)]
+
+
+class ChosenFunction(OpenAIBody):
+    """The function that has to be called."""
+
+    name: Annotated[str, Field(max_length=256)]
+
+
+class ChosenTool(OpenAIBody):
+    """The tool that has to be called."""
+
+    type: Literal["function"]
+    function: ChosenFunction
+
+
+class JsonSchemaFormat(OpenAIBody):
+    """The schema of an answer; it always holds, so ``strict`` makes no difference."""
+
+    # "schema" is a method of every pydantic model.
+    schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
+    name: Name
+    description: str | None = None
+
+
+class ResponseFormatBody(OpenAIBody):
+    """The form of an answer."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchemaFormat | None = None
+
+
+class StreamOptions(OpenAIBody):
+    """What a stream holds beside the answer."""
+
+    include_usage: bool | None = None
+
+
+class ThinkingSwitch(OpenAIBody):
+    """Whether the model is to think, as Anthropic's and some of OpenAI's clients say it."""
+
+    type: Literal["enabled", "disabled", "adaptive"]
+
+
+class TemplateSwitches(OpenAIBody):
+    """Whether the model is to think, as programs for vLLM and llama.cpp say it."""
+
+    enable_thinking: bool | None = None
+
+
+class ChatBody(OpenAIBody):
+    """The whole body."""
+
+    messages: Annotated[list[BodyMessage], Field(min_length=1, max_length=MOST_MESSAGES)]
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: Limit | None = None
+    max_completion_tokens: Limit | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    top_k: Integer | None = None
+    frequency_penalty: Penalty | None = None
+    presence_penalty: Penalty | None = None
+    repetition_penalty: Annotated[float, Field(gt=0)] | None = None
+    # The same in the words of Ollama and llama.cpp, which Open WebUI sends to everybody.
+    repeat_penalty: Annotated[float, Field(gt=0)] | None = None
+    think: bool | Literal["low", "medium", "high"] | None = None
+    stop: str | list[str] | None = None
+    response_format: ResponseFormatBody | None = None
+    tools: Tools | None = None
+    tool_choice: Literal["none", "auto", "required"] | ChosenTool | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    thinking: bool | ThinkingSwitch | None = None
+    chat_template_kwargs: TemplateSwitches | None = None
+    # What cannot be done is refused, because an answer without it would be taken for one with it.
+    n: Integer | None = None
+    logprobs: bool | None = None
+    top_logprobs: Integer | None = None
+    logit_bias: dict[str, float] | None = None
+    modalities: list[str] | None = None
+    functions: list[Any] | None = None
+    # Of this service.
+    mcp: bool | None = None
+    tokens: Tokens | None = None
+    x_events: bool | None = None
+
+
+FinishReason = Literal["stop", "length", "tool_calls"]
+
+
+class ResponsePart(BaseModel):
+    """A part of an answer, which holds nothing else."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class ResponseFunction(ResponsePart):
+    """What a call calls; ``arguments`` are a JSON object as text."""
+
+    name: str
+    arguments: str
+
+
+class ResponseCall(ResponsePart):
+    """A call for the program to make."""
+
+    id: str
+    type: Literal["function"]
+    function: ResponseFunction
+
+
+class ReplyMessage(ResponsePart):
+    """The answer."""
+
+    role: Literal["assistant"]
+    content: str | None
+    refusal: str | None
+    reasoning_content: str | None = None
+    tool_calls: list[ResponseCall] | None = None
+
+
+class ChatChoice(ResponsePart):
+    """The only answer of a response."""
+
+    index: Literal[0]
+    message: ReplyMessage
+    logprobs: None
+    finish_reason: FinishReason
+
+
+class PromptDetails(ResponsePart):
+    """What of the prompt the KV cache held, tokens."""
+
+    cached_tokens: int
+
+
+class ReplyUsage(ResponsePart):
+    """What the answer cost, tokens."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptDetails
+
+
+class ChatCompletion(ResponsePart):
+    """The response."""
+
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: ReplyUsage
+    x_events: list[dict[str, Any]] | None = None
+
+
+class DeltaFunction(ResponsePart):
+    """A piece of what a call calls."""
+
+    name: str | None = None
+    arguments: str
+
+
+class DeltaCall(ResponsePart):
+    """A piece of a call."""
+
+    index: int
+    id: str | None = None
+    type: Literal["function"] | None = None
+    function: DeltaFunction
+
+
+class Delta(ResponsePart):
+    """A piece of the answer."""
+
+    role: Literal["assistant"] | None = None
+    content: str | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[DeltaCall] | None = None
+
+
+class ChunkChoice(ResponsePart):
+    """A piece of the only answer."""
+
+    index: Literal[0]
+    delta: Delta
+    logprobs: None
+    finish_reason: FinishReason | None
+
+
+class ChatCompletionChunk(ResponsePart):
+    """One record of a stream; the record behind the last is ``[DONE]``."""
+
+    id: str
+    object: Literal["chat.completion.chunk"]
+    created: int
+    model: str
+    choices: list[ChunkChoice]
+    usage: ReplyUsage | None = None
+    x_events: list[dict[str, Any]] | None = None

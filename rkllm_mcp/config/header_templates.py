@@ -1,0 +1,125 @@
+"""``${token}`` placeholders of ``headers_template``, filled per request, and redaction of the tokens in server output.
+
+Tokens live as long as the request that brought them: no error message and no log contains one. A server may echo what
+it received, so its output passes through ``redacted`` before it is logged or shown.
+
+Follows mission "MCP統合設計", トークン置換機能; the recognised encodings of an echoed token are our choice.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from urllib.parse import quote, quote_plus
+
+from rkllm_mcp.config.secrets import REDACTED, is_secret_name
+
+_PLACEHOLDER = re.compile(r"\$\{([^{}]*)\}")
+# Everything but visible ASCII, space and tab: other characters end the header or are refused by HTTP.
+_UNSENDABLE = re.compile(r"[^\x20-\x7e\t]")
+# Shorter values may be ordinary words and are not redacted.
+_KEY_CHARS = 8
+
+
+@dataclass(eq=False)
+class MissingTokenError(ValueError):
+    """A placeholder in ``header`` for which the request has no token."""
+
+    token: str
+    header: str = ""
+
+    def __str__(self) -> str:
+        header = f" for the header {self.header}" if self.header else ""
+        how = f"tokens = {{{self.token}: …}}, or --token {self.token}"
+        return f"No token '{self.token}' was given{header}; send it with the request: {how}."
+
+
+@dataclass(eq=False)
+class UnusableTokenError(MissingTokenError):
+    """A token that is not valid in an HTTP header: it contains a line break or a character outside ASCII."""
+
+    def __str__(self) -> str:
+        return (
+            f"The token '{self.token}' has characters that are not valid in an HTTP header; send it as it was issued."
+        )
+
+
+def placeholders(text: str) -> tuple[str, ...]:
+    """Return the token names in ``text``, in order, without duplicates."""
+    return tuple(dict.fromkeys(name.strip() for name in _PLACEHOLDER.findall(text)))
+
+
+def fill(template: Mapping[str, str], tokens: Mapping[str, str]) -> dict[str, str]:
+    """Fill the placeholders of a header template; text inside a token is not expanded again.
+
+    Raises:
+        MissingTokenError: a token is missing or not valid in a header; the message names the token, not its value.
+    """
+
+    def token_of(name: str, header: str) -> str:
+        value = tokens.get(name, "").strip()
+        if not value:
+            raise MissingTokenError(name, header)
+        if _UNSENDABLE.search(value):
+            raise UnusableTokenError(name, header)
+        return value
+
+    return {
+        header: _PLACEHOLDER.sub(lambda match, header=header: token_of(match.group(1).strip(), header), value)
+        for header, value in template.items()
+    }
+
+
+def claimed_by(server: str, template: Mapping[str, str]) -> frozenset[str]:
+    """Return the token names that belong to a server: its own name and those in its ``headers_template``."""
+    return frozenset((server, *(name for value in template.values() for name in placeholders(value))))
+
+
+def tokens_for(server: str, template: Mapping[str, str], tokens: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the request's tokens by placeholder.
+
+    If the template has a single placeholder, the token named like the server also fills it.
+    """
+    names = set(claimed_by("", template) - {""})
+    own = {name: tokens[name] for name in names if name in tokens}
+    if not own and len(names) == 1 and server in tokens:
+        return {names.pop(): tokens[server]}
+    return own
+
+
+def secrets_of(template: Mapping[str, str], tokens: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the strings to redact, longest first: every token, and the literal secrets of the template."""
+    found = {value.strip() for value in tokens.values()}
+    for header, value in template.items():
+        if is_secret_name(header) and not placeholders(value):
+            # "Bearer abc" is a scheme and a key; the server may echo both together or the key alone.
+            found |= {value.strip(), value.strip().rpartition(" ")[2]}
+    return tuple(sorted(found - {""}, key=len, reverse=True))
+
+
+def keys_of(headers: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the secrets in configured headers that are long enough to be redacted safely."""
+    return tuple(secret for secret in secrets_of(headers, {}) if len(secret) >= _KEY_CHARS)
+
+
+def redacted(text: str, secrets: Iterable[str]) -> str:
+    """Replace every secret in ``text``, also if it is percent-encoded, JSON-escaped or base64-encoded."""
+    spellings = {spelling for secret in secrets if secret.strip() for spelling in _spellings(secret.strip())}
+    if not spellings:
+        return text
+    # Longest first, so that a secret that contains another one is replaced as a whole.
+    pattern = "|".join(re.escape(spelling) for spelling in sorted(spellings, key=len, reverse=True))
+    return re.sub(pattern, REDACTED, text)
+
+
+def _spellings(secret: str) -> Iterable[str]:
+    data = secret.encode("utf-8", "replace")
+    yield from (secret, quote(secret, safe=""), quote(secret), quote_plus(secret))
+    yield from (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1])
+    encoded = base64.b64encode(data).decode()
+    # The base64 form of a shorter secret would match ordinary text.
+    if len(secret) >= 6:
+        yield from (encoded, encoded.rstrip("="), encoded.translate(str.maketrans("+/", "-_")))

@@ -1,0 +1,164 @@
+"""pydantic errors -> one ConfigError: key as written in the file, value, allowed values.
+
+Only the first problem is reported; correcting it often corrects the others. Values of keys that hold a secret are
+described, not shown.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, cast, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from rkllm_mcp.config.claude_desktop import Entry
+from rkllm_mcp.config.secrets import is_secret_name, redacted_text
+from rkllm_mcp.config.sections import Sections, TenantSection
+from rkllm_mcp.config.servers import SERVER_KEYS, SERVER_TYPES, ServerBase, type_of
+from rkllm_mcp.errors import ConfigError
+
+# pydantic's error type -> allowed values; {…} are fields of the error's context.
+_ALLOWED: Mapping[str, str] = {
+    "string_type": "a string is allowed",
+    "bool_type": "true or false is allowed",
+    "int_type": "a whole number is allowed",
+    "int_from_float": "a whole number is allowed",
+    "float_type": "a number is allowed",
+    "tuple_type": "a list is allowed",
+    "dict_type": "a table is allowed",
+    "model_type": "a table is allowed",
+    "model_attributes_type": "a table is allowed",
+    "path_type": "a path is allowed",
+    "greater_than": "a number above {gt:g} is allowed",
+    "greater_than_equal": "a number from {ge:g} on is allowed",
+    "less_than_equal": "a number up to {le:g} is allowed",
+    "string_too_short": "it must not be empty",
+    "string_pattern_mismatch": "auto, or a version such as 1.2.3, is allowed",
+}
+_KIND = {str: "a string", bool: "a boolean", int: "a number", float: "a number", list: "a list", dict: "a table"}
+_SHOWN_CHARS = 60
+
+
+def explain(
+    error: ValidationError, source: str, entries: Sequence[Entry], origins: Mapping[str, str] | None = None
+) -> ConfigError:
+    """Return the first problem as a ConfigError.
+
+    ``entries`` are the servers of the file with the names used there; ``origins`` maps dotted keys that did not come
+    from the file to their origin.
+    """
+    # An unknown key is usually the reason why another one is missing.
+    details = min(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
+    location = [part for index, part in enumerate(details["loc"]) if not _is_tag(details["loc"], index)]
+    context = details.get("ctx", {})
+    if details["type"] == "combination":
+        location += [str(context["key"])] if context["key"] else []
+        found, allowed = str(context["found"]), str(context["allowed"])
+    elif details["type"] == "extra_forbidden":
+        found, allowed = "an unknown key", _known_keys(location, entries)
+    elif details["type"] == "missing":
+        found, allowed = "nothing", "it is required"
+    else:
+        found, allowed = describe(details["input"], str(location[-1])), allowed_for(details)
+    plain = ".".join(str(part) for part in location[:2])
+    return ConfigError((origins or {}).get(plain, source), _key(location, entries), found, allowed)
+
+
+def describe(value: Any, key: str = "") -> str:
+    """Return a value as written, with its type: ``'8080' (a string)``."""
+    kind = next((words for known, words in _KIND.items() if isinstance(value, known)), "a value")
+    if value is None:
+        return "null"
+    if is_secret_name(key) and isinstance(value, str):
+        return kind
+    if isinstance(value, (bool, int, float)):
+        return f"{json.dumps(value)} ({kind})"
+    if isinstance(value, str):
+        shown = redacted_text(value)
+        return f"{shown[:_SHOWN_CHARS]!r}{'…' if len(shown) > _SHOWN_CHARS else ''} ({kind})"
+    return kind
+
+
+def _is_tag(location: tuple[int | str, ...], index: int) -> bool:
+    """Return True if a part of a location is pydantic's name of a union member, which is not in the file."""
+    in_servers = location[0] == "servers" and index == 2
+    return in_servers or str(location[index]).startswith(("tuple[", "bool", "function-", "dict[", "lax-or-strict"))
+
+
+def allowed_for(details: ErrorDetails) -> str:
+    """Return the allowed values for a failed check."""
+    context = details.get("ctx", {})
+    if "inherit_env" in details["loc"]:
+        return "true, false or a list of names is allowed"
+    if details["type"] == "literal_error":
+        options = str(context["expected"])
+        names = options.replace("'", "").replace(" or ", ", ").split(", ")
+        return f"allowed are {options}{_hint(str(details['input']), names)}"
+    return _ALLOWED.get(details["type"], details["msg"]).format(**context)
+
+
+def _hint(found: str, names: Sequence[str]) -> str:
+    close = difflib.get_close_matches(found, names, n=1)
+    return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def _known_keys(location: Sequence[int | str], entries: Sequence[Entry]) -> str:
+    key = str(location[-1])
+    if location[0] == "servers" and len(location) == 3:
+        return _known_server_keys(key, entries[cast("int", location[1])])
+    names = [*_fields_at(location[:-1]), *(["mcpServers"] if len(location) == 1 else [])]
+    return f"known here are {', '.join(names)}{_hint(key, names)}"
+
+
+def _known_server_keys(key: str, entry: Entry) -> str:
+    transport = str(entry.table["transport"])
+    names = list(type_of(transport).model_fields)
+    others = [name for name, kind in SERVER_TYPES.items() if key in kind.model_fields]
+    if others:
+        whose = " and ".join("http, sse and websocket" if name == "remote" else name for name in others)
+        return f"it is for {whose} servers and this one is {transport}; remove it, or change 'transport'"
+    return f"known for {transport} servers are {', '.join(names)}{_hint(key, SERVER_KEYS)}"
+
+
+def _fields_at(location: Sequence[int | str]) -> list[str]:
+    kind: type[BaseModel] = Sections
+    for part in location:
+        if part == "tenants":
+            kind = TenantSection
+        elif part == "servers":
+            kind = ServerBase
+        elif isinstance(part, str):
+            # Keys of a single type of server are not in the base class.
+            owners = (kind, *SERVER_TYPES.values()) if kind is ServerBase else (kind,)
+            annotations = [owner.model_fields[part].annotation for owner in owners if part in owner.model_fields]
+            kind = next((section for one in annotations if (section := _section_in(one))), kind)
+    return list(kind.model_fields)
+
+
+def _section_in(annotation: Any) -> type[BaseModel] | None:
+    """Return the section that a field holds, directly, as an optional value, or in a list."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((section for part in get_args(annotation) if (section := _section_in(part))), None)
+
+
+def _key(location: Sequence[int | str], entries: Sequence[Entry]) -> str:
+    """Return the dotted key in the spelling of the file."""
+    parts = list(location)
+    if parts and parts[0] == "servers" and len(parts) > 1 and isinstance(parts[1], int):
+        entry = entries[parts[1]]
+        rest = parts[2:]
+        if rest and isinstance(rest[0], str):
+            rest[0] = entry.written.get(rest[0], rest[0])
+        return _dotted([entry.label, *rest])
+    return _dotted(parts)
+
+
+def _dotted(parts: Sequence[int | str]) -> str:
+    key = ""
+    for part in parts:
+        key += f"[{part}]" if isinstance(part, int) else f".{part}" if key else part
+    return key

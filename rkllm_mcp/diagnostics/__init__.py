@@ -1,0 +1,1 @@
+"""The ``doctor``, ``probe`` and ``bench`` commands without their output."""

@@ -1,0 +1,483 @@
+"""The ``bench`` command: prefill, decode and prompt figures of a model on this machine."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import sys
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Sequence
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from rkllm_mcp.app.settings import chosen_model, engine_settings, model_form
+from rkllm_mcp.board.machine import Machine as BoardMachine
+from rkllm_mcp.config.sections import Config
+from rkllm_mcp.diagnostics.probe.subject import ProbePrompts
+from rkllm_mcp.generation import GenerationOptions, RunStats
+from rkllm_mcp.messages import Message, ToolSpec
+from rkllm_mcp.prompt.budget import Budget
+from rkllm_mcp.prompt.conversation import ConversationPrompt, stop_ids
+from rkllm_mcp.prompt.tokenizer import PlainText
+from rkllm_mcp.providers.rkllm import ModelForm
+from rkllm_mcp.runtime.engine import Engine, open_engine
+from rkllm_mcp.runtime.run import TimedToken
+
+
+@dataclass(frozen=True)
+class MachineFigures:
+    """What was measured: figures without this are none.
+
+    Args:
+        model: the model's name.
+        board: the board or machine.
+        runtime: the runtime's release.
+        emulated: the NPU is emulated, so its speed is what a script says.
+        context_tokens: the context window.
+    """
+
+    model: str
+    board: str
+    runtime: str
+    emulated: bool
+    context_tokens: int
+
+
+@dataclass(frozen=True)
+class Loading:
+    """Loading the model.
+
+    Args:
+        load_ms: from the start of the process until the model can be asked.
+        memory_mb: the process's memory then.
+        peak_memory_mb: its peak after everything that was measured.
+    """
+
+    load_ms: float
+    memory_mb: float | None
+    peak_memory_mb: float | None
+
+
+@dataclass(frozen=True)
+class LengthFigures:
+    """One prompt length, from an empty cache.
+
+    Args:
+        prompt_tokens: how many tokens were prefilled.
+        prefill_ms: how long that took.
+        time_to_first_token_ms: from asking to the first token.
+        decode_tokens: how many tokens were generated behind it.
+        decode_ms_per_token: from one to the next; None with fewer than two.
+    """
+
+    prompt_tokens: int
+    prefill_ms: float
+    time_to_first_token_ms: float
+    decode_tokens: int
+    decode_ms_per_token: float | None
+
+    @property
+    def prefill_tokens_per_s(self) -> float | None:
+        """Prompt tokens per second; None when it was too quick to be measured."""
+        return self.prompt_tokens / self.prefill_ms * 1000 if self.prefill_ms > 0 else None
+
+    @property
+    def decode_tokens_per_s(self) -> float | None:
+        """Generated tokens per second."""
+        return 1000 / self.decode_ms_per_token if self.decode_ms_per_token else None
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """The way of a token from the runtime's callback to whoever awaits it, and what the callback costs, microseconds.
+
+    Args:
+        tokens: how many were looked at.
+        mean_us: of the way.
+        p50_us: the median.
+        p99_us: what 99 of 100 do not exceed.
+        max_us: the longest.
+        blocked_us: how long a callback kept the runtime, on average.
+    """
+
+    tokens: int
+    mean_us: float
+    p50_us: float
+    p99_us: float
+    max_us: float
+    blocked_us: float
+
+
+@dataclass(frozen=True)
+class BusyHost:
+    """Decoding while a thread of the host never yields the interpreter, beside decoding while the host rests.
+
+    Args:
+        rounds: pairs of runs.
+        idle_ms_per_token: with a resting host.
+        busy_ms_per_token: with a busy one.
+        ratio: busy to idle, the median of the rounds; 1.01 is a slowdown of 1 %.
+    """
+
+    rounds: int
+    idle_ms_per_token: float
+    busy_ms_per_token: float
+    ratio: float
+
+
+@dataclass(frozen=True)
+class PromptFigures:
+    """What it takes the host to write a prompt.
+
+    Args:
+        tools: how many tools are listed in it.
+        prompt_tokens: its length.
+        first_ms: writing it for a new conversation.
+        next_ms: writing the next question behind it.
+    """
+
+    tools: int
+    prompt_tokens: int
+    first_ms: float
+    next_ms: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that one bench measured; what was not asked for is None or empty."""
+
+    machine: MachineFigures
+    loading: Loading
+    lengths: tuple[LengthFigures, ...] = ()
+    delivery: Delivery | None = None
+    busy: BusyHost | None = None
+    prompts: tuple[PromptFigures, ...] = ()
+    notes: tuple[str, ...] = field(default_factory=tuple)
+
+
+# Answered in a few words, and with different first words.
+_QUESTION = "What colour is the sky on a clear day? Answer with one sentence."
+_OTHER = "Name three rivers in Africa, nothing else."
+_FILLER = "The quick brown fox jumps over the lazy dog while the tired river runs past the old mill and the town. "
+
+
+def prompts_for(form: ModelForm) -> ProbePrompts:
+    """The prompts in a model's form."""
+
+    def ids(question: str) -> tuple[int, ...]:
+        prompt = ConversationPrompt(form.vocabulary, form.template, thinking=form.think)
+        parts = prompt.parts([Message("user", question)], ())
+        return tuple(token for part in parts for token in part.ids)
+
+    filler = tuple(form.vocabulary.encode([PlainText(_FILLER)]))
+    return ProbePrompts(ids(_QUESTION), ids(_OTHER), filler, stop_ids(form.vocabulary, form.template))
+
+
+TOOL_COUNTS = (0, 5, 20, 50)
+# No real window: what is measured is the writing, not what fits.
+_WINDOW = Budget(1_000_000, 512)
+_RUNS = 3
+
+
+def measure_prompts(form: ModelForm) -> tuple[PromptFigures, ...]:
+    """Write prompts with more and more tools, the fastest of some tries each."""
+    return tuple(
+        min((_written(form, count) for _ in range(_RUNS)), key=lambda one: one.first_ms) for count in TOOL_COUNTS
+    )
+
+
+def _written(form: ModelForm, count: int) -> PromptFigures:
+    tools = [_tool(number) for number in range(count)]
+    prompt = ConversationPrompt(form.vocabulary, form.template, thinking=form.think)
+    messages = [Message("system", "You answer briefly."), Message("user", "What is the weather in Tokyo?")]
+    began = time.perf_counter()
+    first = prompt.prepare(messages, tools, _WINDOW)
+    first_ms = (time.perf_counter() - began) * 1000
+    answer = Message("assistant", "It is sunny in Tokyo.")
+    prompt.answered(answer, form.vocabulary.encode([]))
+    messages += [answer, Message("user", "And tomorrow?")]
+    began = time.perf_counter()
+    prompt.prepare(messages, tools, _WINDOW)
+    return PromptFigures(count, len(first.ids), first_ms, (time.perf_counter() - began) * 1000)
+
+
+def _tool(number: int) -> ToolSpec:
+    schema = {
+        "type": "object",
+        "properties": {
+            "place": {"type": "string", "description": "A place, as people write it."},
+            "days": {"type": "integer", "minimum": 1, "maximum": 7, "description": "How many days."},
+            "unit": {"type": "string", "enum": ["celsius", "fahrenheit"]},
+        },
+        "required": ["place"],
+    }
+    return ToolSpec(f"look_up_{number}", "Looks something up for a place and a number of days.", schema)
+
+
+@dataclass(frozen=True)
+class BenchRun:
+    """A run, token by token, in ns of CLOCK_MONOTONIC.
+
+    Args:
+        entered_ns: when the runtime called back with each token.
+        seen_ns: when whoever awaited it had it.
+        stats: the run's own figures.
+    """
+
+    entered_ns: tuple[int, ...]
+    seen_ns: tuple[int, ...]
+    stats: RunStats
+
+    @property
+    def ms_per_token(self) -> float | None:
+        """From one callback to the next; None with fewer than two tokens."""
+        return ms_between(self.entered_ns)
+
+
+def ms_between(moments_ns: Sequence[int]) -> float | None:
+    """The mean distance of moments, ms; None with fewer than two."""
+    return (moments_ns[-1] - moments_ns[0]) / (len(moments_ns) - 1) / 1e6 if len(moments_ns) > 1 else None
+
+
+async def timed_run(
+    engine: Engine, prompt: Sequence[int], tokens: int, on_first: Callable[[], None] = lambda: None
+) -> BenchRun:
+    """Run the model on an empty cache.
+
+    Args:
+        engine: made with ``timed_tokens``.
+        prompt: token ids.
+        tokens: the longest answer.
+        on_first: is called when the first token is there.
+    """
+    await engine.clear_cache()
+    entered: list[int] = []
+    seen: list[int] = []
+    stats: RunStats | None = None
+    async with aclosing(engine.generate(prompt, GenerationOptions(max_new_tokens=tokens))) as run:
+        async for item in run:
+            if isinstance(item, RunStats):
+                stats = item
+                continue
+            seen.append(time.monotonic_ns())
+            if isinstance(item, TimedToken):
+                entered.append(item.entered_ns)
+            if len(seen) == 1:
+                on_first()
+    if stats is None:
+        raise RuntimeError("a generation ended without its figures")
+    return BenchRun(tuple(entered), tuple(seen), stats)
+
+
+LENGTHS = (32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+PREFILL_BUDGET_MS = 60_000.0
+# From one length to the next, prefill grows by more than its factor.
+_GROWTH = 2.5
+
+
+async def measure_lengths(
+    engine: Engine, prompts: ProbePrompts, decode_tokens: int
+) -> AsyncGenerator[LengthFigures, None]:
+    """Measure one length after the other.
+
+    Args:
+        engine: made with ``timed_tokens``.
+        prompts: what the model is asked.
+        decode_tokens: how many tokens are generated behind each prompt.
+    """
+    before = 0
+    for length in LENGTHS:
+        prompt = prompts.of_length(length)
+        if len(prompt) == before:  # the question alone is longer
+            continue
+        if len(prompt) + decode_tokens >= engine.context_tokens:
+            return
+        before = len(prompt)
+        run = await timed_run(engine, prompt, decode_tokens)
+        yield LengthFigures(
+            prompt_tokens=run.stats.prefilled_tokens or len(prompt),
+            prefill_ms=run.stats.prefill_ms,
+            time_to_first_token_ms=run.stats.time_to_first_token_ms,
+            decode_tokens=run.stats.generated_tokens,
+            decode_ms_per_token=run.ms_per_token,
+        )
+        if run.stats.prefill_ms * _GROWTH > PREFILL_BUDGET_MS:
+            return
+
+
+TOKENS = 96
+ROUNDS = 3
+# A host that is busy for longer holds up its own shutdown for no better figure.
+_BUSY_AT_MOST_S = 6.0
+# Fewer tokens tell nothing about their distance.
+_FEWEST_TOKENS = 8
+# An answer that is over sooner is over before a thread has begun.
+_SHORTEST_RUN_MS = 50.0
+_NEVER_S = 3600.0
+_NS_PER_US = 1e3
+
+
+async def measure_delivery(engine: Engine, prompt: Sequence[int], tokens: int = TOKENS) -> Delivery:
+    """Every token's way from its callback to here."""
+    run = await timed_run(engine, prompt, tokens)
+    ways = sorted((seen - entered) / _NS_PER_US for entered, seen in zip(run.entered_ns, run.seen_ns, strict=True))
+    return Delivery(
+        tokens=len(ways),
+        mean_us=statistics.fmean(ways),
+        p50_us=ways[len(ways) // 2],
+        p99_us=ways[len(ways) * 99 // 100],
+        max_us=ways[-1],
+        blocked_us=run.stats.callback_ms * 1e3 / max(1, len(ways)),
+    )
+
+
+async def measure_busy_host(
+    engine: Engine, prompt: Sequence[int], tokens: int = TOKENS, rounds: int = ROUNDS
+) -> BusyHost | None:
+    """Decode with an idle and with a busy host in turn; None when the runtime is too quick for it to be seen."""
+    pairs: list[tuple[float, float]] = []
+    for _ in range(rounds):
+        idle = await timed_run(engine, prompt, tokens)
+        pace = idle.ms_per_token
+        if pace is None or pace * len(idle.entered_ns) < _SHORTEST_RUN_MS:
+            return None
+        hog = Hog(min(_BUSY_AT_MOST_S, pace * len(idle.entered_ns) / 1000))
+        with never_yielding():
+            busy = await timed_run(engine, prompt, tokens, on_first=hog.start)
+            hog.join()
+        pairs.append((pace, _pace_during(busy, hog)))
+    return BusyHost(
+        rounds=len(pairs),
+        idle_ms_per_token=statistics.median(idle for idle, _ in pairs),
+        busy_ms_per_token=statistics.median(busy for _, busy in pairs),
+        ratio=statistics.median(busy / idle for idle, busy in pairs),
+    )
+
+
+def _pace_during(run: BenchRun, hog: Hog) -> float:
+    """From one callback to the next while the thread ran, ms; a runtime that stood still is as slow as the thread."""
+    during = [moment for moment in run.entered_ns if hog.began_ns <= moment <= hog.ended_ns]
+    pace = ms_between(during)
+    if pace is None or len(during) < _FEWEST_TOKENS:
+        return (hog.ended_ns - hog.began_ns) / 1e6 / max(1, len(during))
+    return pace
+
+
+@dataclass
+class Hog:
+    """A thread that computes for so many seconds and does not yield the interpreter.
+
+    Args:
+        seconds: how long.
+
+    Attributes:
+        began_ns: when it began.
+        ended_ns: when it ended.
+    """
+
+    seconds: float
+    began_ns: int = 0
+    ended_ns: int = 0
+    _thread: threading.Thread | None = field(default=None, repr=False)
+
+    def start(self) -> None:
+        """Begin; whoever calls runs on when it ends."""
+        self._thread = threading.Thread(target=self._compute, daemon=True)
+        self._thread.start()
+
+    def join(self) -> None:
+        """Wait until it has ended."""
+        if self._thread is not None:
+            self._thread.join(self.seconds + _BUSY_AT_MOST_S)
+
+    def _compute(self) -> None:
+        self.began_ns = now_ns = time.monotonic_ns()
+        until_ns = self.began_ns + int(self.seconds * 1e9)
+        while now_ns < until_ns:
+            now_ns = time.monotonic_ns()
+        self.ended_ns = now_ns
+
+
+@contextmanager
+def never_yielding() -> Generator[None, None, None]:
+    """Let a thread that computes keep the interpreter until it waits for something by itself."""
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(_NEVER_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before_s)
+
+
+PARTS = ("prefill", "decode", "delivery", "prompt")
+# Tokens behind each prompt: for prefill alone a few will do.
+_DECODE_TOKENS = 32
+_FEW_TOKENS = 4
+_MEMORY = re.compile(r"^(VmRSS|VmHWM):\s+(\d+) kB", re.MULTILINE)
+_NS_PER_MS = 1e6
+
+
+async def measure(
+    config: Config, parts: Collection[str] = PARTS, on_step: Callable[[str], None] = lambda _: None
+) -> Report:
+    """Load the model and measure.
+
+    Args:
+        config: which model and runtime.
+        parts: of ``PARTS``.
+        on_step: is told, a line each, what is being measured.
+
+    Raises:
+        RuntimeUnusableError: runtime or model cannot be used.
+        GenerationError: a run failed.
+    """
+    model = chosen_model(config)
+    form = model_form(config, model)
+    prompts = prompts_for(form)
+    settings = replace(engine_settings(config, model), timed_tokens=True, timed_callbacks=True, ignore_eos=True)
+    written: tuple[PromptFigures, ...] = ()
+    if "prompt" in parts:
+        on_step("Writing prompts")
+        written = measure_prompts(form)
+    lengths: list[LengthFigures] = []
+    delivery: Delivery | None = None
+    busy: BusyHost | None = None
+    notes: list[str] = []
+    began_ns = time.monotonic_ns()
+    async with open_engine(settings) as engine:
+        on_step(f"Loading model '{model.name}'")
+        await engine.ready()
+        load_ms = (time.monotonic_ns() - began_ns) / _NS_PER_MS
+        memory_mb = _memory_mb(engine, "VmRSS")
+        machine = _machine(model.name, engine)
+        if {"prefill", "decode"} & set(parts):
+            async for figures in measure_lengths(engine, prompts, _DECODE_TOKENS if "decode" in parts else _FEW_TOKENS):
+                on_step(f"{figures.prompt_tokens} tokens prefilled in {figures.prefill_ms:.0f} ms")
+                lengths.append(figures)
+        if "delivery" in parts:
+            on_step("Delivery, with an idle and with a busy host in turn")
+            delivery = await measure_delivery(engine, prompts.question)
+            busy = await measure_busy_host(engine, prompts.question)
+            if busy is None:
+                notes.append("decoding is too quick here for a busy host to be compared with an idle one")
+        peak_mb = _memory_mb(engine, "VmHWM")
+    if machine.emulated:
+        notes.insert(0, "the NPU is emulated: its speed is what a script says; delivery and prompts are our own cost")
+    return Report(machine, Loading(load_ms, memory_mb, peak_mb), tuple(lengths), delivery, busy, written, tuple(notes))
+
+
+def _machine(model: str, engine: Engine) -> MachineFigures:
+    here = BoardMachine()
+    board = (here.strings("proc/device-tree/model") or ("",))[0] or "no board"
+    return MachineFigures(model, board, engine.version, engine.is_emulated, engine.context_tokens)
+
+
+def _memory_mb(engine: Engine, field: str) -> float | None:
+    """Memory of the process that owns the model; None when there is none."""
+    try:
+        status = Path(f"/proc/{engine.worker_pid}/status").read_text("ascii", errors="replace")
+    except OSError:
+        return None
+    return next((int(kilobytes) / 1024 for name, kilobytes in _MEMORY.findall(status) if name == field), None)

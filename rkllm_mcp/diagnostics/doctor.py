@@ -1,0 +1,340 @@
+"""Diagnosis of everything that an answer needs, from the chip to the tools, with remedies.
+
+``examine`` runs a list of checks in order. A check that raises an unexpected exception becomes an ``unknown`` finding.
+The same checks run on machines without an NPU; with the emulated runtime, checks of the NPU are informational.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from rkllm_mcp.app.preview import AUTOMATIC, EMULATOR
+from rkllm_mcp.app.settings import unsupported_settings
+from rkllm_mcp.board.machine import Machine
+from rkllm_mcp.board.npu import soc_of
+from rkllm_mcp.config.secrets import redacted_arguments, redacted_text
+from rkllm_mcp.config.sections import Config
+from rkllm_mcp.config.servers import OpenAPIServer, ServerConfig, StdioServer
+from rkllm_mcp.diagnostics.checks import (
+    check_clock,
+    check_device,
+    check_domains,
+    check_driver,
+    check_gomp,
+    check_governors,
+    check_kernel,
+    check_library,
+    check_load,
+    check_memory,
+    check_memory_clock,
+    check_model,
+    check_model_file,
+    check_open_files,
+    check_reserve,
+    check_servers,
+    check_soc,
+    check_temperature,
+)
+from rkllm_mcp.diagnostics.report import CheckResult, CheckStatus, LibraryReport, ModelReport, ServerReport, Subjects
+from rkllm_mcp.errors import ConfigError, ModelFileError, RuntimeUnusableError
+from rkllm_mcp.models.cards import ModelFolder, choose_model
+from rkllm_mcp.models.rkllm_header import read_rkllm_file
+
+if TYPE_CHECKING:
+    from rkllm_mcp.providers.remote_settings import RemoteSettings
+
+
+_Check = tuple[str, Callable[[], Iterable[CheckResult]]]
+
+
+def examine(machine: Machine, subjects: Subjects) -> list[CheckResult]:
+    """Run all checks; never raises. ``subjects`` describes the library, model and servers of the configuration."""
+    findings: list[CheckResult] = []
+    emulated = subjects.library.emulated
+    for name, check in _npu_checks(machine, subjects, on_board=soc_of(machine) is not None):
+        found = _run(name, check)
+        findings += [_as_information(finding) for finding in found] if emulated else found
+    for name, check in _host_checks(machine, subjects):
+        findings += _run(name, check)
+    return findings
+
+
+def worst(findings: Iterable[CheckResult]) -> CheckStatus:
+    """Return the most severe status: ``fail``, ``warn`` or ``ok``."""
+    statuses = {finding.status for finding in findings}
+    return "fail" if "fail" in statuses else "warn" if "warn" in statuses else "ok"
+
+
+def _npu_checks(machine: Machine, subjects: Subjects, *, on_board: bool) -> list[_Check]:
+    """Return the checks for running on the NPU; clocks are checked on a board only."""
+    checks: list[_Check] = [
+        ("soc", lambda: check_soc(machine)),
+        ("kernel", lambda: check_kernel(machine, on_board=on_board)),
+        ("npu driver", lambda: check_driver(machine)),
+        ("npu device", lambda: check_device(machine)),
+        ("npu load", lambda: check_load(machine)),
+    ]
+    if on_board:
+        checks += [
+            ("npu clock", lambda: check_clock(machine)),
+            ("cpu governor", lambda: check_governors(machine)),
+            ("memory clock", lambda: check_memory_clock(machine)),
+            ("temperature", lambda: check_temperature(machine)),
+            ("npu memory", lambda: check_domains(machine, subjects.model.file_bytes)),
+            ("cma", lambda: check_reserve(machine)),
+        ]
+    return [*checks, ("libgomp", lambda: check_gomp(machine)), ("open files", lambda: check_open_files(machine))]
+
+
+def _host_checks(machine: Machine, subjects: Subjects) -> list[_Check]:
+    return [
+        ("memory", lambda: check_memory(machine, subjects.model.file_bytes)),
+        ("configuration", lambda: [CheckResult("configuration", "info", subjects.configuration)]),
+        ("runtime library", lambda: check_library(subjects.library)),
+        ("model", lambda: check_model(subjects.model)),
+        ("model file", lambda: check_model_file(machine, subjects)),
+        ("servers", lambda: check_servers(subjects.servers)),
+    ]
+
+
+def _run(name: str, check: Callable[[], Iterable[CheckResult]]) -> list[CheckResult]:
+    try:
+        return list(check())
+    except Exception as error:  # noqa: BLE001  # a failing check must not end the diagnosis
+        return [CheckResult(name, "unknown", f"could not be checked: {type(error).__name__}: {error}")]
+
+
+def _as_information(finding: CheckResult) -> CheckResult:
+    """Return a finding as information, for machines that do not need an NPU."""
+    if finding.status not in {"fail", "warn"}:
+        return finding
+    return replace(finding, status="info", remedy="Not needed by the emulated runtime.", command="")
+
+
+# What the check-up looks at where a service answers and nothing is loaded here.
+_NEEDED_WITHOUT_NPU = frozenset({"kernel", "open files", "configuration", "servers"})
+
+
+def config_warnings(config: Config) -> list[str]:
+    """A line for whatever leaves the board, is wished and not fulfilled, or is named and not there."""
+    from rkllm_mcp.providers.remote_settings import egress_notices
+
+    return [*egress_notices(config), *_faults(config), *_missing(config)]
+
+
+def _missing(config: Config) -> list[str]:
+    """What the check-up does not find of the models and the servers that are used."""
+    refused = _refused(config)
+    servers = tuple(_server(server) for server in config.active_servers if server.name not in refused)
+    findings = [*check_servers(servers)] if servers else []
+    if config.provider.kind == "rkllm":
+        findings = [*_library_named(config), *check_model(_model(config)[1]), *_models_beside(config), *findings]
+    return [
+        f"{finding.name}: {finding.found.rstrip('.')}. {finding.remedy}".rstrip()
+        for finding in findings
+        if finding.status in ("warn", "fail")
+    ]
+
+
+def _library_named(config: Config) -> list[CheckResult]:
+    """The runtime, where a path says which."""
+    if config.runtime.library in (AUTOMATIC, EMULATOR):
+        return []
+    report = _library(config, emulated=False)
+    return [CheckResult("runtime.library", report.status, report.found, report.remedy)]
+
+
+def _models_beside(config: Config) -> list[CheckResult]:
+    """The models that are wanted beside the one that answers."""
+    wanted = {
+        "agent.embedding_model": config.agent.embedding_model if config.active_servers else None,
+        "service.embedding_model": config.service.embedding_model,
+        "service.ranking_model": config.service.ranking_model,
+    }
+    reports = {key: _model(config.overridden(model=name))[1] for key, name in wanted.items() if name is not None}
+    return [replace(finding, name=key) for key, report in reports.items() for finding in check_model(report)]
+
+
+def _faults(config: Config) -> list[str]:
+    refused = (f"Server '{name}': {refusal}" for name, refusal in _refused(config).items())
+    folders = {*config.security.roots, *(root for server in config.active_servers for root in server.roots or ())}
+    gone = (
+        f"roots: there is no folder {folder}; make it, or correct roots"
+        for folder in sorted(folders)
+        if not folder.is_dir()
+    )
+    return [*unsupported_settings(config), *refused, *gone]
+
+
+def _refused(config: Config) -> dict[str, str]:
+    """The servers that will not be started, and why: ``allowed_commands``, no sandbox, a variable that is not set."""
+    from rkllm_mcp.app.settings import server_specs
+    from rkllm_mcp.mcp_client.allowed_commands import refusal_here
+    from rkllm_mcp.mcp_client.sandbox import missing_place, unusable
+
+    specs = server_specs(config)
+    problem = unusable() if any(spec.sandbox for spec in specs) else ""
+    refusals = {spec.name: spec.problem for spec in specs}
+    for spec in specs:
+        if spec.transport == "stdio" and not spec.problem:
+            refusals[spec.name] = refusal_here(spec) or (problem or missing_place(spec.sandbox) if spec.sandbox else "")
+    return {name: refusal for name, refusal in refusals.items() if refusal}
+
+
+def diagnose(config: Config, machine: Machine | None = None) -> list[CheckResult]:
+    """Look at the board and at everything that the configuration names; nothing is started.
+
+    Args:
+        config: the configuration.
+        machine: where; this machine by default.
+    """
+    source = str(config.source) if config.source else "none, the defaults hold; write one with 'rkllm-mcp config init'"
+    servers = tuple(_server(server) for server in config.servers) if config.mcp_enabled else None
+    if config.provider.kind == "rkllm":
+        model, report = _model(config)
+        library = _library(config, emulated=model is not None and model.card.emulated)
+        findings = examine(machine or Machine(), Subjects(source, library, report, servers))
+        findings += [*_profile(config, model), *_models_beside(config)]
+    else:
+        subjects = Subjects(source, LibraryReport("", "ok", emulated=True), ModelReport(""), servers)
+        looked_at = examine(machine or Machine(), subjects)
+        findings = [finding for finding in looked_at if finding.name in _NEEDED_WITHOUT_NPU]
+    return [*findings, *_services(config), *(CheckResult("configuration", "warn", note) for note in _faults(config))]
+
+
+def _services(config: Config) -> list[CheckResult]:
+    """The services that answer in place of the NPU; none of them is asked anything."""
+    from rkllm_mcp.providers.remote_settings import egress_notices, services_of
+
+    told = (CheckResult("privacy", "info", line.strip("[]")) for line in egress_notices(config))
+    return [*(_service(name, service) for name, service in services_of(config).items()), *told]
+
+
+def _service(name: str, service: RemoteSettings) -> CheckResult:
+    from rkllm_mcp.app.root import check_sdk
+
+    try:
+        check_sdk(service)
+    except RuntimeUnusableError as error:
+        return CheckResult(name, "fail", error.message, error.remedy)
+    return CheckResult(name, "ok", f"'{service.model}' at {service.host}, asked over HTTP")
+
+
+def _model(config: Config) -> tuple[ModelFolder | None, ModelReport]:
+    try:
+        model = choose_model(config.model, emulated=config.runtime.library == EMULATOR)
+    except RuntimeUnusableError as error:
+        return None, ModelReport("", error.message, error.remedy)
+    except ConfigError as error:
+        return None, ModelReport("", str(error))
+    context_tokens = config.model.context_tokens or model.card.context_tokens
+    size = model.file.stat().st_size if model.file.is_file() else 0
+    report = ModelReport(model.name, file_bytes=size, context_tokens=context_tokens, emulated=model.card.emulated)
+    if not model.card.emulated:
+        try:
+            report = replace(report, file=read_rkllm_file(model.file))
+        except ModelFileError as error:
+            report = replace(report, file_problem=error.message, file_remedy=error.remedy)
+    return model, report
+
+
+def _library(config: Config, *, emulated: bool) -> LibraryReport:
+    """What is known of the library; nothing of it is executed."""
+    from rkllm_mcp.runtime.library import accepted_abi, find_library, fingerprint, read_library_file
+
+    where = config.runtime.library
+    if where == EMULATOR or (where == AUTOMATIC and emulated):
+        return LibraryReport("the emulated NPU, which comes with rkllm-mcp", "ok", emulated=True)
+    try:
+        path = find_library(where)
+        file = read_library_file(path)
+        mark = fingerprint(path)
+    except RuntimeUnusableError as error:
+        return LibraryReport(error.message, "fail", error.remedy)
+    report = LibraryReport(
+        f"{path}, version {file.version or 'unknown'}",
+        "ok",
+        emulated=file.is_emulator,
+        version=file.version or "",
+        git_blob=mark.git_blob,
+        official_release=mark.official_release,
+        others=_other_libraries(path),
+    )
+    try:
+        abi = accepted_abi(file, config.runtime.abi)
+    except RuntimeUnusableError as error:
+        return replace(report, found=error.message, status="fail", remedy=error.remedy)
+    return replace(report, found=f"{report.found}, interface {abi.name}")
+
+
+def _profile(config: Config, model: ModelFolder | None) -> list[CheckResult]:
+    """Whether this runtime was probed with this model; nothing where one of them cannot be used."""
+    from rkllm_mcp.runtime.library import find_library
+    from rkllm_mcp.runtime.profile import kept_profile
+
+    where = config.runtime.library
+    if model is None or where == EMULATOR or (where == AUTOMATIC and model.card.emulated):
+        return []
+    try:
+        find_library(where)
+    except RuntimeUnusableError:
+        return []
+    profile = kept_profile(where, model.file)
+    if profile is None:
+        found = "none; what no document says of this runtime is not known here"
+        return [CheckResult("runtime profile", "info", found, "Measure it once.", "rkllm-mcp doctor --probe")]
+    return [CheckResult("runtime profile", "ok", f"measured {profile.measured_at}, {len(profile.facts)} facts")]
+
+
+def _other_libraries(chosen: Path) -> tuple[tuple[str, str], ...]:
+    """Further libraries that ``auto`` could mean, with the release each names; what cannot be read is left out."""
+    from rkllm_mcp.runtime.library import read_library_file, visible_libraries
+
+    others: list[tuple[str, str]] = []
+    for path in visible_libraries():
+        if path != chosen:
+            with suppress(RuntimeUnusableError):
+                others.append((str(path), read_library_file(path).version or "unknown"))
+    return tuple(others)
+
+
+def _server(server: ServerConfig) -> ServerReport:
+    problem = _missing_path(server)
+    if not isinstance(server, StdioServer):
+        address = getattr(server, "url", None) or getattr(server, "openapi_base_url", None) or ""
+        how = f"{server.transport} {redacted_text(address)}".strip()
+        return ServerReport(server.name, how, server.enabled, problem=problem)
+    how = " ".join([server.command, *redacted_arguments(server.args)])
+    return ServerReport(server.name, how, server.enabled, server.command, _program(server), problem)
+
+
+def _missing_path(server: ServerConfig) -> str:
+    """The file or folder that a server needs and that is not there, as a sentence; empty when nothing is missing."""
+    return next((f"there is no {key} {path}" for key, path in _needed(server) if path and not path.exists()), "")
+
+
+def _needed(server: ServerConfig) -> Iterator[tuple[str, Path | None]]:
+    """What a server needs besides its program, by the word for it."""
+    yield "ca_file", cast("Path | None", getattr(server, "ca_file", None))
+    if isinstance(server, OpenAPIServer) and isinstance(server.openapi_spec, str):
+        from rkllm_mcp.openapi.source import specification_file
+
+        yield "openapi_spec", specification_file(server.openapi_spec)
+    if isinstance(server, StdioServer):
+        from rkllm_mcp.mcp_client.sandbox import script_of
+
+        yield "cwd", server.cwd
+        yield "script", script_of(server.command, server.args, server.cwd)
+
+
+def _program(server: StdioServer) -> str | None:
+    """Where the program is that a server's own environment finds."""
+    path = server.env.get("PATH")
+    if "/" in server.command and server.cwd is not None:
+        return shutil.which(str(server.cwd / Path(server.command)), path=path)
+    return shutil.which(server.command, path=path)

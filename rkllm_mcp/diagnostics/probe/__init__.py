@@ -1,0 +1,1 @@
+"""Experiments that find how the real runtime behaves."""

@@ -1,0 +1,112 @@
+"""The process that makes the experiments: lines of JSON come in on a socket, and lines of JSON go out.
+
+    {"library": …, "abi": …, "load": {…}, "prompts": {…}}   ->  {"loaded": {…}}  or  {"refused": "why"}
+    {"experiment": "pace"}                                  ->  {"facts": {…}, "reason": "what is not settled"}
+
+The end of the socket is its end. It may crash or hang at any time; the process that watches it has deadlines.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rkllm_mcp.diagnostics.probe.experiments import Facts, InconclusiveError
+from rkllm_mcp.diagnostics.probe.plan import PLAN
+from rkllm_mcp.diagnostics.probe.subject import GREEDY, ProbePrompts, ProbeSubject
+from rkllm_mcp.errors import RkllmMcpError
+from rkllm_mcp.runtime.abi.common import LoadParameters
+from rkllm_mcp.runtime.library import Library, open_library
+
+# What a model needs to be mapped (rknn-llm #62)
+_OPEN_FILES = 102_400
+_PR_SET_PDEATHSIG = 1
+# What nobody has documented of the library's defaults
+_DEFAULTS = ("max_context_len", "max_new_tokens", "n_keep", "skip_special_token")
+
+
+def main(descriptor: int) -> None:
+    """Serve the watching process on an inherited socket until it goes away."""
+    # Should the watching process die while a run is under way, nobody would read the end of the socket.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    with socket.socket(fileno=descriptor) as connection, connection.makefile("rw", encoding="utf-8") as lines:
+        _serve(lines)
+    sys.stdout.flush()
+    # The library's own exit handlers have nothing left to do and have been seen to crash.
+    os._exit(0)
+
+
+def _serve(lines: Any) -> None:
+    subject: ProbeSubject | None = None
+    prompts = ProbePrompts((), (), (), frozenset())
+    for line in lines:
+        request: dict[str, Any] = json.loads(line)
+        if "experiment" in request:
+            answer = _make(request["experiment"], subject, prompts) if subject else {"refused": "no model is loaded"}
+        else:
+            fields = request["prompts"]
+            prompts = ProbePrompts(
+                tuple(fields["question"]),
+                tuple(fields["other"]),
+                tuple(fields["filler"]),
+                frozenset(fields["stop_ids"]),
+            )
+            subject, answer = _load(request)
+        lines.write(f"{json.dumps(answer)}\n")
+        lines.flush()
+    if subject is not None:
+        subject.destroy()
+
+
+def _load(request: dict[str, Any]) -> tuple[ProbeSubject | None, dict[str, Any]]:
+    try:
+        library = open_library(Path(request["library"]), request["abi"])
+        began_ns = time.monotonic_ns()
+        subject = ProbeSubject(library, LoadParameters(sampling=GREEDY, **request["load"]))
+    except RkllmMcpError as error:
+        return None, {"refused": str(error)}
+    loaded: Facts = {
+        "version": library.version,
+        "abi": library.abi.name,
+        "emulated": library.file.is_emulator,
+        "load_ms": round((time.monotonic_ns() - began_ns) / 1e6, 3),
+        "defaults": _defaults(library),
+    }
+    return subject, {"loaded": loaded}
+
+
+def _defaults(library: Library) -> dict[str, int]:
+    param = library.abi.structs["RKLLMParam"].from_buffer_copy(library.default_param)
+    values = {name: int(getattr(param, name)) for name in _DEFAULTS}
+    return {**values, "embed_flash": int(param.extend_param.embed_flash)}
+
+
+def _make(name: str, subject: ProbeSubject, prompts: ProbePrompts) -> dict[str, Any]:
+    experiment = next(experiment for experiment in PLAN if experiment.name == name)
+    if not experiment.needs(subject.abi):
+        return {"facts": {}, "reason": f"the interface of {subject.abi.name} has no such thing"}
+    try:
+        return {"facts": experiment.make(subject, prompts), "reason": ""}
+    except InconclusiveError as error:
+        return {"facts": error.facts, "reason": str(error)}
+
+
+def request_for(library: Path, abi: str, load: LoadParameters, prompts: ProbePrompts) -> dict[str, Any]:
+    """The first line to send."""
+    fields = asdict(load)
+    # The subject samples greedily, and shows no images.
+    del fields["sampling"], fields["image_tags"]
+    asked = {**asdict(prompts), "stop_ids": sorted(prompts.stop_ids)}
+    return {"library": str(library), "abi": abi, "load": fields, "prompts": asked}

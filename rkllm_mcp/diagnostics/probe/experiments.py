@@ -1,0 +1,272 @@
+"""The experiments that a runtime should survive: how fast it is, who calls back, what it keeps, what it delivers.
+
+Each takes a subject and prompts, leaves the subject ready for the next, and returns facts by the names of
+``profile.FACTS``. What it cannot settle it says with ``InconclusiveError``, which carries what is settled all the
+same. Nothing waits longer than ``PATIENCE_S``; what hangs in the library is ended by the process that started this one.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rkllm_mcp.diagnostics.probe.subject import Observed, ProbePrompts, ProbeRows, ProbeSubject
+from rkllm_mcp.errors import RkllmMcpError
+from rkllm_mcp.runtime.abi.common import (
+    RKLLM_INFER_GET_LAST_HIDDEN_LAYER,
+    RKLLM_INFER_GET_LOGITS,
+    RKLLM_RUN_FINISH,
+    RKLLM_RUN_WAITING,
+)
+
+Facts = dict[str, Any]
+
+# Tokens that any answer of an experiment may have; with 1.2.x, which has no limit per run, the model is loaded with it.
+LIMIT = 32
+# And those that are about an answer's own end.
+ANSWER_LIMIT = 256
+# Prompt lengths whose speed is measured; the next one is left out when it would take longer than the budget.
+LENGTHS = (64, 256, 1024, 4096, 8192)
+PREFILL_BUDGET_MS = 30_000.0
+# A prompt long enough for its reuse to show beside the question.
+_BASE_TOKENS = 160
+# Where the runtime gives no counts, times decide, and only when they are long enough to differ.
+_TELLING_MS = 20.0
+PATIENCE_S = 10.0
+_NEAR = 1e-3
+
+_T = TypeVar("_T")
+
+
+class InconclusiveError(RkllmMcpError):
+    """An experiment that did not settle what it is for; ``facts`` are those that it did settle."""
+
+    def __init__(self, reason: str, facts: Facts | None = None) -> None:
+        super().__init__(reason)
+        self.facts = facts or {}
+
+
+def measure_pace(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
+    """Prefill and decode, by prompt length, each from an empty cache."""
+    prefill: list[tuple[int, float]] = []
+    decode: list[tuple[int, float]] = []
+    for tokens in LENGTHS:
+        if tokens + LIMIT >= subject.load.context_tokens or _too_long(prefill, tokens):
+            break
+        prompt = prompts.of_length(tokens)
+        observed = completed(cold(subject, prompt, LIMIT))
+        if prefill and len(prompt) <= prefill[-1][0]:
+            continue
+        prefill.append((len(prompt), round(observed.prefill_ms, 3)))
+        if observed.token_ms is not None:
+            decode.append((len(prompt), round(observed.token_ms, 3)))
+    return {"prefill_ms": prefill, "decode_ms": decode}
+
+
+def _too_long(prefill: list[tuple[int, float]], tokens: int) -> bool:
+    """Whether the prefill of so many tokens would blow the budget; it grows faster than its length."""
+    if not prefill:
+        return False
+    measured, took_ms = prefill[-1]
+    return took_ms * (tokens / measured) ** 1.5 > PREFILL_BUDGET_MS
+
+
+def find_callback_thread(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
+    """Which thread makes the callbacks, and whether it is the same one in every run."""
+    runs = [completed(cold(subject, prompts.question, 4)) for _ in range(3)]
+    threads = {thread for run in runs for thread in run.threads}
+    is_calling = all(run.threads == {run.caller} for run in runs)
+    return {"callback_thread": "calling" if is_calling else "library", "callback_thread_is_kept": len(threads) == 1}
+
+
+def watch_ending(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
+    """How an answer ends by itself: at the stop token, and with what text."""
+    observed = completed(cold(subject, prompts.question, ANSWER_LIMIT))
+    facts: Facts = {}
+    if RKLLM_RUN_FINISH in observed.states:
+        text = observed.finish_text
+        facts["finish_text"] = "null" if text is None else "some" if text else "empty"
+    stops = [index for index, token in enumerate(observed.ids) if token in prompts.stop_ids]
+    if not stops:
+        raise InconclusiveError(f"the model said no stop token within {len(observed.ids)} tokens", facts)
+    return {**facts, "ends_at_stop_token": stops[0] == len(observed.ids) - 1}
+
+
+def watch_is_running(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
+    """What rkllm_is_running says, asked from another thread inside a callback and when nothing runs."""
+    idle = subject.is_running()
+    _, running = beside(subject, prompts.question, subject.is_running)
+    if running is None:
+        raise InconclusiveError("it did not answer during a run", {"is_running_while_idle": idle})
+    return {"is_running_while_idle": idle, "is_running_while_running": running}
+
+
+def watch_cache(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
+    """What one run leaves in the KV cache for the next, without and with history."""
+    base, tail = base_prompt(subject, prompts), prompts.tail()
+    facts: Facts = {}
+    first = completed(cold(subject, base, 2))
+    size = subject.cache_size()
+    if size is not None and RKLLM_RUN_FINISH in first.states:
+        facts["caches_last_token"] = size >= len(base) + len(first.ids)
+    facts["reuses_prefix"] = spares(first, len(base), completed(subject.run([*base, *tail], 2)), len(base))
+    cold(subject, base, 2)
+    again = completed(subject.run(base, 2))
+    if again.evaluated is not None:
+        facts["full_match_evaluates"] = (
+            "none" if again.evaluated == 0 else "all" if again.evaluated >= len(base) else "last"
+        )
+    facts |= _watch_history(subject, base, tail)
+    settled = {name: fact for name, fact in facts.items() if fact is not None}
+    if len(settled) < len(facts):
+        raise InconclusiveError("this runtime counts no tokens, and its prefill is too quick to be timed", settled)
+    return settled
+
+
+def _watch_history(subject: ProbeSubject, base: list[int], tail: list[int]) -> Facts:
+    """The same, of runs that keep their history."""
+    subject.clear()
+    first = completed(subject.run(base, 2, keep_history=True))
+    further = completed(subject.run(tail, 2, keep_history=True))
+    size = subject.cache_size()
+    subject.clear()
+    completed(subject.run(base, 2, keep_history=True))
+    whole = completed(subject.run([*base, *tail], 2))
+    subject.clear()
+    facts: Facts = {"reuses_prefix_after_history": spares(first, len(base), whole, len(base))}
+    if size is not None and RKLLM_RUN_FINISH in further.states:
+        facts["history_continues"] = size >= len(base) + len(tail)
+    return facts
+
+
+def find_rows(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
+    """Which rows of hidden states and logits a run delivers, and whether they are right without clearing the cache."""
+    prompt = base_prompt(subject, prompts)
+    facts: Facts = {}
+    refused: list[str] = []
+    for what, mode in (("hidden", RKLLM_INFER_GET_LAST_HIDDEN_LAYER), ("logits", RKLLM_INFER_GET_LOGITS)):
+        subject.clear()
+        observed = subject.run(prompt, 1, mode=mode)
+        rows: list[ProbeRows] = getattr(observed, what)
+        if not observed.is_complete or not rows:
+            refused.append(f"{what}: rkllm_run returned {observed.status} and brought no rows")
+            continue
+        facts[f"{what}_rows"] = "all" if rows[-1].count > 1 else "last"
+        facts[f"{what}_size"] = rows[-1].width
+        if what == "hidden":
+            facts["hidden_callbacks"] = sum(state <= RKLLM_RUN_WAITING for state in observed.states)
+            facts |= _needs_clear(subject, prompt, rows[-1])
+    subject.clear()
+    if refused:
+        raise InconclusiveError("; ".join(refused), facts)
+    return facts
+
+
+def _needs_clear(subject: ProbeSubject, prompt: list[int], reference: ProbeRows) -> Facts:
+    """Whether a second run without clearing gives another last row than the first."""
+    second = subject.run(prompt, 1, mode=RKLLM_INFER_GET_LAST_HIDDEN_LAYER)
+    if not second.is_complete or not second.hidden:
+        return {}
+    return {"hidden_needs_clear": not _alike(reference.last, second.hidden[-1].last)}
+
+
+def _alike(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return len(one) == len(other) and all(abs(x - y) <= _NEAR * (1 + abs(x)) for x, y in zip(one, other, strict=True))
+
+
+def try_prompt_cache(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
+    """What a saved prompt saves: tokens and time of the same prompt without and behind its cache."""
+    base, tail = base_prompt(subject, prompts, 4 * _BASE_TOKENS), prompts.tail()
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "prompt.cache")
+        subject.clear()
+        saved = subject.run(base, 1, save_to=str(file))
+        if not saved.is_complete or not file.is_file():
+            raise InconclusiveError(f"no prompt cache was written (rkllm_run returned {saved.status})")
+        facts: Facts = {"prompt_cache_bytes": (file.stat().st_size, len(base))}
+        whole = completed(cold(subject, [*base, *tail], 1))
+        subject.clear()
+        status = subject.load_prompt_cache(str(file))
+        if status != 0:
+            raise InconclusiveError(f"rkllm_load_prompt_cache returned {status}", facts)
+        behind = completed(subject.run([*base, *tail], 1))
+        subject.release_prompt_cache()
+        subject.clear()
+    if behind.evaluated is not None:
+        facts["prompt_cache_prefills"] = (behind.evaluated, len(base) + len(tail))
+    if whole.prefill_ms >= _TELLING_MS and behind.prefill_ms > 0:
+        facts["prompt_cache_speed_up"] = round(whole.prefill_ms / behind.prefill_ms, 2)
+    return facts
+
+
+# What the experiments have in common
+
+
+def base_prompt(subject: ProbeSubject, prompts: ProbePrompts, tokens: int = _BASE_TOKENS) -> list[int]:
+    """A prompt long enough to see its reuse, that leaves half of the context free."""
+    return prompts.of_length(min(tokens, subject.load.context_tokens // 2))
+
+
+def cold(subject: ProbeSubject, prompt: list[int] | tuple[int, ...], limit: int) -> Observed:
+    """A run from an empty cache."""
+    subject.clear()
+    return subject.run(prompt, limit)
+
+
+def completed(observed: Observed) -> Observed:
+    """The run, if it ended as it should.
+
+    Raises:
+        InconclusiveError: it failed.
+    """
+    if not observed.is_complete:
+        raise InconclusiveError(f"rkllm_run failed (it returned {observed.status})")
+    return observed
+
+
+def spares(first: Observed, first_tokens: int, second: Observed, shared: int) -> bool | None:
+    """Whether the second run did not evaluate again what it shares with the first; None when that cannot be told."""
+    if first.evaluated is not None and second.evaluated is not None:
+        return second.evaluated < max(shared, first_tokens) // 2 + LIMIT
+    if first.prefill_ms < _TELLING_MS:
+        return None
+    return second.prefill_ms < first.prefill_ms / 2
+
+
+def beside(
+    subject: ProbeSubject, prompt: list[int] | tuple[int, ...], call: Callable[[], _T]
+) -> tuple[Observed, _T | None]:
+    """A run, and what a call from another thread returned while the callback of its second token was open.
+
+    The callback waits for the call, and not for ever: None when the call did not return before the run went on.
+    """
+    wanted, made = threading.Event(), threading.Event()
+    answers: list[_T] = []
+
+    def make() -> None:
+        if wanted.wait(PATIENCE_S):
+            answers.append(call())
+            made.set()
+
+    def hook(count: int) -> int:
+        if count == _SECOND:
+            wanted.set()
+            made.wait(_HOLD_S)
+        return 0
+
+    helper = threading.Thread(target=make, daemon=True)
+    helper.start()
+    subject.clear()
+    observed = subject.run(prompt, LIMIT, hook=hook)
+    answer = answers[0] if answers else None
+    wanted.set()  # an answer of one token leaves the helper waiting
+    helper.join(PATIENCE_S)
+    return observed, answer
+
+
+_SECOND = 2
+# A call that takes this long inside a callback waits for the callback to return.
+_HOLD_S = 0.5

@@ -1,0 +1,217 @@
+"""The experiments that a runtime may not survive, or not answer: aborts, pauses, and calls that documents forbid.
+
+The same rules as in ``probe_experiments``. They run where a death costs one fact.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from rkllm_mcp.diagnostics.probe.experiments import (
+    ANSWER_LIMIT,
+    LIMIT,
+    PATIENCE_S,
+    Facts,
+    InconclusiveError,
+    base_prompt,
+    beside,
+    cold,
+    completed,
+    spares,
+)
+from rkllm_mcp.diagnostics.probe.subject import Observed, ProbePrompts, ProbeSubject
+from rkllm_mcp.runtime.abi.common import (
+    CALLBACK_GO_ON,
+    CALLBACK_PAUSE,
+    RKLLM_RUN_ERROR,
+    RKLLM_RUN_FINISH,
+    RKLLM_RUN_WAITING,
+)
+
+# Leading entries that the experiment on n_keep asks the runtime to keep.
+KEPT_TOKENS = 64
+# A prefill shorter than this is over before an abort can be seen to cut it.
+_PREFILL_MS = 60.0
+_PREFILL_LENGTHS = (256, 1024, 4096)
+_PAUSE_AT = 3
+_COMPARED = 4
+# Of a shorter answer, a late abort and a forgotten one leave the same.
+_LONG_ENOUGH = 8
+# A short answer takes a second on a slow board.
+_ASYNC_S = 3.0
+_NS_PER_MS = 1e6
+
+
+def abort_runs(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
+    """What an abort does: when nothing runs, between tokens, and during prefill."""
+    facts: Facts = {"abort_idle_status": subject.abort()}
+    whole = completed(cold(subject, prompts.question, LIMIT))
+    called_ns: list[int] = []
+
+    def abort() -> int:
+        status = subject.abort()
+        called_ns.append(time.monotonic_ns())
+        return status
+
+    observed, status = beside(subject, prompts.question, abort)
+    if status is not None and len(whole.ids) >= _LONG_ENOUGH:
+        further = len(observed.ids) - 2
+        forgotten = len(observed.ids) >= len(whole.ids)
+        facts |= {
+            "abort_status": observed.status,
+            "abort_ends_with": _ending(observed),
+            "abort_in_decode": "forgotten" if forgotten else "honoured",
+            "abort_in_decode_tokens": further,
+            "abort_in_decode_ms": round((observed.ended_ns - called_ns[0]) / _NS_PER_MS, 3),
+        }
+    facts |= _abort_prefill(subject, prompts)
+    subject.clear()
+    missing = [name for name in ("abort_in_decode", "abort_in_prefill") if name not in facts]
+    if missing:
+        raise InconclusiveError("the answer is too short, or the prefill too quick, to be aborted", facts)
+    return facts
+
+
+def _abort_prefill(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
+    """Abort a prefill after a quarter of the time that it takes."""
+    for tokens in _PREFILL_LENGTHS:
+        if tokens + LIMIT >= subject.load.context_tokens:
+            return {}
+        prompt = prompts.of_length(tokens)
+        whole = completed(cold(subject, prompt, LIMIT))
+        whole_ms = (whole.times_ns[0] - whole.began_ns) / _NS_PER_MS if whole.times_ns else 0.0
+        if whole_ms >= _PREFILL_MS:
+            return _abort_this_prefill(subject, prompt, whole, whole_ms)
+    return {}
+
+
+def _abort_this_prefill(subject: ProbeSubject, prompt: list[int], whole: Observed, whole_ms: float) -> Facts:
+    over = threading.Event()
+    called_ns: list[int] = []
+
+    def abort() -> None:
+        if not over.wait(whole_ms / 4 / 1000):
+            called_ns.append(time.monotonic_ns())
+            subject.abort()
+
+    helper = threading.Thread(target=abort, daemon=True)
+    subject.clear()
+    helper.start()
+    observed = subject.run(prompt, LIMIT)
+    over.set()
+    helper.join(PATIENCE_S)
+    if not called_ns:
+        return {}
+    took_ms = (observed.ended_ns - called_ns[0]) / _NS_PER_MS
+    if len(observed.ids) >= len(whole.ids) > 1:
+        outcome = "forgotten"
+    else:
+        left_ms = whole_ms - (called_ns[0] - observed.began_ns) / _NS_PER_MS
+        outcome = "cuts" if took_ms < left_ms / 2 else "waits"
+    return {"abort_in_prefill": outcome, "abort_in_prefill_ms": (round(took_ms, 3), round(whole_ms, 3))}
+
+
+def _ending(observed: Observed) -> str:
+    """The last callback, where it is none of a token."""
+    last = observed.states[-1] if observed.states else RKLLM_RUN_WAITING
+    return {RKLLM_RUN_FINISH: "finish", RKLLM_RUN_ERROR: "error"}.get(last, "nothing")
+
+
+def leave_pauses(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
+    """What ends the state that a callback's 1 brings about, so that the next run reads its own prompt."""
+    wanted = completed(cold(subject, prompts.other, LIMIT)).ids[:_COMPARED]
+    resumed = completed(cold(subject, prompts.question, LIMIT)).ids[_PAUSE_AT:][:_COMPARED]
+    if not resumed or resumed == wanted:
+        raise InconclusiveError("the two answers are too short or too alike to tell them apart")
+    ways: list[tuple[str, Callable[[], int]]] = [
+        ("clear", subject.clear),
+        ("abort", subject.abort),
+        ("run", lambda: 0),
+    ]
+    left_by: list[str] = []
+    returns = True
+    for name, leave in ways:
+        paused = _pause(subject, prompts)
+        returns = returns and RKLLM_RUN_FINISH not in paused.states and len(paused.ids) == _PAUSE_AT
+        leave()
+        if subject.run(prompts.other, LIMIT).ids[:_COMPARED] == wanted:
+            left_by.append(name)
+    _empty(subject, prompts)
+    return {"pause_returns": returns, "pause_left_by": left_by}
+
+
+def _pause(subject: ProbeSubject, prompts: ProbePrompts) -> Observed:
+    """A paused run, from an idle subject."""
+    _empty(subject, prompts)
+    return subject.run(
+        prompts.question, LIMIT, hook=lambda count: CALLBACK_PAUSE if count == _PAUSE_AT else CALLBACK_GO_ON
+    )
+
+
+def _empty(subject: ProbeSubject, prompts: ProbePrompts) -> None:
+    """An idle subject with an empty cache: what is still paused is resumed to its end first."""
+    subject.clear()
+    subject.run(prompts.question, LIMIT)
+    subject.clear()
+
+
+def hide_special_tokens(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
+    """What the callback hears of a special token that the runtime was told to hide: that which ends the answer."""
+    observed = completed(cold(subject, prompts.question, ANSWER_LIMIT))
+    heard = [text for token, text in zip(observed.ids, observed.texts, strict=True) if token in prompts.stop_ids]
+    if heard:
+        return {"skipped_token": "null" if heard[0] is None else "empty"}
+    if len(observed.ids) >= ANSWER_LIMIT:
+        raise InconclusiveError(f"the model said no stop token within {ANSWER_LIMIT} tokens")
+    return {"skipped_token": "silent"}
+
+
+def keep_leading_tokens(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
+    """Whether the leading tokens that n_keep names stay in the cache when nothing else of a run does."""
+    base = base_prompt(subject, prompts)
+    first = completed(cold(subject, base, 2))
+    again = completed(subject.run([*base, *prompts.tail()], 2))
+    if again.evaluated is None or first.evaluated is None:
+        raise InconclusiveError("this runtime counts no tokens")
+    if spares(first, len(base), again, len(base)):
+        raise InconclusiveError("every run leaves all of its tokens, the leading ones too")
+    whole = len(base) + len(prompts.tail())
+    return {"keeps_leading_tokens": again.evaluated <= whole - KEPT_TOKENS // 2}
+
+
+def stay_loaded(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
+    """A context length that is no multiple of 32: that it was loaded, and runs."""
+    completed(cold(subject, prompts.question, 2))
+    return {"odd_context": "accepted"}
+
+
+def run_while_busy(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
+    """The status of a second rkllm_run, from another thread during the first."""
+    _, status = beside(subject, prompts.question, lambda: subject.intrude(prompts.other))
+    subject.clear()
+    return {"busy_run_status": status}
+
+
+def omit_role(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
+    """An input whose role is NULL."""
+    subject.clear()
+    observed = subject.run(prompts.question, 2, role=False)
+    return {"null_role": "works" if observed.is_complete and observed.ids else "refused"}
+
+
+def run_asynchronously(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
+    """Whether rkllm_run_async calls back (it did not in 1.1.4, and never returned in 1.2.1)."""
+    subject.clear()
+    status, has_finished = subject.run_async(prompts.question, _ASYNC_S)
+    return {"run_async": "works" if has_finished else "silent" if status == 0 else "refused"}
+
+
+def overflow(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
+    """A prompt that is longer than the context."""
+    subject.clear()
+    observed = subject.run(prompts.of_length(subject.load.context_tokens + 8), 2)
+    if RKLLM_RUN_ERROR in observed.states:
+        return {"over_long": "callback"}
+    return {"over_long": "return" if observed.status != 0 else "runs"}

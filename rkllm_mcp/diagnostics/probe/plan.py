@@ -1,0 +1,113 @@
+"""Every experiment in the order in which it is made: the harmless first, then those of other loads, then the dangerous.
+
+The plan is what the process that makes the experiments and the process that watches it have in common. A death or a
+silence that is itself the answer stands beside the experiment; any other leaves its facts unsettled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rkllm_mcp.diagnostics.probe import experiments as safe
+from rkllm_mcp.diagnostics.probe import hazards as risky
+from rkllm_mcp.diagnostics.probe.subject import ProbePrompts, ProbeSubject
+from rkllm_mcp.runtime.abi.common import Abi, LoadParameters
+
+# A context that no document promises to work: one less than a multiple.
+_MULTIPLE = 32
+
+
+def _always(_abi: Abi) -> bool:
+    return True
+
+
+def _odd_context(load: LoadParameters) -> dict[str, Any]:
+    return {"context_tokens": load.context_tokens // _MULTIPLE * _MULTIPLE - _MULTIPLE // 4}
+
+
+def _as_it_is(_load: LoadParameters) -> dict[str, Any]:
+    return {}
+
+
+def _hiding_and_keeping(_load: LoadParameters) -> dict[str, Any]:
+    return {
+        "skip_special_tokens": True,
+        "keep_tokens": risky.KEPT_TOKENS,
+        "max_new_tokens": safe.ANSWER_LIMIT,
+    }
+
+
+def _answering(_load: LoadParameters) -> dict[str, Any]:
+    return {"max_new_tokens": safe.ANSWER_LIMIT}
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment.
+
+    Args:
+        name: what it is called, on screen and in ``RuntimeProfile.unsettled``.
+        make: makes it; returns facts.
+        load: (parameters of loading) -> those that it needs to be others.
+        deadline: its limit, in the probe's patience.
+        if_refused: the facts when the model does not load as it needs it.
+        if_crashed: the facts when the process dies of it.
+        if_hung: the facts when it does not end.
+        needs: whether the interface has what it is about.
+    """
+
+    name: str
+    make: Callable[[ProbeSubject, ProbePrompts], dict[str, Any]]
+    load: Callable[[LoadParameters], dict[str, Any]] = _as_it_is
+    deadline: float = 1.0
+    if_refused: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    if_crashed: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    if_hung: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    needs: Callable[[Abi], bool] = _always
+
+
+PLAN: tuple[Experiment, ...] = (
+    Experiment("callback thread", safe.find_callback_thread),
+    # By far the longest: a prompt of 8192 tokens took minutes on a board.
+    Experiment("pace", safe.measure_pace, deadline=5.0),
+    Experiment("cache", safe.watch_cache),
+    Experiment("prompt cache", safe.try_prompt_cache, deadline=2.0),
+    Experiment("rows", safe.find_rows),
+    Experiment("is_running", safe.watch_is_running),
+    Experiment("abort", risky.abort_runs, deadline=2.0),
+    Experiment("pause", risky.leave_pauses, needs=lambda abi: abi.callback_returns_int),
+    Experiment("ending", safe.watch_ending, load=_answering),
+    Experiment(
+        "odd context",
+        risky.stay_loaded,
+        load=_odd_context,
+        if_refused={"odd_context": "refused"},
+        if_crashed={"odd_context": "crash"},
+    ),
+    Experiment("hidden tokens", risky.hide_special_tokens, load=_hiding_and_keeping),
+    Experiment("leading tokens", risky.keep_leading_tokens, load=_hiding_and_keeping),
+    Experiment("busy", risky.run_while_busy, load=_hiding_and_keeping),
+    Experiment(
+        "role",
+        risky.omit_role,
+        load=_hiding_and_keeping,
+        if_crashed={"null_role": "crash"},
+        needs=lambda abi: abi.has_roles,
+    ),
+    Experiment(
+        "asynchronous",
+        risky.run_asynchronously,
+        load=_hiding_and_keeping,
+        if_crashed={"run_async": "crash"},
+        if_hung={"run_async": "hangs"},
+    ),
+    Experiment(
+        "overflow",
+        risky.overflow,
+        load=_hiding_and_keeping,
+        if_crashed={"over_long": "crash"},
+        if_hung={"over_long": "hangs"},
+    ),
+)

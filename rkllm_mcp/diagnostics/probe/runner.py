@@ -1,0 +1,324 @@
+"""The configured runtime and model are probed, the profile is kept, and its facts become findings."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import IO, Any
+
+from rkllm_mcp.app.settings import chosen_model, engine_settings, model_form
+from rkllm_mcp.config.sections import Config
+from rkllm_mcp.diagnostics.bench import prompts_for
+from rkllm_mcp.diagnostics.probe.child import request_for
+from rkllm_mcp.diagnostics.probe.experiments import LIMIT
+from rkllm_mcp.diagnostics.probe.plan import PLAN, Experiment
+from rkllm_mcp.diagnostics.probe.subject import ProbePrompts
+from rkllm_mcp.diagnostics.report import CheckResult
+from rkllm_mcp.errors import ModelLoadError, RkllmMcpError
+from rkllm_mcp.runtime.abi.common import LoadParameters
+from rkllm_mcp.runtime.emulator import emulator_library
+from rkllm_mcp.runtime.library import find_library, fingerprint
+from rkllm_mcp.runtime.profile import FACTS, RuntimeProfile, model_identity, save_profile
+from rkllm_mcp.runtime.settings import EngineSettings
+
+EMULATOR = "emulator"
+# One experiment's patience: a prefill of some thousand tokens on a slow board, several times over.
+PATIENCE_S = 120.0
+# A runtime that breaks on everything is not asked everything.
+_LOSSES_AT_MOST = 4
+_END_TIMEOUT_S = 5.0
+_RECEIVE_BYTES = 65_536
+_LAST_BYTES = 16_384
+_COMPLAINTS_KEPT = 5
+_BOOTSTRAP = (
+    "import sys; sys.path.append(sys.argv[1]); "
+    "from rkllm_mcp.diagnostics.probe.child import main; main(int(sys.argv[2]))"
+)
+_PACKAGE_PARENT = Path(__file__).resolve().parents[3]
+
+
+class _LostError(RkllmMcpError):
+    """The process did not answer; ``hung`` tells a silence from a death."""
+
+    def __init__(self, reason: str, *, hung: bool) -> None:
+        super().__init__(reason)
+        self.hung = hung
+
+
+@dataclass
+class _Results:
+    """What is settled so far, and what is not."""
+
+    facts: dict[str, Any] = field(default_factory=dict[str, Any])
+    unsettled: dict[str, str] = field(default_factory=dict[str, str])
+    about: dict[str, Any] = field(default_factory=dict[str, Any])
+    streams: set[str] = field(default_factory=set[str])
+    complaints: list[str] | None = None
+    losses: int = 0
+
+
+def probe(
+    settings: EngineSettings,
+    prompts: ProbePrompts,
+    *,
+    on_step: Callable[[str], None] = lambda _: None,
+    patience_s: float = PATIENCE_S,
+    plan: tuple[Experiment, ...] = PLAN,
+) -> RuntimeProfile:
+    """Make every experiment; blocks for seconds on an emulator and for minutes on a board.
+
+    Args:
+        settings: the library and the model, as the engine would be told.
+        prompts: what the model is asked.
+        on_step: is told the name of each experiment before it is made.
+        patience_s: the limit of an ordinary experiment, seconds.
+        plan: which experiments.
+
+    Raises:
+        RuntimeUnusableError: there is no such library or model, or the model cannot be loaded as it is configured.
+    """
+    library = emulator_library() if settings.library == EMULATOR else find_library(str(settings.library))
+    load = replace(settings.load_parameters(), max_new_tokens=LIMIT)
+    identity = model_identity(Path(load.model_path))
+    results = _Results()
+    waiting = list(plan)
+    while waiting:
+        changes = waiting[0].load(load)
+        request = request_for(library, settings.abi, replace(load, **changes), prompts)
+        with _open_child() as child:
+            refusal = _load(child, request, settings.start_timeout_s, results)
+            if refusal:
+                if not results.about:
+                    raise ModelLoadError(f"The probe cannot load the model: {refusal}", "See 'rkllm-mcp doctor'.")
+                _note_refused(waiting, changes, load, refusal, results)
+                continue
+            _make_those(child, waiting, changes, load, patience_s, on_step, results)
+            results.streams |= child.streams_used()
+            if results.complaints is None:  # later experiments provoke some
+                results.complaints = child.complaints()
+        if results.losses >= _LOSSES_AT_MOST:
+            results.unsettled |= {one.name: "not tried: too many experiments before it broke" for one in waiting}
+            break
+    return _profile(fingerprint(library).git_blob, identity, results)
+
+
+def _load(child: _Child, request: dict[str, Any], timeout_s: float, results: _Results) -> str:
+    """Load the model; why it could not be, empty when it could."""
+    try:
+        answer = child.ask(request, timeout_s)
+    except _LostError as lost:
+        return str(lost)
+    if "refused" in answer:
+        return str(answer["refused"])
+    results.about = results.about or answer["loaded"]
+    return ""
+
+
+def _note_refused(
+    waiting: list[Experiment], changes: dict[str, Any], load: LoadParameters, why: str, results: _Results
+) -> None:
+    """A model that does not load in another way leaves the experiments of that way unsettled."""
+    while waiting and waiting[0].load(load) == changes:
+        experiment = waiting.pop(0)
+        results.facts |= experiment.if_refused
+        if not experiment.if_refused:
+            results.unsettled[experiment.name] = f"the model could not be loaded for it: {why}"
+
+
+def _make_those(
+    child: _Child,
+    waiting: list[Experiment],
+    changes: dict[str, Any],
+    load: LoadParameters,
+    patience_s: float,
+    on_step: Callable[[str], None],
+    results: _Results,
+) -> None:
+    """Make the experiments that need this load, until one of them takes the process away."""
+    while waiting and waiting[0].load(load) == changes:
+        experiment = waiting.pop(0)
+        on_step(experiment.name)
+        try:
+            answer = child.ask({"experiment": experiment.name}, patience_s * experiment.deadline)
+        except _LostError as lost:
+            known = experiment.if_hung if lost.hung else experiment.if_crashed
+            results.facts |= known
+            if not known:
+                results.unsettled[experiment.name] = str(lost)
+                results.losses += 1
+            return
+        results.facts |= answer["facts"]
+        if answer["reason"]:
+            results.unsettled[experiment.name] = answer["reason"]
+
+
+def _profile(library: str, model: str, results: _Results) -> RuntimeProfile:
+    about = results.about
+    streams = "both" if len(results.streams) > 1 else next(iter(results.streams), "nowhere")
+    seen = {"load_ms": about["load_ms"], "complaints": results.complaints, "log_streams": streams}
+    facts = {**seen, "defaults": about["defaults"], **results.facts}
+    return RuntimeProfile(
+        library=library,
+        model=model,
+        version=about["version"],
+        abi=about["abi"],
+        emulated=about["emulated"],
+        measured_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        # As it will be read from the file, where there are no tuples.
+        facts=json.loads(json.dumps(facts)),
+        unsettled=results.unsettled,
+    )
+
+
+class _Child:
+    """The process that makes experiments."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], connection: socket.socket, out: IO[bytes], err: IO[bytes]
+    ) -> None:
+        self._process = process
+        self._connection = connection
+        self._printed = {"stdout": out, "stderr": err}
+        self._received = b""
+
+    def ask(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        """Send a line and wait for the answer.
+
+        Raises:
+            _LostError: the process died, or the answer did not come in time.
+        """
+        deadline = time.monotonic() + timeout_s
+        try:
+            self._connection.settimeout(timeout_s)
+            self._connection.sendall(f"{json.dumps(message)}\n".encode())
+            while b"\n" not in self._received:
+                self._connection.settimeout(max(0.001, deadline - time.monotonic()))
+                received = self._connection.recv(_RECEIVE_BYTES)
+                if not received:
+                    raise _LostError(self._obituary(), hung=False)
+                self._received += received
+        except TimeoutError:
+            self._process.kill()
+            raise _LostError(f"hung: no end within {timeout_s:g} s", hung=True) from None
+        except OSError:
+            raise _LostError(self._obituary(), hung=False) from None
+        line, _, self._received = self._received.partition(b"\n")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def streams_used(self) -> set[str]:
+        """Where the runtime has printed."""
+        return {name for name, file in self._printed.items() if os.fstat(file.fileno()).st_size}
+
+    def end(self) -> None:
+        """Let it end by itself, or kill it."""
+        self._connection.close()
+        try:
+            self._process.wait(_END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            with suppress(subprocess.TimeoutExpired):  # a driver that does not let go of it
+                self._process.wait(_END_TIMEOUT_S)
+
+    def _obituary(self) -> str:
+        try:
+            code = self._process.wait(_END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            return "crashed: its process broke the connection"
+        how = signal.Signals(-code).name if -code in set(signal.Signals) else f"exit code {code}"
+        said = self.complaints()
+        return f"crashed: {how}, {said[-1]}" if said else f"crashed: {how}"
+
+    def complaints(self) -> list[str]:
+        """The error lines that the runtime printed last, each once, oldest first."""
+        lines: dict[str, None] = {}
+        for file in self._printed.values():
+            size = os.fstat(file.fileno()).st_size
+            text = os.pread(file.fileno(), _LAST_BYTES, max(0, size - _LAST_BYTES)).decode("utf-8", "replace")
+            lines |= dict.fromkeys(line.strip() for line in text.splitlines() if line.startswith("E "))
+        return list(lines)[-_COMPLAINTS_KEPT:]
+
+
+@contextmanager
+def _open_child() -> Generator[_Child, None, None]:
+    """Start a process for experiments; it is gone when this is left."""
+    with ExitStack() as stack:
+        ours, theirs = socket.socketpair()
+        stack.callback(ours.close)
+        out, err = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _BOOTSTRAP, str(_PACKAGE_PARENT), str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        child = _Child(process, ours, out, err)
+        try:
+            yield child
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            child.end()
+
+
+def probe_runtime(config: Config, on_step: Callable[[str], None]) -> tuple[RuntimeProfile, Path]:
+    """Probe what the configuration names and keep the profile; blocks for seconds, on a board for minutes.
+
+    Args:
+        config: which runtime and which model.
+        on_step: is told the name of each experiment.
+
+    Raises:
+        RuntimeUnusableError: runtime or model cannot be used, or the profile cannot be written.
+    """
+    model = chosen_model(config)
+    profile = probe(engine_settings(config, model), prompts_for(model_form(config, model)), on_step=on_step)
+    return profile, save_profile(profile)
+
+
+def profile_findings(profile: RuntimeProfile) -> list[CheckResult]:
+    """What was found, a finding each; what stayed open is ``unknown`` and says why."""
+    facts = [
+        CheckResult("probe", "info", f"{label.partition(' {')[0]}: {_shown(profile.facts[name])}")
+        for name, label in FACTS.items()
+        if name in profile.facts
+    ]
+    return facts + [CheckResult("probe", "unknown", f"{name}: {why}") for name, why in profile.unsettled.items()]
+
+
+def _shown(value: Any) -> str:
+    """A fact for a person; its JSON is in the profile."""
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:.4g}"
+        case None:
+            return "waits for the end of the other"
+        case {**entries}:
+            return ", ".join(f"{name} {entry}" for name, entry in entries.items())
+        case [[_, _], *_]:
+            return ", ".join(f"{tokens} → {_shown(figure)}" for tokens, figure in value)
+        case [str(), *_]:
+            return "; ".join(value)
+        case [_, _]:
+            return f"{_shown(value[0])} / {_shown(value[1])}"
+        case []:
+            return "nothing"
+        case _:
+            return str(value)

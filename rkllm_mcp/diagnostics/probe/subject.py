@@ -1,0 +1,299 @@
+"""Subject: one loaded model under experiment. Every call returns what happened; nothing is smoothed over.
+
+Unlike ``model.NativeModel``, which hides what releases do differently, this one shows it: the status of each call,
+every callback with its thread and its moment, and a hook that answers the callback. It makes calls that the engine
+never makes, so it belongs into a process that may die.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rkllm_mcp.errors import ModelLoadError
+from rkllm_mcp.generation import Sampling
+from rkllm_mcp.runtime.abi.common import (
+    RKLLM_INFER_GENERATE,
+    RKLLM_RUN_ERROR,
+    RKLLM_RUN_FINISH,
+    RKLLM_RUN_NORMAL,
+    RKLLM_RUN_WAITING,
+    CallFailedError,
+    InferParameters,
+    LoadParameters,
+    Perf,
+)
+from rkllm_mcp.runtime.library import Library
+
+
+@dataclass(frozen=True)
+class ProbePrompts:
+    """What the model is asked under experiment.
+
+    Args:
+        question: a whole prompt with a short answer, as token ids.
+        other: another one, whose answer begins differently.
+        filler: ids of plain text, from which prompts are made as long as needed.
+        stop_ids: the tokens that end an answer.
+    """
+
+    question: tuple[int, ...]
+    other: tuple[int, ...]
+    filler: tuple[int, ...]
+    stop_ids: frozenset[int]
+
+    def of_length(self, tokens: int) -> list[int]:
+        """A prompt of so many tokens that ends with the question; never shorter than the question."""
+        wanted = max(0, tokens - len(self.question))
+        return [*self._text(wanted), *self.question]
+
+    def tail(self) -> list[int]:
+        """What goes behind a prompt that has been evaluated: some text and the other question."""
+        return [*self._text(8), *self.other]
+
+    def _text(self, tokens: int) -> list[int]:
+        return [self.filler[index % len(self.filler)] for index in range(tokens)]
+
+
+# The likeliest token each time, so that the same prompt has the same answer.
+GREEDY = Sampling(temperature=1.0, top_k=1, top_p=1.0, repeat_penalty=1.0)
+# (tokens so far) -> what the callback returns
+Hook = Callable[[int], int]
+_NS_PER_MS = 1e6
+
+
+@dataclass(frozen=True)
+class ProbeRows:
+    """Rows that one callback brought: how many, how long, and the last of them."""
+
+    count: int
+    width: int
+    last: tuple[float, ...]
+
+
+@dataclass
+class Observed:
+    """One run as it was seen.
+
+    Args:
+        status: what rkllm_run returned.
+        states: the states of the callbacks, in order.
+        ids: the tokens' ids.
+        texts: their texts; None is NULL.
+        threads: native ids of the threads that called back.
+        caller: the thread that called rkllm_run.
+        times_ns: when each callback was entered.
+        began_ns: when rkllm_run was called.
+        ended_ns: when it returned.
+        finish_text: the text that came with FINISH; None is NULL.
+        perf: the runtime's figures; None without.
+        hidden: the rows of hidden states that came.
+        logits: the rows of logits that came.
+    """
+
+    status: int = 0
+    states: list[int] = field(default_factory=list[int])
+    ids: list[int] = field(default_factory=list[int])
+    texts: list[bytes | None] = field(default_factory=list["bytes | None"])
+    threads: set[int] = field(default_factory=set[int])
+    caller: int = 0
+    times_ns: list[int] = field(default_factory=list[int])
+    began_ns: int = 0
+    ended_ns: int = 0
+    finish_text: bytes | None = None
+    perf: Perf | None = None
+    hidden: list[ProbeRows] = field(default_factory=list[ProbeRows])
+    logits: list[ProbeRows] = field(default_factory=list[ProbeRows])
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it ended as a run should."""
+        return self.status == 0 and RKLLM_RUN_ERROR not in self.states
+
+    @property
+    def evaluated(self) -> int | None:
+        """Prompt tokens that were evaluated; None where the runtime does not say."""
+        return self.perf.prefill_tokens if self.perf else None
+
+    @property
+    def prefill_ms(self) -> float:
+        """As the runtime says, else up to the first callback."""
+        if self.perf is not None:
+            return self.perf.prefill_ms
+        return ((self.times_ns[0] if self.times_ns else self.ended_ns) - self.began_ns) / _NS_PER_MS
+
+    @property
+    def token_ms(self) -> float | None:
+        """From one token to the next, on average; None with fewer than two."""
+        times = [at for at, state in zip(self.times_ns, self.states, strict=True) if state <= RKLLM_RUN_WAITING]
+        return (times[-1] - times[0]) / (len(times) - 1) / _NS_PER_MS if len(times) > 1 else None
+
+
+class ProbeSubject:
+    """A loaded model.
+
+    Args:
+        library: the bound library.
+        load: the parameters of loading.
+
+    Raises:
+        ModelLoadError: the runtime refused it.
+    """
+
+    def __init__(self, library: Library, load: LoadParameters) -> None:
+        self.abi = library.abi
+        self.load = replace(load, sampling=GREEDY)
+        self._functions = library.functions
+        self._observed: Observed | None = None
+        self._hook: Hook | None = None
+        self._finished = threading.Event()
+        self._handle = ctypes.c_void_p()
+        self._param = self.abi.new_param(library.default_param, self.load)
+        # Both must live as long as the model.
+        self._callback = self.abi.callback_type(self._on_result)
+        self._callback_argument = self.abi.new_callback(self._callback)
+        status = self._call(
+            "rkllm_init", ctypes.byref(self._handle), ctypes.byref(self._param), self._callback_argument
+        )
+        if status != 0 or not self._handle:
+            raise ModelLoadError(f"rkllm_init returned {status}{'' if self._handle else ' and gave no model'}.")
+
+    def run(
+        self,
+        ids: Sequence[int],
+        limit: int,
+        *,
+        mode: int = RKLLM_INFER_GENERATE,
+        keep_history: bool = False,
+        save_to: str | None = None,
+        hook: Hook | None = None,
+        role: bool = True,
+    ) -> Observed:
+        """Run the model on token ids and tell what happened.
+
+        Args:
+            ids: the prompt.
+            limit: of new tokens, where a run can have its own; else that of loading holds.
+            mode: what is computed.
+            keep_history: append to the runs before.
+            save_to: file for a prompt cache.
+            hook: answers the callback of each token; it runs inside the callback.
+            role: give the input a role; without, it is NULL.
+        """
+        observed = self._observed = Observed(caller=threading.get_native_id())
+        self._hook = hook
+        arguments, kept = self._arguments(ids, limit, mode, keep_history, save_to)
+        if not role and self.abi.has_roles:
+            arguments[0].role = None
+        observed.began_ns = time.monotonic_ns()
+        observed.status = self._call("rkllm_run", self._handle, *map(ctypes.byref, arguments), None)
+        observed.ended_ns = time.monotonic_ns()
+        self._observed = self._hook = None
+        del kept
+        return observed
+
+    def run_async(self, ids: Sequence[int], timeout_s: float) -> tuple[int, bool]:
+        """Start a run with rkllm_run_async: its status, and whether FINISH came in time."""
+        self._finished.clear()
+        self._observed = Observed()
+        arguments, kept = self._arguments(ids, 2, RKLLM_INFER_GENERATE, False, None)
+        status = self._call("rkllm_run_async", self._handle, *map(ctypes.byref, arguments), None)
+        has_finished = status == 0 and self._finished.wait(timeout_s)
+        self._observed = None
+        del kept
+        return status, has_finished
+
+    def intrude(self, ids: Sequence[int]) -> int:
+        """Call rkllm_run while another run is under way, and tell its status."""
+        arguments, kept = self._arguments(ids, 1, RKLLM_INFER_GENERATE, False, None)
+        status = self._call("rkllm_run", self._handle, *map(ctypes.byref, arguments), None)
+        del kept
+        return status
+
+    def abort(self) -> int:
+        """Call rkllm_abort."""
+        return self._call("rkllm_abort", self._handle)
+
+    def is_running(self) -> int:
+        """Call rkllm_is_running."""
+        return self._call("rkllm_is_running", self._handle)
+
+    def clear(self) -> int:
+        """Clear the whole KV cache."""
+        return self._call("rkllm_clear_kv_cache", self._handle, *self.abi.clear_arguments(False, None))
+
+    def cache_size(self) -> int | None:
+        """Tokens in the KV cache; None where the runtime does not say."""
+        sizes = (ctypes.c_int * 1)()
+        if not self.abi.has_kv_cache_size or self._call("rkllm_get_kv_cache_size", self._handle, sizes) != 0:
+            return None
+        return sizes[0]
+
+    def load_prompt_cache(self, path: str) -> int:
+        """Load a prompt cache."""
+        return self._call("rkllm_load_prompt_cache", self._handle, path.encode())
+
+    def release_prompt_cache(self) -> int:
+        """Release it."""
+        return self._call("rkllm_release_prompt_cache", self._handle)
+
+    def destroy(self) -> None:
+        """Free the model."""
+        self._call("rkllm_destroy", self._handle)
+
+    def _arguments(
+        self, ids: Sequence[int], limit: int, mode: int, keep_history: bool, save_to: str | None
+    ) -> tuple[list[Any], Any]:
+        """The structs of a run, and what they point to."""
+        values = array("i", ids)
+        tokens = (ctypes.c_int32 * len(values)).from_buffer(values)
+        infer = InferParameters(limit, mode=mode, save_prompt_cache=save_to, keep_history=keep_history)
+        return [self.abi.new_input(tokens), self.abi.new_infer_param(infer)], tokens
+
+    def _call(self, name: str, *arguments: Any) -> int:
+        try:
+            return int(getattr(self._functions, name)(*arguments))
+        except CallFailedError as error:
+            return error.status
+
+    def _on_result(self, result: Any, _userdata: int | None, state: int) -> int:
+        entered_ns = time.monotonic_ns()
+        observed = self._observed
+        if observed is None:
+            return 0
+        observed.times_ns.append(entered_ns)
+        observed.states.append(state)
+        observed.threads.add(threading.get_native_id())
+        # Whatever goes wrong in here must not reach C; what is missing shows in the observation.
+        with suppress(Exception):
+            self._take(observed, result, state)
+            if state <= RKLLM_RUN_WAITING and self._hook is not None:
+                return self._hook(len(observed.ids))
+        return 0
+
+    def _take(self, observed: Observed, result: Any, state: int) -> None:
+        value = result.contents if result else None
+        if state == RKLLM_RUN_FINISH:
+            self._finished.set()
+            if value is not None:
+                observed.finish_text = value.text
+                observed.perf = self.abi.perf_of(value)
+        elif state <= RKLLM_RUN_WAITING and value is not None:
+            observed.ids.append(value.token_id)
+            observed.texts.append(value.text if state == RKLLM_RUN_NORMAL else b"")
+            _take_rows(observed.hidden, value.last_hidden_layer, "hidden_states", "embd_size")
+            _take_rows(observed.logits, value.logits, "logits", "vocab_size")
+
+
+def _take_rows(rows: list[ProbeRows], given: Any, values: str, width_field: str) -> None:
+    """Note the rows of a callback, where it brings any."""
+    count, width, pointer = given.num_tokens, getattr(given, width_field), getattr(given, values)
+    if pointer and count > 0 and width > 0:
+        start = (count - 1) * width
+        rows.append(ProbeRows(count, width, tuple(pointer[start : start + width])))

@@ -1,0 +1,347 @@
+"""Elicitation forms: JSON Schema -> fields, typed text -> values, values -> problems.
+
+Supports the flat subset of JSON Schema that MCP allows. A ``$ref`` is never fetched and a server's regular expression
+never run, because it could take hours; a field of an unknown type accepts any JSON.
+
+Follows MCP 2025-11-25 and 2026-07-28, client features, elicitation (SEP-1034 defaults, SEP-1330 enum titles).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any, Literal, TypeAlias, TypeGuard, cast
+
+FieldKind: TypeAlias = Literal["text", "number", "integer", "boolean", "choice", "choices", "json"]
+
+# Kind of problem -> message, with ``{value}`` for the input or the limit.
+Wording: TypeAlias = Mapping[str, str]
+ENGLISH: Wording = {
+    "required": "a value is required",
+    "no field": "the form has no such field",
+    "text": "must be text",
+    "shorter": "at least {value} characters",
+    "longer": "at most {value} characters",
+    "email": "must be an e-mail address",
+    "uri": "must be a URI, such as https://example.com",
+    "date": "must be a date, such as 2026-11-21",
+    "date-time": "must be a date and time, such as 2026-11-21T09:30:00Z",
+    "not a number": "{value} is not a number",
+    "not an integer": "{value} is not a whole number",
+    "number": "must be a number",
+    "integer": "must be a whole number",
+    "least": "at least {value}",
+    "most": "at most {value}",
+    "yes or no": "answer yes or no",
+    "boolean": "must be true or false",
+    "choice": "choose one of {value}",
+    "list": "must be a list",
+    "fewer": "choose at least {value}",
+    "more": "choose at most {value}",
+}
+
+_YES = frozenset({"yes", "y", "true", "1", "on", "はい"})
+_NO = frozenset({"no", "n", "false", "0", "off", "いいえ"})
+_KINDS: Mapping[str, FieldKind] = {"string": "text", "number": "number", "integer": "integer", "boolean": "boolean"}
+_ABSENT: Any = object()
+
+
+@dataclass(frozen=True)
+class FieldChoice:
+    """An allowed value of a field; ``title`` is shown to the user."""
+
+    value: Any
+    title: str
+
+
+@dataclass(frozen=True)
+class FormField:
+    """One field of a form."""
+
+    name: str  # key of the value
+    title: str
+    description: str
+    kind: FieldKind  # "choices" accepts several choices, "json" anything
+    required: bool
+    default: Any  # None: no default
+    choices: tuple[FieldChoice, ...]
+    schema: Mapping[str, Any]  # the field's part of the schema, for its limits
+
+    def read(self, text: str, words: Wording = ENGLISH) -> Any:
+        """Convert typed text to a value; ``words`` are the messages for problems.
+
+        Raises:
+            ValueError: the text is not valid; the message names the allowed values.
+        """
+        try:
+            value = _READERS[self.kind](self, text.strip() if self.kind != "text" else text)
+        except _MistakeError as mistake:
+            raise ValueError(self._message(mistake, words)) from None
+        if problem := self.problem(value, words):
+            raise ValueError(problem)
+        return value
+
+    def problem(self, value: Any, words: Wording = ENGLISH) -> str:
+        """Return a sentence about an invalid value, beginning with the field's title; empty if it is valid."""
+        try:
+            _CHECKS[self.kind](self, value)
+        except _MistakeError as mistake:
+            return self._message(mistake, words)
+        return ""
+
+    def _message(self, mistake: _MistakeError, words: Wording) -> str:
+        return f"{self.title}: {words[mistake.name].format(value=mistake.value)}"
+
+
+class _MistakeError(Exception):
+    """An invalid value: key and argument of the message."""
+
+    def __init__(self, name: str, value: object = "") -> None:
+        super().__init__(name)
+        self.name = name
+        self.value = value
+
+
+def fields_of(schema: Mapping[str, Any]) -> tuple[FormField, ...]:
+    """Return the fields of a form, in the order of its schema."""
+    properties = schema.get("properties")
+    required = schema.get("required")
+    names = cast("Sequence[Any]", required) if isinstance(required, list) else ()
+    if not _is_object(properties):
+        return ()
+    return tuple(_field(name, part, name in names) for name, part in properties.items() if _is_object(part))
+
+
+def filled(schema: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``content`` with choices by title replaced by their values, and defaults for missing fields."""
+    answer = dict(content)
+    for field in fields_of(schema):
+        value = answer.get(field.name, _ABSENT)
+        if value is _ABSENT or (value is None and not field.required):
+            answer.pop(field.name, None)
+            if field.default is not None:
+                answer[field.name] = field.default
+        else:
+            answer[field.name] = _by_title(field, value)
+    return answer
+
+
+def problems(schema: Mapping[str, Any], content: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return one sentence per invalid field; empty if the form can be sent."""
+    return tuple(field_problems(schema, content).values())
+
+
+def field_problems(schema: Mapping[str, Any], content: Mapping[str, Any]) -> dict[str, str]:
+    """Return the problem of each invalid field, by name; empty if the form can be sent."""
+    found: dict[str, str] = {}
+    for field in fields_of(schema):
+        if field.name in content:
+            found[field.name] = field.problem(content[field.name])
+        elif field.required:
+            found[field.name] = f"{field.title}: {ENGLISH['required']}"
+    unknown = content.keys() - {field.name for field in fields_of(schema)}
+    found |= {name: f"{name}: {ENGLISH['no field']}" for name in sorted(unknown)}
+    return {name: problem for name, problem in found.items() if problem}
+
+
+# --- schema to fields -----------------------------------------------------------------------------------------------
+
+
+def _field(name: str, schema: Mapping[str, Any], required: bool) -> FormField:
+    choices = _choices(schema)
+    items = schema.get("items")
+    kind: FieldKind = "choice" if choices else _KINDS.get(str(schema.get("type")), "json")
+    if schema.get("type") == "array" and _is_object(items):
+        choices = _choices(items)
+        kind = "choices" if choices else "json"
+    return FormField(
+        name=name,
+        title=str(schema.get("title") or name),
+        description=str(schema.get("description") or ""),
+        kind=kind,
+        required=required,
+        default=schema.get("default"),
+        choices=choices,
+        schema=schema,
+    )
+
+
+def _choices(schema: Mapping[str, Any]) -> tuple[FieldChoice, ...]:
+    """Return the values of an enumeration: plain, with ``enumNames``, or as titled constants."""
+    for key in ("oneOf", "anyOf"):
+        titled = schema.get(key)
+        if isinstance(titled, list):
+            options = [option for option in cast("list[Any]", titled) if _is_object(option) and "const" in option]
+            return tuple(
+                FieldChoice(option["const"], str(option.get("title") or option["const"])) for option in options
+            )
+    values = schema.get("enum")
+    if not isinstance(values, list):
+        return ()
+    names = schema.get("enumNames")
+    titles = cast("list[Any]", names) if isinstance(names, list) else []
+    values = cast("list[Any]", values)
+    return tuple(
+        FieldChoice(value, str(titles[index]) if index < len(titles) else str(value))
+        for index, value in enumerate(values)
+    )
+
+
+def _by_title(field: FormField, value: Any) -> Any:
+    if field.kind == "choice":
+        return _chosen(field, value)
+    if field.kind == "choices" and isinstance(value, (list, tuple)):
+        return [_chosen(field, item) for item in cast("Sequence[Any]", value)]
+    return value
+
+
+def _chosen(field: FormField, value: Any) -> Any:
+    """Return the value with the given title or text; unknown input unchanged."""
+    if any(choice.value == value for choice in field.choices):
+        return value
+    wanted = str(value).strip().casefold()
+    named = (c.value for c in field.choices if wanted in (c.title.casefold(), str(c.value).casefold()))
+    return next(named, value)
+
+
+# --- typed text to values -------------------------------------------------------------------------------------------
+
+
+def _read_number(field: FormField, text: str) -> float:
+    del field
+    try:
+        return int(text) if re.fullmatch(r"[+-]?\d{1,300}", text) else float(text)
+    except ValueError:
+        raise _MistakeError("not a number", repr(text)) from None
+
+
+def _read_integer(field: FormField, text: str) -> int:
+    del field
+    if not re.fullmatch(r"[+-]?\d{1,300}", text):
+        raise _MistakeError("not an integer", repr(text))
+    return int(text)
+
+
+def _read_boolean(field: FormField, text: str) -> bool:
+    del field
+    if text.casefold() in _YES | _NO:
+        return text.casefold() in _YES
+    raise _MistakeError("yes or no")
+
+
+def _read_choice(field: FormField, text: str) -> Any:
+    # A number is a 1-based position in the list, unless it is itself a value.
+    value = _chosen(field, text)
+    if all(choice.value != value for choice in field.choices) and text.isdecimal():
+        place = int(text) if len(text) < 10 else 0
+        return field.choices[place - 1].value if 1 <= place <= len(field.choices) else value
+    return value
+
+
+def _read_choices(field: FormField, text: str) -> list[Any]:
+    return [_read_choice(field, part.strip()) for part in re.split(r"[,、]", text) if part.strip()]
+
+
+def _read_json(field: FormField, text: str) -> Any:
+    del field
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+_READERS: Mapping[FieldKind, Callable[[FormField, str], Any]] = {
+    "text": lambda _, text: text,
+    "number": _read_number,
+    "integer": _read_integer,
+    "boolean": _read_boolean,
+    "choice": _read_choice,
+    "choices": _read_choices,
+    "json": _read_json,
+}
+
+
+# --- checks ---------------------------------------------------------------------------------------------------------
+
+
+def _check_text(field: FormField, value: Any) -> None:
+    if not isinstance(value, str):
+        raise _MistakeError("text")
+    _check_limits(len(value), _limit(field, "minLength"), _limit(field, "maxLength"), ("shorter", "longer"))
+    _check_format(str(field.schema.get("format") or ""), value)
+
+
+def _check_format(name: str, value: str) -> None:
+    if name == "email" and not re.fullmatch(r"[^@\s]+@[^@\s]+", value):
+        raise _MistakeError(name)
+    if name == "uri" and not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:\S", value):
+        raise _MistakeError(name)
+    if name in ("date", "date-time"):
+        try:
+            # Python 3.10 does not accept Z as a time zone.
+            date.fromisoformat(value) if name == "date" else datetime.fromisoformat(re.sub("[zZ]$", "+00:00", value))
+        except ValueError:
+            raise _MistakeError(name) from None
+
+
+def _check_number(field: FormField, value: Any) -> None:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
+        raise _MistakeError("number")
+    if field.kind == "integer" and value != int(value):
+        raise _MistakeError("integer")
+    _check_limits(value, _limit(field, "minimum"), _limit(field, "maximum"), ("least", "most"))
+
+
+def _check_limits(value: float, least: float | None, most: float | None, names: tuple[str, str]) -> None:
+    if least is not None and value < least:
+        raise _MistakeError(names[0], f"{least:g}")
+    if most is not None and value > most:
+        raise _MistakeError(names[1], f"{most:g}")
+
+
+def _check_boolean(field: FormField, value: Any) -> None:
+    del field
+    if not isinstance(value, bool):
+        raise _MistakeError("boolean")
+
+
+def _check_choice(field: FormField, value: Any) -> None:
+    if all(choice.value != value for choice in field.choices):
+        raise _MistakeError("choice", ", ".join(choice.title for choice in field.choices))
+
+
+def _check_choices(field: FormField, value: Any) -> None:
+    if not isinstance(value, (list, tuple)):
+        raise _MistakeError("list")
+    items = cast("Sequence[Any]", value)
+    _check_limits(len(items), _limit(field, "minItems"), _limit(field, "maxItems"), ("fewer", "more"))
+    for item in items:
+        _check_choice(field, item)
+
+
+def _check_nothing(field: FormField, value: Any) -> None:
+    del field, value
+
+
+_CHECKS: Mapping[FieldKind, Callable[[FormField, Any], None]] = {
+    "text": _check_text,
+    "number": _check_number,
+    "integer": _check_number,
+    "boolean": _check_boolean,
+    "choice": _check_choice,
+    "choices": _check_choices,
+    "json": _check_nothing,
+}
+
+
+def _limit(field: FormField, key: str) -> float | None:
+    value = field.schema.get(key)
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _is_object(value: Any) -> TypeGuard[Mapping[str, Any]]:
+    return isinstance(value, Mapping)

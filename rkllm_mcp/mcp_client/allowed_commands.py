@@ -1,0 +1,113 @@
+"""Programs that may be started as servers."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.errors import ServerUnavailableError
+from rkllm_mcp.mcp_client.sandbox import sandboxed
+from rkllm_mcp.mcp_client.transports.process import environment
+
+# Programs that download and run the package named by their first argument.
+_RUNNERS = frozenset({"npx", "bunx", "pnpx", "uvx"})
+# Options that do not change the package that is run, unlike --package, --from, --with or --call.
+_HARMLESS_OPTIONS = frozenset(
+    {"-y", "--yes", "-q", "--quiet", "--silent", "--offline", "--prefer-offline", "--isolated"}
+)
+# A version or a tag; a colon or a slash would refer to a source other than the registry.
+_VERSION = re.compile(r"(?:@|==)[\w.^~*+-]+")
+
+
+def found_program(command: str, path: str | None, cwd: str | None) -> Path | None:
+    """Return the file that starting ``command`` with this PATH and directory would execute; None if not found."""
+    if "/" in command:
+        candidate = Path(cwd or ".") / Path(command)
+        return candidate.absolute() if os.access(candidate, os.X_OK) and candidate.is_file() else None
+    found = shutil.which(command, path=path)
+    return Path(found).absolute() if found else None
+
+
+def is_allowed(program: Path, args: Sequence[str], allowed: Sequence[str]) -> bool:
+    """Return True if an entry of ``allowed_commands`` permits the program with these arguments."""
+    return any(_allows(entry, program, args) for entry in allowed)
+
+
+def _allows(entry: str, program: Path, args: Sequence[str]) -> bool:
+    try:
+        name, *wanted = shlex.split(entry)
+    except ValueError:
+        return False
+    allowed = found_program(str(Path(name).expanduser()), None, "/")
+    if allowed is None or not _is_same(allowed, program):
+        return False
+    if wanted and allowed.name in _RUNNERS:
+        args = list(args)
+        while args and args[0] in _HARMLESS_OPTIONS:
+            del args[0]
+        return bool(args) and _is_package(args[0], wanted[0]) and args[1 : len(wanted)] == wanted[1:]
+    return list(args[: len(wanted)]) == wanted
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    file = one.resolve()
+    if file != other.resolve():
+        return False
+    # One file can be several programs, chosen by name: busybox, shims of version managers.
+    return one.name == other.name or _family(one) == _family(other) == _family(file)
+
+
+def _family(program: Path) -> str:
+    """Return the name without a version: python for python3.11."""
+    return program.name.rstrip("0123456789.-")
+
+
+def _is_package(argument: str, wanted: str) -> bool:
+    if argument == wanted:
+        return True
+    return argument.startswith(wanted) and _VERSION.fullmatch(argument[len(wanted) :]) is not None
+
+
+async def launch_of(spec: ServerSpec, host: Mapping[str, str] = os.environ) -> ServerSpec:
+    """Return ``spec`` with the command that is really started.
+
+    Raises:
+        ServerUnavailableError: the program is not allowed, or its sandbox is not available.
+        OSError: the program does not exist.
+    """
+    if spec.allowed_commands is None and spec.sandbox is None:
+        return spec
+    env = environment(spec, host)
+    program = found_program(spec.command, env.get("PATH", os.defpath), spec.cwd)
+    if program is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), spec.command)
+    refusal = refusal_of(spec, program)
+    if refusal:
+        raise ServerUnavailableError(refusal)
+    if spec.sandbox is not None:
+        return await sandboxed(spec, program, env)
+    # Start the file that was checked: a second search of the PATH might find another one.
+    return replace(spec, command=str(program))
+
+
+def refusal_here(spec: ServerSpec, host: Mapping[str, str] = os.environ) -> str:
+    """Return why a server's program may not be started on this machine; empty if it is allowed or does not exist."""
+    program = found_program(spec.command, environment(spec, host).get("PATH", os.defpath), spec.cwd)
+    return "" if program is None else refusal_of(spec, program)
+
+
+def refusal_of(spec: ServerSpec, program: Path) -> str:
+    """Return why a program may not be started; empty if it is allowed."""
+    allowed = spec.allowed_commands
+    if allowed is None or is_allowed(program, spec.args, allowed):
+        return ""
+    entries = ", ".join(allowed) or "none"
+    shown = str(program) if str(program) == spec.command else f"{spec.command} ({program})"
+    return f"{shown} may not be started; security.allowed_commands allows {entries}"

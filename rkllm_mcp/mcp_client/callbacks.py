@@ -1,0 +1,287 @@
+"""Requests and notifications from servers: elicitation, roots, logging and list changes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import anyio
+
+from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.elicitation import filled, problems
+from rkllm_mcp.events import Elicitation
+from rkllm_mcp.mcp_client.sampling import SamplingApprovals, SamplingGate
+from rkllm_mcp.mcp_client.timeouts import active_call
+from rkllm_mcp.protocols import Approver, CallContext, ElicitationAnswer
+from rkllm_mcp.tools.approvals import Approvals
+
+if TYPE_CHECKING:
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+    from mcp import Client, MCPError
+    from mcp.client.extension import ClientExtension
+    from mcp.client.session import (
+        ClientRequestContext,
+        ElicitationFnT,
+        IncomingMessage,
+        ListRootsFnT,
+        LoggingFnT,
+        MessageHandlerFnT,
+        SamplingFnT,
+    )
+    from mcp_types import (
+        ElicitRequestFormParams,
+        ElicitRequestParams,
+        ElicitRequestURLParams,
+        ElicitResult,
+        ListRootsResult,
+        LoggingMessageNotificationParams,
+        SamplingCapability,
+    )
+
+    from rkllm_mcp.config.server_spec import LogLevel
+    from rkllm_mcp.protocols import Sampler
+    from rkllm_mcp.tools.approvals import Language
+
+
+# Buffer per subscriber; further updates are dropped, because a read is pending anyway.
+_WAITING_UPDATES = 64
+
+
+class ResourceUpdates:
+    """Subscribers to resource changes, by server and URI."""
+
+    def __init__(self) -> None:
+        self._listeners: list[tuple[str, str, MemoryObjectSendStream[str]]] = []
+
+    def heard_from(self, server: str) -> MessageHandlerFnT:
+        """Return a message handler that delivers a server's updates."""
+
+        async def handle(message: IncomingMessage) -> None:
+            from mcp_types import ResourceUpdatedNotification
+
+            if isinstance(message, ResourceUpdatedNotification):
+                self.tell(server, str(message.params.uri))
+
+        return handle
+
+    def tell(self, server: str, uri: str) -> None:
+        """Notify the subscribers of a resource or of one of its parents."""
+        for listening, wanted, stream in self._listeners:
+            if listening == server and (uri == wanted or uri.startswith(f"{wanted.rstrip('/')}/")):
+                with contextlib.suppress(anyio.WouldBlock):
+                    stream.send_nowait(uri)
+
+    @contextmanager
+    def listening(self, server: str, uri: str) -> Generator[MemoryObjectReceiveStream[str]]:
+        """Yield a stream of the URIs that change, while the block runs."""
+        send, receive = anyio.create_memory_object_stream[str](_WAITING_UPDATES)
+        listener = (server, uri, send)
+        self._listeners.append(listener)
+        with send, receive:
+            try:
+                yield receive
+            finally:
+                self._listeners.remove(listener)
+
+
+# Attempts at a form whose content does not fit the schema; bounds a loop with a program as approver.
+_ATTEMPTS = 3
+_CANCEL = ElicitationAnswer("cancel")
+
+
+def elicitation_of(
+    spec: ServerSpec, in_flight: Sequence[CallContext], note: Callable[[str], None]
+) -> ElicitationFnT | None:
+    """Return the elicitation callback of a server; None if the configuration denies elicitation."""
+    if spec.elicitation == "deny":
+        return None
+
+    async def elicit(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+        from mcp_types import ElicitResult
+
+        del context
+        try:
+            answer = await _answer(spec, params, active_call(in_flight))
+        except Exception as error:  # noqa: BLE001  (a callback that raises would break the call it belongs to)
+            note(f"(its elicitation request failed: {error})")
+            answer = _CANCEL
+        if answer.action != "accept":
+            note(f"(its elicitation request was not answered: {params.message})".replace("\n", " "))
+        content: Any = dict(answer.content) if answer.action == "accept" and params.mode == "form" else None
+        return ElicitResult(action=answer.action, content=content)
+
+    return elicit
+
+
+async def visited(error: MCPError, spec: ServerSpec, context: CallContext) -> bool:
+    """Present the URLs of a URLElicitationRequiredError (2025-11-25).
+
+    Return True if ``error`` is one and the user has opened all URLs: the call can then be repeated.
+    """
+    from mcp_types import URL_ELICITATION_REQUIRED, ElicitationRequiredErrorData
+    from pydantic import ValidationError
+
+    if error.error.code != URL_ELICITATION_REQUIRED or spec.elicitation != "ask":
+        return False
+    try:
+        requests = ElicitationRequiredErrorData.model_validate(error.error.data).elicitations
+    except ValidationError:
+        return False
+    for request in requests:
+        if (await _show_url(spec.name, request, context)).action != "accept":
+            return False
+    return bool(requests)
+
+
+async def _answer(spec: ServerSpec, params: ElicitRequestParams, context: CallContext | None) -> ElicitationAnswer:
+    if params.mode == "url":
+        if spec.elicitation == "defaults":
+            return ElicitationAnswer("decline")
+        return await _show_url(spec.name, params, context)
+    if spec.elicitation == "defaults":
+        return _defaults(params)
+    return await _fill_form(spec.name, params, context)
+
+
+def _defaults(params: ElicitRequestFormParams) -> ElicitationAnswer:
+    content = filled(params.requested_schema, {})
+    if problems(params.requested_schema, content):
+        return ElicitationAnswer("decline")
+    return ElicitationAnswer("accept", content)
+
+
+async def _show_url(server: str, params: ElicitRequestURLParams, context: CallContext | None) -> ElicitationAnswer:
+    if context is None or urlsplit(params.url).scheme not in ("http", "https"):
+        return _CANCEL
+    return await _ask(context, Elicitation("", server, params.message, {}, params.url))
+
+
+async def _fill_form(server: str, params: ElicitRequestFormParams, context: CallContext | None) -> ElicitationAnswer:
+    if context is None:
+        return _CANCEL
+    schema = params.requested_schema
+    question = Elicitation("", server, params.message, schema)
+    for _ in range(_ATTEMPTS):
+        answer = await _ask(context, question)
+        if answer.action != "accept":
+            return answer
+        content = filled(schema, answer.content)
+        wrong = problems(schema, content)
+        if not wrong:
+            return ElicitationAnswer("accept", content)
+        question = replace(question, message="\n".join((params.message, *wrong)))
+    return _CANCEL
+
+
+async def _ask(context: CallContext, question: Elicitation) -> ElicitationAnswer:
+    asker: Approver = context.asker
+    with context.pause():
+        return await asker.elicit(question)
+
+
+def roots_of(spec: ServerSpec) -> ListRootsFnT | None:
+    """Return the ``roots/list`` callback; None if no roots are configured."""
+    if not spec.roots:
+        return None
+
+    async def list_roots(context: ClientRequestContext) -> ListRootsResult:
+        from mcp_types import ListRootsResult, Root
+        from pydantic import FileUrl
+
+        del context
+        paths = [Path(folder) for folder in spec.roots]
+        return ListRootsResult(roots=[Root(uri=FileUrl(path.as_uri()), name=path.name or str(path)) for path in paths])
+
+    return list_roots
+
+
+def logging_to(note: Callable[[str], None]) -> LoggingFnT:
+    """Return a logging callback that writes one line per message."""
+
+    async def log(params: LoggingMessageNotificationParams) -> None:
+        logger = f" {params.logger}:" if params.logger else ""
+        note(f"{params.level}:{logger} {params.data}".replace("\n", " "))
+
+    return log
+
+
+async def ask_for_log(client: Client, level: LogLevel | None, note: Callable[[str], None]) -> None:
+    """Send ``logging/setLevel`` to a server of 2025-11-25 or older; newer ones read the level in every request.
+
+    A refusal is written to ``note``; ``level`` None sends nothing.
+    """
+    from mcp import MCPError
+    from mcp_types import EmptyResult, SetLevelRequest, SetLevelRequestParams
+
+    if level is None or client.session.discover_result is not None or client.server_capabilities.logging is None:
+        return
+    try:
+        await client.session.send_request(SetLevelRequest(params=SetLevelRequestParams(level=level)), EmptyResult)
+    except MCPError as error:
+        note(f"(logging/setLevel was refused: {error})")
+
+
+def tool_changes_to(changed: Callable[[], None], also: MessageHandlerFnT | None = None) -> MessageHandlerFnT:
+    """Return a message handler that calls ``changed`` on tools/list_changed and passes every message on to ``also``."""
+
+    async def handle(message: IncomingMessage) -> None:
+        from mcp_types import ToolListChangedNotification
+
+        if isinstance(message, ToolListChangedNotification):
+            changed()
+        if also is not None:
+            await also(message)
+
+    return handle
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """Callbacks of one connection's ``mcp.Client``; each one that is set declares its capability."""
+
+    sampling: SamplingFnT | None = None
+    sampling_capabilities: SamplingCapability | None = None  # beyond plain text
+    elicitation: ElicitationFnT | None = None
+    roots: ListRootsFnT | None = None
+    message: MessageHandlerFnT | None = None  # receives every notification after the connection has handled it
+    extensions: Sequence[ClientExtension] = ()
+
+
+class Answers:
+    """Creates the callbacks of all servers of one toolbox.
+
+    ``sampler`` is the host's model (None: no sampling); ``approvals`` stores the decisions about sampling. ``updates``
+    holds the subscribers to resource changes.
+    """
+
+    def __init__(self, sampler: Sampler | None = None, approvals: Approvals | None = None) -> None:
+        approvals = approvals or Approvals()
+        self.updates = ResourceUpdates()
+        self._sampler = sampler
+        self._yeses = SamplingApprovals(approvals.grants, approvals.conversations)
+        self._language: Language = approvals.language
+
+    def callbacks_for(
+        self, spec: ServerSpec, in_flight: Sequence[CallContext], note: Callable[[str], None]
+    ) -> Callbacks:
+        """Return the callbacks of one server's client; imports the SDK.
+
+        ``in_flight`` are the active calls of the connection, newest last, and changes as they start and end. ``note``
+        receives a line about each request that failed.
+        """
+        from rkllm_mcp.mcp_client.tasks import Tasks
+
+        sampler = None if spec.sampling == "deny" else self._sampler
+        gate = SamplingGate(spec, sampler, self._yeses, in_flight, note, self._language) if sampler else None
+        return Callbacks(
+            sampling=gate.answer if gate else None,
+            elicitation=elicitation_of(spec, in_flight, note),
+            roots=roots_of(spec),
+            message=self.updates.heard_from(spec.name),
+            extensions=(Tasks(in_flight, spec.task_timeout_s),),
+        )

@@ -1,0 +1,389 @@
+"""One MCP server's life in one task: connect, list tools, serve calls from other tasks, reconnect, close.
+
+    idle ──▶ connecting ──▶ ready ──▶ died ──▶ connecting …      (on the next use, after an exponential backoff)
+     ▲            └───────▶ failed ───┘        every state ──▶ stopped
+     └─────────────────────── ready                            (idle timeout)
+
+Only ``run`` enters and exits ``mcp.Client``, whose cancel scopes require one task; other tasks call through it and end
+it with ``stop``. The connect deadline surrounds the client and is set to infinity once the client is ready.
+
+Follows MCP 2025-11-25 and 2026-07-28 through ``mcp.Client`` 2.3.0, which negotiates the protocol revision.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from rkllm_mcp.config.header_templates import keys_of, redacted
+from rkllm_mcp.config.server_spec import ServerSpec, ServerState, State
+from rkllm_mcp.errors import ServerRefusedError, ServerUnavailableError
+from rkllm_mcp.mcp_client.callbacks import ask_for_log
+from rkllm_mcp.mcp_client.errors import call_failure, connect_failure, is_connection_closed, is_session_lost
+from rkllm_mcp.mcp_client.lifecycle import PING_PATIENCE_S, Backoff, ConnectionServices, Use, answers, without_deadline
+from rkllm_mcp.mcp_client.message_filter import MessageListener
+from rkllm_mcp.mcp_client.server_cache import ProtocolRevision, ServerCache, revision_of, transport_fallback
+from rkllm_mcp.mcp_client.session import Changes, call_tool, follow_changes, list_tools, make_client
+from rkllm_mcp.mcp_client.transports import Channel, open_channel
+from rkllm_mcp.mcp_client.wire_log import sdk_logs
+from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext
+from rkllm_mcp.toolcalls.untrusted_text import LastLines
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+
+_Result = TypeVar("_Result")
+
+
+class Connection:
+    """A connection to one MCP server, reopened as needed.
+
+    ``on_change`` runs in the connection's own task after ``state`` or ``tools`` changed; it must not block or raise.
+    With ``restarts`` a call reconnects a dead server. ``secrets`` are redacted in everything the server sends.
+    """
+
+    def __init__(
+        self,
+        spec: ServerSpec,
+        host: ConnectionServices | None = None,
+        *,
+        on_change: Callable[[Connection], None] | None = None,
+        restarts: bool = True,
+        ping_patience_s: float = PING_PATIENCE_S,
+        secrets: Sequence[str] = (),
+    ) -> None:
+        self.spec = spec
+        self.state: State = "waiting" if spec.lazy else "connecting"
+        self.reason = ""
+        self.timed_out = False
+        self.notes = LastLines()
+        self._host = host or ConnectionServices()
+        self._memory = ServerCache(spec, self._host.remembered)
+        self.tools: tuple[ToolSpec, ...] = (self._memory.tools or ()) if spec.lazy else ()
+        self._on_change = on_change
+        self._restarts, self._ping_patience_s = restarts, ping_patience_s
+        self._secrets = (*secrets, *keys_of(spec.headers))
+        self._is_known_to_fail = False
+        self._announced: tuple[State, str, tuple[ToolSpec, ...]] | None = None
+        self._protocol_version = ""
+        self._connect_seconds = 0.0
+        self._client: Client | None = None
+        self._scope = anyio.CancelScope()
+        self._stopping = False
+        # Why the host closed the connection: idle timeout, or no answer to a ping.
+        self._unused, self._verdict = False, ""
+        self._backoff, self._use = Backoff(spec.restart_pause_s), Use()
+        # One connection: settled once ready or failed, over when it has to close, ended when it is cleaned up.
+        self._settled, self._over, self._ended = anyio.Event(), anyio.Event(), anyio.Event()
+        self._wanted, self._changes = anyio.Event(), Changes()
+        self._first = self._settled
+        if spec.lazy and self._memory.tools is not None:
+            self._first.set()
+
+    @property
+    def in_flight(self) -> Sequence[CallContext]:
+        """Contexts of the active calls, newest last."""
+        return self._use.contexts
+
+    @property
+    def life_over(self) -> anyio.Event:
+        """Event that is set when the present connection has to close; each connection has its own."""
+        return self._over
+
+    def describe(self) -> ServerState:
+        """Return the server's current state."""
+        return ServerState(
+            name=self.spec.name,
+            state=self.state,
+            reason=self.explanation(),
+            last_lines=self.notes.shown(),
+            tool_count=len(self.tools),
+            protocol_version=self._protocol_version,
+            connect_seconds=self._connect_seconds,
+        )
+
+    def explanation(self) -> str:
+        """Return the reason why the server is not ready and the remedy; empty if it is ready."""
+        again = self.state == "died" and self._restarts
+        return f"{self.reason}; it is started again when it is next called" if again else self.reason
+
+    async def run(self) -> None:
+        """Connect and serve calls until ``stop``; this task owns the server."""
+        try:
+            if self.state == "waiting":
+                self._become("waiting", "it is started when it is first used")
+                await self._wanted.wait()
+            while not self._stopping:
+                await self._live_once()
+                if not self._stopping:
+                    await self._wanted.wait()
+        finally:
+            self._become("stopped", "it was stopped")
+            for event in (self._first, self._settled, self._over, self._ended):
+                event.set()
+
+    def stop(self) -> None:
+        """Make ``run`` close the connection and return; may be called from any task, any number of times."""
+        self._stopping = True
+        self._over.set()
+        self._wanted.set()
+        if self._client is None:
+            self._scope.cancel()
+
+    async def settled(self) -> None:
+        """Wait until the first attempt to connect has succeeded or failed.
+
+        A lazy server without a stored tool list is connected. A server that had failed is tried again in the
+        background.
+        """
+        is_unknown = self.state == "waiting" and not self._first.is_set()
+        is_due = self.state == "failed" and self._is_known_to_fail and self._restarts and not self._backoff.wait_s()
+        if is_unknown or is_due:
+            self._want()
+        await self._first.wait()
+        self._is_known_to_fail = self.state == "failed"
+
+    async def available(self) -> None:
+        """Wait until the server can take a call; connect it if necessary.
+
+        Raises:
+            ServerUnavailableError: the server cannot be connected.
+        """
+        await self._available_client()
+
+    async def request(
+        self, operation: Callable[[Client], Awaitable[_Result]], context: CallContext = NO_CONTEXT
+    ) -> _Result:
+        """Run any operation of the SDK's client. Cancelling the caller cancels this operation only.
+
+        If the server has lost the session, the operation is repeated once on a new one.
+
+        Raises:
+            ServerUnavailableError: the server is not connected, or the connection was lost during the operation.
+            ServerRefusedError: the server returned an error, or an invalid response.
+        """
+        is_again = False
+        while True:
+            client = await self._available_client()
+            over, ended = self._over, self._ended
+            try:
+                with self._use.during(context):
+                    result = await operation(client)
+            except Exception as error:  # the SDK raises several unrelated types
+                if not is_connection_closed(error):
+                    self._backoff.worked()
+                    raise ServerRefusedError(self._clean(call_failure(self.spec, error))) from error
+                over.set()
+                await ended.wait()
+                if is_again or not (self._restarts and is_session_lost(error)):
+                    raise ServerUnavailableError(
+                        f"The connection to server '{self.spec.name}' was lost during the call: {self.explanation()}."
+                    ) from error
+                is_again = True
+            else:
+                self._backoff.worked()
+                return result
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = NO_CONTEXT) -> dict[str, Any]:
+        """Call a tool by its wire name; return the JSON of a ``tools/call`` result.
+
+        Cancelling the caller cancels this call only. A refused or invalid call is a result with ``isError``.
+
+        Raises:
+            ServerUnavailableError: the server is not connected, or the connection was lost during the call.
+        """
+        as_task_s = self.spec.task_timeout_s if self._runs_as_task(tool) else None
+        run = partial(call_tool, spec=self.spec, tool=tool, arguments=arguments, as_task_s=as_task_s)
+        try:
+            return await self.request(partial(run, context=context), context)
+        except ServerRefusedError as error:
+            return {"content": [{"type": "text", "text": str(error)}], "isError": True}
+
+    def _runs_as_task(self, tool: str) -> bool:
+        return any(spec.as_task for spec in self.tools if spec.wire_name == tool)
+
+    async def _available_client(self) -> Client:
+        while True:
+            if self._over.is_set() and self._client is not None:
+                await self._ended.wait()
+            if self.state == "waiting" or (self.state in ("died", "failed") and self._restarts):
+                self._want_restart()
+            await self._settled.wait()
+            if self._client is None:
+                raise ServerUnavailableError(f"Server '{self.spec.name}' is not available: {self.reason}.")
+            # The connection may have closed during the wait, for example after the idle timeout.
+            if not self._over.is_set():
+                return self._client
+
+    def _want_restart(self) -> None:
+        wait_s = self._backoff.wait_s()
+        if wait_s > 0:
+            raise ServerUnavailableError(
+                f"Server '{self.spec.name}' is down and can be tried again in {math.ceil(wait_s)} s: {self.reason}."
+            )
+        self._want()
+
+    def _want(self) -> None:
+        # Callers that arrive from here on wait for the same attempt.
+        self.state = "connecting"
+        self._settled = anyio.Event() if self._settled.is_set() else self._settled
+        self._over = anyio.Event()
+        self._wanted.set()
+
+    # --- one connection, in the task of run() ------------------------------------------------------------------------
+
+    async def _live_once(self) -> None:
+        self._settled = anyio.Event() if self._settled.is_set() else self._settled
+        self._ended, self._wanted = anyio.Event(), anyio.Event()
+        self._unused, self._verdict = False, ""
+        self._become("connecting")
+        started = anyio.current_time()
+        deadline = started + self.spec.connect_timeout_s
+        era: ProtocolRevision | None = self._memory.era
+        reported = outcome = await self._attempt(era, started, deadline)
+        while self._has_failed_before(deadline) and (
+            era := transport_fallback(self.spec, self._memory, era, outcome[0])
+        ):
+            self.notes.forget()
+            outcome = await self._attempt(era, started, deadline)
+            # The error of a transport that was not configured would mislead: report the one before.
+            reported = reported if era.transport else outcome
+        self._end(*reported)
+
+    def _has_failed_before(self, deadline: float) -> bool:
+        return self._client is None and not self._stopping and anyio.current_time() < deadline
+
+    async def _attempt(self, era: ProtocolRevision, started: float, deadline: float) -> tuple[Exception | None, str]:
+        """Try one protocol revision and transport; return the error and how the server's process ended.
+
+        ``_client`` is set afterwards if the attempt had succeeded.
+        """
+        error: Exception | None = None
+        channel: Channel | None = None
+        self._over = anyio.Event()  # set by an earlier attempt, which must not end this one
+        with anyio.CancelScope(deadline=deadline) as self._scope:
+            try:
+                waiting = partial(without_deadline, self._scope)
+                transport = open_channel(self.spec, self.notes, self._host.sign_in, waiting, era.transport)
+                async with transport as channel:
+                    await self._serve(channel, era, started)
+            except Exception as caught:  # noqa: BLE001  (a failure of one server must not end the others)
+                error = caught
+        return error, channel.ending() if channel else ""
+
+    async def _serve(self, channel: Channel, era: ProtocolRevision, started: float) -> None:
+        # The import takes 0.6 s of CPU; in a thread the event loop continues and the server starts meanwhile.
+        await anyio.to_thread.run_sync(importlib.import_module, "mcp", abandon_on_cancel=True)
+        with sdk_logs(self._secrets):
+            await self._run_session(channel, era, started)
+
+    async def _run_session(self, channel: Channel, era: ProtocolRevision, started: float) -> None:
+        async with self._make_client(channel, era) as client:
+            await ask_for_log(client, self.spec.log_level, self._note)
+            await self._list_tools(client, must_be_modern=era.is_modern)
+            self._memory.keep(revision_of(client, era.transport), self.tools)
+            self._client = client
+            self._scope.deadline = math.inf
+            self._protocol_version = str(client.protocol_version)
+            self._connect_seconds = anyio.current_time() - started
+            self._become("ready")
+            self._first.set()
+            self._settled.set()
+            async with anyio.create_task_group() as following:
+                following.start_soon(self._follow_changes, client)
+                following.start_soon(self._ping_regularly, client)
+                if self.spec.idle_stop_s is not None:
+                    following.start_soon(self._close_when_idle, self.spec.idle_stop_s)
+                await self._over.wait()
+                following.cancel_scope.cancel()
+
+    def _make_client(self, channel: Channel, era: ProtocolRevision) -> Client:
+        wire = self._host.wire.of(self.spec.name, self._clean) if self._host.wire else None
+        # Bound to this connection's event: a late signal must not close the next connection.
+        ear = MessageListener(self._over.set, self._note, wire, self._secrets)
+        callbacks = self._host.callbacks_for(self.spec, self.in_flight, self._note)
+        return make_client(channel, era, ear, callbacks, self._changes, self.spec.log_level)
+
+    def _note(self, line: str) -> None:
+        self.notes.add(self._clean(line))
+
+    def _clean(self, text: str) -> str:
+        return redacted(text, self._secrets)
+
+    async def _list_tools(self, client: Client, *, must_be_modern: bool = False) -> None:
+        self._changes.forget()
+        self.tools = await list_tools(client, self.spec, self._note, must_be_modern=must_be_modern)
+
+    async def _list_changed_tools(self, client: Client) -> None:
+        try:
+            with anyio.fail_after(self.spec.connect_timeout_s):
+                await self._list_tools(client)
+        except Exception as error:  # noqa: BLE001  (on failure the previous list stays in use)
+            self._note(f"(its changed tools could not be listed: {call_failure(self.spec, error)})")
+        else:
+            self._become("ready")
+
+    async def _ping_regularly(self, client: Client) -> None:
+        """Ping the server every ``ping_s`` seconds and after a cancelled call."""
+        if self.spec.transport == "http" and client.session.discover_result is not None:
+            return  # this revision of Streamable HTTP has no connection between requests
+        while True:
+            self._use.given_up = anyio.Event()
+            with anyio.move_on_after(self.spec.ping_s or math.inf):
+                await self._use.given_up.wait()
+            # A server that runs a call may be too busy to answer a ping.
+            await self._use.none()
+            if not await answers(client, self._ping_patience_s):
+                self._verdict = f"did not answer a ping within {self._ping_patience_s:g} s"
+                self._over.set()
+                return
+
+    async def _close_when_idle(self, idle_stop_s: float) -> None:
+        await self._use.none_for(idle_stop_s)
+        self._unused = True
+        self._over.set()
+
+    async def _follow_changes(self, client: Client) -> None:
+        def failed(error: Exception) -> None:
+            self._note(f"(changes of its tools are not followed: {call_failure(self.spec, error)})")
+
+        await follow_changes(client, self._changes, lambda: self._list_changed_tools(client), failed)
+
+    def _end(self, error: Exception | None, ending: str) -> None:
+        was_ready, self._client = self._client is not None, None
+        if self._unused and not self._stopping:
+            self._become("waiting", "it was not used for a while and is started again when it is next called")
+        else:
+            self._backoff.ended()
+            self._become(*self._how_it_ended(error, ending, was_ready=was_ready))
+        for event in (self._over, self._first, self._settled, self._ended):
+            event.set()
+
+    def _how_it_ended(self, error: Exception | None, ending: str, *, was_ready: bool) -> tuple[State, str]:
+        if self._stopping:
+            return "stopped", "it was stopped"
+        if was_ready:
+            return "died", f"it {self._verdict or ending or 'closed the connection'}"
+        if error is None:
+            self.timed_out = True
+            limit_s = self.spec.connect_timeout_s
+            return "failed", f"it was not ready within {limit_s:g} s; raise connect_timeout_s if it only needs longer"
+        return "failed", connect_failure(self.spec, error, ending)
+
+    def _become(self, state: State, reason: str = "") -> None:
+        self.state, self.reason = state, self._clean(reason)
+        # Report a state only if state, reason or tools differ from the last report.
+        news = (state, self.reason, self.tools)
+        is_news = news != self._announced
+        if state != "connecting":
+            self._announced = news
+        if self._on_change is not None and is_news:
+            self._on_change(self)

@@ -1,0 +1,156 @@
+"""Convert exceptions of the SDK, the system and the network to one sentence.
+
+Covers ``mcp.Client`` 2.3.0: ``MCPError``, ``RuntimeError`` (a result that violates its schema), ``ValidationError``,
+exception groups of them, ``OSError``, and the errors of httpx2.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
+
+from rkllm_mcp.config.header_templates import placeholders
+from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.errors import RkllmMcpError
+
+if TYPE_CHECKING:
+    from mcp import MCPError
+
+
+_UNAUTHORIZED, _FORBIDDEN = 401, 403
+_REFUSALS = (_UNAUTHORIZED, _FORBIDDEN)
+_MAX_CHARS = 400
+_MAX_COMMAND_CHARS = 120
+
+
+def leaf(error: BaseException) -> BaseException:
+    """Return the first leaf of nested exception groups."""
+    # By attribute: the class is a builtin since Python 3.11 and comes from a backport before.
+    inner = cast("tuple[BaseException, ...]", getattr(error, "exceptions", ()))
+    return leaf(inner[0]) if inner else error
+
+
+def is_connection_closed(error: BaseException) -> bool:
+    """Return True if the connection failed, not the call: the server is gone, or a legacy HTTP session expired."""
+    from mcp_types import CONNECTION_CLOSED
+
+    error = leaf(error)
+    if _is_mcp_error(error):
+        return error.error.code == CONNECTION_CLOSED or is_session_lost(error)
+    return isinstance(error, (ConnectionError, EOFError)) or type(error).__module__.split(".")[0] in (
+        "anyio",
+        "httpx2",
+        "httpcore2",
+    )
+
+
+def has_hung_up(error: BaseException) -> bool:
+    """Return True if the server closed an established connection instead of answering."""
+    from mcp_types import CONNECTION_CLOSED
+
+    error = leaf(error)
+    return _is_mcp_error(error) and error.error.code == CONNECTION_CLOSED
+
+
+def is_session_lost(error: BaseException) -> bool:
+    """Return True if a server of 2025-11-25 or older has dropped the session; the request was not executed."""
+    error = leaf(error)
+    message = error.error.message.lower() if _is_mcp_error(error) else ""
+    return "session not found" in message or "session terminated" in message
+
+
+def http_status(error: BaseException) -> int:
+    """Return the HTTP status of a refused request; 0 for other errors."""
+    error = leaf(error)
+    data: Any = error.error.data if _is_mcp_error(error) else None
+    status = cast("dict[str, Any]", data).get("httpStatus") if isinstance(data, dict) else None
+    return status if isinstance(status, int) else int(getattr(error, "status", 0))
+
+
+def may_be_an_older_server(error: BaseException | None) -> bool:
+    """Return True if a failed Streamable HTTP handshake looks like a server that only supports HTTP with SSE.
+
+    It answers the POST with an error about the request itself, not about keys, limits or internal failures.
+    """
+    from mcp_types import METHOD_NOT_FOUND
+
+    if error is None:
+        return False
+    error = leaf(error)
+    is_not_found = _is_mcp_error(error) and error.error.code == METHOD_NOT_FOUND
+    return is_not_found or http_status(error) in (400, 404, 405, 406, 410, 415, 422, 501)
+
+
+def call_failure(spec: ServerSpec, error: Exception) -> str:
+    """Return a sentence for the model about a failed call."""
+    from pydantic import ValidationError
+
+    error_leaf = leaf(error)
+    status = http_status(error_leaf)
+    if status in _REFUSALS:
+        return f"The server refused the call (HTTP {status}): {_refusal(spec, status)}."
+    if _is_mcp_error(error_leaf):
+        return f"The call failed: {_first_line(error_leaf.error.message)} (code {error_leaf.error.code})."
+    if isinstance(error_leaf, ValidationError):
+        return "The server's result is not valid MCP; report this to its author, or answer without it."
+    return f"The call failed: {_first_line(str(error_leaf)) or type(error_leaf).__name__}"
+
+
+def connect_failure(spec: ServerSpec, error: BaseException, ending: str) -> str:
+    """Return a sentence for the user about a failed connection, with the remedy.
+
+    ``ending`` describes how the server's process ended, if it did.
+    """
+    error = leaf(error)
+    if isinstance(error, RkllmMcpError):
+        return str(error)
+    if ending:
+        return f"it {ending} before it was ready; run {_command(spec)} in a terminal to see why"
+    if isinstance(error, FileNotFoundError):
+        if spec.cwd is not None and error.filename == spec.cwd:
+            return f"the folder {spec.cwd!r} does not exist; create it, or correct the server's cwd"
+        missing = spec.command if error.filename in (spec.command, None) else str(error.filename)
+        return f"{missing!r} was not found; install it, or correct the server's command, PATH or cwd"
+    if isinstance(error, (OSError, ValueError)) and spec.transport == "stdio":
+        reason = _first_line(str(error))
+        return f"{spec.command!r} cannot be started: {reason}; correct the server's command, args, env or cwd"
+    status = http_status(error)
+    if status in _REFUSALS:
+        return f"the server refused the connection (HTTP {status}): {_refusal(spec, status)}"
+    if spec.transport == "stdio":
+        return f"the handshake failed: {_detail(error)}; check that {_command(spec)} is an MCP server"
+    return f"{spec.url} cannot be used: {_detail(error)}; check the URL, the headers and that the server runs"
+
+
+def _refusal(spec: ServerSpec, status: int) -> str:
+    """Return the meaning of a 401 or 403 for this server, with the remedy."""
+    if spec.oauth is not None:
+        problem = "the login is missing or has expired" if status == _UNAUTHORIZED else "the login does not allow this"
+        return f"{problem}; log in again with 'rkllm-mcp servers test {spec.name}' in a terminal"
+    names = ", ".join(f"'{name}'" for value in spec.headers_template.values() for name in placeholders(value))
+    if names:
+        problem = "is missing, wrong or has expired" if status == _UNAUTHORIZED else "does not allow this"
+        return f"the token {names} {problem}; send a valid one with the request"
+    problem = "the key is missing or not valid" if status == _UNAUTHORIZED else "the key does not allow this"
+    return f"{problem}; correct headers_template of server '{spec.name}'"
+
+
+def _detail(error: BaseException) -> str:
+    message = error.error.message if _is_mcp_error(error) else str(error)
+    return _first_line(message) or type(error).__name__
+
+
+def _command(spec: ServerSpec) -> str:
+    # Quoted for the shell, so that it can be pasted; a command that contains quotes is not quoted again.
+    line = shlex.join((spec.command, *spec.args))
+    return f"'{line}'" if "'" not in line and len(line) <= _MAX_COMMAND_CHARS else "its command"
+
+
+def _first_line(text: str) -> str:
+    return text.strip().split("\n", 1)[0][:_MAX_CHARS]
+
+
+def _is_mcp_error(error: BaseException) -> TypeGuard[MCPError]:
+    from mcp import MCPError
+
+    return isinstance(error, MCPError)

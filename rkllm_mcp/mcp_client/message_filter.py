@@ -1,0 +1,304 @@
+"""Message filter of a session: repairs messages that the SDK would reject, redacts secrets, detects the end.
+
+One tool with an invalid schema would make the SDK reject the whole list; definitions and results are therefore repaired
+before the SDK parses them. Each change is noted; a tool that cannot be repaired is dropped.
+
+Follows the checks of mcp 2.3.0 and the specifications 2025-11-25 and 2026-07-28, tools.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
+
+from rkllm_mcp.config.header_templates import redacted
+from rkllm_mcp.mcp_client.wire_log import Write
+from rkllm_mcp.toolcalls.schemas import SchemaError, check_schema
+
+if TYPE_CHECKING:
+    from mcp.client import Transport
+    from mcp.client._transport import ReadStream, TransportStreams, WriteStream
+    from mcp.shared.message import SessionMessage
+    from typing_extensions import Self
+
+
+# Far more than a model can read; without a limit one message could use all memory.
+MAX_MESSAGE_BYTES = 32 * 1024 * 1024
+
+
+def message_in(frame: bytes | str) -> SessionMessage | None:
+    """Return the message in a frame; None if the frame is not a valid message."""
+    from mcp.shared.message import SessionMessage
+    from mcp_types import jsonrpc_message_adapter
+
+    try:
+        return SessionMessage(jsonrpc_message_adapter.validate_json(frame, by_name=False))
+    except ValueError:
+        repaired = _without_lone_surrogates(frame)
+    try:
+        return SessionMessage(jsonrpc_message_adapter.validate_json(repaired, by_name=False))
+    except ValueError:
+        return None
+
+
+def _without_lone_surrogates(frame: bytes | str) -> bytes | str:
+    """Replace lone surrogates, which programs send that truncate UTF-16 text inside an emoji."""
+    try:
+        return json.dumps(json.loads(frame), ensure_ascii=False).encode("utf-8", "replace")
+    except (ValueError, RecursionError):
+        return frame
+
+
+_LONG_SECRET_CHARS = 8
+_TASK_SUPPORT = ("forbidden", "optional", "required")
+# Texts in results; longer ones take a pattern longer in proportion.
+_RESULT_CHARS = 10_000
+_HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+_BLOCK_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "text": ("text",),
+    "image": ("data", "mimeType"),
+    "audio": ("data", "mimeType"),
+    "resource_link": ("uri", "name"),
+}
+
+
+@dataclass(frozen=True)
+class MessageListener:
+    """Callbacks for the messages of one session."""
+
+    on_end: Callable[[], None]  # called once when the server's stream closes; the SDK has no event for this
+    note: Callable[[str], None]  # called with a line about each repaired or dropped item
+    wire: Write | None = None  # called with every message
+    secrets: tuple[str, ...] = ()  # redacted in every message from the server
+
+
+@asynccontextmanager
+async def filter_messages(transport: Transport, ear: MessageListener) -> AsyncGenerator[TransportStreams]:
+    """Open ``transport`` with the filter between it and the SDK."""
+    methods: dict[str | int, str] = {}
+    async with transport as (read, write):
+        yield _FilteredRead(read, methods, ear), _FilteredWrite(write, methods, ear)
+
+
+class _FilteredWrite:
+    """Records the method of each request, to recognise its response."""
+
+    def __init__(self, inner: WriteStream[SessionMessage], methods: dict[str | int, str], ear: MessageListener) -> None:
+        self._inner = inner
+        self._methods = methods
+        self._ear = ear
+
+    async def send(self, item: SessionMessage, /) -> None:
+        from mcp_types import JSONRPCRequest
+
+        if isinstance(item.message, JSONRPCRequest) and item.message.method in _REPAIRS:
+            self._methods[item.message.id] = item.message.method
+        if self._ear.wire is not None:
+            self._ear.wire("sent", _as_json(item))
+        await self._inner.send(item)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> bool | None:
+        await self.aclose()
+
+
+class _FilteredRead:
+    """Repairs responses and reports the end of the stream."""
+
+    def __init__(
+        self, inner: ReadStream[SessionMessage | Exception], methods: dict[str | int, str], ear: MessageListener
+    ) -> None:
+        self._inner = inner
+        self._methods = methods
+        self._ear = ear
+
+    async def receive(self) -> SessionMessage | Exception:
+        return self._filtered(await self._inner.receive())
+
+    def __aiter__(self) -> ReadStream[SessionMessage | Exception]:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return self._filtered(await self._inner.__anext__())
+        except StopAsyncIteration:
+            self._ear.on_end()
+            raise
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> bool | None:
+        await self.aclose()
+
+    def _filtered(self, item: SessionMessage | Exception) -> SessionMessage | Exception:
+        if isinstance(item, Exception):
+            return item
+        if self._ear.secrets:
+            _hide_secrets(item, self._ear.secrets)
+        if self._ear.wire is not None:
+            self._ear.wire("received", _as_json(item))
+        return self._repaired(item)
+
+    def _repaired(self, item: SessionMessage) -> SessionMessage:
+        from mcp_types import JSONRPCError, JSONRPCResponse
+
+        message = item.message
+        if isinstance(message, JSONRPCError) and message.id is not None:
+            self._methods.pop(message.id, None)
+        elif isinstance(message, JSONRPCResponse) and (method := self._methods.pop(message.id, "")):
+            message.result = _REPAIRS[method](message.result, self._ear.note)
+        return item
+
+
+def _as_json(item: SessionMessage) -> dict[str, Any]:
+    return item.message.model_dump(by_alias=True, mode="json", exclude_unset=True)
+
+
+def _hide_secrets(item: SessionMessage, secrets: tuple[str, ...]) -> None:
+    """Redact secrets in the payload of a message, leaving the JSON-RPC envelope unchanged."""
+    from mcp_types import JSONRPCError, JSONRPCResponse
+
+    message = item.message
+    if isinstance(message, JSONRPCError):
+        # Only the first line: after it the SDK quotes excerpts of invalid data, which may contain parts of a secret.
+        message.error.message = redacted(message.error.message.partition("\n")[0], secrets)
+        message.error.data = _hidden(message.error.data, secrets)
+    elif isinstance(message, JSONRPCResponse):
+        message.result = _hidden(message.result, secrets)
+    elif message.params:
+        message.params = _hidden(message.params, secrets)
+
+
+def _hidden(value: Any, secrets: tuple[str, ...]) -> Any:
+    if isinstance(value, str):
+        return redacted(value, secrets)
+    if isinstance(value, list):
+        return [_hidden(item, secrets) for item in cast("list[Any]", value)]
+    if _is_object(value):
+        # A short secret may equal an ordinary key such as "id"; only long ones are redacted in keys.
+        long = tuple(secret for secret in secrets if len(secret) >= _LONG_SECRET_CHARS)
+        return {redacted(key, long): _hidden(item, secrets) for key, item in value.items()}
+    return value
+
+
+def mend_tool_list(result: dict[str, Any], note: Callable[[str], None]) -> dict[str, Any]:
+    """Repair a ``tools/list`` result so that every tool can be parsed; drop tools without a name."""
+    tools = result.get("tools")
+    if not isinstance(tools, list):
+        note("the list of tools is not a list; it is treated as empty")
+        tools = []
+    mended = {key: value for key, value in result.items() if value is not None}
+    mended["tools"] = [good for tool in cast("list[Any]", tools) if (good := _mend_tool(tool, note)) is not None]
+    if not isinstance(mended.get("nextCursor", ""), str):
+        del mended["nextCursor"]
+    return mended
+
+
+def _mend_tool(tool: Any, note: Callable[[str], None]) -> dict[str, Any] | None:
+    if not _is_object(tool) or not isinstance(tool.get("name"), str) or not tool["name"]:
+        note(f"a tool without a name was dropped: {_short(tool)}")
+        return None
+    good: dict[str, Any] = {"name": tool["name"]}
+    good |= {key: tool[key] for key in ("title", "description") if isinstance(tool.get(key), str)}
+    good["inputSchema"] = _mend_input_schema(tool.get("inputSchema"), tool["name"], note)
+    output = tool.get("outputSchema")
+    # An invalid output schema is dropped: the SDK would reject valid results because of it.
+    if _is_object(output) and output.get("type") == "object" and _is_checkable(output, tool["name"], note):
+        good["outputSchema"] = output
+    annotations = tool.get("annotations")
+    if _is_object(annotations):
+        good["annotations"] = {key: annotations[key] for key in _HINTS if isinstance(annotations.get(key), bool)}
+    execution = tool.get("execution")
+    if _is_object(execution) and execution.get("taskSupport") in _TASK_SUPPORT:
+        good["execution"] = {"taskSupport": execution["taskSupport"]}
+    return good
+
+
+def _is_checkable(output: dict[str, Any], name: str, note: Callable[[str], None]) -> bool:
+    """Whether results can be checked with a schema; the SDK does it without a limit of its own."""
+    try:
+        check_schema(output, text_chars=_RESULT_CHARS)
+    except (SchemaError, RecursionError) as error:
+        note(f"tool {name!r}: its output schema is not used: {error}")
+        return False
+    return True
+
+
+def _mend_input_schema(schema: Any, name: str, note: Callable[[str], None]) -> dict[str, Any]:
+    if _is_object(schema) and schema.get("type") == "object":
+        return schema
+    kind = schema.get("type") if _is_object(schema) else None
+    could_be_object = kind is None or (isinstance(kind, list) and "object" in kind)
+    if _is_object(schema) and schema and could_be_object:
+        note(f"tool {name!r}: its input schema has no type; it is treated as an object")
+        return {**schema, "type": "object"}
+    if schema:
+        note(
+            f"tool {name!r}: its input schema does not describe an object; any arguments are accepted: {_short(schema)}"
+        )
+    return {"type": "object", "properties": {}}
+
+
+def mend_call_result(result: dict[str, Any], note: Callable[[str], None]) -> dict[str, Any]:
+    """Repair a ``tools/call`` result so that its content can be parsed; blocks of unknown types become text."""
+    if result.get("resultType", "complete") != "complete":
+        return result
+    mended = {key: value for key, value in result.items() if value is not None}
+    content = result.get("content")
+    if content is not None and not isinstance(content, list):
+        note(f"a result's content is not a list: {_short(content)}")
+        content = [content]
+    mended["content"] = [_mend_block(block, note) for block in cast("list[Any]", content or [])]
+    if not isinstance(mended.get("isError", False), bool):
+        mended["isError"] = bool(mended["isError"])
+    return mended
+
+
+def _mend_block(block: Any, note: Callable[[str], None]) -> Any:
+    if isinstance(block, str):
+        return {"type": "text", "text": block}
+    kind = block.get("type") if _is_object(block) else None
+    if kind == "resource" and _is_object(block.get("resource")):
+        return block
+    fields = _BLOCK_FIELDS.get(str(kind))
+    if fields is not None and all(isinstance(block.get(field), str) for field in fields):
+        return block
+    note(f"a result has content of an unknown type: {_short(block)}")
+    return {"type": "text", "text": json.dumps(block, ensure_ascii=False)}
+
+
+def _is_object(value: Any) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict)
+
+
+def _short(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)[:120]
+
+
+_REPAIRS: Mapping[str, Callable[[dict[str, Any], Callable[[str], None]], dict[str, Any]]] = {
+    "tools/list": mend_tool_list,
+    "tools/call": mend_call_result,
+}

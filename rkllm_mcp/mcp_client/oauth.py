@@ -1,0 +1,381 @@
+"""OAuth login at an MCP server, by a person with a browser or by client credentials; token storage for the SDK.
+
+Tokens are stored in one file of mode 0600, by issuer and by server name and URL. The loopback port is derived from the
+server's URL, because the client registration contains it. Without a terminal the error names the command that logs in.
+
+Follows MCP 2026-07-28, authorization; RFC 8252 (loopback redirect); ``OAuthClientProvider`` of mcp 2.3.0.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+from urllib.parse import parse_qsl, urlsplit
+
+import anyio
+from anyio.abc import SocketStream
+
+from rkllm_mcp.config.server_spec import OAuth, ServerSpec
+from rkllm_mcp.errors import ServerUnavailableError
+
+if TYPE_CHECKING:
+    import httpx2
+    from mcp.client.auth import OAuthClientProvider
+    from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
+
+
+# Limit of request line and headers; browsers send about 2 kB, code and state as much again.
+_MAX_REQUEST_BYTES = 32 * 1024
+_REQUEST_TIMEOUT_S = 10.0
+_PAGE = "<!doctype html><meta charset=utf-8><title>rkllm-mcp</title><p>{}</p>"
+
+
+@asynccontextmanager
+async def redirected(
+    redirect_uri: str, timeout_s: float
+) -> AsyncGenerator[Callable[[], Awaitable[dict[str, str] | None]]]:
+    """Listen at ``redirect_uri`` inside this block; yield a function that waits for the redirect.
+
+    The function returns the query of the first request to the right path, or None after ``timeout_s`` seconds.
+
+    Raises:
+        ServerUnavailableError: the port is in use, or the address is not a loopback address.
+    """
+    parts = urlsplit(redirect_uri)
+    if parts.hostname not in ("127.0.0.1", "localhost", "::1"):
+        raise ServerUnavailableError(f"{redirect_uri} is not a loopback address; use http://127.0.0.1:PORT/callback")
+    try:
+        listener = await anyio.create_tcp_listener(local_host=parts.hostname, local_port=parts.port or 80)
+    except OSError as error:
+        raise ServerUnavailableError(
+            f"cannot listen on {redirect_uri}: {error.strerror}; set another redirect_uri"
+        ) from None
+    arrived = anyio.Event()
+    found: dict[str, str] = {}
+
+    async def answer(stream: SocketStream) -> None:
+        async with stream:
+            with anyio.move_on_after(_REQUEST_TIMEOUT_S):
+                query = await _query(stream, parts.path)
+                text = "Not found." if query is None else "You can close this window and return."
+                await _reply(stream, 404 if query is None else 200, text)
+                if query is not None and not arrived.is_set():
+                    found.update(query)
+                    arrived.set()
+
+    async def wait() -> dict[str, str] | None:
+        with anyio.move_on_after(timeout_s):
+            await arrived.wait()
+            return found
+        return None
+
+    async with listener, anyio.create_task_group() as serving:
+        serving.start_soon(listener.serve, answer)
+        try:
+            yield wait
+        finally:
+            serving.cancel_scope.cancel()
+
+
+async def _query(stream: SocketStream, path: str) -> dict[str, str] | None:
+    """Return the query of a GET of ``path``; None for any other request."""
+    head = b""
+    try:
+        while b"\r\n\r\n" not in head and len(head) < _MAX_REQUEST_BYTES:
+            head += await stream.receive()
+    except (anyio.EndOfStream, anyio.BrokenResourceError):
+        return None
+    method, _, rest = head.split(b"\r\n", 1)[0].decode("ascii", "replace").partition(" ")
+    target = urlsplit(rest.partition(" ")[0])
+    if method != "GET" or target.path != path:
+        return None
+    return dict(parse_qsl(target.query))
+
+
+async def _reply(stream: SocketStream, status: int, text: str) -> None:
+    body = _PAGE.format(text).encode()
+    head = f"HTTP/1.1 {status} {'OK' if status == 200 else 'Not Found'}\r\nContent-Type: text/html; charset=utf-8\r\n"
+    try:
+        await stream.send(f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+        return
+
+
+# Unassigned ports above Linux's range for outgoing connections (net.ipv4.ip_local_port_range).
+_FIRST_PORT, _PORTS = 61_000, 4_536
+# Time to read a consent page, find a password and enter a second factor.
+_CONSENT_TIMEOUT_S = 300.0
+
+# Shows the user the URL at which to log in; called with the server's name and the URL.
+ShowAddress = Callable[[str, str], Awaitable[None]]
+
+
+class Consent(Protocol):
+    """Asks a person to authorize the host."""
+
+    async def __call__(self, server: str, url: str, redirect_uri: str) -> AuthorizationCodeResult:
+        """Have ``url`` visited, and return the parameters of the redirect to ``redirect_uri``.
+
+        Raises:
+            ServerUnavailableError: authorization was refused or timed out.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class BrowserConsent:
+    """Shows the URL and waits for the browser's redirect to the loopback port."""
+
+    show: ShowAddress
+    timeout_s: float = _CONSENT_TIMEOUT_S
+
+    async def __call__(self, server: str, url: str, redirect_uri: str) -> AuthorizationCodeResult:
+        """See ``Consent``."""
+        from mcp.shared.auth import AuthorizationCodeResult
+
+        async with redirected(redirect_uri, self.timeout_s) as wait_for_redirect:
+            await self.show(server, url)
+            answer = await wait_for_redirect()
+        if answer is None:
+            raise ServerUnavailableError(
+                f"the login to server '{server}' was not completed within {self.timeout_s:g} s; try again"
+            )
+        if "error" in answer:
+            reason = answer.get("error_description") or answer["error"]
+            raise ServerUnavailableError(f"the login to server '{server}' was refused: {reason}")
+        return AuthorizationCodeResult(code=answer.get("code", ""), state=answer.get("state"), iss=answer.get("iss"))
+
+
+@dataclass(frozen=True)
+class NoConsent:
+    """Refuses with the command that logs in; for a host without a terminal. ``tenant`` is empty for the owner."""
+
+    tenant: str = ""
+
+    async def __call__(self, server: str, url: str, redirect_uri: str) -> AuthorizationCodeResult:
+        """See ``Consent``."""
+        del url, redirect_uri
+        option = f" --tenant {shlex.quote(self.tenant)}" if self.tenant else ""
+        raise ServerUnavailableError(
+            f"server '{server}' requires a login in a browser; "
+            f"run 'rkllm-mcp servers test {server}{option}' in a terminal"
+        )
+
+
+NO_CONSENT = NoConsent()
+
+
+class TokenFile:
+    """Tokens and client registrations, in a file of mode 0600, or in memory if ``path`` is None."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._held: dict[str, dict[str, dict[str, Any]]] = {}
+
+    def entry(self, account: str) -> tuple[str, dict[str, Any]]:
+        """Return the issuer of an account and its stored values: ``client`` and ``tokens``."""
+        for issuer, accounts in self._all().items():
+            if account in accounts:
+                return issuer, accounts[account]
+        return "", {}
+
+    def keep(self, account: str, issuer: str, entry: dict[str, Any]) -> None:
+        """Store the values of an account, replacing all earlier ones of any issuer."""
+        issuers = self._all()
+        for accounts in issuers.values():
+            accounts.pop(account, None)
+        issuers.setdefault(issuer, {})[account] = entry
+        self._held = {name: accounts for name, accounts in issuers.items() if accounts}
+        if self._path is not None:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                json.dump(self._held, file)
+            temporary.replace(self._path)
+
+    def _all(self) -> dict[str, dict[str, dict[str, Any]]]:
+        if self._path is None:
+            return self._held
+        try:
+            return cast("dict[str, dict[str, dict[str, Any]]]", json.loads(self._path.read_text("utf-8")))
+        except (OSError, ValueError):
+            return {}
+
+
+@dataclass
+class _Storage:
+    """``TokenStorage`` of the SDK for one account."""
+
+    file: TokenFile
+    account: str
+    given: OAuthClientInformationFull | None = None
+    # A function, because the SDK discovers the issuer after this object is created.
+    issuer: Callable[[], str] = str
+
+    async def get_tokens(self) -> OAuthToken | None:
+        from mcp.shared.auth import OAuthToken
+
+        _, entry = self.file.entry(self.account)
+        return OAuthToken.model_validate(entry["tokens"]) if entry.get("tokens") else None
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        issuer, entry = self.file.entry(self.account)
+        self.file.keep(
+            self.account,
+            self.issuer() or issuer,
+            {**entry, "tokens": tokens.model_dump(mode="json", exclude_none=True)},
+        )
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        from mcp.shared.auth import OAuthClientInformationFull
+
+        if self.given is not None:
+            return self.given
+        _, entry = self.file.entry(self.account)
+        return OAuthClientInformationFull.model_validate(entry["client"]) if entry.get("client") else None
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        client = client_info.model_dump(mode="json", exclude_none=True)
+        # Tokens of an earlier registration are dropped: they belong to another client.
+        self.file.keep(self.account, client_info.issuer or self.issuer(), {"client": client})
+
+
+@dataclass(frozen=True)
+class SignIn:
+    """Creates the OAuth provider of each server; by default no person can be asked for consent."""
+
+    tokens: TokenFile = field(default_factory=TokenFile)
+    consent: Consent = NO_CONSENT
+
+    def auth(
+        self, spec: ServerSpec, waiting_for_person: Callable[[], AbstractContextManager[None]]
+    ) -> httpx2.Auth | None:
+        """Return the ``httpx2.Auth`` that adds tokens to a server's requests and obtains them; None without OAuth.
+
+        ``waiting_for_person`` is entered while the user is asked for consent.
+        """
+        if spec.oauth is None:
+            return None
+        if spec.oauth.without_person:
+            return self._as_program(spec, spec.oauth)
+        return self._as_person(spec, spec.oauth, waiting_for_person)
+
+    def _as_program(self, spec: ServerSpec, oauth: OAuth) -> OAuthClientProvider:
+        from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
+
+        storage = _Storage(self.tokens, _account(spec))
+        provider = ClientCredentialsOAuthProvider(
+            spec.url,
+            storage,
+            oauth.client_id,
+            oauth.client_secret,
+            scope=" ".join(oauth.scopes) or None,
+            issuer=oauth.issuer or None,
+        )
+        provider.context.client_metadata = _with_scopes(oauth.scopes, provider.context.client_metadata)
+        storage.issuer = lambda: _issuer_of(provider)
+        return provider
+
+    def _as_person(
+        self, spec: ServerSpec, oauth: OAuth, waiting_for_person: Callable[[], AbstractContextManager[None]]
+    ) -> OAuthClientProvider:
+        from mcp.client.auth import OAuthClientProvider
+        from mcp.shared.auth import OAuthClientMetadata
+
+        redirect_uri = oauth.redirect_uri or f"http://127.0.0.1:{_port(spec.url)}/callback"
+        addresses: list[str] = []
+        refusals: list[ServerUnavailableError] = []
+
+        async def take(url: str) -> None:
+            addresses.append(url)
+
+        async def consent() -> AuthorizationCodeResult:
+            # A failed handshake is retried with the older protocol; do not ask the person again.
+            if refusals:
+                raise refusals[0]
+            with waiting_for_person():
+                try:
+                    return await self.consent(spec.name, addresses.pop(), redirect_uri)
+                except ServerUnavailableError as error:
+                    refusals.append(error)
+                    raise
+
+        metadata = OAuthClientMetadata.model_validate(
+            {
+                "client_name": "rkllm-mcp",
+                "redirect_uris": [redirect_uri],
+                "grant_types": ["authorization_code", "refresh_token"],
+                "response_types": ["code"],
+                "scope": " ".join(oauth.scopes) or None,
+                "application_type": "native",
+            }
+        )
+        storage = _Storage(self.tokens, _account(spec), _registered(oauth, redirect_uri))
+        provider = OAuthClientProvider(
+            spec.url,
+            _with_scopes(oauth.scopes, metadata),
+            storage,
+            redirect_handler=take,
+            callback_handler=consent,
+            client_metadata_url=oauth.client_metadata_url or None,
+        )
+        storage.issuer = lambda: _issuer_of(provider)
+        return provider
+
+
+def _account(spec: ServerSpec) -> str:
+    """Return the storage key: the same URL under two server names is two accounts."""
+    return f"{spec.name} {spec.url}"
+
+
+def _with_scopes(scopes: tuple[str, ...], metadata: OAuthClientMetadata) -> OAuthClientMetadata:
+    """Return ``metadata`` that always requests ``scopes``.
+
+    The SDK replaces the scope by the one in the server's challenge, which many servers leave empty.
+    """
+    from mcp.client.auth.utils import union_scopes
+    from mcp.shared.auth import OAuthClientMetadata
+
+    wanted = " ".join(scopes) or None
+
+    class FixedScopes(OAuthClientMetadata):
+        def __setattr__(self, name: str, value: Any) -> None:
+            super().__setattr__(name, union_scopes(wanted, value) if name == "scope" else value)
+
+    return FixedScopes.model_validate(metadata.model_dump())
+
+
+def _issuer_of(provider: OAuthClientProvider) -> str:
+    metadata = provider.context.oauth_metadata
+    return str(metadata.issuer) if metadata is not None else ""
+
+
+def _registered(oauth: OAuth, redirect_uri: str) -> OAuthClientInformationFull | None:
+    """Return the configured client registration; None if the host registers itself."""
+    from mcp.shared.auth import OAuthClientInformationFull
+
+    if not oauth.client_id:
+        return None
+    return OAuthClientInformationFull.model_validate(
+        {
+            "client_id": oauth.client_id,
+            "client_secret": oauth.client_secret or None,
+            "redirect_uris": [redirect_uri],
+            "token_endpoint_auth_method": "client_secret_basic" if oauth.client_secret else "none",
+            "issuer": oauth.issuer or None,
+        }
+    )
+
+
+def _port(server_url: str) -> int:
+    """Return the loopback port of a server; constant, because the client registration contains it."""
+    digest = hashlib.sha256(urlsplit(server_url)._replace(query="", fragment="").geturl().encode()).digest()
+    return _FIRST_PORT + int.from_bytes(digest[:4], "big") % _PORTS

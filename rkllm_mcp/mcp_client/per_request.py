@@ -1,0 +1,236 @@
+"""Servers that need a token of each request: one connection per set of tokens, open only while it is used.
+
+Separate connections ensure that a token never reaches another user's request, session or subscription, over any
+transport. Requests with equal headers share one. A connection closes with the last block that uses it: a single call,
+or a whole answer (``connected_with``). The tool list comes from the first connection and is stored.
+
+Follows mission "MCP統合設計", トークン置換機能 and トークンの取り扱い.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import anyio
+from anyio.abc import TaskGroup
+
+from rkllm_mcp.config.header_templates import MissingTokenError, fill, placeholders, secrets_of, tokens_for
+from rkllm_mcp.config.server_spec import ServerSpec, ServerState, State
+from rkllm_mcp.errors import ServerUnavailableError
+from rkllm_mcp.mcp_client.connection import Connection
+from rkllm_mcp.mcp_client.lifecycle import ConnectionServices
+from rkllm_mcp.mcp_client.server_cache import ServerCache
+from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext
+from rkllm_mcp.toolcalls.untrusted_text import LastLines
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+
+_Result = TypeVar("_Result")
+_Headers = tuple[tuple[str, str], ...]
+
+
+@dataclass
+class _Session:
+    connection: Connection
+    users: int = 0
+
+
+class PerRequestConnection:
+    """A server whose ``headers_template`` needs tokens of the request.
+
+    ``on_change`` is called after ``state`` or ``tools`` changed; it must not block or raise.
+    """
+
+    def __init__(
+        self,
+        spec: ServerSpec,
+        host: ConnectionServices | None = None,
+        *,
+        on_change: Callable[[PerRequestConnection], None] | None = None,
+    ) -> None:
+        self.spec = spec
+        self.state: State = "waiting"
+        self.notes = LastLines()
+        self._host = host or ConnectionServices()
+        self.tools: tuple[ToolSpec, ...] = ServerCache(spec, self._host.remembered).tools or ()
+        self._on_change = on_change
+        self._sessions: dict[_Headers, _Session] = {}
+        self._last: ServerState | None = None
+        self._tasks: TaskGroup | None = None
+        self._running, self._over = anyio.Event(), anyio.Event()
+
+    @property
+    def reason(self) -> str:
+        """Reason why the server is not ready; empty while a connection is open."""
+        if self.state == "stopped":
+            return "it was stopped"
+        names = dict.fromkeys(name for value in self.spec.headers_template.values() for name in placeholders(value))
+        wanted = " and ".join(f"'{name}'" for name in names)
+        hint = f"it is connected by each request that brings its token {wanted}, on a command line with --token"
+        return "" if self.state == "ready" else hint
+
+    @property
+    def in_flight(self) -> Sequence[CallContext]:
+        """Contexts of the active calls of all connections."""
+        return [context for session in self._sessions.values() for context in session.connection.in_flight]
+
+    def describe(self) -> ServerState:
+        """Return the current state; version and times are those of the last connection."""
+        known = self._last or ServerState(self.spec.name, self.state)
+        return replace(
+            known, state=self.state, reason=self.reason, last_lines=self.notes.shown(), tool_count=len(self.tools)
+        )
+
+    def explanation(self) -> str:
+        """Return ``reason``."""
+        return self.reason
+
+    async def run(self) -> None:
+        """Own all connections until ``stop``."""
+        try:
+            async with anyio.create_task_group() as self._tasks:
+                self._running.set()
+                await self._over.wait()
+                for session in self._sessions.values():
+                    session.connection.stop()
+        finally:
+            self.state, self._tasks = "stopped", None
+            self._running.set()
+
+    def stop(self) -> None:
+        """Make ``run`` close every connection and return."""
+        self._over.set()
+
+    async def settled(self) -> None:
+        """Return at once: nothing is connected before a request brings a token."""
+
+    async def available(self) -> None:
+        """Raise an error that names the token.
+
+        Raises:
+            ServerUnavailableError: always; no connection is shared by all requests.
+        """
+        raise ServerUnavailableError(f"Server '{self.spec.name}' is not available: {self.reason}.")
+
+    async def request(
+        self, operation: Callable[[Client], Awaitable[_Result]], context: CallContext = NO_CONTEXT
+    ) -> _Result:
+        """Run any operation of the SDK's client on the connection of the request's tokens.
+
+        Raises:
+            ServerUnavailableError: a token is missing, or the server cannot be connected with it.
+            ServerRefusedError: the server returned an error.
+        """
+        await self._running.wait()
+        with self.held(context.tokens) as connection:
+            return await connection.request(operation, context)
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = NO_CONTEXT) -> dict[str, Any]:
+        """Call a tool on the connection of the request's tokens; see ``Connection.call``.
+
+        Raises:
+            ServerUnavailableError: a token is missing, or the server cannot be connected with it.
+        """
+        await self._running.wait()
+        with self.held(context.tokens) as connection:
+            return await connection.call(tool, arguments, context)
+
+    @contextmanager
+    def held(self, tokens: Mapping[str, str]) -> Generator[Connection]:
+        """Open or share the connection of these tokens inside this block.
+
+        Raises:
+            ServerUnavailableError: a token is missing.
+        """
+        own = tokens_for(self.spec.name, self.spec.headers_template, tokens)
+        try:
+            headers = tuple(fill(self.spec.headers_template, own).items())
+        except MissingTokenError as error:
+            raise ServerUnavailableError(f"Server '{self.spec.name}' is not available: {error}") from None
+        session = self._sessions.get(headers) or self._opened(headers, own)
+        session.users += 1
+        try:
+            yield session.connection
+        finally:
+            session.users -= 1
+            if not session.users:
+                self._sessions.pop(headers, None)
+                session.connection.stop()
+
+    async def running(self) -> None:
+        """Wait until ``run`` has started."""
+        await self._running.wait()
+
+    def _opened(self, headers: _Headers, tokens: Mapping[str, str]) -> _Session:
+        if self._tasks is None:
+            raise ServerUnavailableError(f"Server '{self.spec.name}' is not available: it was stopped.")
+        # The connection is needed now and closes after use, so lazy start and idle timeout do not apply.
+        spec = replace(self.spec, headers={**self.spec.headers, **dict(headers)}, lazy=False, idle_stop_s=None)
+        secrets = secrets_of(self.spec.headers_template, tokens)
+        connection = Connection(spec, self._host, on_change=self._changed, secrets=secrets)
+        session = self._sessions[headers] = _Session(connection)
+        self._tasks.start_soon(connection.run, name=f"session of {spec.name}")
+        return session
+
+    def _changed(self, connection: Connection) -> None:
+        for line in connection.notes.shown() if connection.state in ("failed", "died") else ():
+            self.notes.add(line)
+        if connection.state != "ready":
+            return
+        is_news = self.state != "ready" or self.tools != connection.tools
+        self.state, self.tools, self._last = "ready", connection.tools, connection.describe()
+        if is_news and self._on_change is not None:
+            self._on_change(self)
+
+
+AnyConnection: TypeAlias = Connection | PerRequestConnection
+
+
+@asynccontextmanager
+async def connected_with(connections: Iterable[object], tokens: Mapping[str, str]) -> AsyncGenerator[None]:
+    """Connect every server that these tokens open, and list its tools, inside this block.
+
+    A server that lacks a token or cannot be connected is skipped; a call of its tools reports the reason.
+    """
+    with ExitStack() as sessions:
+        opened: list[Connection] = []
+        for connection in connections:
+            if isinstance(connection, PerRequestConnection) and tokens:
+                await connection.running()
+                try:
+                    opened.append(sessions.enter_context(connection.held(tokens)))
+                except ServerUnavailableError as error:
+                    connection.notes.add(str(error))
+        for session in opened:
+            await session.settled()
+        yield
+
+
+@asynccontextmanager
+async def session_of(connection: AnyConnection, tokens: Mapping[str, str]) -> AsyncGenerator[Connection]:
+    """Yield one connection for several consecutive requests; the one of the tokens stays open inside this block.
+
+    Raises:
+        ServerUnavailableError: a token is missing.
+    """
+    if isinstance(connection, Connection):
+        yield connection
+        return
+    await connection.running()
+    with connection.held(tokens) as session:
+        yield session
+
+
+def connection_for(
+    spec: ServerSpec, host: ConnectionServices, on_change: Callable[[Any], None] | None = None
+) -> AnyConnection:
+    """Return a shared connection, or one per set of tokens if the headers contain placeholders."""
+    if any(placeholders(value) for value in spec.headers_template.values()):
+        return PerRequestConnection(spec, host, on_change=on_change)
+    return Connection(spec, host, on_change=on_change)

@@ -1,0 +1,513 @@
+"""Resources, prompts and completion over all servers."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import difflib
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+from anyio.abc import TaskStatus
+
+from rkllm_mcp.errors import NotOfferedError, ServerRefusedError, ServerUnavailableError, ToolboxError, ToolTimeoutError
+from rkllm_mcp.mcp_client.callbacks import ResourceUpdates
+from rkllm_mcp.mcp_client.per_request import AnyConnection, session_of
+from rkllm_mcp.mcp_client.session import all_pages
+from rkllm_mcp.mcp_client.subscriptions import OnUpdate, follow
+from rkllm_mcp.mcp_client.timeouts import time_limit
+from rkllm_mcp.messages import (
+    FilledPrompt,
+    Message,
+    PromptArgument,
+    PromptTemplate,
+    Resource,
+    ResourceContent,
+    ResourceTemplate,
+)
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext
+from rkllm_mcp.toolcalls.results import result_text
+from rkllm_mcp.toolcalls.untrusted_text import without_invisible
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp_types import (
+        ListPromptsResult,
+        ListResourcesResult,
+        ListResourceTemplatesResult,
+        PromptReference,
+        ResourceTemplateReference,
+    )
+
+
+_TEXTUAL = ("text/", "application/json", "application/xml", "application/yaml", "application/x-yaml")
+
+
+async def list_resources(client: Client, connection: AnyConnection) -> list[Resource]:
+    """Return the server's resources; raises what ``paging.all_pages`` raises."""
+    if client.server_capabilities.resources is None:
+        return []
+
+    async def fetch(cursor: str | None) -> ListResourcesResult:
+        return await client.list_resources(cursor=cursor)
+
+    listed = await all_pages(fetch, lambda page: page.resources, connection.notes.add, "resources")
+    return [
+        Resource(
+            server=connection.spec.name,
+            uri=str(resource.uri),
+            name=resource.title or resource.name,
+            description=resource.description or "",
+            mime_type=resource.mime_type or "",
+            size=resource.size,
+        )
+        for resource in listed
+    ]
+
+
+async def list_templates(client: Client, connection: AnyConnection) -> list[ResourceTemplate]:
+    """Return the server's resource templates; raises what ``paging.all_pages`` raises."""
+    if client.server_capabilities.resources is None:
+        return []
+
+    async def fetch(cursor: str | None) -> ListResourceTemplatesResult:
+        return await client.list_resource_templates(cursor=cursor)
+
+    listed = await all_pages(fetch, lambda page: page.resource_templates, connection.notes.add, "resource templates")
+    return [
+        ResourceTemplate(
+            server=connection.spec.name,
+            uri_template=template.uri_template,
+            name=template.title or template.name,
+            description=template.description or "",
+            mime_type=template.mime_type or "",
+        )
+        for template in listed
+    ]
+
+
+async def read_resource(client: Client, server: str, uri: str, limit_chars: int) -> ResourceContent:
+    """Read a resource; its text is truncated to ``limit_chars`` characters.
+
+    Raises:
+        MCPError: the server refused.
+        ValidationError: the response is invalid.
+    """
+    result = await client.read_resource(uri)
+    contents = tuple(content.model_dump(by_alias=True, exclude_none=True, mode="json") for content in result.contents)
+    text = contents_text(contents)
+    if rest := max(0, len(text) - limit_chars):
+        text = f"{text[:limit_chars]}\n… truncated, {rest} more characters"
+    return ResourceContent(server, uri, text, rest > 0, contents)
+
+
+def contents_text(contents: Sequence[Mapping[str, Any]]) -> str:
+    """Return the text for the model; several contents are separated by their URIs."""
+    readable = [_decoded(content) for content in contents]
+    if not readable:
+        return "(empty)"
+    if len(readable) == 1 and "text" in readable[0]:
+        return result_text({"content": [{"type": "text", "text": readable[0]["text"]}]})
+    return result_text({"content": [{"type": "resource", "resource": content} for content in readable]})
+
+
+def _decoded(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Add the decoded text to a content of a textual type that the server sent as a blob."""
+    blob = content.get("blob")
+    if "text" in content or not isinstance(blob, str) or not str(content.get("mimeType", "")).startswith(_TEXTUAL):
+        return content
+    try:
+        return {**content, "text": base64.b64decode(blob, validate=True).decode("utf-8")}
+    except (binascii.Error, UnicodeDecodeError):
+        return content
+
+
+async def list_prompts(client: Client, connection: AnyConnection) -> list[PromptTemplate]:
+    """Return the server's prompts; raises what ``paging.all_pages`` raises."""
+    if client.server_capabilities.prompts is None:
+        return []
+
+    async def fetch(cursor: str | None) -> ListPromptsResult:
+        return await client.list_prompts(cursor=cursor)
+
+    return [
+        PromptTemplate(
+            server=connection.spec.name,
+            name=prompt.name,
+            description=prompt.description or prompt.title or "",
+            arguments=tuple(
+                PromptArgument(argument.name, argument.description or "", bool(argument.required))
+                for argument in prompt.arguments or ()
+            ),
+        )
+        for prompt in await all_pages(fetch, lambda page: page.prompts, connection.notes.add, "prompts")
+    ]
+
+
+async def fill_prompt(client: Client, template: PromptTemplate, arguments: Mapping[str, str]) -> FilledPrompt:
+    """Get a prompt; consecutive messages of one role are joined.
+
+    Raises:
+        MCPError: the server refused.
+        ValidationError: the response is invalid.
+    """
+    result = await client.get_prompt(template.name, dict(arguments))
+    turns: list[Message] = []
+    for message in result.messages:
+        block = message.content.model_dump(by_alias=True, exclude_none=True, mode="json")
+        text = result_text({"content": [block]})
+        if turns and turns[-1].role == message.role:
+            text = f"{turns.pop().text}\n\n{text}"
+        turns.append(Message(message.role, text))
+    return FilledPrompt(template, tuple(turns))
+
+
+def check_arguments(template: PromptTemplate, arguments: Mapping[str, str]) -> None:
+    """Compare ``arguments`` with the prompt's declared arguments.
+
+    Raises:
+        ToolboxError: an argument is missing or unknown; the message names it.
+    """
+    known = [argument.name for argument in template.arguments]
+    unknown = next((name for name in arguments if name not in known), None)
+    if unknown is not None:
+        raise ToolboxError(f"prompt '{template.name}' has no argument '{unknown}'; {_advice(template, unknown)}")
+    missing = [a.name for a in template.arguments if a.required and not arguments.get(a.name)]
+    if missing:
+        given = " ".join(f"{name}=…" for name in missing)
+        raise ToolboxError(f"prompt '{template.name}' needs {', '.join(missing)}; add {given}")
+
+
+def closest(name: str, names: Iterable[str]) -> str:
+    """Return ``did you mean 'x'?`` or the list of ``names``, to end an error message with."""
+    names = list(dict.fromkeys(names))
+    close = difflib.get_close_matches(name, names, n=1)
+    if close:
+        return f"did you mean '{close[0]}'?"
+    return f"there are {', '.join(names)}" if names else "there are none"
+
+
+def _advice(template: PromptTemplate, unknown: str) -> str:
+    names = [argument.name for argument in template.arguments]
+    return closest(unknown, names) if names else "it takes none"
+
+
+async def complete(
+    client: Client,
+    reference: PromptReference | ResourceTemplateReference,
+    argument: str,
+    value: str,
+    others: Mapping[str, str],
+) -> tuple[str, ...]:
+    """Return the server's suggestions for ``argument``, of which ``value`` is typed; empty if it supports none.
+
+    ``others`` are the arguments that are already filled in.
+
+    Raises:
+        MCPError: the server refused the request.
+    """
+    if client.server_capabilities.completions is None:
+        return ()
+    result = await client.complete(reference, {"name": argument, "value": value}, dict(others) or None)
+    return tuple(result.completion.values)
+
+
+# Limit for completion in the chat, seconds.
+COMPLETION_PATIENCE_S = 3.0
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+class ResourceHub:
+    """Resources and prompts of all servers.
+
+    ``on_status`` receives a line about each server that could not list something; ``clean`` escapes call markup in text
+    for the model; ``completion_patience_s`` bounds a completion, seconds.
+    """
+
+    completion_patience_s = COMPLETION_PATIENCE_S
+
+    def __init__(
+        self,
+        connections: Mapping[str, AnyConnection],
+        updates: ResourceUpdates,
+        on_status: Callable[[str], None] | None = None,
+        clean: Callable[[str], str] = str,
+    ) -> None:
+        self._connections = connections
+        self._updates = updates
+        self._on_status = on_status
+        self._clean = clean
+
+    def server_names(self) -> tuple[str, ...]:
+        """Return the server names in the order of the configuration."""
+        return tuple(self._connections)
+
+    # --- resources -------------------------------------------------------------------------------------------------
+
+    async def resources(self, server: str | None = None, context: CallContext = NO_CONTEXT) -> tuple[Resource, ...]:
+        """Return the resources of all servers, or of one; in the order of the configuration, then in each server's."""
+        return await self._listed(list_resources, "resources", server, context)
+
+    async def templates(
+        self, server: str | None = None, context: CallContext = NO_CONTEXT
+    ) -> tuple[ResourceTemplate, ...]:
+        """Return the resource templates of all servers, or of one, in the same order."""
+        return await self._listed(list_templates, "resource templates", server, context)
+
+    async def readable(
+        self, server: str | None = None, context: CallContext = NO_CONTEXT
+    ) -> tuple[tuple[Resource, ...], tuple[ResourceTemplate, ...]]:
+        """Return ``resources`` and ``templates``; a server that does not answer is reported once."""
+        connections = self._selected(server)
+        is_named = server is not None
+        resources = await self._by_server(list_resources, "resources", connections, context, is_named=is_named)
+        answered = [self._connections[name] for name in resources]
+        templates = await self._by_server(list_templates, "resource templates", answered, context, is_named=is_named)
+        return tuple(chain.from_iterable(resources.values())), tuple(chain.from_iterable(templates.values()))
+
+    async def read_resource(
+        self, reference: str, limit_chars: int = sys.maxsize, context: CallContext = NO_CONTEXT
+    ) -> ResourceContent:
+        """Read ``server:uri``, or a URI that only one server has.
+
+        Args:
+            reference: resource to read.
+            limit_chars: limit of its text, characters; longer text is truncated.
+            context: call context for requests that the server makes meanwhile.
+
+        Raises:
+            ToolboxError: the resource does not exist or cannot be read.
+        """
+        connection, uri = await self._resource_server(reference, context)
+        name = connection.spec.name
+        content = await _request(
+            connection,
+            lambda client: read_resource(client, name, uri, limit_chars),
+            context,
+            f"resource '{uri}' of server '{name}' could not be read",
+        )
+        return replace(content, text=self._readable(content.text))
+
+    async def subscribe(
+        self,
+        reference: str,
+        on_update: OnUpdate,
+        context: CallContext = NO_CONTEXT,
+        *,
+        task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Call ``on_update`` with the URI each time a resource changes, until cancelled.
+
+        Args:
+            reference: ``server:uri``, or a URI that only one server has.
+            on_update: awaited for one change after the other.
+            context: call context; a session that uses its tokens stays open meanwhile.
+            task_status: started once the server has confirmed, for ``TaskGroup.start``.
+
+        Raises:
+            ToolboxError: the resource does not exist, its server does not support subscriptions, or the connection was
+                lost.
+        """
+        connection, uri = await self._resource_server(reference, context)
+        async with session_of(connection, context.tokens) as session:
+            await follow(session, self._updates, uri, on_update, task_status)
+
+    # --- prompts -----------------------------------------------------------------------------------------------------
+
+    async def prompts(self, server: str | None = None, context: CallContext = NO_CONTEXT) -> tuple[PromptTemplate, ...]:
+        """Return the prompts of all servers, or of one; in the order of the configuration, then in each server's."""
+        return await self._listed(list_prompts, "prompts", server, context)
+
+    async def fill_prompt(
+        self, reference: str, arguments: Mapping[str, str], context: CallContext = NO_CONTEXT
+    ) -> FilledPrompt:
+        """Get a prompt, named ``server:name`` or by a name that only one server has, with ``arguments`` filled in.
+
+        Raises:
+            ToolboxError: the prompt does not exist, an argument is missing or unknown, or the server refused.
+        """
+        template = await self._template(reference, context)
+        check_arguments(template, arguments)
+        filled = await _request(
+            self._connections[template.server],
+            lambda client: fill_prompt(client, template, arguments),
+            context,
+            f"prompt '{template.name}' of server '{template.server}' could not be filled",
+        )
+        if not filled.messages:
+            raise ToolboxError(f"prompt '{template.reference}' is empty; ask in words of your own")
+        turns = (replace(turn, text=self._readable(turn.text)) for turn in filled.messages)
+        return replace(filled, messages=tuple(turns))
+
+    # --- completion --------------------------------------------------------------------------------------------------
+
+    async def complete_prompt(
+        self,
+        reference: str,
+        argument: str,
+        value: str,
+        others: Mapping[str, str] | None = None,
+        context: CallContext = NO_CONTEXT,
+    ) -> tuple[str, ...]:
+        """Return completions for an argument of a prompt; empty if the server has none or does not answer in time.
+
+        Args:
+            reference: prompt, ``server:name`` or a unique name.
+            argument: name of the argument.
+            value: text typed so far.
+            others: arguments that are already filled in.
+            context: call context.
+        """
+        from mcp_types import PromptReference
+
+        with anyio.move_on_after(self.completion_patience_s):
+            try:
+                template = await self._template(reference, context)
+                connection = self._connections[template.server]
+                ref = PromptReference(name=template.name)
+                return await connection.request(
+                    lambda client: complete(client, ref, argument, value, others or {}), context
+                )
+            except ToolboxError:
+                return ()
+        return ()
+
+    async def complete_resource(
+        self,
+        server: str,
+        uri_template: str,
+        blank: str,
+        value: str,
+        others: Mapping[str, str] | None = None,
+        context: CallContext = NO_CONTEXT,
+    ) -> tuple[str, ...]:
+        """Return completions for a variable of a resource template; see ``complete_prompt``."""
+        from mcp_types import ResourceTemplateReference
+
+        with anyio.move_on_after(self.completion_patience_s):
+            try:
+                connection = self._named(server)
+                ref = ResourceTemplateReference(uri=uri_template)
+                return await connection.request(
+                    lambda client: complete(client, ref, blank, value, others or {}), context
+                )
+            except ToolboxError:
+                return ()
+        return ()
+
+    def _readable(self, text: str) -> str:
+        """Return a server's text without invisible characters and call markup, like the result of a tool."""
+        visible, _ = without_invisible(text)
+        return self._clean(visible)
+
+    # --- finding the server ------------------------------------------------------------------------------------------
+
+    async def _listed(
+        self,
+        list_of: Callable[[Client, AnyConnection], Awaitable[Sequence[_Item]]],
+        what: str,
+        server: str | None,
+        context: CallContext,
+    ) -> tuple[_Item, ...]:
+        is_named = server is not None
+        found = await self._by_server(list_of, what, self._selected(server), context, is_named=is_named)
+        return tuple(chain.from_iterable(found.values()))
+
+    def _selected(self, server: str | None) -> list[AnyConnection]:
+        return [*self._connections.values()] if server is None else [self._named(server)]
+
+    async def _by_server(
+        self,
+        list_of: Callable[[Client, AnyConnection], Awaitable[Sequence[_Item]]],
+        what: str,
+        connections: Sequence[AnyConnection],
+        context: CallContext,
+        *,
+        is_named: bool,
+    ) -> dict[str, Sequence[_Item]]:
+        """Return the lists by server; a failure is reported as a status line, or raised if the server was named."""
+        found: dict[str, Sequence[_Item]] = {}
+
+        async def ask(connection: AnyConnection) -> None:
+            name = connection.spec.name
+            problem = f"the {what} of server '{name}' could not be listed"
+            try:
+                found[name] = await _request(connection, lambda client: list_of(client, connection), context, problem)
+            except ToolboxError as error:
+                if not is_named and self._on_status is not None:
+                    self._on_status(f"[MCP: {error}]")
+                errors.append(error)
+
+        errors: list[ToolboxError] = []
+        async with anyio.create_task_group() as asking:
+            for connection in connections:
+                asking.start_soon(ask, connection)
+        if is_named and errors:
+            raise errors[0]
+        names = (connection.spec.name for connection in connections)
+        return {name: found[name] for name in names if name in found}
+
+    async def _resource_server(self, reference: str, context: CallContext) -> tuple[AnyConnection, str]:
+        """Return the server of a resource, and the resource's URI there."""
+        server, colon, uri = reference.partition(":")
+        # "file:///a" is a URI even if a server is named "file".
+        if colon and server in self._connections and not uri.startswith("//"):
+            return self._connections[server], uri
+        resources = await self.resources(context=context)
+        servers = [resource.server for resource in resources if resource.uri == reference]
+        if not servers:
+            servers = await self._template_servers(reference, context)
+        if len(set(servers)) == 1:
+            return self._connections[servers[0]], reference
+        if servers:
+            named = ", ".join(f"{holder}:{reference}" for holder in dict.fromkeys(servers))
+            raise NotOfferedError(f"several servers have a resource '{reference}'; name one of {named}")
+        near = closest(reference, [name for resource in resources for name in (resource.reference, resource.uri)])
+        raise NotOfferedError(f"there is no resource '{reference}'; {near}")
+
+    async def _template_servers(self, uri: str, context: CallContext) -> list[str]:
+        """Return the servers with a template whose literal prefix matches the URI."""
+        templates = await self.templates(context=context)
+        beginnings = ((template.server, template.uri_template.partition("{")[0]) for template in templates)
+        return [server for server, beginning in beginnings if beginning and uri.startswith(beginning)]
+
+    async def _template(self, reference: str, context: CallContext) -> PromptTemplate:
+        server, colon, name = reference.partition(":")
+        if colon and server in self._connections:
+            prompts = await self.prompts(server, context)
+            found = [prompt for prompt in prompts if prompt.name == name]
+        else:
+            prompts = await self.prompts(context=context)
+            found = [prompt for prompt in prompts if prompt.name == reference]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            named = ", ".join(prompt.reference for prompt in found)
+            raise NotOfferedError(f"several servers have a prompt '{reference}'; name one of {named}")
+        near = closest(reference, [name for prompt in prompts for name in (prompt.name, prompt.reference)])
+        raise NotOfferedError(f"there is no prompt '{reference}'; {near}")
+
+    def _named(self, server: str) -> AnyConnection:
+        connection = self._connections.get(server)
+        if connection is None:
+            raise NotOfferedError(f"there is no server '{server}'; {closest(server, self._connections)}")
+        return connection
+
+
+async def _request(
+    connection: AnyConnection, operation: Callable[[Client], Awaitable[_Result]], context: CallContext, problem: str
+) -> _Result:
+    """Send a request within ``timeout_s``; errors begin with ``problem``."""
+    timeout_s = connection.spec.timeout_s
+    with time_limit(timeout_s, context) as (_, limited):
+        try:
+            return await connection.request(operation, limited)
+        except (ServerRefusedError, ServerUnavailableError) as error:
+            raise type(error)(f"{problem}: {error}") from error
+    raise ToolTimeoutError(f"{problem}: it did not answer within {timeout_s:g} s; raise timeout_s if it needs longer")

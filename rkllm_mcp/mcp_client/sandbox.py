@@ -1,0 +1,290 @@
+"""The bubblewrap sandbox of a server, and the paths that its program needs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import anyio
+import anyio.to_thread
+
+from rkllm_mcp.config.server_spec import Sandbox, ServerSpec
+from rkllm_mcp.errors import ServerUnavailableError
+
+RUNNERS = frozenset({"npx", "bunx", "pnpx", "uvx", "uv"})
+"""Programs that download the package they run."""
+
+_SYSTEM = tuple(map(Path, ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")))
+_INTERPRETERS = frozenset({"python", "pypy", "node", "nodejs", "deno", "bun", "ruby", "perl", "bash", "sh"})
+_PROJECT_FILES = ("package.json", "pyproject.toml")
+# Limit for chains of scripts whose interpreters are scripts.
+_MAX_STEPS = 8
+_SHEBANG_BYTES = 256
+
+
+def is_system(path: Path) -> bool:
+    """Return True if a path belongs to the system's programs, which every sandbox may read."""
+    return any(path == system or system in path.parents for system in _SYSTEM)
+
+
+def places_of(spec: ServerSpec, program: Path, env: Mapping[str, str]) -> list[Path]:
+    """Return the files and folders that a server's program needs to read; may include system folders.
+
+    ``env`` is the program's environment and provides PATH and HOME.
+    """
+    home = Path(env.get("HOME", "/nonexistent"))
+    places = list(_installations(program, env, home))
+    if spec.cwd is not None and not _is_too_wide(Path(spec.cwd), home):
+        places.append(Path(spec.cwd))
+    script = script_of(str(program), spec.args, spec.cwd)
+    return [*places, *(_project(script, home) if script and script.is_file() else ())]
+
+
+def _installations(program: Path, env: Mapping[str, str], home: Path) -> Iterator[Path]:
+    pending = [program]
+    for _ in range(_MAX_STEPS):
+        if not pending:
+            return
+        path = pending.pop()
+        real = path.resolve()
+        for place in dict.fromkeys((path, real)):
+            yield from _installation(place, home)
+        interpreter = _interpreter(real, env)
+        pending += [interpreter] if interpreter else []
+
+
+def _installation(program: Path, home: Path) -> Iterator[Path]:
+    tree = _outermost_node_modules(program)
+    if tree is not None:
+        yield tree
+        return
+    above = program.parent.parent
+    if (above / "pyvenv.cfg").is_file():
+        yield from _environment(above)
+    elif program.parent.name in ("bin", "shims") and not _is_too_wide(above, home):
+        yield above
+    else:
+        yield program
+        if program.name == "uvx" and (program.parent / "uv").exists():
+            yield program.parent / "uv"
+
+
+def _environment(root: Path) -> Iterator[Path]:
+    """Yield a virtual environment, the Python it was made with, and the source folders of editable installs."""
+    yield root
+    for line in (root / "pyvenv.cfg").read_text("utf-8", "replace").splitlines():
+        key, _, value = line.partition("=")
+        if key.strip() == "home":
+            yield Path(value.strip()).parent
+    for origin in root.glob("lib/python*/site-packages/*.dist-info/direct_url.json"):
+        yield from _source_folder(origin)
+
+
+def _source_folder(origin: Path) -> Iterator[Path]:
+    """Yield the source folder of an editable install, from its ``direct_url.json`` (PEP 610)."""
+    try:
+        about: Any = json.loads(origin.read_text("utf-8"))
+        if about.get("dir_info", {}).get("editable"):
+            yield Path(unquote(urlsplit(str(about["url"])).path))
+    except (OSError, ValueError, KeyError, AttributeError):
+        return  # without a readable file there is no folder to add
+
+
+def _interpreter(script: Path, env: Mapping[str, str]) -> Path | None:
+    """Return the interpreter in a script's shebang line; None if the file is not a script."""
+    try:
+        with script.open("rb") as file:
+            first = file.readline(_SHEBANG_BYTES)
+    except OSError:
+        return None
+    if not first.startswith(b"#!"):
+        return None
+    words = first[2:].decode("utf-8", "replace").split()
+    if words and Path(words[0]).name == "env":
+        named = [word for word in words[1:] if not word.startswith("-") and "=" not in word]
+        found = shutil.which(named[0], path=env.get("PATH")) if named else None
+        return Path(found).absolute() if found else None
+    return Path(words[0]) if words else None
+
+
+def script_of(command: str, args: Sequence[str], cwd: str | Path | None) -> Path | None:
+    """Return the script that an interpreter is started with, which may not exist; None without a script."""
+    if Path(command).name.rstrip("0123456789.") not in _INTERPRETERS or not args or args[0].startswith("-"):
+        return None
+    script = Path(cwd or ".", args[0]).absolute()
+    # An argument without a suffix may be a subcommand, as in "deno run".
+    return script if script.suffix or script.is_file() else None
+
+
+def _project(script: Path, home: Path) -> Iterator[Path]:
+    """Yield the project folder of a script: the nearest one with a project file, else the script's own folder."""
+    for path in dict.fromkeys((script, script.resolve())):
+        tree = _outermost_node_modules(path)
+        folders = [folder for folder in path.parents if not _is_too_wide(folder, home)]
+        marked = (folder for folder in folders if any((folder / name).is_file() for name in _PROJECT_FILES))
+        yield tree or next(marked, folders[0] if folders else path)
+
+
+def _outermost_node_modules(path: Path) -> Path | None:
+    parts = path.parts
+    return Path(*parts[: parts.index("node_modules") + 1]) if "node_modules" in parts else None
+
+
+def _is_too_wide(folder: Path, home: Path) -> bool:
+    """Return True for folders that hold more than one program: homes, their parents, and folders shared by tools."""
+    shared = {home, *home.parents, home / ".local", home / ".cargo", home / "go", Path("/opt"), Path("/usr/local")}
+    return folder in shared or folder.parent == Path("/")
+
+
+_SYSTEM_FOLDERS = ("/usr", "/nix/store", "/gnu/store")
+_SYSTEM_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+# Users, host names, time zones, certificates, libraries; no keys and no configuration of services.
+_ETC = (
+    *("passwd", "group", "nsswitch.conf", "hosts", "host.conf", "gai.conf", "protocols", "services", "localtime"),
+    *("timezone", "locale.alias", "mime.types", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives"),
+    *("ssl/certs", "ssl/openssl.cnf", "ca-certificates", "pki/tls/certs", "pki/ca-trust/extracted", "os-release"),
+)
+_PROBE_TIMEOUT_S = 10.0
+
+
+async def sandboxed(spec: ServerSpec, program: Path, env: Mapping[str, str]) -> ServerSpec:
+    """Return ``spec`` with bubblewrap as its command.
+
+    Raises:
+        ServerUnavailableError: bubblewrap is missing or does not work here, or a configured folder does not exist.
+    """
+    problem = await anyio.to_thread.run_sync(unusable)
+    if problem:
+        raise ServerUnavailableError(problem)
+    # Found on the host's PATH, not on the server's.
+    bwrap = shutil.which("bwrap") or "bwrap"
+    return replace(spec, command=bwrap, args=tuple(arguments(spec, program, env)), cwd=None)
+
+
+def arguments(spec: ServerSpec, program: Path, env: Mapping[str, str]) -> list[str]:
+    """Return the arguments of bubblewrap for a server.
+
+    Raises:
+        ServerUnavailableError: a configured folder does not exist.
+    """
+    sandbox = spec.sandbox or Sandbox()
+    home = env.get("HOME", "") if env.get("HOME", "").strip("/") else "/tmp/home"  # noqa: S108  (inside the sandbox)
+    named = {
+        **dict.fromkeys(_existing(sandbox.read, "sandbox_read"), False),
+        **dict.fromkeys(_existing(sandbox.write, "sandbox_write"), True),
+    }
+    words = ["--unshare-all", *(["--share-net"] if sandbox.network else []), "--die-with-parent", "--new-session"]
+    words += ["--cap-drop", "ALL", *_system(network=sandbox.network)]
+    words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/run", "--tmpfs", "/var/tmp"]  # noqa: S108
+    words += ["--tmpfs", home, "--setenv", "HOME", home]
+    for place in _outermost(places_of(spec, program, env)):
+        words += ["--ro-bind", str(place), str(place)]
+    words += _cache(sandbox, program, home)
+    # Parents first, so that a nested folder keeps its own mode.
+    for path, may_write in sorted(named.items(), key=lambda item: len(item[0].parts)):
+        words += ["--bind" if may_write else "--ro-bind", str(path), str(path)]
+    words += ["--remount-ro", "/", "--chdir", spec.cwd or home]
+    return [*words, "--", str(program), *spec.args]
+
+
+def _system(*, network: bool) -> Iterator[str]:
+    for path in _SYSTEM_FOLDERS:
+        yield from ("--ro-bind-try", path, path)
+    for path in map(Path, _SYSTEM_LINKS):
+        if path.is_symlink():
+            yield from ("--symlink", str(path.readlink()), str(path))
+        elif path.is_dir():
+            yield from ("--ro-bind", str(path), str(path))
+    for name in _ETC:
+        yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
+    if network:
+        # Often a link into /run, which the sandbox does not contain.
+        yield from ("--ro-bind-try", str(Path("/etc/resolv.conf").resolve()), "/etc/resolv.conf")
+
+
+def _cache(sandbox: Sandbox, program: Path, home: str) -> Iterator[str]:
+    """Bind a persistent cache, separate from the user's own, for programs that download what they run."""
+    if sandbox.cache is None or program.name not in RUNNERS:
+        return
+    Path(sandbox.cache).mkdir(mode=0o700, parents=True, exist_ok=True)
+    cache = f"{home}/.cache"
+    yield from ("--bind", sandbox.cache, cache, "--setenv", "XDG_CACHE_HOME", cache)
+    yield from ("--setenv", "npm_config_cache", f"{cache}/npm", "--setenv", "UV_CACHE_DIR", f"{cache}/uv")
+    yield from ("--setenv", "UV_PYTHON_INSTALL_DIR", f"{cache}/uv-python")
+
+
+def _existing(paths: Sequence[str], key: str) -> Iterator[Path]:
+    for path in map(Path, paths):
+        if not path.exists():
+            raise ServerUnavailableError(f"{key} names {path}, which does not exist; create it, or correct {key}")
+        if path == Path("/"):
+            raise ServerUnavailableError(
+                f"{key} names /, the whole system; name only the folders that the server needs"
+            )
+        yield path
+
+
+def missing_place(sandbox: Sandbox) -> str:
+    """Return a sentence about a configured folder that cannot be in the sandbox; empty if all can."""
+    try:
+        _ = [*_existing(sandbox.read, "sandbox_read"), *_existing(sandbox.write, "sandbox_write")]
+    except ServerUnavailableError as error:
+        return str(error)
+    return ""
+
+
+def _outermost(places: Sequence[Path]) -> list[Path]:
+    """Drop the places inside another place or inside the system's folders."""
+    seen = [place for place in dict.fromkeys(places) if not is_system(place)]
+    return sorted(place for place in seen if not any(other in place.parents for other in seen))
+
+
+# --- availability ----------------------------------------------------------------------------------------------------
+
+
+def unusable(path: str | None = None) -> str:
+    """Return why bubblewrap does not work on this machine, and the remedy; empty if it works."""
+    bwrap = shutil.which("bwrap", path=path)
+    if bwrap is None:
+        return (
+            "the sandbox needs bubblewrap, which is not installed; sudo apt install bubblewrap, or set sandbox = false"
+        )
+    everything = ("--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev")
+    try:
+        done = subprocess.run(
+            [bwrap, "--unshare-all", "--die-with-parent", *everything, "true"],
+            capture_output=True,
+            text=True,
+            timeout=_PROBE_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"the sandbox does not work ({error}); repair bubblewrap, or set sandbox = false"
+    if done.returncode == 0:
+        return ""
+    reason = done.stderr.strip().split("\n", 1)[0] or f"exit code {done.returncode}"
+    return f"the sandbox does not work on this machine ({reason}); {remedy(Path('/proc/sys'))}"
+
+
+def remedy(settings: Path) -> str:
+    """Return the command that enables bubblewrap, according to the kernel settings in ``settings`` (``/proc/sys``)."""
+    for name, forbidding, allowing in (
+        ("kernel/unprivileged_userns_clone", "0", "1"),
+        ("kernel/apparmor_restrict_unprivileged_userns", "1", "0"),
+        ("user/max_user_namespaces", "0", "15000"),
+    ):
+        try:
+            value = (settings / name).read_text("ascii").strip()
+        except OSError:
+            continue
+        if value == forbidding:
+            return f"allow it with: sudo sysctl -w {name.replace('/', '.')}={allowing}"
+    if not (settings / "user/max_user_namespaces").exists():
+        return "this kernel has no user namespaces; make bubblewrap setuid: sudo chmod u+s $(command -v bwrap)"
+    return "in a container allow user namespaces (docker run --security-opt seccomp=unconfined), or set sandbox = false"

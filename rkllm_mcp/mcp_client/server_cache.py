@@ -1,0 +1,170 @@
+"""Facts about servers that were learnt in earlier runs: protocol revision, transport and tools."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.mcp_client.errors import has_hung_up, may_be_an_older_server
+from rkllm_mcp.messages import ToolSpec
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp_types import DiscoverResult
+
+
+LEGACY = "legacy"
+
+
+class Remembered(Protocol):
+    """Persistent storage of texts by key."""
+
+    def read(self, key: str) -> str | None:
+        """Return the text stored under ``key``, or None."""
+        ...
+
+    def write(self, key: str, text: str) -> None:
+        """Store ``text`` under ``key``, replacing the previous text."""
+        ...
+
+
+class Forgetful:
+    """Storage in memory, until the program ends."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    def read(self, key: str) -> str | None:
+        """Return the text stored under ``key``, or None."""
+        return self._texts.get(key)
+
+    def write(self, key: str, text: str) -> None:
+        """Store ``text`` under ``key``."""
+        self._texts[key] = text
+
+
+@dataclass(frozen=True)
+class ProtocolRevision:
+    """Protocol revision and transport of a server."""
+
+    transport: str = ""  # set if it is not the configured one
+    version: str = ""  # a revision without handshake, "legacy" for the others; empty: to be discovered
+    discovered: Mapping[str, Any] | None = None  # JSON of the server/discover result
+    identity: str = ""  # name and version of a legacy server; another program may speak another revision
+
+    @property
+    def is_modern(self) -> bool:
+        """True for a revision without handshake."""
+        return self.mode() not in ("auto", LEGACY)
+
+    def prior(self) -> DiscoverResult | None:
+        """Return the discovery result for the SDK; None if missing or invalid."""
+        from mcp_types import DiscoverResult
+        from pydantic import ValidationError
+
+        if self.discovered is None:
+            return None
+        try:
+            return DiscoverResult.model_validate(self.discovered)
+        except ValidationError:
+            return None
+
+    def mode(self) -> str:
+        """Return the ``mode`` for ``mcp.Client``."""
+        if self.version == LEGACY:
+            return LEGACY
+        return self.version if self.version and self.prior() is not None else "auto"
+
+
+UNKNOWN = ProtocolRevision()
+
+
+def revision_of(client: Client, transport: str) -> ProtocolRevision:
+    """Return the protocol revision of a connected server; ``transport`` as in ``ProtocolRevision``."""
+    discovered = client.session.discover_result
+    if discovered is not None:
+        wire = discovered.model_dump(by_alias=True, exclude_none=True, mode="json")
+        return ProtocolRevision(transport, str(client.protocol_version), wire)
+    info = client.server_info
+    return ProtocolRevision(transport, LEGACY, identity=f"{info.name} {info.version}" if info else "")
+
+
+@dataclass(frozen=True)
+class _Known:
+    era: ProtocolRevision = UNKNOWN
+    tools: tuple[ToolSpec, ...] | None = field(default=None)
+
+
+class ServerCache:
+    """Cached facts of one server."""
+
+    def __init__(self, spec: ServerSpec, store: Remembered) -> None:
+        facts = [spec.transport, spec.command, spec.args, spec.cwd, spec.url, spec.allowed_tools, spec.excluded_tools]
+        self._key = f"server:{spec.name}:{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]}"
+        self._store = store
+        self._known = _parsed(store.read(self._key))
+
+    @property
+    def era(self) -> ProtocolRevision:
+        """The cached protocol revision; ``UNKNOWN`` if none is cached."""
+        return self._known.era
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...] | None:
+        """The tools of the previous connection; None if they were never listed."""
+        return self._known.tools
+
+    def keep(self, era: ProtocolRevision, tools: Sequence[ToolSpec]) -> None:
+        """Store the protocol revision and tools of a successful connection."""
+        is_other_program = self.era.version == LEGACY and era.version == LEGACY and self.era.identity != era.identity
+        # Another program may support a newer revision: discover again next time.
+        known = replace(era, version="") if is_other_program and self.era.identity else era
+        self._write(_Known(known, tuple(tools)))
+
+    def forget_era(self) -> None:
+        """Drop the cached protocol revision after it failed; keep the tools."""
+        if self.era != UNKNOWN:
+            self._write(replace(self._known, era=UNKNOWN))
+
+    def _write(self, known: _Known) -> None:
+        if known != self._known:
+            self._known = known
+            self._store.write(self._key, json.dumps(asdict(known), ensure_ascii=False))
+
+
+def _parsed(text: str | None) -> _Known:
+    """Parse a stored text; return an empty value if it is invalid, as after an upgrade of this program."""
+    if text is None:
+        return _Known()
+    try:
+        value = json.loads(text)
+        tools = value["tools"]
+        return _Known(
+            ProtocolRevision(**value["era"]),
+            None if tools is None else tuple(ToolSpec(**tool) for tool in tools),
+        )
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return _Known()
+
+
+def transport_fallback(
+    spec: ServerSpec, memory: ServerCache, tried: ProtocolRevision, error: Exception | None
+) -> ProtocolRevision | None:
+    """Return the protocol revision and transport to try next; None if all were tried.
+
+    A cached revision that failed is dropped from ``memory``. ``error`` is None after a timeout.
+    """
+    if memory.era != UNKNOWN:
+        memory.forget_era()
+        return UNKNOWN
+    if error is None or tried.version == LEGACY:
+        return None
+    if has_hung_up(error) and (spec.transport != "http" or tried.transport):
+        return replace(tried, version=LEGACY)
+    if tried == UNKNOWN and spec.transport == "http" and may_be_an_older_server(error):
+        return ProtocolRevision(transport="sse")
+    return None

@@ -1,0 +1,270 @@
+"""One MCP session: list tools and call them through ``mcp.Client``, page by page."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import anyio
+
+from rkllm_mcp.config.server_spec import LogLevel, ServerSpec
+from rkllm_mcp.config.servers import is_offered, is_safe
+from rkllm_mcp.mcp_client.callbacks import Callbacks, logging_to, tool_changes_to, visited
+from rkllm_mcp.mcp_client.message_filter import MessageListener, filter_messages
+from rkllm_mcp.mcp_client.server_cache import ProtocolRevision
+from rkllm_mcp.mcp_client.transports import Channel
+from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.protocols import CallContext, OnProgress
+from rkllm_mcp.toolcalls.schemas import SchemaCostError, measure_schema
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp.shared.dispatcher import ProgressFnT
+    from mcp_types import CallToolResult, ListToolsResult, Tool
+
+
+# The largest known servers have some hundreds of tools or resources.
+MAX_ITEMS = 2000
+MAX_PAGES = 100
+
+
+class Page(Protocol):
+    """One page of a list."""
+
+    @property
+    def next_cursor(self) -> str | None:
+        """Cursor of the next page; None on the last."""
+        ...
+
+
+_Page = TypeVar("_Page", bound=Page)
+_Item = TypeVar("_Item")
+
+
+async def all_pages(
+    fetch: Callable[[str | None], Awaitable[_Page]],
+    items_of: Callable[[_Page], Sequence[_Item]],
+    note: Callable[[str], None],
+    what: str,
+) -> list[_Item]:
+    """Return the items of all pages; write a line to ``note`` if the list does not end.
+
+    ``fetch`` requests the page at a cursor, ``items_of`` returns the items of a page, ``what`` names them in the note.
+
+    Raises:
+        MCPError: the server refused.
+        ValidationError: a response is invalid.
+    """
+    from mcp import MCPError
+    from mcp_types import METHOD_NOT_FOUND
+
+    items: list[_Item] = []
+    cursors: set[str | None] = {None}
+    cursor: str | None = None
+    for _ in range(MAX_PAGES):
+        try:
+            page = await fetch(cursor)
+        except MCPError as error:
+            if error.error.code == METHOD_NOT_FOUND and not items:
+                return []
+            raise
+        items += items_of(page)
+        cursor = page.next_cursor
+        if cursor is None:
+            return items
+        if cursor in cursors or len(items) > MAX_ITEMS:
+            break
+        cursors.add(cursor)
+    note(f"(its list of {what} does not end; the first {min(len(items), MAX_ITEMS)} are used)")
+    return items[:MAX_ITEMS]
+
+
+class NotOfThisEraError(Exception):
+    """A server whose cached revision is 2026-07-28 answered like an older one."""
+
+
+async def list_tools(
+    client: Client, spec: ServerSpec, note: Callable[[str], None], *, must_be_modern: bool = False
+) -> tuple[ToolSpec, ...]:
+    """Return the tools that a server offers, in its order.
+
+    ``must_be_modern`` checks a cached revision of 2026-07-28. ``note`` receives a line about each duplicate tool.
+
+    Raises:
+        MCPError: the server refused.
+        ValidationError: the response is invalid.
+        NotOfThisEraError: the server speaks an older revision now.
+    """
+    offered: dict[str, ToolSpec] = {}
+
+    async def fetch(cursor: str | None) -> ListToolsResult:
+        page = await client.list_tools(cursor=cursor)
+        # result_type is required since 2026-07-28. Older servers may answer without a handshake, but do not send it.
+        if must_be_modern and "result_type" not in page.model_fields_set:
+            raise NotOfThisEraError
+        return page
+
+    for tool in await all_pages(fetch, lambda page: page.tools, note, "tools"):
+        if not is_offered(spec, tool.name):
+            continue
+        if tool.name in offered:
+            note(f"(tool {tool.name!r} is listed twice; the first is used)")
+        else:
+            try:
+                measure_schema(tool.input_schema)
+            except SchemaCostError as error:
+                note(f"(tool {tool.name!r} is left out: its input schema takes too much work: {error})")
+                continue
+            listed = _spec(tool, spec.name)
+            offered[tool.name] = replace(listed, read_only=True) if is_safe(spec, tool.name) else listed
+    return tuple(offered.values())
+
+
+def _spec(tool: Tool, server: str) -> ToolSpec:
+    hints = tool.annotations
+    return ToolSpec(
+        name=tool.name,
+        description=tool.description or tool.title or "",
+        input_schema=tool.input_schema,
+        server=server,
+        wire_name=tool.name,
+        read_only=hints.read_only_hint if hints else None,
+        destructive=hints.destructive_hint if hints else None,
+        as_task=tool.execution is not None and tool.execution.task_support == "required",
+    )
+
+
+class Changes:
+    """Flag for a changed tool list, set by notifications and awaited by ``follow_changes``."""
+
+    def __init__(self) -> None:
+        self._changed = anyio.Event()
+
+    def note(self) -> None:
+        """Record a change."""
+        self._changed.set()
+
+    def forget(self) -> None:
+        """Clear the flag before the tools are listed again."""
+        self._changed = anyio.Event()
+
+    async def wait(self) -> None:
+        """Wait for a change."""
+        await self._changed.wait()
+
+
+def make_client(
+    channel: Channel,
+    era: ProtocolRevision,
+    ear: MessageListener,
+    callbacks: Callbacks,
+    changes: Changes,
+    log_level: LogLevel | None,
+) -> Client:
+    """Return a client for one session, not yet entered.
+
+    ``log_level`` None requests ``info`` from servers that read the level in each request.
+    """
+    from mcp import Client
+    from mcp_types import Implementation
+
+    return Client(
+        channel.served or filter_messages(channel.streams(), ear),
+        mode=era.mode(),
+        prior_discover=era.prior(),
+        client_info=Implementation(name="rkllm-mcp", version=_version()),
+        logging_callback=logging_to(ear.note),
+        log_level=log_level or "info",
+        message_handler=tool_changes_to(changes.note, callbacks.message),
+        sampling_callback=callbacks.sampling,
+        sampling_capabilities=callbacks.sampling_capabilities,
+        elicitation_callback=callbacks.elicitation,
+        list_roots_callback=callbacks.roots,
+        extensions=callbacks.extensions,
+        cache=None,
+    )
+
+
+async def follow_changes(
+    client: Client, changes: Changes, list_again: Callable[[], Awaitable[None]], failed: Callable[[Exception], None]
+) -> None:
+    """List a server's tools again after each change; runs until cancelled.
+
+    ``list_again`` must not raise; ``failed`` receives the reason if changes cannot be subscribed to.
+    """
+    from mcp.client.subscriptions import ListenNotSupportedError
+
+    async def follow() -> None:
+        while True:
+            await changes.wait()
+            await list_again()
+
+    tools = client.server_capabilities.tools
+    if tools is None or not tools.list_changed:
+        return await follow()
+    try:
+        async with client.listen(tools_list_changed=True):
+            await follow()
+    except ListenNotSupportedError:
+        await follow()
+    except Exception as error:  # noqa: BLE001  (without the subscription the present tools remain usable)
+        failed(error)
+
+
+async def call_tool(
+    client: Client,
+    spec: ServerSpec,
+    tool: str,
+    arguments: Mapping[str, Any],
+    context: CallContext,
+    as_task_s: float | None,
+) -> dict[str, Any]:
+    """Call a tool by its wire name; return the JSON of a ``tools/call`` result.
+
+    ``as_task_s`` is the limit of a tool that requires a task of 2025-11-25, seconds; None for other tools.
+
+    Raises:
+        Exception: several unrelated types; see ``session.errors``.
+    """
+    from mcp import MCPError
+
+    async def run() -> CallToolResult:
+        if as_task_s is not None and client.session.discover_result is None:
+            from rkllm_mcp.mcp_client.tasks import call_as_task
+
+            return await call_as_task(client, tool, arguments, context, as_task_s)
+        return await client.call_tool(tool, dict(arguments), progress_callback=_progress_to(context.on_progress))
+
+    try:
+        result = await run()
+    except MCPError as error:
+        if not await visited(error, spec, context):
+            raise
+        result = await run()
+    answer: dict[str, Any] = {
+        "content": [block.model_dump(by_alias=True, exclude_none=True, mode="json") for block in result.content],
+        "isError": result.is_error,
+    }
+    if result.structured_content is not None:
+        answer["structuredContent"] = result.structured_content
+    return answer
+
+
+def _progress_to(on_progress: OnProgress | None) -> ProgressFnT | None:
+    """Adapt ``on_progress`` to the parameter names of the SDK's type."""
+    if on_progress is None:
+        return None
+
+    async def report(progress: float, total: float | None, message: str | None) -> None:
+        await on_progress(progress, total, message)
+
+    return report
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("rkllm-mcp")
+    except importlib.metadata.PackageNotFoundError:
+        return "0"

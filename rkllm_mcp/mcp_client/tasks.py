@@ -1,0 +1,249 @@
+"""Calls that a server runs as a task: polled until the result arrives, cancelled when the caller gives up.
+
+    tools/call ─▶ task ─▶ tasks/get … ─▶ completed: the result of the call
+                             └─ input_required ─▶ the callbacks of the client ─▶ tasks/update
+
+Each change of a task's state is reported as progress of its call. Importing this module imports the SDK.
+
+Follows the extension ``io.modelcontextprotocol/tasks`` for 2026-07-28 (SEP-2663), where the server decides to make a
+task of a call, and tasks of 2025-11-25, where a tool may require one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import anyio
+import mcp_types as types
+from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
+from mcp.client.session import ClientRequestContext
+from mcp.shared.exceptions import MCPError
+
+from rkllm_mcp.mcp_client.timeouts import active_call
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp.client import ClientSession
+
+
+IDENTIFIER = "io.modelcontextprotocol/tasks"
+# Default polling interval, and bounds of the server's pollInterval, seconds.
+_INTERVAL_S = 1.0
+_SHORTEST_INTERVAL_S = 0.05
+_LONGEST_INTERVAL_S = 30.0
+# Limit for tasks/cancel, seconds.
+_CANCEL_TIMEOUT_S = 2.0
+_RUNNING = ("working", "input_required")
+
+_Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
+
+
+class TaskCreated(types.Result):
+    """First result of a call when the server makes a task of it (2026-07-28)."""
+
+    result_type: Literal["task"] = "task"
+    task_id: str
+    status: _Status = "working"
+    status_message: str | None = None
+    poll_interval_ms: int | None = None
+
+
+class _State(types.Result):
+    """State of a task in ``tasks/get``, both protocol revisions."""
+
+    status: _Status
+    status_message: str | None = None
+    poll_interval_ms: int | None = None
+    poll_interval: int | None = None  # the name until 2025-11-25
+    input_requests: dict[str, types.InputRequest] | None = None
+    result: dict[str, Any] | None = None
+    error: types.ErrorData | None = None
+
+    def interval_s(self) -> float:
+        """Return the time to wait before the next poll, seconds."""
+        interval_ms = self.poll_interval_ms if self.poll_interval_ms is not None else self.poll_interval
+        interval_s = _INTERVAL_S if interval_ms is None else interval_ms / 1000
+        return min(max(interval_s, _SHORTEST_INTERVAL_S), _LONGEST_INTERVAL_S)
+
+
+class _LegacyStart(types.CallToolResult):
+    """Result of a call that asked for a task: the task, or the tool's result if the server made none."""
+
+    task: types.Task | None = None
+
+
+class _Get(types.GetTaskRequest):
+    # The Mcp-Name header of tasks/* is the task id; load balancers route by it.
+    name_param = "taskId"
+
+
+class _Cancel(types.CancelTaskRequest):
+    name_param = "taskId"
+
+
+class _UpdateParams(types.RequestParams):
+    task_id: str
+    input_responses: dict[str, Any]
+
+
+class _Update(types.Request[_UpdateParams, Literal["tasks/update"]]):
+    method: Literal["tasks/update"] = "tasks/update"
+    params: _UpdateParams
+    name_param = "taskId"
+
+
+class Tasks(ClientExtension):
+    """Client extension that lets servers of 2026-07-28 make tasks of calls, and polls each to its result.
+
+    ``limit_s`` bounds one task, seconds.
+    """
+
+    identifier = IDENTIFIER
+
+    def __init__(self, in_flight: Sequence[CallContext], limit_s: float) -> None:
+        self._in_flight = in_flight
+        self._limit_s = limit_s
+
+    def claims(self) -> Sequence[ResultClaim[Any]]:
+        """Return the result type that the extension adds to ``tools/call``."""
+        return (ResultClaim(result_type="task", model=TaskCreated, resolve=self._finish),)
+
+    async def _finish(self, created: TaskCreated, claim: ClaimContext) -> types.CallToolResult:
+        context = active_call(self._in_flight) or NO_CONTEXT
+        seed = _State(
+            status=created.status, status_message=created.status_message, poll_interval_ms=created.poll_interval_ms
+        )
+        return await _TaskRun(claim.session, created.task_id, context).wait(seed, self._limit_s)
+
+
+async def call_as_task(
+    client: Client, tool: str, arguments: Mapping[str, Any], context: CallContext, limit_s: float
+) -> types.CallToolResult:
+    """Call a tool that requires a task (servers up to 2025-11-25); ``limit_s`` bounds the task, seconds.
+
+    Raises:
+        MCPError: the server refused the call, or its task failed.
+        ValidationError: a response is invalid.
+    """
+    params = types.CallToolRequestParams(
+        name=tool, arguments=dict(arguments), task=types.TaskMetadata(ttl=int(limit_s * 1000))
+    )
+    started = await client.session.send_request(types.CallToolRequest(params=params), _LegacyStart)
+    if started.task is None:
+        return started
+    task = started.task
+    seed = _State(status=task.status, status_message=task.status_message, poll_interval=task.poll_interval)
+    return await _LegacyTaskRun(client.session, task.task_id, context).wait(seed, limit_s)
+
+
+class _TaskRun:
+    """One task, polled until it ends."""
+
+    def __init__(self, session: ClientSession, task_id: str, context: CallContext) -> None:
+        self._session = session
+        self._task_id = task_id
+        self._context = context
+        self._answered: set[str] = set()
+        self._reports = 0
+        self._reported: tuple[str, str | None] | None = None
+
+    async def wait(self, state: _State, limit_s: float) -> types.CallToolResult:
+        """Return the call's result; cancelling the caller also cancels the task."""
+        is_over = False
+        try:
+            # A task has its own limit, so the limit of the call is paused.
+            with self._context.pause(), anyio.move_on_after(limit_s):
+                result = await self._result(state)
+                is_over = True
+                return result
+        except MCPError as error:
+            # An error response from the server ends the task; a lost connection does not.
+            is_over = error.code != types.CONNECTION_CLOSED
+            raise
+        finally:
+            if not is_over:
+                await self._cancel()
+        return _failure(f"the task did not finish within {limit_s:g} s and was cancelled; task_timeout_s allows more")
+
+    async def _result(self, state: _State) -> types.CallToolResult:
+        while state.status in _RUNNING:
+            await self._report(state)
+            if not await self._answer(state):
+                await anyio.sleep(state.interval_s())
+            state = await self._next()
+        await self._report(state)
+        if state.status == "failed":
+            raise MCPError.from_error_data(state.error or _unexplained(state))
+        if state.status == "cancelled" or state.result is None:
+            return _cancelled(state)
+        return types.CallToolResult.model_validate({"content": [], **state.result}, by_name=False)
+
+    async def _next(self) -> _State:
+        request = _Get(params=types.GetTaskRequestParams(task_id=self._task_id))
+        return await self._session.send_request(request, _State)
+
+    async def _report(self, state: _State) -> None:
+        """Report a changed state as progress; the status message is preferred to the status."""
+        news = (state.status, state.status_message)
+        if self._context.on_progress is None or news == self._reported:
+            return
+        self._reported = news
+        self._reports += 1
+        await self._context.on_progress(self._reports, None, state.status_message or state.status.replace("_", " "))
+
+    async def _answer(self, state: _State) -> bool:
+        """Answer the task's input requests; return False if all of them were answered before."""
+        responses: dict[str, Any] = {}
+        for key, request in (state.input_requests or {}).items():
+            if key in self._answered:
+                continue
+            self._answered.add(key)
+            context = ClientRequestContext(session=self._session, request_id=key, meta=None)
+            response = await self._session.dispatch_input_request(context, request)
+            if isinstance(response, types.ErrorData):
+                await self._cancel()
+                raise MCPError.from_error_data(response)
+            responses[key] = response.model_dump(by_alias=True, mode="json", exclude_none=True)
+        if responses:
+            params = _UpdateParams(task_id=self._task_id, input_responses=responses)
+            await self._session.send_request(_Update(params=params), types.EmptyResult)
+        return bool(responses)
+
+    async def _cancel(self) -> None:
+        request = _Cancel(params=types.CancelTaskRequestParams(task_id=self._task_id))
+        with anyio.move_on_after(_CANCEL_TIMEOUT_S, shield=True):
+            try:
+                await self._session.send_request(request, types.EmptyResult)
+            except MCPError:
+                return  # the task or the connection has already ended
+
+
+class _LegacyTaskRun(_TaskRun):
+    """A task of 2025-11-25: its result is requested, and its input requests arrive as ordinary server requests."""
+
+    async def _result(self, state: _State) -> types.CallToolResult:
+        while state.status == "working":
+            await self._report(state)
+            await anyio.sleep(state.interval_s())
+            state = await self._next()
+        await self._report(state)
+        if state.status == "cancelled":
+            return _cancelled(state)
+        # tasks/result returns when the task has ended; in between the server sends its input requests.
+        request = types.GetTaskPayloadRequest(params=types.GetTaskPayloadRequestParams(task_id=self._task_id))
+        return await self._session.send_request(request, types.CallToolResult)
+
+
+def _failure(text: str) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=True)
+
+
+def _cancelled(state: _State) -> types.CallToolResult:
+    because = f": {state.status_message}" if state.status_message else ""
+    return _failure(f"the server has cancelled the task{because}")
+
+
+def _unexplained(state: _State) -> types.ErrorData:
+    return types.ErrorData(code=types.INTERNAL_ERROR, message=state.status_message or "the task failed")

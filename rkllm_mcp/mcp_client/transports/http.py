@@ -1,0 +1,274 @@
+"""HTTP transports: Streamable HTTP, and HTTP with SSE.
+
+The SDK hides HTTP errors behind "Server returned an error response", ends every call of a connection when one request
+fails, and over SSE never answers a refused call. The HTTP client used here converts a failed request to a JSON-RPC
+error response with the HTTP status, so that only this call fails.
+
+Follows MCP 2025-11-25 and 2026-07-28, transports, Streamable HTTP; 2024-11-05, HTTP with SSE; the requests of mcp
+2.3.0.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+
+from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.errors import RkllmMcpError, ServerUnavailableError
+from rkllm_mcp.mcp_client.message_filter import MAX_MESSAGE_BYTES, message_in
+
+if TYPE_CHECKING:
+    import httpx2
+    from anyio.streams.memory import MemoryObjectSendStream
+    from mcp.client import Transport
+    from mcp.client._transport import ReadStream, TransportStreams
+    from mcp.shared.message import SessionMessage
+
+
+def tls_context(ca_file: str | None) -> ssl.SSLContext:
+    """Return a context that trusts the system's CA certificates and those in ``ca_file``.
+
+    Raises:
+        ServerUnavailableError: the file cannot be read, or contains no certificate.
+    """
+    context = ssl.create_default_context()
+    if ca_file is not None:
+        try:
+            context.load_verify_locations(cafile=ca_file)
+        except OSError as error:
+            message = f"ca_file {ca_file} cannot be used: {error}; name a file in PEM format"
+            raise ServerUnavailableError(message) from None
+    return context
+
+
+# Limit of an error response's body.
+_MAX_ERROR_BYTES = 65536
+# Error codes of JSON-RPC and of the SDK.
+_INTERNAL_ERROR = -32603
+_CONNECTION_CLOSED = -32000
+
+# Delivers the JSON-RPC error of a failed request to the session.
+Deliver = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+class RemoteChannel:
+    """Channel of a server behind HTTP; connects when its streams are opened."""
+
+    served = None
+
+    def __init__(self, spec: ServerSpec, transport: str, auth: httpx2.Auth | None) -> None:
+        self._spec = spec
+        self._is_sse = transport == "sse"
+        self._auth = auth
+
+    def streams(self) -> Transport:
+        """Return the SDK transport for one ``mcp.Client``."""
+        return _sse(self._spec, self._auth) if self._is_sse else _streamable_http(self._spec, self._auth)
+
+    def ending(self) -> str:
+        """Return an empty text: the end of a remote server is not visible."""
+        return ""
+
+
+@asynccontextmanager
+async def open_remote(spec: ServerSpec, transport: str, auth: httpx2.Auth | None) -> AsyncGenerator[RemoteChannel]:
+    """Return the channel of a server behind HTTP; ``transport`` is ``http`` or ``sse``."""
+    yield RemoteChannel(spec, transport, auth)
+
+
+@asynccontextmanager
+async def _streamable_http(spec: ServerSpec, auth: httpx2.Auth | None) -> AsyncGenerator[TransportStreams]:
+    from mcp.client.streamable_http import streamable_http_client
+
+    # The first byte may take as long as a whole call; the limit of the call expires before this one.
+    http = _client(spec, auth, read_timeout_s=spec.timeout_s + spec.connect_timeout_s)
+    async with (
+        http,
+        streamable_http_client(spec.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES) as streams,
+    ):
+        yield streams
+
+
+@asynccontextmanager
+async def _sse(spec: ServerSpec, auth: httpx2.Auth | None) -> AsyncGenerator[TransportStreams]:
+    from mcp.client.sse import sse_client
+
+    incoming_send, incoming = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
+
+    async def deliver(error: dict[str, Any]) -> None:
+        message = message_in(json.dumps(error))
+        if message is not None:
+            await incoming_send.send(message)
+
+    def client(headers: Any = None, timeout: Any = None, auth: Any = None) -> httpx2.AsyncClient:
+        del headers, timeout
+        # The event stream may be silent between two calls, so it has no read timeout.
+        return _client(spec, auth, read_timeout_s=None, deliver=deliver)
+
+    with incoming_send, incoming:
+        async with (
+            sse_client(spec.url, auth=auth, httpx_client_factory=client) as (received, write),
+            anyio.create_task_group() as pumps,
+        ):
+            pumps.start_soon(_pump, received, incoming_send)
+            try:
+                yield incoming, write
+            finally:
+                pumps.cancel_scope.cancel()
+
+
+async def _pump(
+    received: ReadStream[SessionMessage | Exception], incoming: MemoryObjectSendStream[SessionMessage | Exception]
+) -> None:
+    with incoming:
+        async for item in received:
+            try:
+                await incoming.send(item)
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                return
+
+
+def _client(
+    spec: ServerSpec, auth: httpx2.Auth | None, *, read_timeout_s: float | None, deliver: Deliver | None = None
+) -> httpx2.AsyncClient:
+    """Return an HTTP client that converts failed requests to JSON-RPC errors."""
+    import httpx2
+
+    class ErrorConvertingClient(httpx2.AsyncClient):
+        async def send(self, request: httpx2.Request, **settings: Any) -> httpx2.Response:
+            if request.method == "DELETE":
+                # Ending a session is optional, so it has a short timeout.
+                request.extensions["timeout"] = httpx2.Timeout(spec.stop_grace_s).as_dict()
+            call = _request_id(request)
+            if call is None:
+                return await super().send(request, **settings)
+            try:
+                response = await super().send(request, **settings)
+            except (httpx2.TransportError, RkllmMcpError, *_login_errors()) as error:
+                return await _error_response(request, _error(call, _reason(spec, error), _CONNECTION_CLOSED), deliver)
+            if response.status_code < HTTPStatus.BAD_REQUEST:
+                return _bounded(response) if deliver is None else response
+            # 404 means an expired session or an unknown method: the SDK distinguishes them.
+            if response.status_code == HTTPStatus.NOT_FOUND and deliver is None:
+                return response
+            error = await _refusal(call, response)
+            return await _error_response(request, error, deliver, response.status_code)
+
+    timeout = httpx2.Timeout(spec.connect_timeout_s, read=read_timeout_s)
+    verify = tls_context(spec.ca_file) if spec.ca_file else True
+    return ErrorConvertingClient(headers=dict(spec.headers), timeout=timeout, auth=auth, verify=verify)
+
+
+def _request_id(request: httpx2.Request) -> str | int | None:
+    """Return the id of the JSON-RPC request in an HTTP request; None for notifications and other requests."""
+    if request.method != "POST" or not request.headers.get("content-type", "").startswith("application/json"):
+        return None
+    try:
+        message: Any = json.loads(request.content)
+    except (ValueError, RuntimeError):
+        return None
+    if not isinstance(message, dict) or "method" not in message:
+        return None
+    found = cast("dict[str, Any]", message).get("id")
+    return found if isinstance(found, (str, int)) else None
+
+
+async def _error_response(
+    request: httpx2.Request, error: dict[str, Any], deliver: Deliver | None, status: int = HTTPStatus.BAD_GATEWAY
+) -> httpx2.Response:
+    """Return the response that makes the SDK raise ``error`` in the caller."""
+    import httpx2
+
+    if deliver is None:
+        return httpx2.Response(status, json=error, request=request)
+    # Over SSE, answers arrive on the event stream; an HTTP error on this request would end the session.
+    await deliver(error)
+    return httpx2.Response(HTTPStatus.ACCEPTED, request=request)
+
+
+async def _refusal(call: str | int, response: httpx2.Response) -> dict[str, Any]:
+    """Return the JSON-RPC error for an HTTP error: the server's own if it sent one."""
+    own = await _own_error(response)
+    status = response.status_code
+    if own is None:
+        return _error(call, f"HTTP {status} {response.reason_phrase}".strip(), _INTERNAL_ERROR, {"httpStatus": status})
+    data: Any = own.get("data")
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        known = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
+        data = {**known, "httpStatus": status}
+    return _error(call, str(own.get("message", "")), own["code"], data)
+
+
+async def _own_error(response: httpx2.Response) -> dict[str, Any] | None:
+    import httpx2
+
+    body = b""
+    try:
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > _MAX_ERROR_BYTES:
+                return None
+        error: Any = json.loads(body)["error"]
+        return cast("dict[str, Any]", error) if isinstance(error["code"], int) else None
+    except (ValueError, TypeError, KeyError, RecursionError, httpx2.HTTPError, httpx2.StreamError):
+        return None
+    finally:
+        await response.aclose()
+
+
+def _error(call: str | int, message: str, code: int, data: Any = None) -> dict[str, Any]:
+    error = {"code": code, "message": message, **({} if data is None else {"data": data})}
+    return {"jsonrpc": "2.0", "id": call, "error": error}
+
+
+def _reason(spec: ServerSpec, error: Exception) -> str:
+    import httpx2
+
+    if isinstance(error, httpx2.TimeoutException):
+        return f"it did not answer in time ({type(error).__name__})"
+    if isinstance(error, httpx2.TransportError):
+        return f"it cannot be reached: {str(error) or type(error).__name__}"
+    if isinstance(error, _registration_error()):
+        return f"dynamic client registration failed; configure client_id and redirect_uri for '{spec.name}' ({error})"
+    return str(error) if isinstance(error, RkllmMcpError) else f"the login to '{spec.name}' failed: {error}"
+
+
+def _login_errors() -> tuple[type[Exception], ...]:
+    from mcp.client.auth import OAuthFlowError
+
+    return (OAuthFlowError,)
+
+
+def _registration_error() -> type[Exception]:
+    from mcp.client.auth import OAuthRegistrationError
+
+    return OAuthRegistrationError
+
+
+def _bounded(response: httpx2.Response) -> httpx2.Response:
+    """Limit the size of a JSON response, which the SDK reads as a whole."""
+    import httpx2
+
+    if not response.headers.get("content-type", "").lower().startswith("application/json"):
+        return response
+
+    class Bounded(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            received = 0
+            async for chunk in response.aiter_bytes():
+                received += len(chunk)
+                if received > MAX_MESSAGE_BYTES:
+                    raise httpx2.StreamError(f"the response has more than {MAX_MESSAGE_BYTES // 1024**2} MB")
+                yield chunk
+
+        async def aclose(self) -> None:
+            await response.aclose()
+
+    headers = {k: v for k, v in response.headers.items() if k not in ("content-encoding", "content-length")}
+    return httpx2.Response(response.status_code, headers=headers, stream=Bounded(), request=response.request)

@@ -1,0 +1,194 @@
+"""A server's process: started with pipes in its own process group; the whole group is gone when the block ends.
+
+stderr is always drained, otherwise a server could block on a full pipe. Shutdown closes stdin, then sends SIGTERM, then
+SIGKILL, each with a grace period, and is shielded from cancellation. The process is reaped last, so that a signal to
+its group cannot reach a reused process id.
+
+Follows MCP specification 2025-11-25, lifecycle, shutdown (the order); grace periods and process group are our choice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from typing import IO
+
+import anyio
+
+from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.toolcalls.untrusted_text import LastLines
+
+# Variables every program needs, without secrets (the SDK's list, mcp 2.3.0 client/stdio.py).
+INHERITED_ALWAYS = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
+
+_CHUNK_BYTES = 65536
+# After SIGKILL only a process stuck in the kernel remains; it is not waited for any longer.
+_KILL_GRACE_S = 2.0
+
+
+def environment(spec: ServerSpec, host: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a server: the minimum, then inherited variables, then configured ones."""
+    names = tuple(host) if spec.inherit_env is True else (*INHERITED_ALWAYS, *(spec.inherit_env or ()))
+    # A value that begins with "()" is an exported shell function.
+    inherited = {name: host[name] for name in names if name in host and not host[name].startswith("()")}
+    return {**inherited, **spec.env}
+
+
+class Child:
+    """A running process and its pipes; created and ended by ``open_child``.
+
+    ``was_stopped`` is True if the process ended because it was signalled.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], stderr: LastLines) -> None:
+        self._process = process
+        self._stderr = stderr
+        self._stdin, self._stdout, self._errors = (_pipe(process.stdin), _pipe(process.stdout), _pipe(process.stderr))
+        self._exited = _exit_notice(process.pid)
+        self.was_stopped = False
+
+    @property
+    def pid(self) -> int:
+        """Process id, which is also the id of the process group."""
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """Exit code as in subprocess (negative: the signal); None while the process runs."""
+        return self._process.returncode
+
+    async def receive(self) -> bytes:
+        """Return the next bytes of stdout; empty at the end."""
+        return await _read(self._stdout)
+
+    async def send(self, data: bytes) -> None:
+        """Write to stdin.
+
+        Raises:
+            OSError: the process has closed its stdin.
+        """
+        rest = memoryview(data)
+        while rest:
+            await anyio.wait_writable(self._stdin.fileno())
+            rest = rest[os.write(self._stdin.fileno(), rest) :]
+
+    async def keep_errors(self) -> None:
+        """Read stderr to the end into ``LastLines``."""
+        while chunk := await _read(self._errors):
+            self._stderr.feed(chunk)
+
+    async def end_group_with_leader(self) -> None:
+        """Kill the process group when the process has ended: a helper that holds stdout open would hide the end."""
+        await anyio.wait_readable(self._exited.fileno())
+        self._signal(signal.SIGKILL)
+
+    async def stop(self, grace_s: float) -> None:
+        """End the process group: close stdin, then SIGTERM, then SIGKILL; takes at most three grace periods.
+
+        Shielded from cancellation. If the wait itself is interrupted (a second Ctrl-C), the group is killed at once.
+        """
+        try:
+            with anyio.CancelScope(shield=True):
+                async with anyio.create_task_group() as draining:
+                    draining.start_soon(self._discard_output)
+                    draining.start_soon(self.keep_errors)
+                    self._stdin.close()
+                    await self._wait_or_signal(grace_s)
+                    draining.cancel_scope.cancel()
+        finally:
+            self._signal(signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_KILL_GRACE_S)
+            self._close()
+
+    async def _wait_or_signal(self, grace_s: float) -> None:
+        for number, timeout_s in ((None, grace_s), (signal.SIGTERM, grace_s), (signal.SIGKILL, _KILL_GRACE_S)):
+            if number is not None:
+                self.was_stopped = True
+                self._signal(number)
+            with anyio.move_on_after(timeout_s):
+                await anyio.wait_readable(self._exited.fileno())
+                return
+
+    async def _discard_output(self) -> None:
+        while await _read(self._stdout):
+            pass
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process.returncode is None:
+            # EPERM: a member that changed its user cannot be signalled; the others have received the signal.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+
+    def _close(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while chunk := os.read(self._errors.fileno(), _CHUNK_BYTES):
+                self._stderr.feed(chunk)
+        self._stderr.finish()
+        for pipe in (self._stdin, self._stdout, self._errors, self._exited):
+            pipe.close()
+
+
+@asynccontextmanager
+async def open_child(spec: ServerSpec, stderr: LastLines) -> AsyncGenerator[Child]:
+    """Start the server's program; end it and its process group on exit.
+
+    Raises:
+        OSError: the program or its working directory does not exist or is not accessible.
+        ValueError: an argument or variable contains a NUL byte.
+    """
+    # Not asyncio's subprocess: it waits for a process differently in each Python version, and hides the pipes.
+    process = subprocess.Popen(  # noqa: ASYNC220  (returns once the program is loaded, after milliseconds)
+        [spec.command, *spec.args],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(spec, os.environ),
+        cwd=spec.cwd,
+        start_new_session=True,
+        bufsize=0,
+    )
+    child = Child(process, stderr)
+    try:
+        async with anyio.create_task_group() as watching:
+            watching.start_soon(child.keep_errors)
+            watching.start_soon(child.end_group_with_leader)
+            try:
+                yield child
+            finally:
+                watching.cancel_scope.cancel()
+    finally:
+        await child.stop(spec.stop_grace_s)
+
+
+def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+    assert pipe is not None, "the process is started with three pipes"  # noqa: S101  (narrows the type)
+    os.set_blocking(pipe.fileno(), False)
+    return pipe
+
+
+async def _read(pipe: IO[bytes]) -> bytes:
+    # Waiting first yields to the event loop once per chunk: a server that never pauses must not block other tasks.
+    await anyio.wait_readable(pipe.fileno())
+    return os.read(pipe.fileno(), _CHUNK_BYTES)
+
+
+def _exit_notice(pid: int) -> IO[bytes]:
+    """Return a pipe that becomes readable when the process has ended, without reaping it.
+
+    Uses a thread: older kernels and container profiles refuse a pidfd, and asyncio's notification also waits for the
+    pipes.
+    """
+    reader, writer = os.pipe()
+
+    def wait() -> None:
+        with os.fdopen(writer, "wb"), contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+    threading.Thread(target=wait, name=f"exit of {pid}", daemon=True).start()
+    return os.fdopen(reader, "rb", buffering=0)

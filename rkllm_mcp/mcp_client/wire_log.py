@@ -1,0 +1,116 @@
+"""Redact secrets in the logs of the SDK and of its HTTP library, and keep these logs off the terminal.
+
+Both log whole messages at debug level, and tracebacks with parts of responses above it. The loggers are global, so
+every change is undone when the block ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import IO, Any, Literal, TypeAlias
+
+from rkllm_mcp.config.header_templates import redacted
+from rkllm_mcp.config.secrets import redacted as without_secrets
+
+MAX_BYTES = 16 * 1024 * 1024
+
+Direction: TypeAlias = Literal["sent", "received"]
+# Writes one message; takes its direction and its JSON.
+Write: TypeAlias = Callable[[Direction, "dict[str, Any]"], None]
+
+
+class WireLog:
+    """A log of messages; ``close`` it at the end.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+
+    def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
+        self._path = path
+        self._max_bytes = max_bytes
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._file = self._opened()
+
+    def of(self, server: str, clean: Callable[[str], str]) -> Write:
+        """Return the function that logs messages of one server; ``clean`` redacts the secrets of the connection."""
+
+        def write(direction: Direction, message: dict[str, Any]) -> None:
+            shown = without_secrets(message)
+            now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+            line = {"time": now, "server": server, "direction": direction, "message": shown}
+            # A log that cannot be written must not fail a call.
+            with contextlib.suppress(OSError, ValueError):
+                self._write(clean(json.dumps(line, ensure_ascii=False)) + "\n")
+
+        return write
+
+    def close(self) -> None:
+        """Close the file; later messages are dropped."""
+        self._file.close()
+
+    def _write(self, line: str) -> None:
+        if self._file.tell() > self._max_bytes:
+            self._file.close()
+            self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+            self._file = self._opened()
+        self._file.write(line.encode("utf-8", "replace"))
+        self._file.flush()
+
+    def _opened(self) -> IO[bytes]:
+        return os.fdopen(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
+
+
+_FAMILIES = ("mcp", "client", "httpx2", "httpcore2")
+
+
+@contextmanager
+def sdk_logs(secrets: Sequence[str]) -> Generator[None]:
+    """Redact ``secrets`` in the SDK's logs and suppress Python's default output to stderr, inside this block.
+
+    Enter it after the SDK was imported: its loggers exist from then on.
+    """
+    # Without a handler Python writes warnings and errors to stderr, where they interrupt an answer.
+    quiet = [(logging.getLogger(name), logging.NullHandler()) for name in ("mcp", "client")]
+    for logger, handler in quiet:
+        logger.addHandler(handler)
+    hiding = _Hiding(secrets)
+    watched = _loggers() if secrets else []
+    for logger in watched:
+        logger.addFilter(hiding)
+    try:
+        yield
+    finally:
+        for logger, handler in quiet:
+            logger.removeHandler(handler)
+        for logger in watched:
+            logger.removeFilter(hiding)
+
+
+class _Hiding(logging.Filter):
+    """Passes every record on, redacted."""
+
+    def __init__(self, secrets: Sequence[str]) -> None:
+        super().__init__()
+        self._secrets = tuple(secrets)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = redacted(record.getMessage(), self._secrets), ()
+        if record.exc_info and record.exc_info[0] is not None:
+            # pydantic quotes excerpts of a message, which may contain parts of a secret that redaction cannot find.
+            record.exc_text = f"{record.exc_info[0].__name__} (not shown: a token may be in it)"
+            record.exc_info = None
+        return True
+
+
+def _loggers() -> list[logging.Logger]:
+    """Return all loggers of these libraries: a filter acts only on the logger it is added to, not on its children."""
+    names = [name for name in logging.root.manager.loggerDict if name.split(".", 1)[0] in _FAMILIES]
+    return [logging.getLogger(name) for name in names]

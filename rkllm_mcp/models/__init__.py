@@ -1,0 +1,1 @@
+"""Model folders, and where their files come from."""

@@ -1,0 +1,343 @@
+"""Model folders and their ``model.toml``: cards, the catalogue, and the choice of a model."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import Field, ValidationError
+
+import rkllm_mcp
+from rkllm_mcp.config.editing import toml_key, toml_value
+from rkllm_mcp.config.loading import read_file
+from rkllm_mcp.config.section import Names, Positive, Probability, Section, Temperature
+from rkllm_mcp.config.sections import ModelSection
+from rkllm_mcp.config.validation_errors import allowed_for, describe
+from rkllm_mcp.errors import ConfigError, ModelNotFoundError
+
+Platform = Literal["RK3588", "RK3576", "RK3562", "RV1126B"]
+"""SoC that a .rkllm file is converted for; an RK3588S takes files for the RK3588."""
+
+_Repository = Annotated[str, Field(pattern=r"^[\w.-]+/[\w.-]+$")]
+# Each path component starts with a letter or a digit, so none leads upwards: the name becomes a path on this machine.
+_FileName = Annotated[str, Field(pattern=r"^\w[^/]*(/\w[^/]*)*$")]
+_Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class SourceCard(Section):
+    """``[source]``: download location for ``rkllm-mcp models pull``, on Hugging Face or a mirror of it."""
+
+    repository: _Repository | None = None
+    """The repository with the .rkllm file, ``owner/name``; absent if no publisher is known."""
+    file: _FileName | None = None
+    """The .rkllm file's name in the repository."""
+    revision: str | None = None
+    """A branch, tag or commit of the repository; ``main`` when not given."""
+    sha256: _Sha256 | None = None
+    """The .rkllm file's SHA-256."""
+    tokenizer_repository: _Repository | None = None
+    """The repository with the tokenizer, usually the original model's; ``repository`` when not given."""
+    tokenizer_file: _FileName = "tokenizer.json"
+    """The tokenizer's name in the repository."""
+    tokenizer_revision: str | None = None
+    """A branch, tag or commit of the tokenizer's repository."""
+    platform: Platform = "RK3588"
+    """The SoC the file is converted for."""
+
+
+class PublishedCard(Section):
+    """``[published]``: measurements published by others, each on a board at full clocks."""
+
+    decode_tokens_per_second: Annotated[float, Field(gt=0)] | None = None
+    """Decoding speed."""
+    ttft_ms: Annotated[float, Field(gt=0)] | None = None
+    """Time to the first token in milliseconds."""
+    memory_mb: Positive | None = None
+    """Memory at run time in MB."""
+    source: str = ""
+    """Publisher, runtime and prompt of the measurement."""
+
+
+CARD_NAME = "model.toml"
+# Number of models named in a message; the catalogue has some dozens.
+_MOST_NAMES = 8
+# First line of the emulator's scripts (native/README.md), which distinguishes them from real weights.
+EMULATED_HEADER = b"RKLLM-EMULATOR "
+
+
+class SamplingCard(Section):
+    """Sampling parameters; None leaves the runtime's default."""
+
+    temperature: Temperature | None = None
+    top_k: Positive | None = None
+    top_p: Probability | None = None
+    repeat_penalty: Annotated[float, Field(gt=0)] | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+
+
+class ModelCard(Section):
+    """A ``model.toml``."""
+
+    name: Annotated[str, Field(min_length=1)]
+    """The model's name, the same as its folder's."""
+    description: str = ""
+    """One line for 'rkllm-mcp models list'."""
+    template: str = "chatml"
+    """Chat template of the model: a name of rkllm_mcp.prompt.template."""
+    context_tokens: Positive = 4096
+    """The context window the file was converted for."""
+    file: str = "model.rkllm"
+    """The .rkllm file; relative to the folder."""
+    tokenizer: str = "tokenizer.json"
+    """The model's tokenizer.json; relative to the folder."""
+    syntaxes: Names | None = None
+    """How the model may write tool calls: names of rkllm_mcp.toolcalls.formats; the template's own when not given."""
+    thinking: Literal["off", "auto", "open"] = "off"
+    """off: answer at once; auto: think where the model does so by itself; open: always think."""
+    stop: Names = ()
+    """Further tokens that end an answer, in addition to those of the template."""
+    sampling: SamplingCard = SamplingCard()
+    """Sampling parameters."""
+    two_step_tools: bool = False
+    """List tools by name, and give a tool's parameters at its first call; for models below 1B."""
+    skip_special_token: bool = False
+    """True if the runtime omits control tokens from the text."""
+    prompt_cache: bool | None = None
+    """True if prefilled prompts can be saved; by default derived from the template: false for recurrent and hybrid
+    models.
+    """
+    emulated: bool = False
+    """True when the file is a script for the emulated runtime."""
+    source: SourceCard | None = None
+    """Download location of the files."""
+    published: PublishedCard | None = None
+    """Published measurements."""
+
+
+# Templates of families whose state is not a list of tokens: they can neither save nor share a prefix (rknn-llm #517,
+# #520).
+_RECURRENT = frozenset({"qwen3.5", "rwkv7"})
+_TABLES: Mapping[str, type[Section]] = {"sampling": SamplingCard, "source": SourceCard, "published": PublishedCard}
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A model found on this machine."""
+
+    folder: Path
+    card: ModelCard  # from ``model.toml``, or assumed for a file without a card
+    file: Path  # the .rkllm file
+    tokenizer: Path  # its tokenizer.json
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.card.name
+
+    @property
+    def keeps_prompts(self) -> bool:
+        """True if the runtime can save and share the model's prefilled prompts."""
+        return self.card.template not in _RECURRENT if self.card.prompt_cache is None else self.card.prompt_cache
+
+    @property
+    def missing(self) -> tuple[Path, ...]:
+        """Return the required files that do not exist."""
+        return tuple(path for path in (self.file, self.tokenizer) if not path.is_file())
+
+
+def model_directories(env: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
+    """Return the folders to search for models; the first one with a name is used."""
+    home = Path(env.get("HOME") or Path.home())
+    named = [Path(part).expanduser() for part in env.get("RKLLM_MCP_MODELS", "").split(":") if part]
+    package = Path(rkllm_mcp.__file__).parent
+    data_home = Path(env.get("XDG_DATA_HOME") or home / ".local" / "share")
+    # A source tree has the catalogue at its root; an installed package contains it.
+    return (*named, data_home / "rkllm-mcp" / "models", package.parent / "models", package / "_models")
+
+
+def list_models(directories: Sequence[Path] | None = None) -> list[ModelFolder]:
+    """Return every model with a card by name, including those without weights on this machine.
+
+    Raises:
+        ConfigError: a ``model.toml`` is invalid.
+    """
+    found: dict[str, ModelFolder] = {}
+    for directory in directories if directories is not None else model_directories():
+        for card in sorted(directory.glob(f"*/{CARD_NAME}")):
+            found.setdefault(card.parent.name, _read_folder(card.parent))
+    return [found[name] for name in sorted(found)]
+
+
+def load_model(name_or_path: str | Path, directories: Sequence[Path] | None = None) -> ModelFolder:
+    """Return the model of a name or path, with all its files.
+
+    ``name_or_path`` is a folder's name, a folder, or a .rkllm file with ``model.toml`` or ``tokenizer.json`` in the
+    same folder. Names are searched for in ``directories``, by default ``model_directories()``.
+
+    Raises:
+        ModelNotFoundError: the model does not exist, or lacks a file.
+        ConfigError: its ``model.toml`` is invalid.
+    """
+    directories = model_directories() if directories is None else directories
+    text = str(name_or_path)
+    if isinstance(name_or_path, Path) or "/" in text or text.endswith(".rkllm") or text in {".", ".."}:
+        return _complete(_at_path(Path(name_or_path).expanduser()))
+    for directory in directories:
+        if (directory / text / CARD_NAME).is_file():
+            return _complete(_read_folder(directory / text))
+    if Path(text, CARD_NAME).is_file():
+        raise ModelNotFoundError(f"There is no model {text!r}.", f"For the folder of that name write ./{text}")
+    raise ModelNotFoundError(f"There is no model {text!r}.", _what_is_there(text, directories))
+
+
+def choose_model(
+    section: ModelSection, directories: Sequence[Path] | None = None, *, emulated: bool = False
+) -> ModelFolder:
+    """Return the configured model, or the only available one if none is configured.
+
+    With ``emulated`` only scripts for the emulated runtime are candidates.
+
+    Raises:
+        ModelNotFoundError: the model does not exist, or several are available.
+        ConfigError: a ``model.toml`` is invalid.
+    """
+    named = section.path or section.name
+    if named is not None:
+        return load_model(named, directories)
+    here = [folder for folder in list_models(directories) if not folder.missing]
+    real = [folder for folder in here if not folder.card.emulated]
+    candidates = real if real and not emulated else [folder for folder in here if folder.card.emulated]
+    if len(candidates) == 1:
+        return candidates[0]
+    if not candidates:
+        raise ModelNotFoundError("There is no model on this machine.", "Name one with --model PATH.")
+    names = ", ".join(folder.name for folder in candidates)
+    raise ModelNotFoundError(f"There are several models: {names}.", "Choose one with --model NAME or name in [model].")
+
+
+def is_emulated_file(path: Path) -> bool:
+    """Return True if a .rkllm file is a script for the emulated runtime."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(EMULATED_HEADER)) == EMULATED_HEADER
+    except OSError:
+        return False
+
+
+def _at_path(path: Path) -> ModelFolder:
+    path = path.absolute()
+    if path.is_dir():
+        if (path / CARD_NAME).is_file():
+            return _read_folder(path)
+        files = sorted(path.glob("*.rkllm"))
+        if len(files) == 1:
+            return _without_card(files[0])
+        found = "several .rkllm files" if files else "neither a model.toml nor a .rkllm file"
+        raise ModelNotFoundError(f"The folder {path} has {found}.", "Name the .rkllm file itself.")
+    if not path.is_file():
+        raise ModelNotFoundError(f"There is no {path}.", "Name a model folder or a .rkllm file.")
+    if (path.parent / CARD_NAME).is_file():
+        folder = _read_folder(path.parent)
+        return ModelFolder(folder.folder, folder.card, path, folder.tokenizer)
+    return _without_card(path)
+
+
+def _without_card(file: Path) -> ModelFolder:
+    """Return a file without a card, with properties from its name and conservative defaults."""
+    name = file.stem.lower().replace("_", "-")
+    template = "qwen3" if "qwen3" in name else "qwen2.5" if "qwen2" in name else "chatml"
+    card = ModelCard(name=file.stem, template=template, emulated=is_emulated_file(file), file=file.name)
+    return ModelFolder(file.parent, card, file, file.parent / card.tokenizer)
+
+
+def _read_folder(folder: Path) -> ModelFolder:
+    source = folder / CARD_NAME
+    raw: dict[str, Any] = {"name": folder.name, **read_file(source)}
+    try:
+        card = ModelCard.model_validate(raw)
+    except ValidationError as error:
+        raise _card_error(error, str(source)) from None
+    _check_registered(card, str(source))
+    place = folder.absolute()
+    return ModelFolder(place, card, place / Path(card.file).expanduser(), place / Path(card.tokenizer).expanduser())
+
+
+def _card_error(error: ValidationError, source: str) -> ConfigError:
+
+    detail = error.errors()[0]
+    key = ".".join(str(part) for part in detail["loc"])
+    if detail["type"] == "extra_forbidden":
+        kind = _TABLES.get(key.rpartition(".")[0], ModelCard)
+        return ConfigError(
+            source, key, "an unknown key", _one_of("known here are", str(detail["loc"][-1]), kind.model_fields)
+        )
+    return ConfigError(source, key, describe(detail["input"]), allowed_for(detail))
+
+
+def _check_registered(card: ModelCard, source: str) -> None:
+    """Check the names of template and syntaxes; imported here to keep ``config`` light."""
+    from rkllm_mcp.prompt.families import TEMPLATES
+    from rkllm_mcp.toolcalls.formats import SYNTAXES
+
+    if card.template not in TEMPLATES:
+        raise ConfigError(source, "template", repr(card.template), _one_of("allowed are", card.template, TEMPLATES))
+    for syntax in card.syntaxes or ():
+        if syntax not in SYNTAXES:
+            raise ConfigError(source, "syntaxes", repr(syntax), _one_of("allowed are", syntax, SYNTAXES))
+
+
+def _one_of(words: str, found: str, names: Mapping[str, Any]) -> str:
+    close = difflib.get_close_matches(found, names, n=1)
+    return f"{words} {', '.join(names)}" + (f"; did you mean '{close[0]}'?" if close else "")
+
+
+def _complete(folder: ModelFolder) -> ModelFolder:
+    if folder.file in folder.missing:
+        raise ModelNotFoundError(
+            f"The model {folder.name!r} has no weights here.",
+            f"Fetch them with 'rkllm-mcp models pull {folder.name}', or put its .rkllm file at {folder.file}.",
+        )
+    if folder.missing:
+        raise ModelNotFoundError(
+            f"The model {folder.name!r} has no tokenizer.",
+            f"Put the tokenizer.json of the original model at {folder.tokenizer}.",
+        )
+    return folder
+
+
+def _what_is_there(name: str, directories: Sequence[Path]) -> str:
+    folders = list_models(directories)
+    names = [folder.name for folder in folders]
+    if not names:
+        return f"There are none in {', '.join(str(directory) for directory in directories)}."
+    close = difflib.get_close_matches(name, names, n=1)
+    meant = f"Did you mean {close[0]!r}? " if close else ""
+    if len(names) <= _MOST_NAMES:
+        return f"{meant}Known here: {', '.join(names)}."
+    here = ", ".join(folder.name for folder in folders if not folder.missing) or "none"
+    return f"{meant}Here on this machine: {here}; 'rkllm-mcp models list' shows those that can be fetched."
+
+
+def card_text(card: ModelCard) -> str:
+    """Return the card as TOML: plain keys first, then tables."""
+    values = card.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    if card.source is not None:
+        # Always written, because it determines where the file runs.
+        values["source"] = {**values.get("source", {}), "platform": card.source.platform}
+    return "\n".join([*_lines("", values), ""])
+
+
+def _lines(path: str, table: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in table.items():
+        if not isinstance(value, dict):
+            yield f"{toml_key(key)} = {toml_value(value)}"
+    for key, value in table.items():
+        if isinstance(value, dict) and value:
+            name = f"{path}.{toml_key(key)}" if path else toml_key(key)
+            yield f"\n[{name}]"
+            yield from _lines(name, cast("dict[str, Any]", value))

@@ -1,0 +1,155 @@
+"""The fit of a model to this board: platform, memory, tokenizer."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rkllm_mcp.board.machine import Machine
+from rkllm_mcp.board.npu import soc_of
+from rkllm_mcp.board.system import MEMORY_MARGIN, gib, memory_bytes
+from rkllm_mcp.errors import ModelFileError
+from rkllm_mcp.models.cards import ModelCard
+from rkllm_mcp.prompt.conversation import stop_ids
+from rkllm_mcp.prompt.families import TEMPLATES
+from rkllm_mcp.prompt.tokenizer import ModelTokenizer
+
+Verdict = Literal["yes", "tight", "no", "unknown"]
+
+# The same silicon in another package; its files are made for the RK3588 (device trees name both).
+_SAME_CHIP = {"RK3588S": "RK3588"}
+# Memory for the system and the assistant.
+_SYSTEM_BYTES = 512 * 2**20
+
+
+@dataclass(frozen=True)
+class Need:
+    """Requirements of a model."""
+
+    platform: str | None = None  # SoC of its file; None if unknown
+    memory_bytes: int = 0  # memory at run time; 0 if unknown
+    any_machine: bool = False  # runs everywhere, as a script for the emulated runtime
+
+
+@dataclass(frozen=True)
+class Fitness:
+    """Result of a compatibility check."""
+
+    verdict: Verdict  # ``tight`` if other programs must be stopped first
+    reason: str = ""  # a few words
+
+
+def needed_bytes(file_bytes: int) -> int:
+    """Estimate the memory of a model without published measurement from its file size."""
+    return int(file_bytes * MEMORY_MARGIN)
+
+
+def platform_of(machine: Machine) -> str | None:
+    """Return the platform of this machine's NPU, as files name it; None without a supported NPU."""
+    soc = soc_of(machine)
+    return _SAME_CHIP.get(soc.name, soc.name) if soc else None
+
+
+def fitness(machine: Machine, need: Need) -> Fitness:
+    """Compare the requirements of a model with this machine."""
+    if need.any_machine:
+        return Fitness("yes")
+    here = platform_of(machine)
+    if here is None:
+        return Fitness("no", "no NPU here")
+    if need.platform is not None and need.platform != here:
+        return Fitness("no", f"for {need.platform}")
+    available, total = memory_bytes(machine, "MemAvailable"), memory_bytes(machine, "MemTotal")
+    if not need.memory_bytes or available is None:
+        return Fitness("unknown", "memory not known")
+    if need.memory_bytes <= available:
+        return Fitness("yes")
+    short = f"needs {gib(need.memory_bytes)}, {gib(available)} available"
+    return Fitness("tight" if need.memory_bytes + _SYSTEM_BYTES <= (total or 0) else "no", short)
+
+
+# A size (1.5b, 350m, e2b), a number or a word.
+_WORD = re.compile(r"e?\d+(?:\.\d+)*[bm](?![a-z0-9])|[a-z]+|\d+(?:\.\d+)*")
+_SIZE = re.compile(r"e?\d+(?:\.\d+)*[bm]")
+# Architectures whose name differs from the family name of the models. "llama" is missing on purpose: several families,
+# each with its own template, are built on it.
+_ARCHITECTURES: Mapping[str, str] = {"qwen2": "qwen2.5", "phi3": "phi-3.5", "gemma3_text": "gemma3"}
+
+
+@dataclass(frozen=True)
+class ModelMatch:
+    """The matching entry of the catalogue."""
+
+    card: ModelCard  # the entry
+    # matched by: the ``model`` itself, its ``family``, or only the ``architecture``
+    by: Literal["model", "family", "architecture"]
+
+
+def match_model(names: Sequence[str], architecture: str | None, entries: Sequence[ModelCard]) -> ModelMatch | None:
+    """Find the matching entry of the catalogue.
+
+    ``names`` are the file's names, the most reliable first; ``architecture`` comes from its header.
+    """
+    words = [(card, _words(card.name)) for card in entries if not card.emulated]
+    for name in names:
+        if (card := _longest(name, words)) is not None:
+            return ModelMatch(card, "model")
+    families = [(card, tuple(word for word in own if not _SIZE.fullmatch(word))) for card, own in words]
+    for name in names:
+        if (card := _longest(name, families)) is not None:
+            return ModelMatch(card, "family")
+    family = _ARCHITECTURES.get(architecture or "", architecture or "")
+    if (card := _longest(family, families)) is not None:
+        return ModelMatch(card, "architecture")
+    return None
+
+
+def _longest(name: str, candidates: Sequence[tuple[ModelCard, tuple[str, ...]]]) -> ModelCard | None:
+    """Return the candidate with the most words, all of which occur in the name in this order."""
+    spelled = _words(name)
+    fitting = [(len(own), card) for card, own in candidates if own and _stands_in(own, spelled)]
+    return max(fitting, key=lambda pair: pair[0])[1] if fitting else None
+
+
+def _stands_in(own: Sequence[str], spelled: Sequence[str]) -> bool:
+    rest = iter(spelled)
+    return all(word in rest for word in own)
+
+
+def _words(name: str) -> tuple[str, ...]:
+    return tuple(_WORD.findall(name.lower()))
+
+
+def check_tokenizer(path: Path, template_name: str, eos_token_id: int | None, say: Callable[[str], None]) -> None:
+    """Check that the tokenizer can be the model's own, and report doubts with ``say``.
+
+    ``eos_token_id`` is the end token in the header of the model's file.
+
+    Raises:
+        ModelFileError: the file is not a tokenizer, or lacks a token that the template needs.
+    """
+    template = TEMPLATES[template_name]
+    try:
+        vocabulary = ModelTokenizer(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelFileError(
+            f"The tokenizer cannot be read: {error}.", "Take the tokenizer.json of the original model."
+        ) from None
+    if template.end_of_turn and vocabulary.control_id(template.end_of_turn) is None:
+        raise ModelFileError(
+            f"The tokenizer has no token {template.end_of_turn}, which the template {template_name!r} needs.",
+            "Take the model's own tokenizer, or another template.",
+        )
+    if eos_token_id is not None and eos_token_id not in stop_ids(vocabulary, template):
+        piece = vocabulary.decode([eos_token_id])
+        here = (
+            f"is {json.dumps(piece, ensure_ascii=False)} in this tokenizer" if piece else "this tokenizer does not have"
+        )
+        say(
+            f"According to the file, token {eos_token_id} ends an answer, which {here}; "
+            "if answers do not end, it is not the model's own tokenizer."
+        )

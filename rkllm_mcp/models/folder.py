@@ -1,0 +1,173 @@
+"""Files -> a model folder, created completely or not at all.
+
+    <root>/.<name>.part/lock, *.incomplete   work in progress; not visible as a model
+    <root>/.<name>.part/ready/               finished files, renamed to <root>/<name>/ atomically
+
+Rules: one process works on a name at a time; partial downloads are retained for the next attempt, other unfinished
+files are deleted; an existing file of several gigabytes is linked instead of copied.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rkllm_mcp.errors import ModelFileError, UsageError
+from rkllm_mcp.models.cards import CARD_NAME
+
+_NAME = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}", re.ASCII)
+# Reserve in addition to the files; a completely full file system breaks other programs.
+_SPARE_BYTES = 64 * 2**20
+
+
+def _free_bytes(path: Path) -> int:
+    return shutil.disk_usage(path).free
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Working folder for one model."""
+
+    place: Path  # for partial files, retained after a failure
+    ready: Path  # for finished files; the future model folder
+
+
+@dataclass(frozen=True)
+class ModelFolderStore:
+    """The user's model folders."""
+
+    root: Path  # created on first use
+    free_bytes: Callable[[Path], int] = _free_bytes  # free space at a path
+
+    def folder(self, name: str) -> Path:
+        """Return the folder of a model.
+
+        Raises:
+            UsageError: the name is not a valid folder name.
+        """
+        if not _NAME.fullmatch(name):
+            raise UsageError(f"{name!r} is not a valid model name; use letters, digits and . _ + -, with --name")
+        return self.root / name
+
+    def has(self, name: str) -> bool:
+        """Return True if a folder of this name exists."""
+        return _NAME.fullmatch(name) is not None and os.path.lexists(self.root / name)
+
+    @contextmanager
+    def workspace(self, name: str) -> Generator[Workspace]:
+        """Open a working folder for a model; at the end of the block only partial downloads remain in it.
+
+        Raises:
+            ModelFileError: another process is using it, or the folder cannot be written.
+        """
+        self.folder(name)
+        place = self.root / f".{name}.part"
+        with _told(place):
+            (place / "ready").mkdir(parents=True, exist_ok=True)
+            lock = os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            _lock(lock, name)
+            try:
+                yield Workspace(place, place / "ready")
+            finally:
+                _tidy(place)
+        finally:
+            os.close(lock)
+
+    def check_room(self, needed_bytes: int) -> None:
+        """Check that the files fit on the file system.
+
+        Raises:
+            ModelFileError: the free space is not sufficient.
+        """
+        self.root.mkdir(parents=True, exist_ok=True)
+        free = self.free_bytes(self.root)
+        if needed_bytes + _SPARE_BYTES > free:
+            raise ModelFileError(
+                f"Not enough disk space: {_megabytes(needed_bytes)} needed in {self.root}, {_megabytes(free)} free.",
+                "Remove a model, or set XDG_DATA_HOME to a larger disk.",
+            )
+
+    def publish(self, name: str, workspace: Workspace) -> Path:
+        """Move the finished files into place: a new folder atomically, an existing one file by file, the card last."""
+        target = self.folder(name)
+        with _told(target):
+            # Partial downloads of other versions, which no later attempt can use.
+            for part in workspace.place.glob("*.incomplete"):
+                part.unlink()
+            if not os.path.lexists(target):
+                workspace.ready.rename(target)
+                return target
+            for file in sorted(workspace.ready.iterdir(), key=lambda path: path.name == CARD_NAME):
+                if file.name != CARD_NAME or not (target / CARD_NAME).exists():
+                    file.replace(target / file.name)
+        return target
+
+    def remove(self, name: str) -> int:
+        """Remove a model's folder; return the freed bytes, without files that have other hard links."""
+        target = self.folder(name)
+        with _told(target):
+            if target.is_symlink():
+                target.unlink()
+                return 0
+            freed = sum(
+                status.st_size
+                for path in target.rglob("*")
+                if path.is_file() and (status := path.lstat()).st_nlink == 1
+            )
+            # Rename it first: a partially deleted folder must not be visible as a model.
+            doomed = self.root / f".{name}.removed"
+            shutil.rmtree(doomed, ignore_errors=True)
+            target.rename(doomed)
+            shutil.rmtree(doomed)
+            return freed
+
+
+def place_file(source: Path, target: Path, *, copy: bool = False) -> str:
+    """Link a file to a new path, or copy it; return ``hard link``, ``link`` or ``copy``.
+
+    A link as ``source`` is resolved first. ``copy`` always copies.
+    """
+    real = source.resolve(strict=True)
+    if not copy:
+        try:
+            os.link(real, target)
+        except OSError:  # another file system, or one without hard links
+            target.symlink_to(real)
+            return "link"
+        return "hard link"
+    shutil.copyfile(real, target)
+    return "copy"
+
+
+def _lock(lock: int, name: str) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise ModelFileError(f"Another rkllm-mcp process is using {name!r}.", "Wait for it, or end it.") from None
+
+
+def _tidy(place: Path) -> None:
+    shutil.rmtree(place / "ready", ignore_errors=True)
+    if not any(place.glob("*.incomplete")):
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@contextmanager
+def _told(path: Path) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ModelFileError(
+            f"{path} cannot be written ({error.strerror or error}).", "Set XDG_DATA_HOME to a folder of yours."
+        ) from None
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:,.0f} MB".replace(",", " ")

@@ -1,0 +1,325 @@
+"""Download of a file from a Hugging Face repository or a mirror, with resume and checksum.
+
+``huggingface_hub`` makes the requests, so its settings apply: HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_OFFLINE and the
+timeouts. Rules: cached files are linked, not downloaded; partial downloads are resumed, in the same run and in the next
+one (``hf_hub_download`` restarts since huggingface_hub 2); a file gets its final name only after size and checksum
+match; every failure is one sentence.
+
+Large files are downloaded over plain HTTP instead of the Xet store, because Xet cannot resume a partial file.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import re
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote
+
+from rkllm_mcp.errors import ModelDownloadError
+from rkllm_mcp.models.folder import place_file
+
+Report = Callable[[str, int, "int | None"], None]
+"""Progress callback: file name, bytes received, total bytes or None."""
+
+_BY_HAND = "Copy the files here and use 'rkllm-mcp models add PATH'."
+# Each attempt resumes the previous one; a connection that fails more often is not usable.
+_MOST_ATTEMPTS = 50
+_CHUNK_BYTES = 1 << 20
+# The timeout of huggingface_hub's own metadata requests.
+_ANSWER_TIMEOUT_S = 10
+_SPELLING = "Write the repository as OWNER/NAME."
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file in a repository."""
+
+    repository: str  # ``owner/name``
+    name: str  # path in the repository
+    revision: str | None = None  # branch, tag or commit; None is the main branch
+    sha256: str | None = None  # expected SHA-256, if known
+
+
+@dataclass(frozen=True)
+class FoundFile:
+    """A file that can be downloaded."""
+
+    remote: RemoteFile
+    etag: str  # identifies the contents; the SHA-256 of files in large-file storage
+    commit: str | None  # commit of the revision
+    size: int | None  # bytes; None if the hub does not report it
+    cached: Path | None  # path in huggingface_hub's cache, if present
+
+    def part(self, folder: Path) -> Path:
+        """Return the path of its partial download, which differs between versions of the file."""
+        return folder / f"{re.sub(r'[^0-9A-Za-z]', '', self.etag)[:64] or 'unnamed'}.incomplete"
+
+
+@dataclass(frozen=True)
+class Hub:
+    """A hub; ``endpoint`` and ``cache`` default to the values of HF_ENDPOINT and HF_HOME."""
+
+    endpoint: str | None = None  # default: HF_ENDPOINT
+    cache: Path | None = None  # default: HF_HOME
+
+    @property
+    def address(self) -> str:
+        """The endpoint in use."""
+        from huggingface_hub import constants
+
+        return self.endpoint or constants.ENDPOINT
+
+    def find(self, file: RemoteFile) -> FoundFile:
+        """Look up a file without downloading it; use the cache only if the hub is not reachable.
+
+        Raises:
+            ModelDownloadError: the file is not available.
+        """
+        # huggingface_hub declares parameters as "dict" without type arguments.
+        from huggingface_hub import get_hf_file_metadata  # pyright: ignore[reportUnknownVariableType]
+        from huggingface_hub.errors import OfflineModeIsEnabled
+
+        try:
+            found = get_hf_file_metadata(self._url(file), endpoint=self.endpoint)
+        except (OfflineModeIsEnabled, _transport_error()) as error:
+            cached = None if _is_refusal(error) else self._cached(file, file.revision)
+            if cached is None:
+                raise self._explained(error, file) from error
+            return FoundFile(file, "", _commit_of(cached), cached.stat().st_size, cached)
+        except ValueError as error:
+            raise ModelDownloadError(f"{error}.", _SPELLING) from None
+        if found.etag is None or found.commit_hash is None:
+            raise ModelDownloadError(f"{self.address} does not answer like a hub.", "Correct HF_ENDPOINT, or unset it.")
+        return FoundFile(file, found.etag, found.commit_hash, found.size, self._cached(file, found.commit_hash))
+
+    def names(self, repository: str, revision: str | None = None) -> list[str]:
+        """Return the files of a repository; if the hub is not reachable, those in the cache.
+
+        Raises:
+            ModelDownloadError: the hub is not reachable and the cache does not have the repository.
+        """
+        from huggingface_hub.errors import OfflineModeIsEnabled
+
+        file = RemoteFile(repository, "the list of files", revision)
+        try:
+            return self._listed(file)
+        except (OfflineModeIsEnabled, _transport_error()) as error:
+            cached = [] if _is_refusal(error) else self._cached_names(repository)
+            if not cached:
+                raise self._explained(error, file) from error
+            return cached
+
+    def fetch(self, found: FoundFile, parts: Path, target: Path, report: Report) -> None:
+        """Download a file from ``find`` to ``target``.
+
+        ``parts`` is the folder for the partial file and must be on the same file system.
+
+        Raises:
+            ModelDownloadError: the download failed, or its size or checksum is wrong.
+        """
+        with self._told(found.remote):
+            if found.cached is not None:
+                place_file(found.cached, target)
+                self._check(found, target)
+                report(found.remote.name, target.stat().st_size, target.stat().st_size)
+                return
+            part = found.part(parts)
+            if part.exists() and (found.size is None or part.stat().st_size > found.size):
+                part.unlink()  # the total size is unknown, or the partial file is longer
+            self._receive(found, part, report)
+            self._check(found, part)
+            part.replace(target)
+
+    def _receive(self, found: FoundFile, part: Path, report: Report) -> None:
+        from huggingface_hub.errors import HfHubHTTPError
+
+        for attempt in range(_MOST_ATTEMPTS):
+            before = part.stat().st_size if part.exists() else 0
+            try:
+                self._receive_once(found, part, before, report)
+            except HfHubHTTPError:
+                raise
+            except _transport_error():
+                if part.stat().st_size <= before or attempt == _MOST_ATTEMPTS - 1:
+                    raise
+            else:
+                return
+
+    def _receive_once(self, found: FoundFile, part: Path, before: int, report: Report) -> None:
+        from huggingface_hub.file_download import http_get  # pyright: ignore[reportUnknownVariableType]
+        from huggingface_hub.utils import build_hf_headers  # pyright: ignore[reportUnknownVariableType]
+
+        name, arrived = found.remote.name, before
+
+        class Bar:
+            """Replacement for huggingface_hub's progress bar."""
+
+            def __init__(self, **options: Any) -> None:
+                del options
+
+            def __enter__(self) -> Bar:
+                return self
+
+            def __exit__(self, *error: object) -> None:
+                pass
+
+            def update(self, count: float) -> None:
+                nonlocal arrived
+                arrived += int(count)
+                # If a mirror restarts the file, huggingface_hub before 2 does not reset its count.
+                report(name, arrived if found.size is None else min(arrived, found.size), found.size)
+
+        report(name, arrived, found.size)
+        with part.open("ab") as file:
+            http_get(
+                self._url(found.remote, found.commit),
+                file,
+                resume_size=before,
+                headers={**build_hf_headers(), "Accept-Encoding": "identity"},
+                expected_size=found.size,
+                displayed_filename=name,
+                tqdm_class=cast("Any", Bar),
+            )
+
+    def _check(self, found: FoundFile, path: Path) -> None:
+        """Verify size and checksum; delete a file that does not match, so that it is not resumed."""
+        size = path.stat().st_size
+        if found.size is not None and size != found.size:
+            path.unlink()
+            raise ModelDownloadError(
+                f"{found.remote.name} arrived with {size} bytes instead of {found.size}.", "Fetch it again."
+            )
+        etag = found.etag if _SHA256.fullmatch(found.etag) else None
+        wanted = {digest for digest in (found.remote.sha256, etag) if digest}
+        if wanted and wanted != {_sha256(path)}:
+            path.unlink()
+            raise ModelDownloadError(
+                f"{found.remote.name} from {found.remote.repository} has a wrong checksum.",
+                "Download it again; if that repeats, the repository has a newer version than the catalogue.",
+            )
+
+    def _url(self, file: RemoteFile, revision: str | None = None) -> str:
+        from huggingface_hub import hf_hub_url
+
+        return hf_hub_url(file.repository, file.name, revision=revision or file.revision, endpoint=self.endpoint)
+
+    def _cached(self, file: RemoteFile, revision: str | None) -> Path | None:
+        from huggingface_hub import try_to_load_from_cache
+
+        found = try_to_load_from_cache(file.repository, file.name, cache_dir=self.cache, revision=revision)
+        return Path(found) if isinstance(found, str) else None
+
+    def _listed(self, file: RemoteFile) -> list[str]:
+        """Return the hub's file list with a single request; ``HfApi`` retries an unreachable hub for half a minute."""
+        from huggingface_hub.utils import (
+            build_hf_headers,  # pyright: ignore[reportUnknownVariableType]
+            get_session,
+            hf_raise_for_status,
+        )
+
+        address = f"{self.address}/api/models/{quote(file.repository)}/tree/{quote(file.revision or 'main', safe='')}"
+        session: Any = get_session()
+        response = session.get(f"{address}?recursive=true", headers=build_hf_headers(), timeout=_ANSWER_TIMEOUT_S)
+        hf_raise_for_status(response)
+        entries: list[dict[str, Any]] = response.json()
+        return [str(entry["path"]) for entry in entries if entry.get("type") == "file"]
+
+    def _cached_names(self, repository: str) -> list[str]:
+        from huggingface_hub import constants
+        from huggingface_hub.file_download import repo_folder_name
+
+        folder = Path(self.cache or constants.HF_HUB_CACHE) / repo_folder_name(repo_id=repository, repo_type="model")
+        found = folder.glob("snapshots/*/**/*")
+        return sorted({"/".join(path.relative_to(folder).parts[2:]) for path in found if path.is_file()})
+
+    @contextmanager
+    def _told(self, file: RemoteFile) -> Generator[None]:
+        try:
+            yield
+        except (OSError, _transport_error()) as error:
+            raise self._explained(error, file) from error
+
+    def _explained(self, error: Exception, file: RemoteFile) -> ModelDownloadError:
+        """Return the message for an error of a request."""
+        from huggingface_hub import constants, errors
+
+        page = f"{self.address}/{file.repository}"
+        if isinstance(error, errors.OfflineModeIsEnabled):
+            return ModelDownloadError(
+                f"HF_HUB_OFFLINE is set, and {self.cache or constants.HF_HUB_CACHE} does not have {file.name} of "
+                f"{file.repository}.",
+                f"Unset it, or: {_BY_HAND}",
+            )
+        if isinstance(error, errors.GatedRepoError):
+            return ModelDownloadError(
+                f"{file.repository} is gated.",
+                f"Accept its terms at {page}, and set HF_TOKEN or use 'hf auth login'.",
+            )
+        if isinstance(error, errors.RepositoryNotFoundError):
+            return ModelDownloadError(
+                f"The repository {file.repository} does not exist or is private.",
+                "Name another with --repository and --file; for a private one set HF_TOKEN.",
+            )
+        if isinstance(error, errors.RevisionNotFoundError):
+            return ModelDownloadError(
+                f"{file.repository} has no revision {file.revision!r}.", "Correct 'revision' in [source]."
+            )
+        if isinstance(error, errors.EntryNotFoundError):
+            return ModelDownloadError(
+                f"{file.repository} has no file {file.name!r}.",
+                f"Look at {page}/tree/main"
+                + (" and name it with --file." if file.name.endswith(".rkllm") else f". {_BY_HAND}"),
+            )
+        if isinstance(error, errors.HfHubHTTPError):
+            return ModelDownloadError(
+                f"{self.address} answered {error.response.status_code} for {file.name}.",
+                "Try again later; the download will resume.",
+            )
+        return self._explained_further(error, file)
+
+    def _explained_further(self, error: Exception, file: RemoteFile) -> ModelDownloadError:
+        if isinstance(error, _transport_error()):
+            return ModelDownloadError(
+                f"{self.address} cannot be reached ({error or type(error).__name__}).",
+                "Check the network and try again (the download will resume); or set HF_ENDPOINT to a mirror; or: "
+                + _BY_HAND,
+            )
+        if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            return ModelDownloadError(
+                f"Not enough disk space for {file.name}.", "Free disk space and try again; the download will resume."
+            )
+        return ModelDownloadError(f"{file.name} could not be fetched: {error}", "Try again.")
+
+
+def _transport_error() -> type[Exception]:
+    """Return the HTTP library's base class of connection errors: httpx's in huggingface_hub 1, httpx2's in 2."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    return cast("type[Exception]", HfHubHTTPError.__bases__[0])
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Return True if the hub rejected the request, as opposed to a failed connection or server."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    return isinstance(error, HfHubHTTPError) and error.response.status_code < 500
+
+
+def _commit_of(cached: Path) -> str | None:
+    """Return the commit of a cached file: ``…/snapshots/<commit>/<path in the repository>``."""
+    parts = cached.parts
+    return parts[parts.index("snapshots") + 1] if "snapshots" in parts else None
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()

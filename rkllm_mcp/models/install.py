@@ -1,0 +1,454 @@
+"""Install and remove models: ``models pull``, ``models add`` and ``models remove``."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from pydantic import ValidationError
+
+from rkllm_mcp.board.machine import Machine
+from rkllm_mcp.board.system import gib
+from rkllm_mcp.errors import ModelDownloadError, ModelFileError, UsageError
+from rkllm_mcp.models.cards import (
+    CARD_NAME,
+    ModelCard,
+    ModelFolder,
+    SourceCard,
+    card_text,
+    list_models,
+    load_model,
+    model_directories,
+)
+from rkllm_mcp.models.compatibility import (
+    Fitness,
+    ModelMatch,
+    Need,
+    check_tokenizer,
+    fitness,
+    match_model,
+    needed_bytes,
+    platform_of,
+)
+from rkllm_mcp.models.folder import ModelFolderStore, Workspace, place_file
+from rkllm_mcp.models.hub import FoundFile, Hub, RemoteFile, Report
+from rkllm_mcp.models.rkllm_header import FileNameHints, RkllmFile, name_hints, read_rkllm_file
+from rkllm_mcp.prompt.families import TEMPLATES
+
+__all__ = ["Fitness", "ModelSources", "Report", "gib", "user_root"]
+
+
+def user_root(env: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder of the user's models: ``$XDG_DATA_HOME/rkllm-mcp/models``."""
+    home = Path(env.get("HOME") or Path.home())
+    return Path(env.get("XDG_DATA_HOME") or home / ".local" / "share") / "rkllm-mcp" / "models"
+
+
+def _nothing(text: str) -> None:
+    del text
+
+
+@dataclass(frozen=True)
+class ModelSources:
+    """Sources and destination of models."""
+
+    shelf: ModelFolderStore = field(default_factory=lambda: ModelFolderStore(user_root()))  # the user's folder
+    hub: Hub = field(default_factory=Hub)  # download source
+    machine: Machine = field(default_factory=Machine)  # this board
+    # search path of models; None for the default
+    directories: tuple[Path, ...] = field(default_factory=model_directories)
+    say: Callable[[str], None] = _nothing  # callback for messages to the user
+
+    def models(self) -> list[ModelFolder]:
+        """Return every model with a card."""
+        return list_models(self.directories)
+
+    def check_platform(self, platform: str | None, *, any_platform: bool) -> None:
+        """Check that a file is for this board's chip; any chip is accepted on a machine without an NPU.
+
+        Raises:
+            ModelFileError: the file is for another chip.
+        """
+        here = platform_of(self.machine)
+        if any_platform or platform is None or here is None or platform == here:
+            return
+        raise ModelFileError(
+            f"The file is for the {platform}, and this board has an {here}.",
+            f"Take one converted for the {here}, or go on with --any-platform.",
+        )
+
+    def fitness_of(self, folder: ModelFolder) -> Fitness:
+        """Return the compatibility of a model with this machine, from its card and file."""
+        card = folder.card
+        published = card.published.memory_mb if card.published else None
+        size = folder.file.stat().st_size if folder.file.is_file() else 0
+        platform = card.source.platform if card.source else None
+        memory = published * 10**6 if published else needed_bytes(size)
+        return fitness(self.machine, Need(platform, memory, any_machine=card.emulated))
+
+    def removable(self, name: str) -> Path:
+        """Return the folder of a model that the user may remove.
+
+        Raises:
+            UsageError: the model is not in the user's folder.
+        """
+        if self.shelf.has(name):
+            return self.shelf.folder(name)
+        other = next((folder for folder in self.models() if name in {folder.name, folder.folder.name}), None)
+        if other is None:
+            raise UsageError(f"unknown model {name!r} in {self.shelf.root}; 'rkllm-mcp models list' lists the models")
+        raise UsageError(f"{name!r} is in {other.folder}, which rkllm-mcp does not manage; remove it by hand")
+
+
+_WHERE_TO_LOOK = (
+    "Rockchip's rkllm_model_zoo (linked from github.com/airockchip/rknn-llm) and huggingface.co/models?search=rkllm "
+    "have files; name one with --repository OWNER/NAME --file FILE, or convert the model with scripts/convert_model.py."
+)
+
+
+_SHOWN_FILES = 12
+
+
+@dataclass(frozen=True)
+class Pull:
+    """Options of a download."""
+
+    name: str  # of the catalogue, or a new one together with ``repository`` and ``file``
+    repository: str | None = None  # replaces the catalogue's repository
+    file: str | None = None  # replaces the catalogue's .rkllm file
+    any_platform: bool = False  # accept a file for another chip
+
+
+def pull(stock: ModelSources, options: Pull, report: Report) -> ModelFolder:
+    """Download a model's .rkllm file and tokenizer into the user's folder.
+
+    Raises:
+        RuntimeUnusableError: the model is not available, does not fit, or fails verification.
+        UsageError: the chat template for a model of that name is unknown.
+    """
+    stock.shelf.folder(options.name)
+    card, there = _wanted(stock, options)
+    if there is not None and not there.missing:
+        stock.say(f"{options.name} is here already: {there.folder}")
+        return there
+    source = _source(card, options)
+    stock.check_platform(name_hints(source.file or "").platform or source.platform, any_platform=options.any_platform)
+    weights = _find_weights(stock, source)
+    tokenizer = _find_tokenizer(stock, source, options)
+    if there is None:
+        card = card.model_copy(update={"file": Path(weights.remote.name).name, "tokenizer": "tokenizer.json"})
+    card = card.model_copy(update={"source": _settled(source, weights)})
+    with stock.shelf.workspace(options.name) as space:
+        stock.shelf.check_room(sum(_outstanding(found, space) for found in (weights, tokenizer)))
+        _fetch(stock, card, (weights, tokenizer), space, report, any_platform=options.any_platform)
+        folder = stock.shelf.publish(options.name, space)
+    return load_model(folder)
+
+
+def _wanted(stock: ModelSources, options: Pull) -> tuple[ModelCard, ModelFolder | None]:
+    """Return the card to download for, and the user's existing folder of that name."""
+    models = stock.models()
+    folder = next((folder for folder in models if folder.folder.name == options.name), None)
+    if folder is not None:
+        own = folder if folder.folder.parent == stock.shelf.root.absolute() else None
+        if folder.card.emulated:
+            raise UsageError(f"{options.name!r} is a script for the emulated runtime and comes with rkllm-mcp; use it")
+        if own is None and _comes_before(stock, folder.folder.parent):
+            raise UsageError(f"{folder.folder} has precedence over {stock.shelf.root}; put the files there by hand")
+        return folder.card, own
+    if options.repository is None or options.file is None:
+        # load_model raises the error with the known names.
+        load_model(options.name, stock.directories)
+    like = match_model([options.file or "", options.name], None, [folder.card for folder in models])
+    if like is None:
+        raise UsageError(
+            f"the chat template of {options.name!r} is unknown; fetch the file yourself and use "
+            "'rkllm-mcp models add PATH --template NAME'"
+        )
+    stock.say(f"{options.name} uses the chat template of {like.card.name}")
+    own = {"name": options.name, "description": ""} | (
+        {} if like.by == "model" else {"published": None, "source": None}
+    )
+    return like.card.model_copy(update=own), None
+
+
+def _comes_before(stock: ModelSources, directory: Path) -> bool:
+    """Return True if a folder of models hides the user's own folder of the same name."""
+    places = [place.absolute() for place in stock.directories]
+    own = stock.shelf.root.absolute()
+    return own in places and directory in places and places.index(directory) < places.index(own)
+
+
+def _source(card: ModelCard, options: Pull) -> SourceCard:
+    source = card.source or SourceCard()
+    if options.repository is not None or options.file is not None:
+        # Checksum and revision of the catalogue's file do not apply to another file.
+        other = {
+            "revision": None,
+            "sha256": None,
+            "platform": name_hints(options.file or "").platform or source.platform,
+        }
+        named = {"repository": options.repository or source.repository, "file": options.file or source.file}
+        try:
+            source = SourceCard.model_validate({**source.model_dump(), **other, **named})
+        except ValidationError:
+            raise UsageError("--repository is OWNER/NAME, and --file the path of a file in it") from None
+    if source.repository is None:
+        raise ModelDownloadError(f"The catalogue has no .rkllm file for {options.name!r}.", _WHERE_TO_LOOK)
+    return source
+
+
+def _find_tokenizer(stock: ModelSources, source: SourceCard, options: Pull) -> FoundFile:
+    """Find the tokenizer: the original model's, or the one in the repository of the .rkllm file.
+
+    If the user names a repository, its tokenizer is tried first.
+    """
+    beside = RemoteFile(source.repository or "", source.tokenizer_file, source.revision)
+    if source.tokenizer_repository is None:
+        return stock.hub.find(beside)
+    original = RemoteFile(source.tokenizer_repository, source.tokenizer_file, source.tokenizer_revision)
+    first, second = (beside, original) if options.repository else (original, beside)
+    try:
+        return stock.hub.find(first)
+    except ModelDownloadError as trouble:
+        try:
+            return stock.hub.find(second)
+        except ModelDownloadError:
+            raise trouble from None
+
+
+def _find_weights(stock: ModelSources, source: SourceCard) -> FoundFile:
+    """Find the .rkllm file: the named one, else the only suitable one in the repository."""
+    repository, name = source.repository or "", source.file
+    if name is None:
+        name = _only(source, stock.hub.names(repository, source.revision))
+        stock.check_platform(name_hints(name).platform, any_platform=False)
+    return stock.hub.find(RemoteFile(repository, name, source.revision, source.sha256))
+
+
+def _only(source: SourceCard, names: Sequence[str]) -> str:
+    """Return the file for the platform; of several the plain w8a8 one, which is the fastest and the one measured."""
+    files = [name for name in names if name.endswith(".rkllm") and "lora" not in name.lower()]
+    fitting = [name for name in files if name_hints(name).platform in {None, source.platform}]
+    plain = [name for name in fitting if name_hints(name).data_type == "w8a8"]
+    for candidates in (fitting, plain):
+        if len(candidates) == 1:
+            return candidates[0]
+    found = f"{len(files)} .rkllm files: {', '.join(files[:_SHOWN_FILES])}" if files else "no .rkllm file"
+    advice = "Name one with --file." if files else "Name another with --repository."
+    raise ModelDownloadError(f"{source.repository} has {found}.", advice)
+
+
+def _settled(source: SourceCard, weights: FoundFile) -> SourceCard:
+    """Return the source with the downloaded file and commit, for the card."""
+    settled = {"file": weights.remote.name, "revision": weights.commit or source.revision}
+    return source.model_copy(update=settled)
+
+
+def _outstanding(found: FoundFile, space: Workspace) -> int:
+    if found.cached is not None or found.size is None:
+        return 0
+    part = found.part(space.place)
+    return max(0, found.size - (part.stat().st_size if part.exists() else 0))
+
+
+def _fetch(
+    stock: ModelSources,
+    card: ModelCard,
+    files: Sequence[FoundFile],
+    space: Workspace,
+    report: Report,
+    *,
+    any_platform: bool,
+) -> None:
+    for found, name in zip(files, (card.file, card.tokenizer), strict=True):
+        target = space.ready / Path(name).name
+        stock.hub.fetch(found, space.place, target, report)
+    header = read_rkllm_file(space.ready / Path(card.file).name)
+    stock.check_platform(header.platform, any_platform=any_platform)
+    check_tokenizer(space.ready / Path(card.tokenizer).name, card.template, header.eos_token_id, stock.say)
+    longest = header.context_tokens or card.context_tokens
+    card = card.model_copy(update={"context_tokens": min(card.context_tokens, longest)})
+    (space.ready / CARD_NAME).write_text(card_text(card), "utf-8")
+
+
+# Prefix of a repository from which to download the tokenizer.
+HUB_PREFIX = "hf:"
+_TOKENIZER = "tokenizer.json"
+_MOST_NAMESAKES = 100
+_UNNAMELY = re.compile(r"[^a-z0-9.]+")
+# Parts of a file name that describe the conversion, not the model.
+_CONVERSION = re.compile(
+    r"[-_. ](?:rk\d{4}s?|rv1126b|w\d+a\d+|g\d+|fp16|opt|hybrid|ratio|rkllm|v?1\.\d+\.\d+\w*|ctx\d*k?|\d+k)"
+    r"(?![a-z0-9]).*$",
+    re.IGNORECASE,
+)
+
+
+class AddQuestions(Protocol):
+    """Source of answers to questions; without one, raises UsageError."""
+
+    def choose(self, question: str, option: str, choices: Sequence[str] = ()) -> str:
+        """Return an answer, one of the choices if any are given.
+
+        Raises:
+            UsageError: no answer is possible; the message names the option.
+        """
+        ...
+
+    def confirm(self, question: str, option: str) -> bool:
+        """Return True for yes.
+
+        Raises:
+            UsageError: no answer is possible; the message names the option.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Addition:
+    """A file to add, and the user's options."""
+
+    path: Path  # the .rkllm file
+    name: str | None = None  # name of the new model
+    tokenizer: str | None = None  # a ``tokenizer.json``, or ``hf:OWNER/NAME`` to download it
+    template: str | None = None  # chat template
+    copy: bool = False  # copy instead of linking
+    sure: bool = False  # accept guesses without asking
+    any_platform: bool = False  # accept a file for another chip
+
+
+def add(stock: ModelSources, options: Addition, asker: AddQuestions, report: Report) -> ModelFolder:
+    """Create a model folder from a local file.
+
+    Raises:
+        RuntimeUnusableError: the file or its tokenizer is invalid, or not for this board.
+        UsageError: a value is missing and cannot be asked for, or the name is taken.
+    """
+    file = read_rkllm_file(options.path.expanduser().absolute())
+    hints = name_hints(file.path.name)
+    platform = file.platform or hints.platform
+    stock.check_platform(platform, any_platform=options.any_platform)
+    like = match_model(_names(file), file.architecture, [folder.card for folder in stock.models()])
+    card = _card(options, asker, file, like)
+    name = options.name or _free_name(stock, file, like)
+    if stock.shelf.folder(name).exists():
+        raise UsageError(f"the model {name!r} exists already; choose another --name, or remove it first")
+    stock.say(_description(file, hints, like))
+    found = _tokenizer(stock, options, asker, file, like)
+    with stock.shelf.workspace(name) as space:
+        stock.shelf.check_room(file.size_bytes if options.copy else 0)
+        tokenizer = space.ready / _TOKENIZER
+        if isinstance(found, RemoteFile):
+            stock.hub.fetch(stock.hub.find(found), space.place, tokenizer, report)
+        else:
+            place_file(found, tokenizer, copy=True)
+        check_tokenizer(tokenizer, card.template, file.eos_token_id, stock.say)
+        place_file(file.path, space.ready / file.path.name, copy=options.copy)
+        longest = file.context_tokens or hints.context_tokens or card.context_tokens
+        card = card.model_copy(
+            update={
+                "name": name,
+                "file": file.path.name,
+                "tokenizer": _TOKENIZER,
+                # A longer window costs memory; [model] can request the whole of it.
+                "context_tokens": min(card.context_tokens, longest),
+                "source": SourceCard.model_validate({"platform": platform}) if platform else None,
+            }
+        )
+        (space.ready / CARD_NAME).write_text(card_text(card), "utf-8")
+        folder = stock.shelf.publish(name, space)
+    return load_model(folder)
+
+
+def _names(file: RkllmFile) -> list[str]:
+    """Return the file's names: from its header, its file name and its folder."""
+    return [name for name in (file.name, file.path.stem, file.path.parent.name) if name]
+
+
+def _card(options: Addition, asker: AddQuestions, file: RkllmFile, like: ModelMatch | None) -> ModelCard:
+    """Return the chat settings for the new folder."""
+    if options.template is not None:
+        if options.template not in TEMPLATES:
+            raise UsageError(f"unknown template {options.template!r}; the templates are {', '.join(TEMPLATES)}")
+        same = like is not None and like.card.template == options.template
+        return _bare(like.card, like) if like is not None and same else _unknown(options.template)
+    if like is None:
+        what = f" (architecture {file.architecture})" if file.architecture else ""
+        question = f"Which chat template does the model in {file.path.name}{what} use?"
+        return _unknown(asker.choose(question, "--template", sorted(TEMPLATES)))
+    if like.by == "architecture" and not options.sure:
+        question = (
+            f"By its architecture, {file.architecture}, the model uses the chat template {like.card.template}. Correct?"
+        )
+        if not asker.confirm(question, "--template, or --yes"):
+            return _unknown(asker.choose("Which chat template does it use?", "--template", sorted(TEMPLATES)))
+    return _bare(like.card, like)
+
+
+def _bare(card: ModelCard, like: ModelMatch) -> ModelCard:
+    """Return an entry's chat settings; its measurements apply to the same model only."""
+    if like.by == "model":
+        return card
+    return card.model_copy(update={"description": "", "published": None})
+
+
+def _unknown(template: str) -> ModelCard:
+    return ModelCard(name="unknown", template=template)
+
+
+def _free_name(stock: ModelSources, file: RkllmFile, like: ModelMatch | None) -> str:
+    """Return the entry's name if the file is that model, else one from the file name; numbered if taken."""
+    stem = _CONVERSION.sub("", file.path.stem) or file.path.stem
+    made = _UNNAMELY.sub("-", stem.lower()).strip("-.") or "model"
+    name = like.card.name if like is not None and like.by == "model" else made
+    numbered = (name if number == 1 else f"{name}-{number}" for number in range(1, _MOST_NAMESAKES))
+    return next((candidate for candidate in numbered if not stock.shelf.has(candidate)), name)
+
+
+def _description(file: RkllmFile, hints: FileNameHints, like: ModelMatch | None) -> str:
+    """Return the known properties of the file in one line."""
+    facts = [
+        file.name or file.architecture or file.path.name,
+        *([f"for {platform}"] if (platform := file.platform or hints.platform) else []),
+        *([hints.data_type] if hints.data_type else []),
+        *([f"{file.npu_cores} NPU cores"] if file.npu_cores else []),
+        *([f"toolkit {toolkit}"] if (toolkit := file.toolkit or hints.toolkit) else []),
+        *([f"up to {file.context_tokens} tokens"] if file.context_tokens else []),
+        *([f"like {like.card.name} by its {'name' if like.by != 'architecture' else like.by}"] if like else []),
+    ]
+    return ", ".join(facts)
+
+
+def _tokenizer(
+    stock: ModelSources, options: Addition, asker: AddQuestions, file: RkllmFile, like: ModelMatch | None
+) -> Path | RemoteFile:
+    """Return the location of the model's tokenizer."""
+    if options.tokenizer is not None:
+        return _named_tokenizer(options.tokenizer)
+    beside = file.path.parent / _TOKENIZER
+    if beside.is_file():
+        return beside
+    if like is not None and like.by == "model":
+        same = next((folder.tokenizer for folder in stock.models() if folder.card == like.card), None)
+        if same is not None and same.is_file():
+            return same
+    source = like.card.source if like is not None and like.by == "model" else None
+    advice = "the original model's tokenizer.json, as a path or hf:OWNER/NAME"
+    if source is not None and source.tokenizer_repository is not None:
+        advice += f", here hf:{source.tokenizer_repository}"
+    return _named_tokenizer(asker.choose(f"Where is the tokenizer ({advice})?", "--tokenizer"))
+
+
+def _named_tokenizer(named: str) -> Path | RemoteFile:
+    if named.startswith(HUB_PREFIX):
+        return RemoteFile(named.removeprefix(HUB_PREFIX), _TOKENIZER)
+    path = Path(named).expanduser()
+    path = path / _TOKENIZER if path.is_dir() else path
+    if not path.is_file():
+        raise UsageError(f"{path} does not exist; --tokenizer names a tokenizer.json, or hf:OWNER/NAME to fetch it")
+    return path

@@ -1,0 +1,1 @@
+"""A REST API as a tool server."""

@@ -1,0 +1,184 @@
+"""Parameters and body of an operation -> one set of arguments, with the destination of each.
+
+Reference: OpenAPI 3.0.4 and 3.1.1, Parameter, Request Body, Media Type and Encoding Object; mission "MCP統合設計",
+パラメータの統合. The precedence for equal names (path, query, header, cookie, body) is our choice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from rkllm_mcp.openapi.document import Node, References, as_list, as_node, as_text
+from rkllm_mcp.openapi.operations import BodyField, BodySpec, Parameter, Place, argument_key
+from rkllm_mcp.openapi.schemas import Fields, Schemas
+
+_PLACES: tuple[Place, ...] = ("path", "query", "header", "cookie")
+_DEFAULT_STYLES = {"path": "simple", "query": "form", "header": "simple", "cookie": "form"}
+_STYLES = {
+    "path": {"simple", "label", "matrix"},
+    "query": {"form", "spaceDelimited", "pipeDelimited", "deepObject"},
+    "header": {"simple"},
+    "cookie": {"form"},
+}
+# OpenAPI requires the first three to be ignored; the others belong to the connection.
+_NOT_PARAMETERS = frozenset(
+    {"accept", "content-type", "authorization", "host", "content-length", "connection", "transfer-encoding", "cookie"}
+)
+_PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
+# In order of preference.
+_MEDIA_TYPES = (
+    re.compile(r"application/json"),
+    re.compile(r"[^/]+/[^;]*\+json"),
+    re.compile(r"\*/\*|application/\*|[^/]+/[^;]*json"),
+    re.compile(r"application/x-www-form-urlencoded"),
+    re.compile(r"multipart/"),
+    re.compile(r"text/"),
+)
+
+
+@dataclass
+class Arguments:
+    """Arguments of an operation."""
+
+    properties: dict[str, Any] = field(default_factory=dict[str, Any])  # schema by key
+    required: list[str] = field(default_factory=list[str])  # required keys, in order
+    parameters: tuple[Parameter, ...] = ()  # arguments outside the body
+    body: BodySpec | None = None  # None without a body
+
+    def add(self, name: str, place: str, schema: dict[str, Any], *, required: bool) -> str:
+        """Add an argument and return its key."""
+        key = argument_key(name, place, self.properties)
+        self.properties[key] = schema
+        if required:
+            self.required.append(key)
+        return key
+
+
+def arguments_of(
+    method: str, path: str, item: Node, node: Node, schemas: Schemas, references: References, supplied: frozenset[str]
+) -> Arguments:
+    """Return the arguments of one operation.
+
+    ``supplied`` holds the lower-case names that the configuration fills; they are not arguments.
+    """
+    arguments = Arguments()
+    parameters: list[Parameter] = []
+    for definition in _definitions(path, item, node, references, supplied):
+        place = cast("Place", definition["in"])
+        schema, style = _schema_of(definition)
+        small = schemas.argument(schema, as_text(definition.get("description")))
+        required = place == "path" or definition.get("required") is True
+        key = arguments.add(definition["name"], place, small, required=required)
+        parameters.append(_parameter(definition, key, place, style))
+    arguments.parameters = tuple(parameters)
+    body = references.resolved(node.get("requestBody"))
+    if body:
+        arguments.body = _body(arguments, method, body, schemas, references)
+    return arguments
+
+
+# --- parameters ------------------------------------------------------------------------------------------------------
+
+
+def _definitions(
+    path: str, item: Node, node: Node, references: References, supplied: frozenset[str]
+) -> Iterator[dict[str, Any]]:
+    """Yield parameters in the order of their locations; an operation's own replace those of its path."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for value in (*as_list(item.get("parameters")), *as_list(node.get("parameters"))):
+        definition = references.resolved(value)
+        name, place = str(definition.get("name") or ""), as_text(definition.get("in"))
+        is_fixed = place == "header" and name.lower() in _NOT_PARAMETERS
+        if name and place in _PLACES and not is_fixed and not (place != "path" and name.lower() in supplied):
+            found[place, name] = {**definition, "name": name, "in": place}
+    in_path = list(dict.fromkeys(_PLACEHOLDER.findall(path)))
+    for name in in_path:
+        found.setdefault(("path", name), {"name": name, "in": "path", "schema": {"type": "string"}})
+    for place in _PLACES:
+        names = in_path if place == "path" else [name for where, name in found if where == place]
+        yield from (found[place, name] for name in names)
+
+
+def _schema_of(definition: Node) -> tuple[Any, str]:
+    """Return a parameter's schema, and its style if its value is a document."""
+    for media_type, content in as_node(definition.get("content")).items():
+        return as_node(content).get("schema"), "json" if "json" in str(media_type) else ""
+    return definition.get("schema"), ""
+
+
+def _parameter(definition: Node, key: str, place: Place, style: str) -> Parameter:
+    named = as_text(definition.get("style"))
+    style = style or (named if named in _STYLES[place] else _DEFAULT_STYLES[place])
+    explode = definition.get("explode")
+    return Parameter(
+        key=key,
+        name=definition["name"],
+        place=place,
+        style=style,
+        explode=explode if isinstance(explode, bool) else style == "form",
+        allow_reserved=definition.get("allowReserved") is True,
+    )
+
+
+# --- body ------------------------------------------------------------------------------------------------------------
+
+
+def _body(arguments: Arguments, method: str, body: Node, schemas: Schemas, references: References) -> BodySpec | None:
+    media_type, content = _chosen(as_node(body.get("content")))
+    schema = content.get("schema")
+    is_form = "form" in media_type or media_type.startswith("multipart/")
+    fields = schemas.fields(schema) if is_form or "json" in media_type else None
+    # Many specifications omit ``required`` of the body; a required field implies it.
+    declared = body.get("required")
+    must = declared is True or (
+        declared is None and method in {"post", "put", "patch"} and bool(fields and fields.required)
+    )
+    if fields is None:
+        description = as_text(body.get("description")) or ("" if "json" in media_type else f"{media_type} content")
+        # XML and similar types have schemas too, but a model can only write them as text.
+        is_text = schema is None or not (is_form or "json" in media_type)
+        small = schemas.argument({"type": "string"} if is_text else schema, description)
+        key = arguments.add("body", "body", small, required=declared is True)
+        return BodySpec(media_type, whole=key, required=declared is True)
+    names = _fields(arguments, fields, as_node(content.get("encoding")), schemas, references, required=must)
+    return BodySpec(media_type, tuple(names), required=must, open=fields.open)
+
+
+def _chosen(content: Node) -> tuple[str, Node]:
+    """Return the media type to send, and its object."""
+    offered = {str(name).lower().partition(";")[0].strip(): as_node(value) for name, value in content.items()}
+    for pattern in _MEDIA_TYPES:
+        for name, value in offered.items():
+            if pattern.match(name):
+                # A range is not a content type; an API that accepts any type accepts JSON.
+                return ("application/json" if "*" in name and pattern is not _MEDIA_TYPES[-1] else name), value
+    return next(iter(offered.items()), ("application/json", as_node(None)))
+
+
+def _fields(
+    arguments: Arguments, fields: Fields, encodings: Node, schemas: Schemas, references: References, *, required: bool
+) -> Iterator[BodyField]:
+    for name, schema in fields.properties.items():
+        key = arguments.add(name, "body", schemas.argument(schema), required=required and name in fields.required)
+        encoding = as_node(encodings.get(name))
+        explode = encoding.get("explode")
+        style = as_text(encoding.get("style"))
+        yield BodyField(
+            key=key,
+            name=name,
+            style=style,
+            explode=explode if isinstance(explode, bool) else style in ("", "form"),
+            content_type=as_text(encoding.get("contentType")).partition(",")[0].strip(),
+            is_file=_is_file(schema, references),
+        )
+
+
+def _is_file(schema: Any, references: References) -> bool:
+    node = references.resolved(schema)
+    if node.get("type") == "array":
+        node = references.resolved(node.get("items"))
+    media_type = as_text(node.get("contentMediaType"))
+    return node.get("format") == "binary" or node.get("type") == "file" or media_type == "application/octet-stream"

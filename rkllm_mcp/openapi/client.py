@@ -1,0 +1,261 @@
+"""HTTP response -> tool result: the text, or the error with advice for the model.
+
+Error statuses become results, not exceptions. Tokens that an API echoes are replaced by ``[REDACTED]``, also where
+truncation cuts one.
+
+Reference: RFC 9110, status codes; mission "MCP統合設計", 認証エラー.
+"""
+
+from __future__ import annotations
+
+import http.cookiejar
+import re
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urljoin
+
+import anyio
+import httpx2
+
+from rkllm_mcp.config.header_templates import redacted
+from rkllm_mcp.openapi.operations import Operation
+from rkllm_mcp.openapi.request import Request, origin_of
+
+_MAX_REDIRECTS = 5
+_TEXT_TYPES = ("text/", "application/json", "application/xml", "application/x-www-form-urlencoded", "application/yaml")
+
+
+class HttpClientError(Exception):
+    """No response; the message is for the model."""
+
+
+@dataclass(frozen=True)
+class HttpResult:
+    """An HTTP response."""
+
+    status: int  # HTTP status
+    reason: str  # reason phrase
+    media_type: str = ""  # lower case; empty if the API does not name it
+    content: bytes = b""  # the part that was read; empty if not text
+    is_cut: bool = False  # the content is longer
+    size_bytes: int | None = None  # of the whole content, if announced or read completely
+    charset: str = "utf-8"  # of a text
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)  # lower-case names
+
+    @property
+    def is_text(self) -> bool:
+        """Return True if the content is text, judged by its bytes if it has no media type."""
+        if not self.media_type:
+            return b"\0" not in self.content[:1024]
+        return is_text_type(self.media_type)
+
+
+def is_text_type(media_type: str) -> bool:
+    """Return True if content of this media type is text."""
+    return media_type.startswith(_TEXT_TYPES) or media_type.endswith(("+json", "+xml", "json", "javascript", "yaml"))
+
+
+class _RedactedURL(httpx2.URL):
+    """A URL whose text form hides tokens, also in the HTTP client's own log."""
+
+    def __init__(self, url: str, secrets: Sequence[str]) -> None:
+        super().__init__(url)
+        self._secrets = secrets
+
+    def __str__(self) -> str:
+        return redacted(super().__str__(), self._secrets)
+
+
+class HttpClient:
+    """HTTP client for one API; ``open_exchange`` creates one."""
+
+    def __init__(self, client: httpx2.AsyncClient) -> None:
+        self._client = client
+
+    async def send(
+        self, request: Request, limit_bytes: int, secrets: Sequence[str] = (), *, any_type: bool = False
+    ) -> HttpResult:
+        """Send a request and read at most ``limit_bytes`` of the response.
+
+        ``secrets`` are hidden in logs. Content that is not text is read only with ``any_type``.
+
+        Raises:
+            ExchangeError: no response, or a redirect to another origin.
+        """
+        for _ in range(_MAX_REDIRECTS + 1):
+            try:
+                answer = await self._send_once(request, limit_bytes, secrets, any_type=any_type)
+            except (httpx2.HTTPError, httpx2.InvalidURL, UnicodeError, ValueError) as error:
+                raise HttpClientError(_unreachable(request, error)) from None
+            target = answer.headers.get("location") if answer.status in {301, 302, 303, 307, 308} else None
+            if target is None:
+                return answer
+            request = _redirected(request, answer.status, target)
+        raise HttpClientError("The API redirects in a loop; report this to its operator.")
+
+    async def _send_once(
+        self, request: Request, limit_bytes: int, secrets: Sequence[str], *, any_type: bool
+    ) -> HttpResult:
+        headers = [(name.encode(), value.encode()) for name, value in request.headers.items()]
+        sent = self._client.build_request(request.method, request.url, headers=headers, content=request.content)
+        sent.url = _RedactedURL(request.url, secrets)
+        response = await self._client.send(sent, stream=True)
+        try:
+            return await _read(response, limit_bytes, any_type=any_type)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await response.aclose()
+
+
+@asynccontextmanager
+async def open_http_client(connect_timeout_s: float, timeout_s: float, user_agent: str) -> AsyncGenerator[HttpClient]:
+    """Open a client for one API and close its connections at the end of the block.
+
+    ``timeout_s`` limits the time without data. Some APIs reject requests without a user agent.
+    """
+    timeout = httpx2.Timeout(timeout_s, connect=min(connect_timeout_s, timeout_s))
+    forgetful = http.cookiejar.CookieJar(http.cookiejar.DefaultCookiePolicy(allowed_domains=[]))
+    client = httpx2.AsyncClient(timeout=timeout, cookies=forgetful, headers={"User-Agent": user_agent})
+    async with client:
+        yield HttpClient(client)
+
+
+async def _read(response: httpx2.Response, limit_bytes: int, *, any_type: bool) -> HttpResult:
+    media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    length = response.headers.get("content-length", "")
+    announced = int(length) if length.isdecimal() and "content-encoding" not in response.headers else None
+    chunks: list[bytes] = []
+    read_bytes, is_cut = 0, False
+    if media_type and not any_type and not is_text_type(media_type):
+        is_cut = True  # the rest is not needed
+    else:
+        async for chunk in response.aiter_bytes():
+            chunks.append(chunk[: limit_bytes - read_bytes])
+            read_bytes += len(chunk)
+            if read_bytes > limit_bytes:
+                is_cut = True
+                break
+    return HttpResult(
+        status=response.status_code,
+        reason=response.reason_phrase,
+        media_type=media_type,
+        content=b"".join(chunks),
+        is_cut=is_cut,
+        size_bytes=announced if is_cut else read_bytes,
+        charset=response.charset_encoding or "utf-8",
+        headers={name.lower(): value for name, value in response.headers.items()},
+    )
+
+
+def _redirected(request: Request, status: int, target: str) -> Request:
+    url = urljoin(request.url, target)
+    if origin_of(url) != origin_of(request.url):
+        raise HttpClientError(
+            f"The API redirects to {origin_of(url) or 'an invalid address'}, which is not followed; "
+            "set openapi_base_url to the right address."
+        )
+    is_post = request.method == "POST" and status in {301, 302}
+    if not (is_post or (status == 303 and request.method != "HEAD")):
+        return Request(request.method, url, request.headers, request.content)
+    headers = {name: value for name, value in request.headers.items() if name.lower() != "content-type"}
+    return Request("GET", url, headers)
+
+
+def _unreachable(request: Request, error: Exception) -> str:
+    where = origin_of(request.url) or "its address"
+    if isinstance(error, httpx2.ConnectTimeout):
+        return f"The API at {where} cannot be reached: no connection in time."
+    if isinstance(error, httpx2.TimeoutException):
+        return f"The API at {where} did not answer in time."
+    if isinstance(error, httpx2.ConnectError):
+        return f"The API at {where} cannot be reached: {_first_line(error)}."
+    return f"The exchange with the API at {where} failed: {_first_line(error)}."
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().split("\n", 1)[0] or type(error).__name__)[:200].rstrip(".")
+
+
+# Length of an error text for the model, after removing HTML.
+_MAX_ERROR_CHARS = 600
+_MAX_HTML_CHARS = 20_000
+_MARKUP = re.compile(r"<(script|style|head)\b[^>]*>.*?</\1\s*>|<!--.*?-->|<[^<>]*>", re.DOTALL | re.IGNORECASE)
+_ADVICE = {
+    401: "the token is missing, wrong or expired",
+    403: "the token is known, but may not do this",
+    404: "no such name or id",
+    405: "this operation is not supported there",
+    409: "the request conflicts with the current state",
+    413: "the request is too large",
+    429: "too many requests; wait before the next",
+}
+
+
+def result_of(operation: Operation, answer: HttpResult, secrets: Sequence[str], limit_chars: int) -> dict[str, Any]:
+    """Return the JSON of a ``tools/call`` result, with ``secrets`` redacted and at most ``limit_chars`` of text."""
+    is_error = answer.status >= 400 or answer.status < 200
+    text = _error(operation, answer, secrets) if is_error else _content(answer, secrets, limit_chars)
+    return text_result(text, is_error=is_error)
+
+
+def text_result(text: str, *, is_error: bool = False) -> dict[str, Any]:
+    """Return the JSON of a ``tools/call`` result with one text."""
+    return {"content": [{"type": "text", "text": text}], "isError": is_error}
+
+
+def _content(answer: HttpResult, secrets: Sequence[str], limit_chars: int) -> str:
+    status = f"{answer.status} {answer.reason}".strip()
+    if not answer.is_text:
+        kind = answer.media_type or "data of unknown type"
+        return f"[{kind}, {_size(answer)}, not shown]"
+    text = _text(answer, secrets)
+    if not text.strip():
+        location = answer.headers.get("location")
+        return f"Done ({status})." + (f" Location: {redacted(location, secrets)}" if location else "")
+    if len(text) > limit_chars or answer.is_cut:
+        return f"{text[:limit_chars]}\n… the answer has {_size(answer)}; only its beginning was read"
+    return text
+
+
+def _error(operation: Operation, answer: HttpResult, secrets: Sequence[str]) -> str:
+    status = f"{answer.status} {answer.reason}".strip()
+    advice = _ADVICE.get(answer.status, "the API itself has failed; try again later" if answer.status >= 500 else "")
+    if answer.status == 401 and (wanted := _tokens_of(operation)):
+        advice = f"{advice}; it takes the token {wanted}"
+    if wait := answer.headers.get("retry-after", "")[:40]:
+        advice = f"{advice} (after {wait}{' s' if wait.isdecimal() else ''})"
+    text = _text(answer, secrets) if answer.is_text else ""
+    if "html" in answer.media_type:
+        text = re.sub(r"\s+", " ", _MARKUP.sub(" ", text[:_MAX_HTML_CHARS])).strip()
+    if len(text) > _MAX_ERROR_CHARS:
+        text = f"{text[:_MAX_ERROR_CHARS]}…"
+    sentence = f"The API answered {redacted(status, secrets)}" + (f": {advice}" if advice else "") + "."
+    return f"{sentence} It says: {text}" if text.strip() else sentence
+
+
+def _tokens_of(operation: Operation) -> str:
+    names = dict.fromkeys(f"'{scheme.name}'" for alternative in operation.security for scheme in alternative)
+    return " or ".join(names)
+
+
+def _text(answer: HttpResult, secrets: Sequence[str]) -> str:
+    try:
+        text = answer.content.decode(answer.charset, "replace")
+    except LookupError:
+        text = answer.content.decode("utf-8", "replace")
+    text = redacted(text, secrets)
+    if answer.is_cut and secrets:
+        # Truncation may have cut a token; remove a tail that could contain part of one.
+        text = text[: -max(map(len, secrets)) * 2] if len(text) > max(map(len, secrets)) * 2 else ""
+    return text
+
+
+def _size(answer: HttpResult) -> str:
+    size = answer.size_bytes
+    if size is None:
+        return "unknown size"
+    if size < 1000:
+        return f"{size} bytes"
+    return f"{size / 1000:.1f} kB" if size < 1_000_000 else f"{size / 1_000_000:.1f} MB"

@@ -1,0 +1,344 @@
+"""Swagger 2.0 -> OpenAPI 3; some large APIs publish only the old version.
+
+Only the differences are rewritten: addresses, body and form parameters, list formats, and names of security.
+Definitions stay in place, so references to them remain valid.
+
+Reference: Swagger 2.0 specification; OpenAPI 3.0.0.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, cast
+from urllib.parse import unquote
+
+_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,30})|0x[0-9a-fA-F]{1,16}|0o[0-7]{1,20}")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]{1,30}(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]{1,3})?")
+# First characters of plain scalars that can be something other than text.
+_MAYBE_VALUE = frozenset("+-.0123456789~nNtTfF")
+_WORDS = {
+    "": None,
+    **dict.fromkeys(("~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_TEXT_TAGS = frozenset({"!", "tag:yaml.org,2002:str"})
+
+
+class DocumentError(ValueError):
+    """A text that is not a specification; the message is the reason, without a full stop."""
+
+
+def parse_document(data: bytes | str) -> dict[str, Any]:
+    """Return the specification in a text.
+
+    Raises:
+        DocumentError: the text is neither JSON nor YAML, or not an object.
+    """
+    text = _decoded(data) if isinstance(data, bytes) else data
+    value = _from_json(text) if text.lstrip()[:1] == "{" else _from_yaml(text)
+    if not isinstance(value, dict):
+        raise DocumentError("it is not an OpenAPI document: it is not an object with a key 'paths'")
+    return cast("dict[str, Any]", value)
+
+
+def _decoded(data: bytes) -> str:
+    encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise DocumentError(f"it is not UTF-8 text (at byte {error.start})") from None
+
+
+def _from_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise DocumentError("it is nested too deeply") from None
+    except ValueError as error:
+        try:
+            # YAML's flow style starts with a brace too.
+            return _from_yaml(text)
+        except DocumentError:
+            raise DocumentError(f"it is not valid JSON: {error}") from None
+
+
+def _from_yaml(text: str) -> Any:
+    import yaml
+
+    # The C parser is in every wheel, but not in every source build.
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        return _Builder().build(cast("Any", yaml).parse(text, Loader=loader))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise DocumentError(f"it is not valid YAML: {error.problem}{where}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise DocumentError(f"it is not valid YAML: {str(error).splitlines()[0][:200]}") from None
+
+
+_NO_KEY = object()
+
+
+class _Builder:
+    """Builds values from YAML parser events, with a stack instead of recursion."""
+
+    def __init__(self) -> None:
+        self._root: Any = None
+        # Per level: the container, the key whose value follows, the anchor name.
+        self._stack: list[tuple[Any, str]] = []
+        self._keys: list[Any] = []
+        self._anchors: dict[str, Any] = {}
+
+    def build(self, events: Iterable[Any]) -> Any:
+        """Return the value of the first document."""
+        for event in events:
+            kind = type(event).__name__
+            if kind == "ScalarEvent":
+                self._scalar(event)
+            elif kind in ("MappingStartEvent", "SequenceStartEvent"):
+                self._open({} if kind[0] == "M" else [], event.anchor or "")
+            elif kind in ("MappingEndEvent", "SequenceEndEvent"):
+                self._close()
+            elif kind == "AliasEvent":
+                self._put(self._anchors.get(event.anchor), str(event.anchor))
+            elif kind == "DocumentEndEvent":
+                break
+        return self._root
+
+    def _scalar(self, event: Any) -> None:
+        text: str = event.value
+        is_plain = event.implicit[0] and event.tag not in _TEXT_TAGS
+        value = _plain(text) if is_plain else text
+        if event.anchor:
+            self._anchors[event.anchor] = value
+        self._put(value, text)
+
+    def _open(self, container: Any, anchor: str) -> None:
+        self._put(container, "")
+        self._stack.append((container, anchor))
+        self._keys.append(_NO_KEY)
+
+    def _close(self) -> None:
+        container, anchor = self._stack.pop()
+        self._keys.pop()
+        if isinstance(container, dict) and "<<" in container:
+            _merge(cast("dict[str, Any]", container))
+        if anchor:
+            # Registered at the end, so that a value cannot contain itself through an alias.
+            self._anchors[anchor] = container
+
+    def _put(self, value: Any, as_key: str) -> None:
+        if not self._stack:
+            self._root = value
+            return
+        container = self._stack[-1][0]
+        if isinstance(container, list):
+            cast("list[Any]", container).append(value)
+        elif self._keys[-1] is _NO_KEY:
+            self._keys[-1] = as_key
+        else:
+            container[self._keys[-1]] = value
+            self._keys[-1] = _NO_KEY
+
+
+def _merge(container: dict[str, Any]) -> None:
+    merged = container.pop("<<")
+    for source in cast("list[Any]", merged) if isinstance(merged, list) else [merged]:
+        if isinstance(source, dict):
+            for key, value in cast("dict[str, Any]", source).items():
+                container.setdefault(key, value)
+
+
+def _plain(text: str) -> Any:
+    if text and text[0] not in _MAYBE_VALUE:
+        return text
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INTEGER.fullmatch(text):
+        return int(text, 0)
+    if _FLOAT.fullmatch(text):
+        # A number with a leading zero is a code or a telephone number; keep it as text.
+        return text if text.lstrip("+-")[:1] == "0" and text.lstrip("+-")[1:2].isdigit() else float(text)
+    return text
+
+
+Node: TypeAlias = Mapping[str, Any]
+
+# Longer chains of references are treated as unresolvable; real ones have two or three.
+_MAX_HOPS = 16
+_MAX_SHOWN = 120
+_NOTHING: Node = {}
+
+
+class References:
+    """References of one document."""
+
+    def __init__(self, root: Node) -> None:
+        self._root = root
+        self._found: dict[str, Any] = {}
+        # An ordered set of notes.
+        self.notes: dict[str, None] = {}
+
+    def resolved(self, node: Any) -> Node:
+        """Return the object that ``node`` is or refers to; else an empty object."""
+        return self.followed(node)[0]
+
+    def followed(self, node: Any) -> tuple[Node, tuple[str, ...]]:
+        """Return the object that ``node`` is or refers to, and the references in between."""
+        current = as_node(node)
+        trail: list[str] = []
+        while isinstance(reference := current.get("$ref"), str) and len(trail) < _MAX_HOPS:
+            if reference in trail:
+                self._note(f"$ref {reference[:_MAX_SHOWN]!r} refers to itself")
+                return _NOTHING, tuple(trail)
+            trail.append(reference)
+            siblings = {key: value for key, value in current.items() if key != "$ref"}
+            target = as_node(self._target(reference))
+            current = {**target, **siblings} if siblings and target else target
+        return current, tuple(trail)
+
+    def _target(self, reference: str) -> Any:
+        if reference not in self._found:
+            self._found[reference] = self._looked_up(reference)
+        return self._found[reference]
+
+    def _looked_up(self, reference: str) -> Any:
+        if not reference.startswith("#"):
+            self._note(f"$ref {reference[:_MAX_SHOWN]!r} refers to another document and is not followed")
+            return None
+        target: Any = self._root
+        for step in reference[1:].split("/")[1:]:
+            key = unquote(step).replace("~1", "/").replace("~0", "~")
+            if isinstance(target, Mapping):
+                target = cast("Node", target).get(key)
+            elif isinstance(target, list):
+                items = cast("list[Any]", target)
+                target = items[int(key)] if key.isdecimal() and len(key) < 6 and int(key) < len(items) else None
+            if target is None:
+                break
+        if not isinstance(target, (Mapping, bool)) or not reference.startswith("#/"):
+            self._note(f"$ref {reference[:_MAX_SHOWN]!r} has no target")
+            return None
+        return cast("Any", target)
+
+    def _note(self, note: str) -> None:
+        self.notes[note] = None
+
+
+def as_node(value: Any) -> Node:
+    """Return ``value`` if it is an object, else an empty object."""
+    return cast("Node", value) if isinstance(value, Mapping) else _NOTHING
+
+
+def as_list(value: Any) -> Sequence[Any]:
+    """Return ``value`` if it is a list, else an empty list."""
+    return cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else ()
+
+
+def as_text(value: Any) -> str:
+    """Return ``value`` if it is a string, else an empty string."""
+    return value if isinstance(value, str) else ""
+
+
+_STYLES = {
+    "multi": {"style": "form", "explode": True},
+    "ssv": {"style": "spaceDelimited", "explode": False},
+    "pipes": {"style": "pipeDelimited", "explode": False},
+}
+_METHODS = ("get", "post", "put", "patch", "delete", "head", "options")
+_PLACES = frozenset({"path", "query", "header"})
+_BESIDE_THE_SCHEMA = frozenset({"name", "in", "description", "required", "collectionFormat", "allowEmptyValue"})
+
+
+def is_swagger(document: Node) -> bool:
+    """Return True for a specification of version 2."""
+    return str(document.get("swagger", "")).startswith("2")
+
+
+def upgraded(document: Node) -> dict[str, Any]:
+    """Return the same API as OpenAPI 3."""
+    references = References(document)
+    paths = {
+        str(path): _path(as_node(references.resolved(item)), document, references)
+        for path, item in as_node(document.get("paths")).items()
+    }
+    schemes = {name: _scheme(as_node(value)) for name, value in as_node(document.get("securityDefinitions")).items()}
+    return {
+        **document,
+        "openapi": "3.0.0",
+        "servers": _servers(document),
+        "paths": paths,
+        "components": {"securitySchemes": schemes},
+    }
+
+
+def _servers(document: Node) -> list[dict[str, str]]:
+    host, base = as_text(document.get("host")), as_text(document.get("basePath"))
+    base = f"/{base.strip('/')}"
+    if not host:
+        return [{"url": base}]
+    schemes = [scheme for scheme in as_list(document.get("schemes")) if scheme in {"http", "https"}]
+    return [{"url": f"{'https' if 'https' in schemes or not schemes else 'http'}://{host}{base}"}]
+
+
+def _scheme(definition: Node) -> Node:
+    return {"type": "http", "scheme": "basic"} if definition.get("type") == "basic" else definition
+
+
+def _path(item: Node, document: Node, references: References) -> dict[str, Any]:
+    shared = as_list(item.get("parameters"))
+    path: dict[str, Any] = {key: value for key, value in item.items() if key != "parameters"}
+    for method in _METHODS:
+        if isinstance(item.get(method), Mapping):
+            path[method] = _operation(as_node(item[method]), shared, document, references)
+    return path
+
+
+def _operation(operation: Node, shared: Any, document: Node, references: References) -> dict[str, Any]:
+    parameters: dict[tuple[str, str], Node] = {}
+    for value in (*shared, *as_list(operation.get("parameters"))):
+        definition = references.resolved(value)
+        parameters[as_text(definition.get("in")), str(definition.get("name", ""))] = definition
+    consumes = as_list(operation.get("consumes")) or as_list(document.get("consumes"))
+    changed = dict(operation)
+    changed["parameters"] = [_parameter(value) for (place, _), value in parameters.items() if place in _PLACES]
+    body = _body([value for (place, _), value in parameters.items() if place in {"body", "formData"}], consumes)
+    if body:
+        changed["requestBody"] = body
+    return changed
+
+
+def _parameter(definition: Node) -> dict[str, Any]:
+    beside = {key: definition[key] for key in ("name", "in", "description", "required") if key in definition}
+    lists = _STYLES.get(as_text(definition.get("collectionFormat")), {"explode": False})
+    return {**beside, "schema": _schema(definition), **(lists if definition.get("type") == "array" else {})}
+
+
+def _schema(definition: Node) -> dict[str, Any]:
+    return {key: value for key, value in definition.items() if key not in _BESIDE_THE_SCHEMA}
+
+
+def _body(definitions: list[Node], consumes: Any) -> dict[str, Any]:
+    whole = next((definition for definition in definitions if definition.get("in") == "body"), None)
+    types = [media_type for media_type in consumes if isinstance(media_type, str)]
+    if whole is not None:
+        content = {media_type: {"schema": whole.get("schema")} for media_type in types or ["application/json"]}
+        return {"content": content, "required": whole.get("required"), "description": whole.get("description")}
+    if not definitions:
+        return {}
+    has_file = any(definition.get("type") == "file" for definition in definitions)
+    is_multipart = has_file or (types and all(media_type.startswith("multipart/") for media_type in types))
+    schema = {
+        "type": "object",
+        "properties": {
+            str(definition.get("name", "")): {**_schema(definition), "description": definition.get("description")}
+            for definition in definitions
+        },
+        "required": [definition.get("name") for definition in definitions if definition.get("required") is True],
+    }
+    media_type = "multipart/form-data" if is_multipart else "application/x-www-form-urlencoded"
+    return {"content": {media_type: {"schema": schema}}}

@@ -1,0 +1,382 @@
+"""Operation, arguments and credentials -> one HTTP request, as plain values. No IO.
+
+Arguments cannot escape their location: a path value is one segment, a header value has no line break, and arguments
+never replace values of the configuration.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+from urllib.parse import quote, unquote, unquote_to_bytes, urljoin, urlsplit
+
+from rkllm_mcp.openapi.document import Node, as_list, as_node
+from rkllm_mcp.openapi.operations import BodyField, BodySpec, Operation, Parameter
+from rkllm_mcp.openapi.security import Credentials
+from rkllm_mcp.toolcalls.arguments import ArgumentError, MismatchError, coerce_arguments
+
+_VARIABLE = re.compile(r"\{([^{}]*)\}")
+
+
+def address_of(levels: Iterable[Any], spec_url: str) -> str:
+    """Return the address of an operation without a trailing slash; empty if the specification names none.
+
+    ``levels`` holds the ``servers`` of the operation, of its path and of the document; the first non-empty one is used.
+    Relative addresses are resolved against ``spec_url``, which is empty if the specification did not come from a URL.
+    """
+    for servers in levels:
+        for server in as_list(servers):
+            address = _whole(_filled(as_node(server)), spec_url)
+            if address:
+                return address.rstrip("/")
+    # The default without servers: the origin of the specification.
+    return _whole("/", spec_url).rstrip("/")
+
+
+def origin_of(url: str) -> str:
+    """Return scheme, host and port in normalised form; empty for an address without them."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme, 0)
+    except ValueError:
+        return ""
+    return f"{parts.scheme}://{(parts.hostname or '').lower()}:{port}" if parts.hostname else ""
+
+
+def _filled(server: Node) -> str:
+    variables = as_node(server.get("variables"))
+
+    def value(match: re.Match[str]) -> str:
+        variable = as_node(variables.get(match.group(1)))
+        choices = as_list(variable.get("enum"))
+        return str(variable.get("default", choices[0] if choices else match.group(0)))
+
+    return _VARIABLE.sub(value, str(server.get("url", "")))
+
+
+def _whole(address: str, spec_url: str) -> str:
+    try:
+        address = urljoin(spec_url, address.strip()) if spec_url else address.strip()
+        parts = urlsplit(address)
+    except ValueError:
+        return ""
+    usable = parts.scheme in {"http", "https"} and parts.hostname and "{" not in address
+    return address.partition("?")[0].partition("#")[0] if usable else ""
+
+
+# Not encoded if a parameter allows reserved characters; "&", "=", "+" and "#" would end the value.
+_RESERVED = ":/?[]@!$'()*,;"
+_DELIMITERS = {"form": ",", "spaceDelimited": "%20", "pipeDelimited": "%7C"}
+# Nesting of objects; no known API filter is deeper.
+_MAX_DEPTH = 8
+
+
+def scalar_text(value: Any) -> str:
+    """Return a scalar as text, and a container as JSON."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    return value if isinstance(value, str) else json_text(value)
+
+
+def json_text(value: Any) -> str:
+    """Return a value as compact JSON, without escaping other scripts."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def is_absent(value: Any) -> bool:
+    """Return True if a value counts as absent outside a body."""
+    return value is None or (isinstance(value, (list, tuple, Mapping)) and not value)
+
+
+def in_path(parameter: Parameter, value: Any) -> str:
+    """Return the text that replaces ``{name}`` in the path."""
+    if parameter.style == "json":
+        return _encoded(json_text(value))
+    explode, name = parameter.explode, _encoded(parameter.name)
+    if parameter.style == "matrix":
+        return "".join(f";{pair}" for pair in _pairs(name, value, explode=explode, delimiter=","))
+    prefix, joint = (".", "." if explode else ",") if parameter.style == "label" else ("", ",")
+    if isinstance(value, Mapping):
+        return prefix + joint.join(_members(as_node(value), "=" if explode else ","))
+    return prefix + joint.join(_encoded(scalar_text(item)) for item in _items(value))
+
+
+def in_query(parameter: Parameter, value: Any) -> list[str]:
+    """Return the ``name=value`` pairs of the query."""
+    safe = _RESERVED if parameter.allow_reserved else ""
+    name = _encoded(parameter.name)
+    if parameter.style == "json":
+        return [f"{name}={_encoded(json_text(value), safe)}"]
+    if parameter.style == "deepObject" and isinstance(value, Mapping):
+        return [
+            f"{_encoded(parameter.name + path)}={_encoded(scalar_text(inner), safe)}" for path, inner in _deep(value, 0)
+        ]
+    delimiter = _DELIMITERS.get(parameter.style, ",")
+    return _pairs(name, value, explode=parameter.explode, delimiter=delimiter, safe=safe)
+
+
+def in_header(parameter: Parameter, value: Any) -> str:
+    """Return the header's value; headers are not percent-encoded."""
+    if parameter.style == "json":
+        return json_text(value)
+    if isinstance(value, Mapping):
+        pairs = [(str(key), scalar_text(inner)) for key, inner in cast("Mapping[str, Any]", value).items()]
+        return ",".join(f"{key}={text}" if parameter.explode else f"{key},{text}" for key, text in pairs)
+    return ",".join(scalar_text(item) for item in _items(value))
+
+
+def in_cookie(parameter: Parameter, value: Any) -> list[str]:
+    """Return the ``name=value`` pairs of the cookie."""
+    name = _encoded(parameter.name)
+    if parameter.style == "json":
+        return [f"{name}={_encoded(json_text(value))}"]
+    return _pairs(name, value, explode=parameter.explode, delimiter="%2C")
+
+
+def _pairs(name: str, value: Any, *, explode: bool, delimiter: str, safe: str = "") -> list[str]:
+    if isinstance(value, Mapping):
+        members = _members(as_node(value), "=" if explode else delimiter, safe)
+        return members if explode else [f"{name}={delimiter.join(members)}"]
+    items = [_encoded(scalar_text(item), safe) for item in _items(value)]
+    return [f"{name}={item}" for item in items] if explode else [f"{name}={delimiter.join(items)}"]
+
+
+def _members(value: Mapping[str, Any], joint: str, safe: str = "") -> list[str]:
+    return [
+        f"{_encoded(str(key))}{joint}{_encoded(scalar_text(inner), safe)}"
+        for key, inner in value.items()
+        if inner is not None
+    ]
+
+
+def _deep(value: Any, depth: int) -> list[tuple[str, Any]]:
+    """Return the leaves of an object with their paths in brackets."""
+    if isinstance(value, Mapping) and depth < _MAX_DEPTH:
+        members = cast("Mapping[str, Any]", value).items()
+        return [(f"[{key}]{path}", leaf) for key, inner in members for path, leaf in _deep(inner, depth + 1)]
+    if isinstance(value, (list, tuple)):
+        return [("", item) for item in _items(value)]
+    return [] if value is None else [("", value)]
+
+
+def _items(value: Any) -> Sequence[Any]:
+    items = cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else [value]
+    return [item for item in items if item is not None]
+
+
+def _encoded(text: str, safe: str = "") -> str:
+    return quote(text, safe=safe, errors="replace")
+
+
+_DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?((?:;[\w.+-]+=[\w.+-]+)*)(;base64)?,(.*)", re.DOTALL)
+
+
+def body_of(body: BodySpec, arguments: Mapping[str, Any], boundary: str) -> tuple[str, bytes] | None:
+    """Return the content type and the bytes to send; None for an empty body.
+
+    An open body takes arguments that are not among its fields as well. ``boundary`` must not occur in any part.
+    """
+    if body.whole:
+        return _whole_body(body, arguments[body.whole], boundary) if body.whole in arguments else None
+    given = [(field, arguments[field.key]) for field in body.fields if field.key in arguments]
+    if body.open:
+        keys = {field.key for field in body.fields}
+        given += [(BodyField(name, name), value) for name, value in arguments.items() if name not in keys]
+    if not given and not body.required:
+        return None
+    return _form(body.media_type, given, boundary) or (
+        body.media_type,
+        _json({field.name: value for field, value in given}),
+    )
+
+
+def _whole_body(body: BodySpec, value: Any, boundary: str) -> tuple[str, bytes]:
+    if "json" in body.media_type:
+        return body.media_type, _json(value)
+    if isinstance(value, Mapping):
+        members = cast("Mapping[Any, Any]", value).items()
+        form = _form(body.media_type, [(BodyField(str(name), str(name)), inner) for name, inner in members], boundary)
+        if form is not None:
+            return form
+    media_type = f"{body.media_type}; charset=utf-8" if body.media_type.startswith("text/") else body.media_type
+    return media_type, _content(value)[1]
+
+
+def _form(media_type: str, given: Sequence[tuple[BodyField, Any]], boundary: str) -> tuple[str, bytes] | None:
+    """Return the content type and the bytes of a form; None if the media type is not a form."""
+    if media_type == "application/x-www-form-urlencoded":
+        return media_type, "&".join(pair for field, value in given for pair in _form_pairs(field, value)).encode()
+    if media_type.startswith("multipart/"):
+        return f"{media_type}; boundary={boundary}", _multipart(given, boundary)
+    return None
+
+
+def _json(value: Any) -> bytes:
+    return json_text(value).encode("utf-8", "replace")
+
+
+def _form_pairs(field: BodyField, value: Any) -> list[str]:
+    if value is None:
+        return []
+    if not field.style and (isinstance(value, Mapping) or "json" in field.content_type):
+        # Without a style an object is one value with its default content type.
+        value = json_text(value)
+    style = field.style or "form"
+    return in_query(Parameter(field.key, field.name, "query", style, field.explode), value)
+
+
+def _multipart(given: Sequence[tuple[BodyField, Any]], boundary: str) -> bytes:
+    parts = [part for field, value in given for part in _parts(field, value)]
+    return b"".join(f"--{boundary}\r\n".encode() + part + b"\r\n" for part in parts) + f"--{boundary}--\r\n".encode()
+
+
+def _parts(field: BodyField, value: Any) -> Iterator[bytes]:
+    if isinstance(value, (list, tuple)) and "json" not in field.content_type:
+        for item in cast("Sequence[Any]", value):
+            yield from _parts(field, item)
+    elif value is not None:
+        media_type, content = _content(value)
+        name = _quoted(field.name)
+        head = f'Content-Disposition: form-data; name="{name}"'
+        if field.is_file:
+            head += f'; filename="{name}"'
+            media_type = media_type or "application/octet-stream"
+        media_type = field.content_type if field.content_type and "*" not in field.content_type else media_type
+        head += f"\r\nContent-Type: {media_type}" if media_type else ""
+        yield head.encode() + b"\r\n\r\n" + content
+
+
+def _content(value: Any) -> tuple[str, bytes]:
+    """Return the media type that a ``data:`` value names, and its bytes."""
+    if isinstance(value, (Mapping, list, tuple)):
+        return "application/json", _json(value)
+    text = scalar_text(value)
+    match = _DATA_URL.fullmatch(text) if text.startswith("data:") else None
+    if match is None:
+        return "", text.encode("utf-8", "replace")
+    media_type, _, is_base64, data = match.groups()
+    try:
+        content = base64.b64decode(data, validate=False) if is_base64 else unquote_to_bytes(data)
+    except (binascii.Error, ValueError):
+        content = text.encode("utf-8", "replace")
+    return media_type or "", content
+
+
+def _quoted(name: str) -> str:
+    # Escape as browsers do: these characters would end the name or the line.
+    return name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
+
+
+_ACCEPT = "application/json, text/*;q=0.9, */*;q=0.5"
+_PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
+_LINE_BREAK = re.compile(r"[\r\n\0]")
+_NAMED_ARGUMENTS = 12
+
+
+@dataclass(frozen=True)
+class Request:
+    """One HTTP request."""
+
+    method: str  # upper case
+    url: str  # absolute and percent-encoded
+    headers: Mapping[str, str] = field(repr=False)
+    content: bytes | None = field(default=None, repr=False)  # None without a body
+
+
+def request_for(
+    operation: Operation, arguments: Mapping[str, Any], credentials: Credentials, *, boundary: str = ""
+) -> Request:
+    """Return the request for a call.
+
+    ``arguments`` are named by their keys or by the API's own names. ``credentials`` replace arguments of the same name.
+    A multipart body without ``boundary`` gets a random one.
+
+    Raises:
+        ArgumentError: an argument is missing, unknown, or cannot be sent.
+    """
+    given = _given(operation, arguments)
+    query = [pair for one in _placed(operation, given, "query") for pair in in_query(*one)]
+    query += [f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in credentials.query.items()]
+    headers = {"Accept": _ACCEPT}
+    headers.update(
+        (parameter.name, _one_line(parameter.key, in_header(parameter, value)))
+        for parameter, value in _placed(operation, given, "header")
+    )
+    cookies = [pair for one in _placed(operation, given, "cookie") for pair in in_cookie(*one)]
+    cookies += [f"{name}={value}" for name, value in credentials.cookies.items()]
+    if cookies:
+        headers["Cookie"] = "; ".join(cookies)
+    outside = {parameter.key for parameter in operation.parameters}
+    in_body = {key: value for key, value in given.items() if key not in outside}
+    body = body_of(operation.body, in_body, boundary or secrets.token_hex(16)) if operation.body else None
+    headers = _overridden(headers, credentials.headers)
+    if body is not None:
+        # The Content-Type must match the boundary of the body.
+        headers = _overridden(headers, {"Content-Type": body[0]})
+    url = operation.address + _path(operation, given)
+    if query:
+        url = f"{url}{'&' if '?' in url else '?'}{'&'.join(query)}"
+    return Request(operation.method, url, headers, body[1] if body else None)
+
+
+def _given(operation: Operation, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the checked arguments by key."""
+    properties: Mapping[str, Any] = operation.input_schema["properties"]
+    body = operation.body
+    own_names = {parameter.name: parameter.key for parameter in operation.parameters}
+    own_names |= {one.name: one.key for one in body.fields if one.name not in own_names} if body else {}
+    given = {name if name in properties else own_names.get(name, name): value for name, value in arguments.items()}
+    unknown = [name for name in given if name not in properties]
+    if unknown and not (body and body.open):
+        names = ", ".join(list(properties)[:_NAMED_ARGUMENTS]) or "none"
+        raise ArgumentError(f"Unknown argument '{unknown[0]}'; the arguments are: {names}.")
+    try:
+        return coerce_arguments(given, operation.input_schema).value
+    except MismatchError as mismatch:
+        raise ArgumentError(mismatch.sentence) from None
+
+
+def _placed(operation: Operation, given: Mapping[str, Any], place: str) -> list[tuple[Parameter, Any]]:
+    return [
+        (parameter, given[parameter.key])
+        for parameter in operation.parameters
+        if parameter.place == place and not is_absent(given.get(parameter.key))
+    ]
+
+
+def _path(operation: Operation, given: Mapping[str, Any]) -> str:
+    by_name = {parameter.name: parameter for parameter in operation.parameters if parameter.place == "path"}
+
+    def value(match: re.Match[str]) -> str:
+        parameter = by_name[match.group(1)]
+        text = "" if is_absent(given.get(parameter.key)) else in_path(parameter, given[parameter.key])
+        if not text:
+            # An empty value would address /users/ instead of /users/{id}.
+            raise ArgumentError(f"The argument '{parameter.key}' must not be empty.")
+        return text
+
+    path = _PLACEHOLDER.sub(value, operation.path)
+    path = path if path.startswith("/") or not path else f"/{path}"
+    if any(unquote(segment) in {".", ".."} for segment in path.split("/")):
+        raise ArgumentError("A part of the path must not be '.' or '..'.")
+    return quote(path, safe="/%:@!$&'()*+,;=~?")
+
+
+def _overridden(headers: Mapping[str, str], by: Mapping[str, str]) -> dict[str, str]:
+    # Header names are case-insensitive.
+    taken = {name.lower() for name in by}
+    return {**{name: value for name, value in headers.items() if name.lower() not in taken}, **by}
+
+
+def _one_line(key: str, value: str) -> str:
+    if _LINE_BREAK.search(value):
+        raise ArgumentError(f"The argument '{key}' must be one line.")
+    return value

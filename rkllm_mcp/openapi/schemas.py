@@ -1,0 +1,258 @@
+"""Schema of a specification -> the reduced schema that a model needs to fill in arguments.
+
+Types, enums, limits, names and required fields are preserved; references are resolved in place. Repeated descriptions,
+examples, titles and response formats are dropped. A ``Detail`` limits depth, text and number of nodes; deeper schemas
+become ``{"type": "object"}``, which still accepts values. An invalid schema becomes one that allows anything; nothing
+in this module raises.
+
+Reference: OpenAPI 3.0.4 and 3.1.1, Schema Object; JSON Schema 2020-12. The reductions are our choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rkllm_mcp.openapi.document import Node, References, as_list, as_node, as_text
+from rkllm_mcp.openapi.operations import shortened
+
+_TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
+# Formats that affect the value that a model writes; others name a width or repeat the description.
+_FORMATS = frozenset({"date", "date-time", "time", "duration", "email", "uri", "binary", "byte"})
+_LIMITS = ("minimum", "maximum", "minItems", "maxItems")
+# Longer enums become examples, such as a list of all time zones.
+_MAX_CHOICES = 24
+_MAX_CHOICE_CHARS = 300
+_MAX_DEFAULT_CHARS = 40
+# Nesting of allOf and of unions; and the branches of one union.
+_MAX_NESTING = 8
+_MAX_BRANCHES = 12
+
+
+@dataclass(frozen=True)
+class Detail:
+    """Limits for reducing a schema."""
+
+    depth: int  # levels of objects and lists below an argument
+    words: int  # characters of an argument's description
+    inner_words: int  # characters of a nested description
+    nodes: int = 200  # schemas examined per tool; further ones allow anything
+
+
+@dataclass
+class Fields:
+    """Properties of an object, with all branches joined."""
+
+    properties: dict[str, Any] = field(default_factory=dict[str, Any])  # schema by name
+    required: set[str] = field(default_factory=set[str])  # names of required properties
+    open: bool = False  # additional properties are explicitly allowed
+
+
+class Schemas:
+    """Schemas of one document at one detail."""
+
+    def __init__(self, references: References, detail: Detail) -> None:
+        self._references = references
+        self._detail = detail
+        self._nodes_left = detail.nodes
+
+    @property
+    def is_exhausted(self) -> bool:
+        """True if the node limit was reached, so that parts are missing."""
+        return self._nodes_left < 0
+
+    def argument(self, schema: Any, description: str = "") -> dict[str, Any]:
+        """Return the reduced schema of an argument, with the description of the surrounding parameter or field."""
+        return self._small(schema, self._detail.depth, (), shortened(description, self._detail.words))
+
+    def fields(self, schema: Any) -> Fields | None:
+        """Return the properties of an object schema as separate arguments; None if it is not an object."""
+        joined = self._joined(schema, (), 0)[0]
+        fields = self._own_fields(joined)
+        for branches in self._unions(joined):
+            found = [inner for branch in branches if (inner := self.fields_of_branch(branch)) is not None]
+            if not found:
+                continue
+            if len(found) < len([branch for branch in branches if not self._is_null(branch)]):
+                # One alternative is not an object, so the body is not always a set of fields.
+                return None
+            for inner in found:
+                fields.properties = {**inner.properties, **fields.properties}
+                fields.open = fields.open or inner.open
+            fields.required |= set[str].intersection(*(inner.required for inner in found))
+        return fields if fields.properties else None
+
+    def fields_of_branch(self, branch: Any) -> Fields | None:
+        """Return the properties of one branch of a union; None if it is not an object."""
+        if self._nodes_left <= 0:
+            return None
+        fields = self._own_fields(self._joined(branch, (), 0)[0])
+        return fields if fields.properties else None
+
+    # --- one schema --------------------------------------------------------------------------------------------------
+
+    def _small(self, schema: Any, depth: int, trail: tuple[str, ...], words: str | None = None) -> dict[str, Any]:
+        joined, inner_trail = self._joined(schema, trail, 0)
+        if words is None:
+            words = shortened(as_text(joined.get("description")), self._detail.inner_words)
+        elif not words:
+            words = shortened(as_text(joined.get("description")), self._detail.words)
+        small = self._plain(joined, depth, inner_trail)
+        for branches in self._unions(joined):
+            small = {**small, **self._union(branches, depth, inner_trail)}
+        if words:
+            said = small.get("description")
+            small["description"] = f"{words} ({said})" if said else words
+        return small
+
+    def _plain(self, schema: Node, depth: int, trail: tuple[str, ...]) -> dict[str, Any]:
+        """Reduce a schema without its unions."""
+        small: dict[str, Any] = {}
+        types = _types(schema)
+        if types:
+            small["type"] = types[0] if len(types) == 1 else list(types)
+        if (form := as_text(schema.get("format"))) in _FORMATS:
+            small["format"] = form
+        self._add_choices(small, schema)
+        small.update({key: schema[key] for key in _LIMITS if _is_number(schema.get(key))})
+        default = schema.get("default")
+        if default not in (None, "") and not isinstance(default, (dict, list)):
+            small["default"] = default if len(str(default)) <= _MAX_DEFAULT_CHARS else None
+            small = {key: value for key, value in small.items() if value is not None}
+        if "array" in types or (not types and "items" in schema):
+            small.setdefault("type", "array")
+            items = self._small(schema.get("items"), depth - 1, trail) if depth > 0 else {}
+            small["items"] = items
+        elif "object" in types:
+            self._add_properties(small, schema, depth, trail)
+        return small
+
+    def _add_choices(self, small: dict[str, Any], schema: Node) -> None:
+        choices = [choice for choice in as_list(schema.get("enum")) if not isinstance(choice, (dict, list))]
+        if "const" in schema and not isinstance(schema["const"], (dict, list)):
+            choices = [schema["const"]]
+        if not choices:
+            return
+        if len(choices) <= _MAX_CHOICES and len(str(choices)) <= _MAX_CHOICE_CHARS:
+            small["enum"] = choices
+            return
+        some = ", ".join(str(choice) for choice in choices[:6])
+        small["description"] = shortened(f"one of {len(choices)}: {some}, …", 160)
+
+    def _add_properties(self, small: dict[str, Any], schema: Node, depth: int, trail: tuple[str, ...]) -> None:
+        fields = self._own_fields(schema)
+        if depth <= 0 or not fields.properties:
+            extra = schema.get("additionalProperties")
+            if depth > 0 and isinstance(extra, Mapping) and (inner := self._small(extra, depth - 1, trail)):
+                small["additionalProperties"] = inner
+            return
+        small["properties"] = {name: self._small(inner, depth - 1, trail) for name, inner in fields.properties.items()}
+        required = [name for name in fields.properties if name in fields.required]
+        if required:
+            small["required"] = required
+
+    def _union(self, branches: Sequence[Any], depth: int, trail: tuple[str, ...]) -> dict[str, Any]:
+        """Return the schema keys contributed by the branches of a union."""
+        smalls: list[dict[str, Any]] = []
+        if len(branches) <= _MAX_BRANCHES:
+            for branch in branches:
+                small = self._small(branch, depth, trail)
+                if small not in smalls:
+                    smalls.append(small)
+        return _as_one(smalls)
+
+    # --- joining -----------------------------------------------------------------------------------------------------
+
+    def _joined(self, schema: Any, trail: tuple[str, ...], nesting: int) -> tuple[Node, tuple[str, ...]]:
+        """Resolve references, merge ``allOf``, and return the schema with the references that were followed."""
+        self._nodes_left -= 1
+        node, followed = self._references.followed(schema)
+        if self._nodes_left < 0 or any(reference in trail for reference in followed):
+            # A recursive schema: the model gets the outermost level.
+            return {key: node[key] for key in ("type", "description") if key in node}, trail
+        trail = (*trail, *followed)
+        branches = as_list(node.get("allOf"))
+        if not branches or nesting >= _MAX_NESTING:
+            return node, trail
+        merged: dict[str, Any] = {}
+        for branch in branches:
+            inner, trail = self._joined(branch, trail, nesting + 1)
+            _merge_into(merged, inner)
+        own = {key: value for key, value in node.items() if key != "allOf"}
+        _merge_into(merged, own)
+        merged.update({key: own[key] for key in ("description", "default", "nullable") if key in own})
+        return merged, trail
+
+    def _unions(self, schema: Node) -> list[Sequence[Any]]:
+        return [branches for key in ("oneOf", "anyOf") if (branches := as_list(schema.get(key)))]
+
+    def _own_fields(self, schema: Node) -> Fields:
+        required = {name for name in as_list(schema.get("required")) if isinstance(name, str)}
+        properties = as_node(schema.get("properties"))
+        # Read-only properties are not arguments.
+        kept = {str(name): inner for name, inner in properties.items() if not self._is_read_only(inner)}
+        extra = schema.get("additionalProperties")
+        return Fields(kept, required & kept.keys(), extra is True or (isinstance(extra, Mapping)))
+
+    def _is_read_only(self, schema: Any) -> bool:
+        node = as_node(schema)
+        return node.get("readOnly") is True or (
+            "$ref" in node and self._references.resolved(node).get("readOnly") is True
+        )
+
+    def _is_null(self, branch: Any) -> bool:
+        return self._references.resolved(branch).get("type") == "null"
+
+
+def _merge_into(merged: dict[str, Any], schema: Node) -> None:
+    """Merge a branch of ``allOf``: join properties and required names, keep the first value of other keys."""
+    for key, value in schema.items():
+        if key == "properties":
+            merged[key] = {**as_node(merged.get(key)), **as_node(value)}
+        elif key == "required":
+            merged[key] = [*as_list(merged.get(key)), *as_list(value)]
+        else:
+            merged.setdefault(key, value)
+
+
+def _types(schema: Node) -> tuple[str, ...]:
+    """Return the types of a schema, declared or implied, ``null`` last."""
+    named = schema.get("type")
+    wanted = [named] if isinstance(named, str) else list(as_list(named))
+    if not wanted and ("properties" in schema or isinstance(schema.get("additionalProperties"), Mapping)):
+        wanted = ["object"]
+    if wanted == ["file"]:
+        wanted = ["string"]
+    if schema.get("nullable") is True and wanted:
+        wanted.append("null")
+    return tuple(name for name in _TYPES if name in wanted)
+
+
+def _as_one(smalls: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the branches of a union as the shortest equivalent schema."""
+    null = any(small.get("type") == "null" for small in smalls)
+    rest = [small for small in smalls if small.get("type") != "null"]
+    choices = [choice for small in rest for choice in as_list(small.get("enum"))]
+    if rest and all(small.keys() <= {"type", "enum", "description"} and "enum" in small for small in rest):
+        types = list(dict.fromkeys(small["type"] for small in rest if isinstance(small.get("type"), str)))
+        return {**_typed(types, null=null), "enum": [*dict.fromkeys(choices), *([None] if null else [])]}
+    if all(small.keys() <= {"type"} and isinstance(small.get("type"), str) for small in rest):
+        return _typed(list(dict.fromkeys(small["type"] for small in rest if small)), null=null)
+    if len(rest) == 1:
+        only = dict(rest[0])
+        if null and isinstance(only.get("type"), str):
+            only["type"] = [only["type"], "null"]
+        return only
+    if any(not small for small in rest):
+        return {}  # one branch allows anything
+    return {"anyOf": [*rest, *([{"type": "null"}] if null else [])]}
+
+
+def _typed(types: Iterable[str], *, null: bool) -> dict[str, Any]:
+    names = [*types, *(["null"] if null else [])]
+    return {"type": names[0] if len(names) == 1 else names} if names else {}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,0 +1,110 @@
+"""Security schemes of a specification, and the credentials of a request.
+
+Headers from the configuration have precedence. Otherwise the first alternative is used for which every scheme has a
+token, named after the scheme or the server. Without one the request is sent without credentials and the API reports the
+missing ones.
+
+Reference: OpenAPI 3.1.1, Security Scheme and Security Requirement Object; RFC 6750, RFC 7617.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rkllm_mcp.openapi.document import Node, References, as_list, as_node, as_text
+from rkllm_mcp.openapi.operations import Operation, Scheme
+
+
+def _nothing() -> dict[str, str]:
+    return {}
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """Credentials of one request."""
+
+    headers: Mapping[str, str] = field(default_factory=_nothing, repr=False)
+    query: Mapping[str, str] = field(default_factory=_nothing, repr=False)
+    cookies: Mapping[str, str] = field(default_factory=_nothing, repr=False)
+
+
+def schemes_of(definitions: Node, references: References) -> dict[str, Scheme]:
+    """Return the schemes of a document by name, without kinds that a token cannot satisfy."""
+    found: dict[str, Scheme] = {}
+    for name, definition in definitions.items():
+        scheme = _scheme(str(name), references.resolved(definition))
+        if scheme is not None:
+            found[str(name)] = scheme
+    return found
+
+
+def _scheme(name: str, definition: Node) -> Scheme | None:
+    kind, key = as_text(definition.get("type")).lower(), as_text(definition.get("name"))
+    if kind == "apikey" and key:
+        places = {"header": "header", "query": "query", "cookie": "cookie"}
+        place = places.get(as_text(definition.get("in")))
+        return Scheme(name, place, key) if place in ("header", "query", "cookie") else None
+    if kind == "http" and as_text(definition.get("scheme")).lower() == "basic":
+        return Scheme(name, "basic")
+    return Scheme(name, "bearer") if kind in {"http", "oauth2", "openidconnect"} else None
+
+
+def alternatives(requirements: Any, schemes: Mapping[str, Scheme]) -> tuple[tuple[Scheme, ...], ...]:
+    """Return the alternatives of an operation's security; one with an unknown scheme cannot be met."""
+    found = [list(as_node(requirement)) for requirement in as_list(requirements)]
+    return tuple(tuple(schemes[name] for name in names) for names in found if all(name in schemes for name in names))
+
+
+def credentials_for(
+    operation: Operation, written: Mapping[str, str], tokens: Mapping[str, str], server: str
+) -> Credentials:
+    """Return the credentials of a request.
+
+    ``written`` holds the configuration's headers with placeholders filled; a name that is an API key of the query or a
+    cookie is sent there. ``tokens`` are the request's tokens by name.
+    """
+    schemes = [scheme for alternative in operation.security for scheme in alternative]
+    elsewhere = {scheme.key.lower(): scheme for scheme in schemes if scheme.kind in {"query", "cookie"}}
+    headers, query, cookies = _nothing(), _nothing(), _nothing()
+    places = {"query": query, "cookie": cookies}
+    for name, value in written.items():
+        scheme = elsewhere.get(name.lower())
+        if scheme is None:
+            headers[name] = value
+        else:
+            places[scheme.kind][scheme.key] = value
+    settled = {name.lower() for name in (*headers, *query, *cookies)}
+    for scheme, token in _satisfied(operation.security, settled, tokens, server):
+        place = places.get(scheme.kind, headers)
+        place[scheme.key] = _formatted_token(scheme, token)
+    return Credentials(headers, query, cookies)
+
+
+def _satisfied(
+    security: Sequence[Sequence[Scheme]], settled: set[str], tokens: Mapping[str, str], server: str
+) -> list[tuple[Scheme, str]]:
+    """Return the schemes of the first satisfiable alternative that are not settled yet, with their tokens."""
+    for alternative in security:
+        open_schemes = [scheme for scheme in alternative if scheme.key.lower() not in settled]
+        if len(open_schemes) < len(alternative) and not open_schemes:
+            return []
+        found = [(scheme, _token(scheme, tokens, server)) for scheme in open_schemes]
+        if found and all(token for _, token in found):
+            return found
+    return []
+
+
+def _token(scheme: Scheme, tokens: Mapping[str, str], server: str) -> str:
+    return (tokens.get(scheme.name) or tokens.get(server) or "").strip()
+
+
+def _formatted_token(scheme: Scheme, token: str) -> str:
+    """Return a token in the format of its scheme, unless it already is."""
+    if scheme.kind == "basic" and not token.lower().startswith("basic "):
+        return f"Basic {base64.b64encode(token.encode()).decode()}" if ":" in token else f"Basic {token}"
+    if scheme.kind == "bearer" and " " not in token:
+        return f"Bearer {token}"
+    return token

@@ -1,0 +1,254 @@
+"""Text to token ids and back, with two rules: foreign text never becomes a control token, and nothing is added.
+
+``Vocabulary`` wraps the model's own ``tokenizer.json`` (library: tokenizers). Its control tokens are the added tokens
+that mark structure: every special one, and the others that are written as a tag (``<tool_call>``, ``[INST]``). Text
+by a template's author may name them; text by a user, a tool or a server is encoded so that none of them comes out,
+whatever is written there. The blank that tokenizers in the manner of sentencepiece put before a text, the tokens that a
+post-processor puts around it, and a length limit are switched off: a prompt is made of many pieces, and each would get
+them. It knows nothing of roles or templates.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, cast
+
+from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
+
+# How the library's JSON names the lists of a sequence.
+_PARTS = ("normalizers", "pretokenizers", "decoders")
+
+
+def keep_leading_spaces(tokenizer: Tokenizer) -> None:
+    """Make ``tokenizer`` encode and decode without a blank added or taken away at the beginning of a text.
+
+    Source: the components of tokenizers 0.15 to 0.23 and what they do to a first blank.
+    """
+    for name, nothing in (
+        ("normalizer", normalizers.Sequence),
+        ("pre_tokenizer", pre_tokenizers.Sequence),
+        ("decoder", decoders.Sequence),
+    ):
+        component = getattr(tokenizer, name)
+        if component is None:
+            continue
+        state = cast("dict[str, Any]", json.loads(component.__getstate__()))
+        changed = _without_prefix(state)
+        if changed == state:
+            continue
+        replacement = nothing([])
+        if changed:
+            replacement.__setstate__(json.dumps(changed).encode())
+        setattr(tokenizer, name, replacement)
+
+
+def _without_prefix(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A component's state without what adds or strips a first blank; empty when nothing of it is left."""
+    changed = dict(state)
+    kind = state.get("type")
+    if kind == "Prepend":
+        return {}
+    if kind == "Metaspace":
+        changed["prepend_scheme"] = "never"
+    elif kind == "ByteLevel":
+        changed["add_prefix_space"] = False
+    elif kind == "Strip" and state.get("content") == " ":
+        changed["start"] = 0
+    for parts in _PARTS:
+        if parts in state:
+            changed[parts] = [inner for part in state[parts] if (inner := _without_prefix(part))]
+    return changed
+
+
+# Added tokens that are neither special nor a tag, such as Gemma's runs of newlines, are ordinary text.
+# Sentencepiece's sign for a blank may stand before a tag (Code Llama's fill-in marks).
+_TAG = re.compile(r"^\u2581?[<\[{].+[>\]}]$", re.DOTALL)
+# A character of no script: what comes out for it comes out for everything that the vocabulary does not know.
+_UNHEARD_OF = "\U0010fffd"
+# From here on a text is encoded as a batch of one, for which the library lets other threads of Python run meanwhile.
+_LONG_CHARS = 10_000
+# About what a token of ordinary text stands for.
+_CHARS_PER_TOKEN = 4
+
+
+@dataclass(frozen=True)
+class ControlText:
+    """Text by the author of a template: control tokens named in it are meant."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class PlainText:
+    """Text by a user, a tool or a server: everything in it is just text."""
+
+    text: str
+
+
+Segment = ControlText | PlainText
+
+
+class ModelTokenizer:
+    """A model's tokenizer.
+
+    Args:
+        tokenizer_json: the contents of the model's ``tokenizer.json``.
+
+    Raises:
+        ValueError: the text is not a tokenizer that the tokenizers library reads.
+    """
+
+    def __init__(self, tokenizer_json: str) -> None:
+        try:
+            self._tokenizer = Tokenizer.from_str(tokenizer_json)
+        except Exception as error:  # noqa: BLE001  # the Rust library raises bare Exception
+            raise ValueError(f"not a tokenizer.json: {error}") from None
+        # Published files may carry the limit of whatever they were last used for; it would cut prompts in silence.
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        keep_leading_spaces(self._tokenizer)
+        self._controls: dict[str, int] = {}
+        self._special: set[int] = set()
+        for token_id, added in self._tokenizer.get_added_tokens_decoder().items():
+            if len(added.content) > 1 and (added.special or _TAG.match(added.content)):
+                self._controls[added.content] = token_id
+            if added.special:
+                self._special.add(token_id)
+        self._contents = {token_id: content for content, token_id in self._controls.items()}
+        # What the vocabulary writes for text it has no tokens for is no marker, though it is a special token.
+        unknown = self._tokenizer.encode(_UNHEARD_OF, add_special_tokens=False).ids
+        self._forbidden = self._contents.keys() - set(unknown)
+        longest_first = sorted(self._controls, key=len, reverse=True)
+        self._named = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+
+    @property
+    def size(self) -> int:
+        """Number of ids, added tokens included."""
+        return self._tokenizer.get_vocab_size(with_added_tokens=True)
+
+    def control_id(self, content: str) -> int | None:
+        """The id of a control token such as ``<|im_end|>``, or None when this vocabulary has no such token."""
+        return self._controls.get(content)
+
+    def is_special(self, token_id: int) -> bool:
+        """Whether the id is a special token, whose text is never part of an answer."""
+        return token_id in self._special
+
+    def encode(self, segments: Iterable[Segment], at_most: int | None = None) -> list[int]:
+        """Token ids of ``segments``, joined.
+
+        Neighbouring text is joined before it is encoded, as in the family's own template, so the ids are those of the
+        published rendering; only control tokens cut it.
+
+        Args:
+            segments: the text.
+            at_most: of a text that has more ids than this, those of a beginning are enough that has more as well. A
+                megabyte takes seconds, and what does not fit is not wanted whole.
+        """
+        limit = sys.maxsize if at_most is None else at_most
+        ids: list[int] = []
+        for part in self._parts(segments):
+            ids += [part] if isinstance(part, int) else self._encode_foreign(part, limit - len(ids))
+            if len(ids) > limit:
+                break
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ``ids``, control tokens shown by name; a broken character shows as U+FFFD."""
+        parts: list[str] = []
+        pending: list[int] = []
+        for token_id in ids:
+            if token_id in self._contents:
+                parts += [self._decode_plain(pending), self._contents[token_id]]
+                pending = []
+            else:
+                pending.append(token_id)
+        return "".join([*parts, self._decode_plain(pending)])
+
+    def _decode_plain(self, ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(ids, skip_special_tokens=False) if ids else ""
+
+    def _parts(self, segments: Iterable[Segment]) -> Iterable[int | str]:
+        """Control tokens that a template names, and the text between them."""
+        text = ""
+        for segment in segments:
+            if isinstance(segment, PlainText):
+                text += segment.text
+                continue
+            for is_control, piece in self._named_controls(segment.text):
+                if is_control:
+                    yield text
+                    yield self._controls[piece]
+                    text = ""
+                else:
+                    text += piece
+        yield text
+
+    def _named_controls(self, text: str) -> Iterable[tuple[bool, str]]:
+        """``text`` cut at the control tokens it names: pairs of (is a control token, piece)."""
+        if self._named is None:
+            yield False, text
+            return
+        end = 0
+        for match in self._named.finditer(text):
+            yield False, text[end : match.start()]
+            yield True, match.group()
+            end = match.end()
+        yield False, text[end:]
+
+    def _encode_foreign(self, text: str, limit: int) -> list[int]:
+        """Ids of text in which nothing is a control token, or more than ``limit`` of them."""
+        # Half a surrogate pair, as broken JSON may bring it, has no UTF-8 and so no tokens.
+        whole = text.encode("utf-8", "replace").decode("utf-8")
+        ids: list[int] = []
+        for piece in self._defused(whole):
+            ids += self._encode_enough(piece, limit - len(ids))
+            if len(ids) > limit:
+                break
+        return ids
+
+    def _encode_enough(self, text: str, limit: int) -> list[int]:
+        """Ids of the whole text, or those of a beginning where these are more than ``limit`` already."""
+        # A beginning may end inside a token; only that it is too long is learnt from it.
+        length = max(_CHARS_PER_TOKEN * limit, _LONG_CHARS)
+        while length < len(text):
+            ids = self._encode_unnamed(text[:length])
+            if len(ids) > limit:
+                return ids
+            length *= 2
+        return self._encode_unnamed(text)
+
+    def _defused(self, text: str) -> Iterable[str]:
+        """``text`` in pieces, none with a control token's whole name: each name is cut after its first character."""
+        start = 0
+        position = 0
+        while self._named is not None and (match := self._named.search(text, position)) is not None:
+            yield text[start : match.start() + 1]
+            start = position = match.start() + 1
+        if start < len(text):
+            yield text[start:]
+
+    def _encode_unnamed(self, text: str) -> list[int]:
+        """Ids of text that names no control token, but that a normalizer may fold into one (full-width letters, say).
+
+        Such a place is cut in the middle, until the halves are harmless; a single character that is a control token
+        all by itself is left out.
+        """
+        if len(text) > _LONG_CHARS:
+            [encoding] = self._tokenizer.encode_batch([text], add_special_tokens=False)
+        else:
+            encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        if self._forbidden.isdisjoint(encoding.ids):
+            return encoding.ids
+        if len(text) == 1:
+            return [i for i in encoding.ids if i not in self._forbidden]
+        places = [span for i, span in zip(encoding.ids, encoding.offsets, strict=True) if i in self._forbidden]
+        # Halves, not single characters, so that a long run of blanks before the name costs few passes.
+        cuts = {min(max(start + (end - start) // 2, start + 1), len(text) - 1) for start, end in places}
+        edges = [0, *sorted(cuts), len(text)]
+        return [i for start, end in pairwise(edges) for i in self._encode_unnamed(text[start:end])]

@@ -1,0 +1,417 @@
+"""Tools, calls and results as a model reads them, and their cost in tokens."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
+
+from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
+from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer, PlainText, Segment
+
+_UNIONS = ("anyOf", "oneOf")
+# Below this depth, and where a schema refers to itself, an object is just an object.
+_MAX_DEPTH = 4
+_SPACE = re.compile(r"\s+")
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z")
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where in a schema a type stands: the document that references mean, and what is being written around it."""
+
+    root: Mapping[str, Any]
+    within: frozenset[str] = frozenset()
+    depth: int = 0
+
+    def inner(self, references: frozenset[str] = frozenset()) -> _Place:
+        return replace(self, within=self.within | references, depth=self.depth + 1)
+
+
+def signature(tool: ToolSpec) -> str:
+    """``tool`` as one line."""
+    schema = tool.input_schema
+    notes = [
+        f"{_name(name)}: {description}"
+        for name, inner in _properties(schema).items()
+        if (description := _one_line(_table(inner).get("description", "")))
+    ]
+    description = _one_line(tool.description)
+    if description and notes and description[-1] not in ".!?。！？":
+        description += "."
+    words = " ".join(filter(None, (description, "; ".join(notes))))
+    line = f"{tool.name}({_parameters(schema, _Place(schema))})" + (f" — {words}" if words else "")
+    # A description must not end the list, which is plain text to some models.
+    return line.replace("</tool", "< /tool")
+
+
+def _parameters(schema: Mapping[str, Any], place: _Place) -> str:
+    required = cast("Sequence[str]", schema.get("required") or ())
+    return ", ".join(
+        f"{_name(name)}{'' if name in required else '?'}: {_type(inner, place)}"
+        for name, inner in _properties(schema).items()
+    )
+
+
+def _type(schema: Any, place: _Place) -> str:
+    table, references = _resolved(_table(schema), place.root)
+    if "enum" in table or "const" in table:
+        values: Sequence[Any] = table["enum"] if "enum" in table else [table["const"]]
+        return "|".join(json.dumps(value, ensure_ascii=False) for value in values)
+    if place.depth > _MAX_DEPTH or references & place.within:
+        return "object"
+    inner = place.inner(references)
+    for keyword in _UNIONS:
+        if table.get(keyword):
+            return _union([_type(each, inner) for each in table[keyword]])
+    kind: Any = table.get("type")
+    if isinstance(kind, list):
+        return _union([_named(str(name), table, inner) for name in cast("list[Any]", kind)])
+    return _named(str(kind or ("object" if "properties" in table else "any")), table, inner)
+
+
+def _named(kind: str, table: Mapping[str, Any], place: _Place) -> str:
+    if kind == "array":
+        inner = _type(table["items"], place) if "items" in table else "any"
+        return f"({inner})[]" if "|" in inner else f"{inner}[]"
+    if kind == "object" and _properties(table):
+        return f"{{{_parameters(table, place)}}}"
+    return kind
+
+
+def _union(types: Sequence[str]) -> str:
+    return "|".join(dict.fromkeys(types))
+
+
+def _resolved(table: Mapping[str, Any], root: Mapping[str, Any]) -> tuple[Mapping[str, Any], frozenset[str]]:
+    """The schema that a reference within the document means, and the references followed; others stay as they are."""
+    seen: set[str] = set()
+    while isinstance(reference := table.get("$ref"), str) and reference.startswith("#/") and reference not in seen:
+        seen.add(reference)
+        found: Any = root
+        for part in reference[2:].split("/"):
+            found = _table(found).get(part.replace("~1", "/").replace("~0", "~"))
+        table = {**_table(found), **{key: value for key, value in table.items() if key != "$ref"}}
+    return table, frozenset(seen)
+
+
+def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    return _table(schema.get("properties"))
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    """A schema as a table; JSON Schema also knows true and false."""
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def _name(name: str) -> str:
+    return name if _IDENTIFIER.match(name) else json.dumps(name, ensure_ascii=False)
+
+
+def _one_line(text: Any) -> str:
+    return _SPACE.sub(" ", str(text)).strip()
+
+
+@dataclass(frozen=True)
+class CallStyle:
+    """One way to write a call.
+
+    Args:
+        begin: the call up to its arguments, given its name.
+        rest: the arguments and what closes the call.
+    """
+
+    begin: Callable[[str], str]
+    rest: Callable[[Mapping[str, Any]], list[Segment]]
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> list[Segment]:
+        """The whole call."""
+        return [PlainText(self.begin(name)), *self.rest(arguments)]
+
+
+def spaced_json(value: Any) -> str:
+    """JSON with one space after each separator, as models that were trained on JSON write it; other scripts stay."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def json_spelling(arguments_key: str) -> CallStyle:
+    """``{"name": …, "arguments": {…}}``; some families say ``parameters``."""
+
+    def begin(name: str) -> str:
+        return f'{{"name": {spaced_json(name)}, "{arguments_key}": '
+
+    return CallStyle(begin, lambda arguments: [PlainText(f"{spaced_json(dict(arguments))}}}")])
+
+
+def _python_arguments(arguments: Mapping[str, Any]) -> list[Segment]:
+    return [PlainText(f"{', '.join(f'{key}={value!r}' for key, value in arguments.items())})")]
+
+
+def _fenced_arguments(arguments: Mapping[str, Any]) -> list[Segment]:
+    return [PlainText(f"{spaced_json(dict(arguments))}\n```")]
+
+
+def _tagged_arguments(arguments: Mapping[str, Any]) -> list[Segment]:
+    parameters = (
+        f"<parameter={key}>\n{value if isinstance(value, str) else spaced_json(value)}\n</parameter>\n"
+        for key, value in arguments.items()
+    )
+    return [PlainText(f"{''.join(parameters)}</function>")]
+
+
+JSON_CALL = json_spelling("arguments")
+JSON_CALL_WITH_PARAMETERS = json_spelling("parameters")
+# f(k='v', n=3, flag=True): JSON's values are Python's, so repr writes each of them.
+PYTHON_CALL = CallStyle(lambda name: f"{name}(", _python_arguments)
+# The name, then the arguments alone in a code fence (DeepSeek R1).
+FENCED_CALL = CallStyle(lambda name: f"{name}\n```json\n", _fenced_arguments)
+# A tag for the function and one for each parameter, strings bare (Qwen3.5, Qwen3-Coder).
+TAGGED_CALL = CallStyle(lambda name: f"<function={name}>\n", _tagged_arguments)
+
+
+# Keywords that cost tokens and do not help to write a call.
+_DROPPED_KEYWORDS = frozenset({"$schema", "$id", "title", "examples"})
+# Maps of a schema whose keys are names of the user's, not keywords.
+_NAME_MAPS = frozenset({"properties", "$defs", "definitions", "patternProperties"})
+# Whatever cannot be in a tool's name.
+_UNNAMELY = re.compile(r"[^\w.-]")
+# Stands for a name where a spelling is cut before it.
+_SOME_NAME = "TOOL_NAME"
+_SCHEMA_LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+
+ToolListing = Literal["json", "compact"]
+"""json: as the family was trained; compact: one line for each tool, about half the tokens."""
+
+
+def minified(value: Any) -> str:
+    """JSON without spaces, other scripts left readable."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def compact_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """``schema`` without the keywords that do not help to write a call; a property named ``title`` stays."""
+    return {key: _compact(key, value) for key, value in schema.items() if key not in _DROPPED_KEYWORDS}
+
+
+def _compact(key: str, value: object) -> object:
+    if isinstance(value, dict):
+        mapping = cast("dict[str, Any]", value)
+        if key in _NAME_MAPS:
+            return {name: _compact("", inner) for name, inner in mapping.items()}
+        return compact_schema(mapping)
+    if key in _SCHEMA_LISTS and isinstance(value, list):
+        return [_compact("", inner) for inner in cast("list[Any]", value)]
+    return value
+
+
+def tool_json(tool: ToolSpec) -> str:
+    """One tool as the minified JSON object that OpenAI's shape and the Qwen template use."""
+    return _unended(minified({"type": "function", "function": _function(tool)}))
+
+
+def _function(tool: ToolSpec) -> dict[str, Any]:
+    described = {"name": tool.name, "description": tool.description}
+    # A tool without any schema is one whose parameters are told later (two steps).
+    return {**described, "parameters": compact_schema(tool.input_schema)} if tool.input_schema else described
+
+
+def _unended(text: str) -> str:
+    # "\\/" is the same JSON; a description must not end the list, which is plain text to some models.
+    return text.replace("</tool", "<\\/tool")
+
+
+def wrapped_tool(tool: ToolSpec) -> list[Segment]:
+    """``{"type":"function","function":{…}}``."""
+    return [PlainText(tool_json(tool))]
+
+
+def bare_tool(tool: ToolSpec) -> list[Segment]:
+    """``{"name":…,"description":…,"parameters":{…}}``, for families whose lists have no wrapper."""
+    return [PlainText(_unended(minified(_function(tool))))]
+
+
+def signed_tool(tool: ToolSpec) -> list[Segment]:
+    """One line, as ``signatures`` writes it."""
+    return [PlainText(signature(tool))]
+
+
+@dataclass(frozen=True)
+class ToolForm:
+    """One way to spell tools; ``HERMES`` and ``MARKERS`` below are used by several families, others are a family's own.
+
+    Args:
+        introduction: what stands before the list.
+        conclusion: what stands after the list; ends with the format of a call.
+        call_opening, call_closing: around one call.
+        result_opening, result_closing: around one result. ``{name}`` in the opening is the tool's name.
+        syntaxes: what the detector is to look for in answers of models that are prompted so.
+        tool: how one tool of the list is written.
+        tool_opening, tool_closing, tool_separator: around one tool of the list, and between two.
+        spelling: how name and arguments of a call are written between its markers.
+        calls_opening, calls_closing: around all calls of an answer.
+        text_separator, call_separator: between an answer's text and its calls, and between two calls.
+        result_separator: between two results.
+        result_text: how a result's text is written; as it is by default.
+        note_is_result: a note of the host's is one more result, where nothing else may stand among results.
+    """
+
+    introduction: str
+    conclusion: str
+    call_opening: str
+    call_closing: str
+    result_opening: str
+    result_closing: str
+    syntaxes: tuple[str, ...]
+    tool: Callable[[ToolSpec], Sequence[Segment]] = wrapped_tool
+    tool_opening: str = "\n"
+    tool_closing: str = ""
+    tool_separator: str = ""
+    spelling: CallStyle = JSON_CALL
+    calls_opening: str = ""
+    calls_closing: str = ""
+    text_separator: str = "\n"
+    call_separator: str = "\n"
+    result_separator: str = "\n"
+    result_text: Callable[[str], str] = str
+    note_is_result: bool = False
+
+    def listed_as(self, listing: ToolListing) -> ToolForm:
+        """The same form with its tools listed so."""
+        if listing == "json":
+            return self
+        # One line for each, also where the family's list is one line of JSON.
+        return replace(self, tool=signed_tool, tool_opening=self.tool_opening or "\n", tool_separator="")
+
+    def listing(self, tools: Sequence[ToolSpec]) -> list[Segment]:
+        """The block for the head; nothing when there are no tools."""
+        if not tools:
+            return []
+        segments: list[Segment] = [ControlText(self.introduction)]
+        for index, tool in enumerate(tools):
+            segments += self.listed(tool, self.tool_separator if index else "")
+        return [*segments, ControlText(self.conclusion)]
+
+    def listed(self, tool: ToolSpec, separator: str = "") -> list[Segment]:
+        """One tool as it stands in the list."""
+        return [ControlText(separator + self.tool_opening), *self.tool(tool), ControlText(self.tool_closing)]
+
+    def call(self, call: ToolCall) -> list[Segment]:
+        """A call as the model would have written it, for turns whose own tokens are not at hand."""
+        written = self.spelling.call(call.name, call.arguments)
+        return [ControlText(self.call_opening), *written, ControlText(self.call_closing)]
+
+    def calls(self, calls: Sequence[ToolCall], *, after_text: bool = False) -> list[Segment]:
+        """All calls of an answer, with what stands around and between them; nothing when there are none."""
+        if not calls:
+            return []
+        segments: list[Segment] = [ControlText((self.text_separator if after_text else "") + self.calls_opening)]
+        for index, call in enumerate(calls):
+            segments += [ControlText(self.call_separator if index else ""), *self.call(call)]
+        return [*segments, ControlText(self.calls_closing)]
+
+    def results(self, results: Sequence[ToolResult], note: str = "") -> list[Segment]:
+        """The results of one round, in order, and a note of the host's to the model."""
+        told = [(result.name, f"Error: {result.text}" if result.is_error else result.text) for result in results]
+        if note and self.note_is_result:
+            told.append(("host", note))
+        segments: list[Segment] = []
+        for index, (name, text) in enumerate(told):
+            separator = self.result_separator if index else ""
+            before, named, after = self.result_opening.partition("{name}")
+            segments += [
+                ControlText(separator + before),
+                # The name may be one that a model made up.
+                PlainText(_UNNAMELY.sub("_", name) if named else ""),
+                ControlText(after),
+                PlainText(self.result_text(self.without_markers(text))),
+                ControlText(self.result_closing),
+            ]
+        if note and not self.note_is_result:
+            segments.append(PlainText(f"\n{note}" if results else note))
+        return segments
+
+    def without_markers(self, text: str) -> str:
+        """Foreign ``text`` with a blank inside every marker that would end a result or begin one."""
+        markers = [self.result_closing.strip(), self.result_opening.partition("{name}")[0].strip()]
+        named = "|".join(rf"(?<={re.escape(marker[0])})(?={re.escape(marker[1:])})" for marker in markers if marker)
+        return re.sub(named, " ", text, flags=re.IGNORECASE) if named else text
+
+    def forced_call(self, name: str) -> list[Segment]:
+        """The beginning of a call of ``name``, for the model to complete."""
+        return [ControlText(self.calls_opening + self.call_opening), PlainText(self.spelling.begin(name))]
+
+    def forced_call_text(self, name: str) -> str:
+        """``forced_call`` as text, for the detector."""
+        return self.calls_opening + self.call_opening + self.spelling.begin(name)
+
+    def any_call(self) -> list[Segment]:
+        """The beginning of a call of no tool in particular, as far as the form writes anything before the name."""
+        return [ControlText(self.calls_opening + self.call_opening), PlainText(self._before_name())]
+
+    def any_call_text(self) -> str:
+        """``any_call`` as text, for the detector."""
+        return self.calls_opening + self.call_opening + self._before_name()
+
+    def _before_name(self) -> str:
+        return self.spelling.begin(_SOME_NAME).partition(_SOME_NAME)[0]
+
+
+# The form Qwen2.5 and Qwen3 were trained on; the wording is the format (reference: toolcall-formats, section 6).
+HERMES = ToolForm(
+    introduction=(
+        "\n\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
+        "You are provided with function signatures within <tools></tools> XML tags:\n<tools>"
+    ),
+    conclusion=(
+        "\n</tools>\n\nFor each function call, return a json object with function name and arguments within "
+        '<tool_call></tool_call> XML tags:\n<tool_call>\n{"name": <function-name>, "arguments": <args-json-object>}\n'
+        "</tool_call>"
+    ),
+    call_opening="<tool_call>\n",
+    call_closing="\n</tool_call>",
+    result_opening="<tool_response>\n",
+    result_closing="\n</tool_response>",
+    syntaxes=("hermes", "project_json", "project_xml"),
+)
+
+# The project's own markers, for models without a form of their own. The format comes last: small models follow what
+# they read last.
+MARKERS = ToolForm(
+    introduction="\n\nYou can use these tools. One JSON object describes each:\n",
+    conclusion=(
+        "\n\nUse a tool only when it is needed; otherwise answer directly. To use a tool, write exactly this and "
+        "then stop:\n"
+        '[TOOL_CALL]\n{"name": "tool_name", "arguments": {"argument": "value"}}\n[END_TOOL_CALL]'
+    ),
+    call_opening="[TOOL_CALL]\n",
+    call_closing="\n[END_TOOL_CALL]",
+    result_opening="[TOOL_RESULT {name}]\n",
+    result_closing="\n[END_TOOL_RESULT]",
+    syntaxes=("project_json", "project_xml"),
+)
+
+TOOL_FORMS: Mapping[str, ToolForm] = {"hermes": HERMES, "markers": MARKERS}
+
+
+class ToolCosts:
+    """Tokens of listed tools, each counted once.
+
+    Args:
+        vocabulary: the model's tokenizer.
+        form: how the model's tools are listed.
+    """
+
+    def __init__(self, vocabulary: ModelTokenizer, form: ToolForm) -> None:
+        self._vocabulary = vocabulary
+        self._form = form
+        self._tokens: dict[tuple[Segment, ...], int] = {}
+
+    def of(self, tool: ToolSpec) -> int:
+        """What ``tool`` costs, tokens; a token more or less where its neighbours in the list join it."""
+        segments = tuple(self._form.listed(tool, self._form.tool_separator))
+        tokens = self._tokens.get(segments)
+        if tokens is None:
+            tokens = self._tokens[segments] = len(self._vocabulary.encode(segments))
+        return tokens

@@ -1,0 +1,56 @@
+"""Prompts being prefilled, with their length and the expected duration.
+
+The duration comes from the runtime's profile, else from the last measured run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rkllm_mcp.generation import RunStats
+
+# Shorter prefills consist mostly of fixed cost and do not predict a long one.
+_MIN_MEASURED_TOKENS = 32
+
+
+@dataclass(frozen=True)
+class PromptProgress:
+    """Progress of a prefill: tokens to evaluate, and the total duration in seconds if known."""
+
+    tokens: int
+    seconds: float | None = None
+
+
+class PrefillProgress:
+    """Prefills of one model; ``profiled_s`` returns the seconds for a number of tokens if they were measured."""
+
+    def __init__(self, profiled_s: Callable[[int], float | None] | None = None) -> None:
+        self._profiled_s = profiled_s
+        self._runs: dict[str, Callable[[], int]] = {}
+        self._ms_per_token: float | None = None
+
+    def begin(self, conversation: str, prefill_tokens: Callable[[], int]) -> None:
+        """Note the start of a run; ``prefill_tokens`` returns the number of tokens it has to evaluate."""
+        self._runs[conversation] = prefill_tokens
+
+    def over(self, conversation: str) -> None:
+        """Note the first token or the end of a run."""
+        self._runs.pop(conversation, None)
+
+    def measured(self, stats: RunStats, prefilled_tokens: int) -> None:
+        """Update the estimate from a finished run."""
+        if prefilled_tokens >= _MIN_MEASURED_TOKENS and stats.prefill_ms > 0:
+            self._ms_per_token = stats.prefill_ms / prefilled_tokens
+
+    def of(self, conversation: str) -> PromptProgress | None:
+        """Return the prefill of a conversation; None if no run is prefilling."""
+        prefill_tokens = self._runs.get(conversation)
+        return None if prefill_tokens is None else self.estimate(prefill_tokens())
+
+    def estimate(self, tokens: int) -> PromptProgress:
+        """Return the expected duration of a prefill of ``tokens`` tokens."""
+        seconds = self._profiled_s(tokens) if self._profiled_s else None
+        if seconds is None and self._ms_per_token is not None:
+            seconds = tokens * self._ms_per_token / 1000
+        return PromptProgress(tokens, seconds)

@@ -1,0 +1,243 @@
+"""Convert errors of a remote service or its SDK to exceptions whose message names the host and the remedy.
+
+Both SDKs and compatible services report errors alike (status, ``error.message`` in the body, ``Retry-After``). API keys
+are redacted, because services quote them in messages.
+
+Follows OpenAI "Error codes" and Anthropic "Errors"; messages of Ollama, vLLM, llama.cpp and OpenRouter as in their
+issues.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from rkllm_mcp.config.secrets import REDACTED, redacted_text
+from rkllm_mcp.errors import GenerationError, PromptTooLongError, ServiceError, ServiceTooLongError
+from rkllm_mcp.providers.remote_settings import RemoteSettings
+
+# Limit for messages; some services send an HTML page.
+_MOST_CHARS = 200
+_CONTEXT_REMEDY = "shorten the question, use fewer tools, or choose a model with a larger context"
+
+# Anthropic's error types inside a stream, which has status 200.
+_KIND_STATUS: Mapping[str, int] = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "api_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+_TOO_LONG = re.compile(
+    r"context_length_exceeded|exceed_context_size|maximum context length|prompt is too long"
+    r"|context (?:window|size|length)|too many (?:input )?tokens|input length .*exceed",
+    re.IGNORECASE,
+)
+# Limit and length in messages: "maximum context length is 8192 tokens … 9000 tokens", "too long: 9000 tokens > 8192
+# maximum", "request (9000 tokens) exceeds the available context size (8192 tokens)".
+_FIGURES = (
+    re.compile(
+        r"maximum context length is (?P<limit>\d+) tokens.*?(?P<prompt>\d+) (?:tokens|in the messages|input)", re.DOTALL
+    ),
+    re.compile(r"too long: (?P<prompt>\d+) tokens > (?P<limit>\d+)"),
+    re.compile(r"\((?P<prompt>\d+) tokens\) exceeds .*\((?P<limit>\d+) tokens\)"),
+)
+_REFUSAL = (
+    r"not support|n't support|unsupported|unknown|unrecogni[sz]ed|unexpected|not permitted|not allowed"
+    r"|extra (?:inputs|fields)"
+)
+_REFUSED = re.compile(_REFUSAL, re.IGNORECASE)
+_NO_TOOLS = re.compile(
+    rf"(?:{_REFUSAL})\b.*\b(?:tools?|function calling|tool use)\b|\btools?\b['\"]?[^.]*(?:{_REFUSAL}|requires? --)"
+    r"|\bno endpoints found that support tool use",
+    re.IGNORECASE,
+)
+# Optional parameters: if a service rejects one of them, the request is repeated without it.
+DISPENSABLE = (
+    "stream_options",
+    "parallel_tool_calls",
+    "max_tokens",
+    "max_completion_tokens",
+    "temperature",
+    "top_p",
+    "frequency_penalty",
+    "presence_penalty",
+)
+_CLIENT_ERRORS = frozenset({400, 404, 422, 500, 501})
+
+
+@dataclass(frozen=True)
+class ServiceProblem:
+    """Error reported by a service."""
+
+    status: int  # HTTP status; 0 if there was no response
+    message: str  # one line, redacted
+    code: str = ""
+    parameter: str = ""  # the rejected part of the request, if named
+    retry_after_s: float | None = None
+    location: str = ""  # target of a redirect
+
+
+def problem_of(error: Exception, service: RemoteSettings) -> ServiceProblem:
+    """Extract the error from an SDK's exception."""
+    body = _mapping(getattr(error, "body", None))
+    # Anthropic's SDK passes the whole body, OpenAI's only the value of "error".
+    error_body = _mapping(body.get("error")) or body
+    status: object = getattr(error, "status_code", None)
+    code = str(error_body.get("code") or error_body.get("type") or "")
+    number = status if isinstance(status, int) and status != 200 else _KIND_STATUS.get(str(error_body.get("type")), 0)
+    headers: Mapping[str, str] = getattr(getattr(error, "response", None), "headers", {})
+    message = error_body.get("message") or body.get("detail") or getattr(error, "message", None) or str(error)
+    return ServiceProblem(
+        status=number,
+        message=_shown(str(message), service),
+        code=code,
+        parameter=str(error_body.get("param") or ""),
+        retry_after_s=_seconds(headers.get("retry-after", "")),
+        location=_shown(headers.get("location", ""), service),
+    )
+
+
+def is_about_tools(problem: ServiceProblem) -> bool:
+    """Return True if the service reports that its model does not support tools."""
+    if problem.status not in _CLIENT_ERRORS:
+        return False
+    return (problem.parameter == "tools" and bool(_REFUSED.search(problem.message))) or bool(
+        _NO_TOOLS.search(problem.message)
+    )
+
+
+def dispensable_in(problem: ServiceProblem, request: Mapping[str, Any]) -> str | None:
+    """Return the optional parameter that the service rejected, or None."""
+    if problem.status not in {400, 422} or not _REFUSED.search(problem.message):
+        return None
+    named = (key for key in DISPENSABLE if key in request and _names(problem, key))
+    return next(named, None)
+
+
+def failure(problem: ServiceProblem, service: RemoteSettings, prompt_tokens: int) -> GenerationError:
+    """Return the exception for a failed answer; ``prompt_tokens`` is an estimate."""
+    if problem.status in {400, 413, 422, 500} and _TOO_LONG.search(f"{problem.code} {problem.message}"):
+        return _too_long(problem, service, prompt_tokens)
+    found, remedy = _sentence(problem, service)
+    return ServiceError(service.host, found, remedy, problem.status, problem.retry_after_s)
+
+
+def unreachable(error: Exception, service: RemoteSettings) -> ServiceError:
+    """Return the exception for a connection that failed or broke."""
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    words = _shown(str(cause) or type(cause).__name__, service)
+    return ServiceError(
+        service.host,
+        f"cannot be reached ({words})",
+        f"check the network and {service.section}.base_url, then ask again",
+    )
+
+
+def silent(service: RemoteSettings, error: Exception | None = None) -> ServiceError:
+    """Return the exception for a timeout; ``error`` is the SDK's, None if the whole answer took too long."""
+    # Both SDKs raise one exception for all timeouts; only its cause tells which one.
+    if error is not None and "Connect" in type(error.__cause__ or error).__name__:
+        found = f"cannot be reached within {service.connect_timeout_s:g} s"
+        return ServiceError(service.host, found, f"check the network and {service.section}.base_url, then ask again")
+    if error is not None:
+        found, remedy = f"sent no data for {service.timeout_s:g} s", f"ask again, or raise {service.section}.timeout_s"
+    else:
+        found = f"did not finish its answer within {service.answer_timeout_s:g} s"
+        remedy = f"ask for a shorter answer, or raise {service.section}.answer_timeout_s"
+    return ServiceError(service.host, found, remedy)
+
+
+def broken_off(service: RemoteSettings, why: str = "") -> ServiceError:
+    """Return the exception for an answer that broke off."""
+    found = "broke off in the middle of its answer"
+    return ServiceError(service.host, f"{found} ({_shown(why, service)})" if why else found, "ask again")
+
+
+def no_stream(service: RemoteSettings) -> ServiceError:
+    """Return the exception for a response that is not of this kind of service."""
+    return ServiceError(
+        service.host,
+        f"did not answer as a service of kind '{service.kind}' does",
+        f"check {service.section}.kind, and whether {service.section}.base_url is right: {_example(service)}",
+    )
+
+
+def _too_long(problem: ServiceProblem, service: RemoteSettings, prompt_tokens: int) -> PromptTooLongError:
+    for figures in _FIGURES:
+        found = figures.search(problem.message)
+        if found is not None:
+            prompt, limit = int(found["prompt"]), int(found["limit"])
+            if prompt > limit:
+                return PromptTooLongError(prompt, limit, f"so {service.host} refused it; {_CONTEXT_REMEDY}")
+    # The service named neither length nor limit.
+    return ServiceTooLongError(prompt_tokens, max(0, prompt_tokens - 1), _CONTEXT_REMEDY, service.host)
+
+
+def _sentence(problem: ServiceProblem, service: RemoteSettings) -> tuple[str, str]:
+    """Return the problem and the remedy."""
+    status, detail = problem.status, f" ({problem.message})" if problem.message else ""
+    if 300 <= status < 400:
+        return f"redirects requests to {problem.location or 'another address'}", (
+            f"set {service.section}.base_url to that address if you trust it"
+        )
+    if status in {401, 403}:
+        found = "requires a key" if service.api_key is None else "rejects the key"
+        return f"{found}{detail}", f"check {service.section}.api_key"
+    if status == 402:
+        return f"requires payment{detail}", "check your account with the service"
+    if status == 404:
+        return f"has no model '{service.model}', or no such address{detail}", (
+            f"check {service.section}.model and {service.section}.base_url: {_example(service)}"
+        )
+    if status in {408, 504}:
+        return f"took too long{detail}", "ask again"
+    if status in {429, 503, 529}:
+        wait = "in a while" if problem.retry_after_s is None else f"in {problem.retry_after_s:g} s"
+        return f"is busy or has reached its rate limit{detail}", f"ask again {wait}"
+    if status >= 500:
+        return f"failed with status {status}{detail}", "ask again"
+    if status:
+        return (
+            f"rejects the request with status {status}{detail}",
+            f"check {service.section}.model and the tools in use",
+        )
+    return f"reports an error{detail}", "ask again"
+
+
+def _example(service: RemoteSettings) -> str:
+    return "it ends in /v1 for most services" if service.kind == "openai" else "it ends before /v1/messages"
+
+
+def _names(problem: ServiceProblem, key: str) -> bool:
+    return problem.parameter == key or re.search(rf"(?<![\w]){key}(?![\w])", problem.message) is not None
+
+
+def _shown(text: str, service: RemoteSettings) -> str:
+    """Return one redacted line of limited length."""
+    line = " ".join(text.split())
+    if service.api_key:
+        line = line.replace(service.api_key, REDACTED)
+    line = redacted_text(line)
+    return line if len(line) <= _MOST_CHARS else f"{line[: _MOST_CHARS - 1]}…"
+
+
+def _seconds(value: str) -> float | None:
+    try:
+        seconds = float(value)
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds < float("inf") else None
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}

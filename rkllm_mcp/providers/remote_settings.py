@@ -1,0 +1,130 @@
+"""Addresses and limits of remote services, token estimates, and the data-egress notices."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+from urllib.parse import urlsplit
+
+from rkllm_mcp.config.sections import Config, ModelSection, RemoteSection
+from rkllm_mcp.messages import Message, ToolSpec
+
+Kind = Literal["openai", "anthropic"]
+OWN_URLS: Mapping[Kind, str] = {
+    "openai": "https://api.openai.com/v1",
+    "anthropic": "https://api.anthropic.com",
+}
+# Context window assumed for the selection of tools if none is configured; typical of current small models.
+ASSUMED_CONTEXT_TOKENS = 32_768
+# Estimate for a turn's role and separators.
+_TURN_TOKENS = 4
+# English and JSON have about four characters per token, other scripts about one; the estimate is on the high side.
+_ASCII_CHARS_A_TOKEN = 3.5
+
+
+@dataclass(frozen=True)
+class RemoteSettings:
+    """One model of one remote service."""
+
+    kind: Kind
+    base_url: str  # without a trailing slash
+    model: str
+    api_key: str | None = field(default=None, repr=False)
+    tools: bool = True  # the model supports tool calls
+    context_tokens: int | None = None  # None: unknown
+    max_new_tokens: int | None = None  # None: the service's own limit
+    connect_timeout_s: float = 10.0
+    timeout_s: float = 120.0  # between two chunks
+    answer_timeout_s: float = 600.0  # one whole round
+    retries: int = 2
+    temperature: float | None = None
+    top_p: float | None = None
+    section: str = "provider"  # section of the configuration, for error messages
+
+    @property
+    def host(self) -> str:
+        """The host for messages, without credentials."""
+        return urlsplit(self.base_url).netloc.rpartition("@")[2]
+
+    @property
+    def is_vendors_own(self) -> bool:
+        """True for the service of the SDK's vendor, False for compatible ones."""
+        return self.base_url == OWN_URLS[self.kind]
+
+
+def services_of(config: Config) -> dict[str, RemoteSettings]:
+    """Return the remote services in use: ``model`` and ``fallback``."""
+    provider, services = config.provider, dict[str, RemoteSettings]()
+    if provider.kind != "rkllm":
+        services["model"] = service_of(provider.kind, provider, config.model)
+    fallback = provider.fallback
+    # Without a rule the fallback is not used.
+    if fallback is not None and fallback.when:
+        second = service_of(fallback.kind, fallback, config.model)
+        services["fallback"] = replace(second, section="provider.fallback")
+    return services
+
+
+def service_of(kind: Kind, section: RemoteSection, model: ModelSection) -> RemoteSettings:
+    """Return the service that a section of the configuration describes."""
+    return RemoteSettings(
+        kind=kind,
+        base_url=(section.base_url or OWN_URLS[kind]).rstrip("/"),
+        model=section.model or "",
+        api_key=section.api_key,
+        tools=section.tools,
+        context_tokens=section.context_tokens,
+        max_new_tokens=section.max_new_tokens,
+        connect_timeout_s=section.connect_timeout_s,
+        timeout_s=section.timeout_s,
+        answer_timeout_s=section.answer_timeout_s,
+        retries=section.retries,
+        temperature=model.temperature,
+        top_p=model.top_p,
+    )
+
+
+def estimated_tokens(text: str) -> int:
+    """Estimate the number of tokens of a text, without a tokenizer."""
+    plain = len(text.encode("ascii", "ignore"))
+    return round(plain / _ASCII_CHARS_A_TOKEN) + len(text) - plain
+
+
+def estimated_message_tokens(message: Message) -> int:
+    """Estimate the number of tokens of a message."""
+    calls = (f"{call.name}{json.dumps(call.arguments, ensure_ascii=False)}" for call in message.calls)
+    texts = (message.context, message.text, *calls, *(result.text for result in message.results))
+    return _TURN_TOKENS + sum(map(estimated_tokens, texts))
+
+
+def estimated_tool_tokens(tool: ToolSpec) -> int:
+    """Estimate the number of tokens of a tool in the list."""
+    schema = json.dumps(tool.input_schema, ensure_ascii=False)
+    return _TURN_TOKENS + sum(map(estimated_tokens, (tool.name, tool.description, schema)))
+
+
+_DATA = "questions, conversations, tool lists and tool results"
+_OCCASIONS = {
+    "failed": "an answer fails",
+    "too_long": "a question does not fit",
+    "no_answer": "the first model gives no answer",
+    "busy": "the first model is busy",
+}
+
+
+def egress_notices(config: Config) -> list[str]:
+    """Return one line per remote service that receives data."""
+    services = services_of(config)
+    lines: list[str] = []
+    if "model" in services:
+        lines.append(f"[Model: {_DATA} go to {_named(services['model'])}]")
+    if "fallback" in services and config.provider.fallback is not None:
+        when = ", ".join(_OCCASIONS[occasion] for occasion in config.provider.fallback.when)
+        lines.append(f"[Model: {_DATA} go to {_named(services['fallback'])} when {when}]")
+    return lines
+
+
+def _named(service: RemoteSettings) -> str:
+    return f"{service.host} (model '{service.model}')"

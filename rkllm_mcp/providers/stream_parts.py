@@ -1,0 +1,125 @@
+"""Assemble streamed call parts into calls of declared tools, or into a failure that the model can correct.
+
+A part belongs to the call of its index; if a service uses one index for all calls, a new id starts a new call. Names
+may arrive in parts or be repeated with each part. Arguments are repaired and coerced as on the NPU; a call that the
+token limit cut off is not completed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from rkllm_mcp.events import ToolCallDetected, ToolCallFailed
+from rkllm_mcp.providers.wire_messages import WireNames
+from rkllm_mcp.toolcalls.lenient_json import ParsedValue, UnreadableError, read_value
+from rkllm_mcp.toolcalls.parsers import ParsedCall
+from rkllm_mcp.toolcalls.resolve import RefusedError, ToolCatalogue, signature
+
+
+@dataclass(frozen=True)
+class TextPart:
+    """Part of the answer's text."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class ThinkingPart:
+    """Part of the model's thinking."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class CallPart:
+    """Part of a tool call."""
+
+    index: int  # position of the call in the answer
+    id: str = ""
+    name: str = ""  # the tool's name or a part of it
+    arguments: str = ""  # a part of the arguments' JSON
+
+
+@dataclass(frozen=True)
+class UsagePart:
+    """Usage reported by the service so far, in tokens; ``cached`` is the reused part of ``prompt``."""
+
+    prompt: int
+    cached: int
+    generated: int
+
+
+@dataclass(frozen=True)
+class FinishPart:
+    """The end of the answer: regular, at the token limit, or withheld by the service."""
+
+    why: Literal["end", "length", "withheld"]
+
+
+StreamPart: TypeAlias = TextPart | ThinkingPart | CallPart | UsagePart | FinishPart
+
+
+@dataclass
+class _Open:
+    """A call whose parts are still arriving."""
+
+    index: int
+    id: str
+    name: str = ""
+    arguments: str = ""
+
+    def add(self, part: CallPart) -> None:
+        # Some services repeat the name with every part of the arguments.
+        if part.name != self.name or not self.arguments:
+            self.name += part.name
+        self.arguments += part.arguments
+        self.id = self.id or part.id
+
+
+class CallParts:
+    """The calls of one answer; ``names`` maps the service's tool names back."""
+
+    def __init__(self, catalogue: ToolCatalogue, names: WireNames) -> None:
+        self._catalogue = catalogue
+        self._names = names
+        self._open: list[_Open] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._open)
+
+    def add(self, part: CallPart) -> None:
+        """Add a part to its call."""
+        call = next((call for call in reversed(self._open) if call.index == part.index), None)
+        if call is None or (part.id and call.id and part.id != call.id and part.name):
+            call = _Open(part.index, part.id)
+            self._open.append(call)
+        call.add(part)
+
+    def finish(self, *, is_cut: bool) -> Iterator[ToolCallDetected | ToolCallFailed]:
+        """Yield every call, parsed; with ``is_cut`` the token limit may have cut off the last one."""
+        for number, call in enumerate(self._open, 1):
+            yield self._read(call, is_cut=is_cut and number == len(self._open))
+
+    def _read(self, call: _Open, *, is_cut: bool) -> ToolCallDetected | ToolCallFailed:
+        name = self._names.shown(call.name.strip())
+        raw = f"{name}({call.arguments})"
+        try:
+            reading = ParsedValue(json.loads(call.arguments), repaired=False) if is_cut else _arguments(call.arguments)
+        except (ValueError, UnreadableError) as error:
+            rule = "the token limit cut this call off" if is_cut else str(error)
+            tool = self._catalogue.tool(name)
+            again = f"Call again: {signature(tool)}" if tool else "Call again with one JSON object of arguments"
+            return ToolCallFailed(raw, f"{rule}. {again}")
+        spelled = ParsedCall(name, reading.value, repaired=reading.repaired, guessed=reading.guessed)
+        try:
+            return self._catalogue.accept(spelled, raw)
+        except RefusedError as refused:
+            return ToolCallFailed(raw, str(refused))
+
+
+def _arguments(text: str) -> ParsedValue:
+    """Parse the arguments; empty text means no arguments."""
+    return read_value(text) if text.strip() else ParsedValue({}, repaired=False)

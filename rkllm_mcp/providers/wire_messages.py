@@ -1,0 +1,126 @@
+"""Convert a conversation to alternating user and assistant turns, with tool names that services accept.
+
+    messages ─▶ user turns (tool results first, then text) and assistant turns (text, then calls)
+
+A message's ``context`` comes before the user's text, as on the NPU. A result follows the call it answers; results
+without a call, calls without a result, and all calls for a model without tools become text. Empty turns are dropped and
+thinking is not sent back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
+
+MAX_NAME_CHARS = 64
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
+# First suffix for a tool whose safe name is taken.
+_FIRST_SUFFIX = 2
+# First user turn of a conversation that begins with the assistant, which no service accepts.
+BEGINNING = "[The conversation begins.]"
+
+
+@dataclass(frozen=True)
+class WireTurn:
+    """One turn of the wire format."""
+
+    role: Literal["user", "assistant"]
+    text: str = ""  # of a user turn: after the results
+    calls: tuple[ToolCall, ...] = ()  # each answered in the next turn
+    results: tuple[ToolResult, ...] = ()  # of the previous turn's calls, in order
+
+
+def system_of(messages: Sequence[Message]) -> str:
+    """Return the system text."""
+    return "\n\n".join(message.text for message in messages if message.role == "system" and message.text)
+
+
+def turns_of(messages: Sequence[Message], *, with_calls: bool = True) -> list[WireTurn]:
+    """Return the turns without the system text; with ``with_calls`` False calls and results become text."""
+    turns: list[WireTurn] = []
+    spoken = [message for message in messages if message.role != "system"]
+    for index, message in enumerate(spoken):
+        before = turns[-1] if turns else None
+        turn = _turn(message, spoken[index + 1 : index + 2], before.calls if before else (), with_calls=with_calls)
+        if not (turn.text or turn.calls or turn.results):
+            continue
+        if before is not None and before.role == turn.role and not before.calls:
+            turns[-1] = replace(before, text=_joined((before.text, turn.text)), calls=turn.calls)
+        else:
+            turns.append(turn)
+    if turns and turns[0].role == "assistant":
+        turns.insert(0, WireTurn("user", BEGINNING))
+    return turns
+
+
+def wire_id(call_id: str) -> str:
+    """Return a call id of nine letters and digits, which the strictest service accepts."""
+    return hashlib.sha256(call_id.encode("utf-8", "replace")).hexdigest()[:9]
+
+
+class WireNames:
+    """Maps tool names to unique names that services accept, and back."""
+
+    def __init__(self, tools: Iterable[ToolSpec]) -> None:
+        self._wire: dict[str, str] = {}
+        self._shown: dict[str, str] = {}
+        for tool in tools:
+            wire = self._free(_safe(tool.name))
+            self._wire.setdefault(tool.name, wire)
+            self._shown.setdefault(wire, tool.name)
+
+    def wire(self, name: str) -> str:
+        """Return the name to send."""
+        return self._wire.get(name) or _safe(name)
+
+    def shown(self, wire: str) -> str:
+        """Return the tool for a name from the service; unknown names unchanged."""
+        return self._shown.get(wire, wire)
+
+    def _free(self, wire: str) -> str:
+        number, name = _FIRST_SUFFIX, wire
+        while name in self._shown:
+            ending = f"_{number}"
+            name, number = f"{wire[: MAX_NAME_CHARS - len(ending)]}{ending}", number + 1
+        return name
+
+
+def in_words(call: ToolCall) -> str:
+    """Return a call as text, for a model that cannot make calls."""
+    return f"[Called {call.name} with {json.dumps(call.arguments, ensure_ascii=False)}]"
+
+
+def _turn(
+    message: Message, following: Sequence[Message], open_calls: Sequence[ToolCall], *, with_calls: bool
+) -> WireTurn:
+    if message.role == "user":
+        return WireTurn("user", _joined((message.context, message.text)))
+    if message.role == "assistant":
+        answered = {result.call_id for later in following for result in later.results if with_calls}
+        calls = tuple(call for call in message.calls if call.id in answered)
+        texts = (in_words(call) for call in message.calls if call.id not in answered)
+        return WireTurn("assistant", _joined((message.text, *texts)), calls)
+    by_id = {result.call_id: result for result in message.results}
+    results = tuple(by_id[call.id] for call in open_calls)
+    rest = [result for result in message.results if result not in results]
+    return WireTurn("user", _joined((*map(_result_text, rest), message.text)), results=results)
+
+
+def _result_text(result: ToolResult) -> str:
+    return f"[{result.name} {'failed' if result.is_error else 'answered'}: {result.text}]"
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return "\n\n".join(part for part in parts if part)
+
+
+def _safe(name: str) -> str:
+    safe = _UNSAFE.sub("_", name)[:MAX_NAME_CHARS]
+    # Some services require a name to begin with a letter or an underscore.
+    return safe if safe[:1].isalpha() or safe[:1] == "_" else f"t_{safe}"[:MAX_NAME_CHARS]

@@ -1,0 +1,293 @@
+"""Where the worker lives: started, spoken to, listened to, and never left behind.
+
+``open_worker`` starts it in a process of its own, or, for measuring and for debuggers, in threads of this one. Either
+way the same frames go over the same kind of socket. A process gets a session of its own, so that Ctrl-C in a terminal
+does not reach it, and an interpreter that sees this package and the standard library and nothing else.
+
+Leaving stops it: asked first, killed after ``stop_timeout_s``; shielded, so that no cancellation leaves it behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Literal
+
+import anyio
+import anyio.to_thread
+
+from rkllm_mcp.errors import RuntimeUnusableError
+from rkllm_mcp.runtime import frames
+from rkllm_mcp.runtime.worker import STOP_TIMEOUT_S, Worker
+
+# Enough for the runtime's banner and table; the answer to "why" is in the last few.
+_LINES_KEPT = 200
+_LINE_BYTES = 4096
+_READ_BYTES = 65_536
+# As much as the largest pipe can hold
+_READS_AT_ONCE = 16
+
+
+class LogLines:
+    """The last lines of a pipe, read as they come.
+
+    Args:
+        descriptor: the reading end, which now belongs to this object; None for lines that nobody can read.
+    """
+
+    def __init__(self, descriptor: int | None) -> None:
+        self._descriptor = -1 if descriptor is None else descriptor
+        self._lines: deque[str] = deque(maxlen=_LINES_KEPT)
+        self._rest = b""
+        self._total = 0
+        if descriptor is not None:
+            os.set_blocking(descriptor, False)
+            asyncio.get_running_loop().add_reader(descriptor, self.read)
+
+    @property
+    def total(self) -> int:
+        """How many lines there have been, up to this moment."""
+        self.read()
+        return self._total
+
+    def last(self) -> tuple[str, ...]:
+        """The last lines, oldest first, up to this moment."""
+        self.read()
+        return tuple(self._lines)
+
+    def since(self, total: int) -> tuple[str, ...]:
+        """The lines that came after there had been ``total``."""
+        lines = self.last()
+        return lines[max(0, len(lines) - (self._total - total)) :]
+
+    def read(self) -> None:
+        """Take what is in the pipe, without waiting, and not for ever should somebody print without end."""
+        with suppress(BlockingIOError):
+            for _ in range(_READS_AT_ONCE):
+                if self._descriptor < 0:
+                    return
+                received = os.read(self._descriptor, _READ_BYTES)
+                if not received:
+                    self.close()
+                self._split(received)
+
+    def close(self) -> None:
+        """Stop reading; the lines stay."""
+        if self._descriptor >= 0:
+            if self._rest:
+                self._split(b"\n")  # who is killed in the middle of a line said it all the same
+            asyncio.get_running_loop().remove_reader(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _split(self, received: bytes) -> None:
+        *whole, self._rest = (self._rest + received).split(b"\n")
+        if len(self._rest) > _LINE_BYTES:
+            whole.append(self._rest)
+            self._rest = b""
+        for line in whole:
+            self._lines.append(line[:_LINE_BYTES].decode("utf-8", "replace").rstrip())
+            self._total += 1
+
+
+OnFrames = Callable[[Iterator[tuple[int, bytes]]], None]
+WorkerKind = Literal["process", "inline"]
+
+# -I -S: no working directory, no PYTHON* variables, no site-packages: nothing can shadow a module or slow the start.
+_BOOTSTRAP = (
+    "import sys; sys.path.append(sys.argv[1]); from rkllm_mcp.runtime.worker import main; main(int(sys.argv[2]))"
+)
+_PACKAGE_PARENT = Path(__file__).resolve().parents[2]
+
+_BUFFER_BYTES = 65_536
+# Some hundred tokens or more: room for an engine that is busy elsewhere, before the worker has to queue.
+_SOCKET_BYTES = 1_048_576
+# After SIGKILL only the kernel can be slow: a driver that does not let go of the process.
+_KILL_TIMEOUT_S = 5.0
+
+
+class _Link(asyncio.BufferedProtocol):
+    """The engine's end of the socket: bytes become frames."""
+
+    def __init__(self, on_frames: OnFrames) -> None:
+        self._on_frames = on_frames
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self._reader = frames.FrameReader()
+        self.is_lost = asyncio.Event()
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  asyncio's name and signature
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._on_frames(self._reader.feed(bytes(self._buffer[:nbytes])))
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  asyncio's name and signature
+        self.is_lost.set()
+
+
+class _Exit(asyncio.SubprocessProtocol):
+    """The end of the process."""
+
+    def __init__(self) -> None:
+        self.has_exited = asyncio.Event()
+
+    def process_exited(self) -> None:
+        self.has_exited.set()
+
+
+class WorkerProcess(ABC):
+    """A worker that runs: its process, its last printed lines, and the frames to it."""
+
+    def __init__(self, link: _Link, transport: asyncio.Transport, pid: int, log: LogLines) -> None:
+        self._link = link
+        self._transport = transport
+        self.pid = pid
+        self.log = log
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame; to a worker that is gone, nothing."""
+        if not self._transport.is_closing():
+            self._transport.write(frame)
+
+    async def stop(self, timeout_s: float) -> None:
+        """Ask it to end, and kill it when that takes longer than ``timeout_s``."""
+        self.send(frames.frame(frames.SHUTDOWN))
+        with anyio.move_on_after(timeout_s, shield=True):
+            await self.gone()
+            return
+        self.kill()
+        with anyio.move_on_after(_KILL_TIMEOUT_S, shield=True):
+            await self.gone()
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End it at once."""
+
+    @abstractmethod
+    async def gone(self) -> int:
+        """Wait until it is gone and all that it said has been heard; its exit code, negative for a signal."""
+
+
+class _ChildWorker(WorkerProcess):
+    """A worker in a process of its own."""
+
+    def __init__(
+        self,
+        link: _Link,
+        transport: asyncio.Transport,
+        process: asyncio.SubprocessTransport,
+        ending: _Exit,
+        log: LogLines,
+    ) -> None:
+        super().__init__(link, transport, process.get_pid(), log)
+        self._process = process
+        self._ending = ending
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):  # it is gone already
+            self._process.kill()
+        asyncio.get_running_loop().call_later(_KILL_TIMEOUT_S, self._take_for_gone)
+
+    def _take_for_gone(self) -> None:
+        """Nobody waits for a dead process that the kernel keeps; what it still says is heard by nobody."""
+        self._transport.abort()
+        self._ending.has_exited.set()
+
+    async def gone(self) -> int:
+        await self._ending.has_exited.wait()
+        # The kernel closed its end before it told of the exit, so this is only the rest of what was sent.
+        await self._link.is_lost.wait()
+        code = self._process.get_returncode()
+        return -signal.SIGKILL if code is None else code
+
+
+class _InlineWorker(WorkerProcess):
+    """A worker in threads of this process; what it prints goes where this process prints."""
+
+    def __init__(self, link: _Link, transport: asyncio.Transport, thread: threading.Thread) -> None:
+        super().__init__(link, transport, os.getpid(), LogLines(None))
+        self._thread = thread
+
+    def kill(self) -> None:
+        self._transport.abort()
+
+    async def gone(self) -> int:
+        await self._link.is_lost.wait()
+        await anyio.to_thread.run_sync(self._thread.join, STOP_TIMEOUT_S)
+        return 0
+
+
+@asynccontextmanager
+async def open_worker(
+    kind: WorkerKind, on_frames: OnFrames, *, environment: Mapping[str, str], stop_timeout_s: float
+) -> AsyncGenerator[WorkerProcess, None]:
+    """Start a worker, and stop it at the end.
+
+    Args:
+        kind: ``process``, or ``inline`` for threads of this process.
+        on_frames: is given the frames that arrive, in order, as (kind, body); it must take them all.
+        environment: variables to set for the worker's process.
+        stop_timeout_s: how long the worker may take to end before it is killed, seconds.
+
+    Raises:
+        RuntimeUnusableError: the process cannot be started.
+    """
+    ours, theirs = socket.socketpair()
+    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BYTES)
+    link = _Link(on_frames)
+    with ExitStack() as stack:
+        stack.callback(ours.close)
+        stack.callback(theirs.close)
+        transport, _ = await asyncio.get_running_loop().create_unix_connection(lambda: link, sock=ours)
+        stack.callback(transport.abort)
+        if kind == "process":
+            worker = await _start_process(stack, link, transport, theirs, environment)
+        else:
+            worker = _start_threads(link, transport, theirs.detach())
+        try:
+            yield worker
+        finally:
+            await worker.stop(stop_timeout_s)
+
+
+async def _start_process(
+    stack: ExitStack, link: _Link, transport: asyncio.Transport, theirs: socket.socket, environment: Mapping[str, str]
+) -> WorkerProcess:
+    read_end, write_end = os.pipe()
+    log = LogLines(read_end)
+    stack.callback(log.close)
+    try:
+        process, ending = await asyncio.get_running_loop().subprocess_exec(
+            _Exit,
+            *(sys.executable, "-I", "-S", "-c", _BOOTSTRAP, str(_PACKAGE_PARENT), str(theirs.fileno())),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=write_end,
+            stderr=write_end,
+            pass_fds=(theirs.fileno(),),
+            start_new_session=True,
+            env={**os.environ, **environment},
+        )
+    except OSError as error:
+        raise RuntimeUnusableError(f"The runtime's process cannot be started: {error}.", "Free some memory.") from None
+    finally:
+        os.close(write_end)
+        # Only the worker may hold its end: the end of the worker has to be the end of the socket.
+        theirs.close()
+    stack.callback(process.close)
+    return _ChildWorker(link, transport, process, ending, log)
+
+
+def _start_threads(link: _Link, transport: asyncio.Transport, descriptor: int) -> WorkerProcess:
+    worker = Worker(socket.socket(fileno=descriptor))
+    thread = threading.Thread(target=worker.serve, name="rkllm-worker", daemon=True)
+    thread.start()
+    return _InlineWorker(link, transport, thread)

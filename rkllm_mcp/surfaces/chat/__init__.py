@@ -1,0 +1,1 @@
+"""The interactive chat, and the events of an answer on a terminal."""

@@ -1,0 +1,328 @@
+"""The commands of a conversation: ``/help`` and its relatives, one table of them.
+
+A command prints and returns; only ``/prompt`` has the model answer. What fails is a sentence, and the conversation goes
+on.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+import anyio
+
+from rkllm_mcp.app.conversation_export import moment
+from rkllm_mcp.errors import RkllmMcpError
+from rkllm_mcp.records import StoredConversation
+from rkllm_mcp.surfaces.chat.phrases import HELP
+from rkllm_mcp.surfaces.chat.render import one_line, transcript
+from rkllm_mcp.surfaces.chat.state import ChatState, Stats
+from rkllm_mcp.surfaces.cli.conversations import conversation_table, the_one
+from rkllm_mcp.surfaces.cli.resources import prompt_table, read_pairs, resource_table, split_words
+from rkllm_mcp.surfaces.cli.tools import (
+    forget,
+    grant_table,
+    meant_by,
+    short_call_table,
+    tool_table,
+    tool_text,
+    turn_switch,
+)
+from rkllm_mcp.surfaces.terminal import table, wrapped
+
+if TYPE_CHECKING:
+    from rkllm_mcp.app.assistant import Assistant
+
+
+_SHOWN = 20
+_SHOWN_CHARS = 300
+LATEST = ""
+
+
+async def kept_conversation(app: Assistant, name: str) -> StoredConversation | None:
+    """The conversation whose id begins with ``name``; the latest one, if there is any, for ``LATEST``.
+
+    Raises:
+        UsageError: no id, or several, begin so.
+        StoreError: what is kept cannot be read.
+    """
+    conversations = app.memory.conversations
+    if name != LATEST:
+        return await the_one(app.memory, app.tenant, name)
+    newest = await conversations.latest(app.tenant, 1)
+    return await conversations.get(app.tenant, newest[0].id) if newest else None
+
+
+def take_up(state: ChatState, kept: StoredConversation) -> None:
+    """Go on with a kept conversation, and show how far it has come."""
+    state.conversation = state.app.resume(kept)
+    state.attached.clear()
+    state.stats = Stats()
+    say = state.terminal.note
+    phrases = state.phrases
+    count, last = len(kept.turns), moment(kept.updated)
+    say(phrases.going_on.format(id=kept.id, title=kept.title, count=count, moment=last))
+    for turn in kept.turns[-2:]:
+        ending = f" [{phrases.cut_short[turn.ending]}]" if turn.ending in phrases.cut_short else ""
+        say(f"  {'❯' if turn.role == 'user' else '◆'} {one_line(turn.text, _SHOWN_CHARS)}{ending}")
+
+
+async def list_conversations(state: ChatState, rest: str) -> None:
+    """List the latest conversations, or those that hold some words."""
+    found = await state.app.memory.conversations.latest(state.app.tenant, _SHOWN, search=rest)
+    state.terminal.answer(conversation_table(found, state.terminal.columns) or f"{state.phrases.none_kept}\n")
+
+
+async def resume(state: ChatState, rest: str) -> None:
+    """Go on with another conversation; this one stays kept."""
+    kept = await kept_conversation(state.app, rest) if rest else None
+    if kept is None:
+        state.need("/resume")
+    elif kept.id == state.conversation.id:
+        state.terminal.error(state.phrases.already_here)
+    else:
+        take_up(state, kept)
+
+
+async def rename(state: ChatState, rest: str) -> None:
+    """Give this conversation another title."""
+    if not rest:
+        state.need("/rename")
+    elif await state.app.memory.conversations.rename(state.app.tenant, state.conversation.id, rest):
+        state.terminal.note(state.phrases.renamed)
+    else:
+        state.terminal.error(state.phrases.not_kept_yet)
+
+
+def farewell(state: ChatState) -> str:
+    """How to come back to a conversation that is kept; empty for one that is not."""
+    conversation = state.conversation
+    if not (conversation.kept_turns and state.app.memory.conversations.is_lasting):
+        return ""
+    return state.phrases.farewell.format(command=f"rkllm-mcp chat --resume {conversation.id}")
+
+
+_SHOWN_CALLS = 20
+
+
+async def switch_on(state: ChatState, rest: str) -> None:
+    """Switch a tool or a server on again, for this and every later run."""
+    _switch(state, rest, is_on=True)
+
+
+async def switch_off(state: ChatState, rest: str) -> None:
+    """Switch a tool or a server off, for this and every later run."""
+    _switch(state, rest, is_on=False)
+
+
+def _switch(state: ChatState, name: str, *, is_on: bool) -> None:
+    if name:
+        state.terminal.note(turn_switch(state.app.toolbox, state.app.config, name, state.phrases, is_on=is_on))
+    else:
+        state.need("/enable" if is_on else "/disable")
+
+
+async def approvals(state: ChatState, rest: str) -> None:
+    """Show what was allowed or refused for good or for this conversation, or take it back."""
+    word, _, name = rest.partition(" ")
+    if not word:
+        for_good = [(grant.kind, server, tool) for server, tool, grant in await state.app.memory.grants.all()]
+        for_now = [("conversation", *each) for each in state.app.toolbox.conversation_grants.of(state.conversation.id)]
+        listing = grant_table([*for_good, *for_now], state.terminal.columns)
+        state.terminal.answer(listing or f"{state.phrases.nothing_said}\n")
+    elif word == "forget" and name.strip():
+        await _forget(state, name.strip())
+    else:
+        state.need("/approve")
+
+
+async def _forget(state: ChatState, name: str) -> None:
+    held = state.app.toolbox.conversation_grants
+    for_now = meant_by(name, held.of(state.conversation.id))
+    for server, tool in for_now:
+        held.forget(state.conversation.id, server, tool)
+        state.terminal.note(state.phrases.forgotten_here.format(tool=tool, server=server))
+    for_good = [(server, tool) for server, tool, _ in await state.app.memory.grants.all()]
+    if meant_by(name, for_good) or not for_now:
+        for line in await forget(state.app.memory, name, state.phrases):
+            state.terminal.note(line)
+
+
+async def history(state: ChatState, rest: str) -> None:
+    """Show the latest calls of this conversation."""
+    del rest
+    calls = await state.app.memory.calls.latest(_SHOWN_CALLS, conversation=state.conversation.id)
+    state.terminal.answer(short_call_table(calls, state.terminal.columns) or f"{state.phrases.no_calls}\n")
+
+
+async def list_resources(state: ChatState, rest: str) -> None:
+    """List the resources and templates of every server, or of one."""
+    resources, templates = await state.app.toolbox.offerings.readable(rest or None, state.context())
+    listing = resource_table(resources, templates, state.terminal.columns)
+    state.terminal.answer(listing or f"{state.phrases.no_resources}\n")
+
+
+async def take_resource(state: ChatState, rest: str) -> None:
+    """Show a resource, and have it go with the next question."""
+    if not rest:
+        state.need("/resource")
+        return
+    limit_chars = state.app.config.agent.resource_chars
+    content = await state.app.toolbox.offerings.read_resource(rest.removeprefix("@"), limit_chars, state.context())
+    state.terminal.note(f"[MCP: Fetched resource: {content.uri}]")
+    state.terminal.answer(content.text if content.text.endswith("\n") else f"{content.text}\n")
+    if content.truncated:
+        state.terminal.note(state.phrases.cut.format(count=limit_chars))
+    mention = f"@{content.server}:<{content.uri}>"
+    if mention not in state.attached:
+        state.attached.append(mention)
+    state.terminal.note(state.phrases.attached)
+
+
+async def list_prompts(state: ChatState, rest: str) -> None:
+    """List the prompts of every server, or of one."""
+    prompts = await state.app.toolbox.offerings.prompts(rest or None, state.context())
+    state.terminal.answer(prompt_table(prompts, state.terminal.columns) or f"{state.phrases.no_prompts}\n")
+
+
+async def fill_prompt(state: ChatState, rest: str) -> None:
+    """Fill a server's prompt and have the model answer it."""
+    name, *words = split_words(rest) or [""]
+    if not name:
+        state.need("/prompt")
+        return
+    await state.answer(state.app.reply_prompt(state.conversation, name, read_pairs(words), state.options))
+
+
+_Action: TypeAlias = Callable[[ChatState, str], Awaitable[None]]
+
+
+async def obey(state: ChatState, text: str) -> None:
+    """Carry out a line that begins with a slash."""
+    name, _, rest = text.partition(" ")
+    command = COMMANDS.get(name)
+    if command is None:
+        begun = [command for command in COMMANDS if len(name) > 1 and command.startswith(name)]
+        near = begun or difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = _hint(state, near[0] if near else None) or state.phrases.no_hint
+        state.terminal.error(state.phrases.no_command.format(name=name, hint=hint, commands=" ".join(COMMANDS)))
+        return
+    try:
+        with state.interruptible():
+            await command(state, rest.strip())
+    except RkllmMcpError as error:
+        state.complain(error)
+
+
+def _hint(state: ChatState, near: str | None) -> str:
+    """What may have been meant; empty when nothing is near."""
+    return state.phrases.did_you_mean.format(name=near) if near else ""
+
+
+async def _help(state: ChatState, rest: str) -> None:
+    del rest
+    said, columns = HELP[state.language], state.terminal.columns
+    state.terminal.answer(table((), [said.commands[name] for name in COMMANDS], columns))
+    keys = [said.keys] if columns is None else wrapped(said.keys, columns)
+    state.terminal.answer("".join(f"{line}\n" for line in keys))
+
+
+async def _tools(state: ChatState, rest: str) -> None:
+    toolbox = state.app.toolbox
+    if not rest:
+        tools = toolbox.tools()
+        state.terminal.answer(tool_table(tools, state.terminal.columns) or f"{state.phrases.no_tools}\n")
+        return
+    tool = toolbox.resolve(rest)
+    if tool is not None:
+        state.terminal.answer(tool_text(tool, state.terminal.columns))
+        return
+    hint = _hint(state, toolbox.suggest(rest)) or state.phrases.tools_lists
+    state.terminal.error(state.phrases.no_tool.format(name=rest, hint=hint))
+
+
+async def _servers(state: ChatState, rest: str) -> None:
+    del rest
+    phrases, switches = state.phrases, state.app.toolbox.switches
+    rows = [
+        (
+            server.name,
+            server.state,
+            phrases.tool_count.format(count=server.tool_count),
+            server.reason if switches.is_server_on(server.name) else phrases.switched_off.format(name=server.name),
+        )
+        for server in state.app.toolbox.servers()
+    ]
+    heading = ("NAME", "STATE", "TOOLS", "REASON")
+    state.terminal.answer(table(heading, rows, state.terminal.columns) or f"{phrases.no_servers}\n")
+
+
+async def _stats(state: ChatState, rest: str) -> None:
+    del rest
+    state.terminal.answer(table((), state.stats.rows(state.phrases), state.terminal.columns))
+
+
+async def _clear(state: ChatState, rest: str) -> None:
+    del rest
+    state.conversation = state.app.new_conversation()
+    state.attached.clear()
+    state.stats = Stats()
+    state.terminal.note(state.phrases.new_conversation)
+
+
+async def _save(state: ChatState, rest: str) -> None:
+    if not rest:
+        state.need("/save")
+        return
+    path = await anyio.Path(rest).expanduser()
+    try:
+        # Never over a file that is there: a conversation is not worth somebody's document.
+        async with await path.open("x", encoding="utf-8") as file:
+            await file.write(transcript(state.conversation.messages))
+    except FileExistsError:
+        state.terminal.error(state.phrases.exists.format(path=path))
+    except OSError as error:
+        state.terminal.error(state.phrases.not_written.format(path=path, reason=error.strerror))
+    else:
+        state.terminal.note(state.phrases.saved.format(path=path))
+
+
+async def _model(state: ChatState, rest: str) -> None:
+    del rest
+    core, labels = state.app.core, state.phrases.model
+    context = state.phrases.tokens.format(count=core.listing.context_tokens)
+    rows = [("name", core.name), ("context", context), ("kind", core.description)]
+    if core.npu is not None:
+        model = core.npu.model
+        files = (("file", str(model.file)), ("template", model.card.template))
+        rows[1:1] = [("description", model.card.description), *files]
+    state.terminal.answer(table((), [(labels[name], value) for name, value in rows if value], state.terminal.columns))
+
+
+async def _quit(state: ChatState, rest: str) -> None:
+    del rest
+    state.is_over = True
+
+
+COMMANDS: Mapping[str, _Action] = {
+    "/help": _help,
+    "/tools": _tools,
+    "/servers": _servers,
+    "/resources": list_resources,
+    "/resource": take_resource,
+    "/prompts": list_prompts,
+    "/prompt": fill_prompt,
+    "/enable": switch_on,
+    "/disable": switch_off,
+    "/approve": approvals,
+    "/history": history,
+    "/conversations": list_conversations,
+    "/resume": resume,
+    "/rename": rename,
+    "/stats": _stats,
+    "/model": _model,
+    "/clear": _clear,
+    "/save": _save,
+    "/quit": _quit,
+}

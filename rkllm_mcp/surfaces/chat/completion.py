@@ -1,0 +1,144 @@
+"""What a line of the conversation may become when Tab is pressed.
+
+    /re            ─▶ /resources, /resource                     commands, at the beginning
+    /prompt na     ─▶ the prompts of the servers; then their arguments, then what the server says of a value
+    @no            ─▶ @notes:  ─▶ @notes:memo://monday          servers, then their resources and templates
+    get_           ─▶ get_weather                               tools, anywhere
+
+Servers are asked in the background and only for ``PATIENCE_S``; a server that says nothing has no ideas, which is no
+error. Nothing is kept: what a server offers may change at any moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import anyio
+
+from rkllm_mcp.errors import StoreError, ToolboxError
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext
+from rkllm_mcp.surfaces.chat.commands import COMMANDS
+
+if TYPE_CHECKING:
+    from rkllm_mcp.app.assistant import Assistant
+    from rkllm_mcp.messages import PromptTemplate, ResourceTemplate
+    from rkllm_mcp.tools.toolbox import Toolbox
+
+
+# Whoever presses Tab types on rather than wait longer, seconds.
+PATIENCE_S = 3.0
+
+
+class Completions:
+    """Completes lines for one assistant.
+
+    Args:
+        app: whose commands, tools, servers, resources and prompts.
+        context: the circumstances in which servers are asked.
+    """
+
+    def __init__(self, app: Assistant, context: CallContext = NO_CONTEXT) -> None:
+        self._app = app
+        self._context = context
+
+    async def complete(self, text: str) -> tuple[str, list[str]]:
+        """The word that ends ``text``, and what it may become."""
+        if text.startswith("/") and " " not in text:
+            return text, _beginning(text, COMMANDS)
+        word = text.rsplit(maxsplit=1)[-1] if text and not text[-1].isspace() else ""
+        with anyio.move_on_after(PATIENCE_S):
+            try:
+                return word, await self._names(text, word)
+            except (ToolboxError, StoreError):
+                return word, []
+        return word, []
+
+    async def _names(self, text: str, word: str) -> list[str]:
+        toolbox = self._app.toolbox
+        command, *words = text.split() or [""]
+        given = words if not word else words[:-1]
+        if word.startswith("@"):
+            return [f"@{reference}" for reference in await resource_references(toolbox, word[1:], self._context)]
+        if command == "/resource" and not given:
+            return await resource_references(toolbox, word, self._context)
+        if command == "/resources" and not given:
+            return _beginning(word, toolbox.offerings.server_names())
+        if command == "/prompt":
+            return await self._prompt(word, given)
+        if command in ("/enable", "/disable") and not given:
+            names = [tool.name for tool in toolbox.tools(disabled=command == "/enable")]
+            return _beginning(word, [*names, *(server.name for server in toolbox.servers())])
+        if command == "/resume" and not given:
+            kept = await self._app.memory.conversations.matching(self._app.tenant, word)
+            return [conversation.id for conversation in kept]
+        if command == "/approve":
+            return await self._approvals(word, given)
+        return _beginning(word, [tool.name for tool in toolbox.tools()]) if word else []
+
+    async def _prompt(self, word: str, given: Sequence[str]) -> list[str]:
+        prompts = await self._app.toolbox.offerings.prompts(context=self._context)
+        names = prompt_names(prompts)
+        if not given:
+            return _beginning(word, names)
+        prompt = names.get(given[0])
+        if prompt is None:
+            return []
+        values = dict(pair.split("=", 1) for pair in given[1:] if "=" in pair)
+        argument, equals, value = word.partition("=")
+        if not equals:
+            left = [f"{each.name}=" for each in prompt.arguments if each.name not in values]
+            return _beginning(word, left)
+        offerings, reference = self._app.toolbox.offerings, prompt.reference
+        ideas = await offerings.complete_prompt(reference, argument, value, values, self._context)
+        return [f"{argument}={_quoted(idea)}" for idea in ideas]
+
+    async def _approvals(self, word: str, given: Sequence[str]) -> list[str]:
+        if not given:
+            return _beginning(word, ["forget"])
+        remembered = await self._app.memory.grants.all()
+        return _beginning(word, sorted({tool for _, tool, _ in remembered}))
+
+
+async def resource_references(toolbox: Toolbox, begun: str, context: CallContext) -> list[str]:
+    """What ``server:uri`` may be meant by what was typed of it."""
+    server, colon, uri = begun.partition(":")
+    if not colon:
+        return _beginning(begun, [f"{name}:" for name in toolbox.offerings.server_names()])
+    if server not in toolbox.offerings.server_names():
+        return []
+    uris = [resource.uri for resource in await toolbox.offerings.resources(server, context)]
+    for template in await toolbox.offerings.templates(server, context):
+        uris += await _made_of(toolbox, template, uri, context)
+    return [f"{server}:{name}" for name in _beginning(uri, dict.fromkeys(uris))]
+
+
+async def _made_of(toolbox: Toolbox, template: ResourceTemplate, uri: str, context: CallContext) -> list[str]:
+    """The addresses that a template with one blank may become."""
+    head, opening, rest = template.uri_template.partition("{")
+    blank, _, tail = rest.partition("}")
+    if not opening or "{" in tail:
+        return []
+    if not uri.startswith(head):
+        # The person has not come to the blank yet.
+        return [head] if head.startswith(uri) else []
+    name, typed = blank.lstrip("+#"), uri[len(head) :]
+    ideas = await toolbox.offerings.complete_resource(
+        template.server, template.uri_template, name, typed, None, context
+    )
+    return [f"{head}{idea}{tail}" for idea in ideas]
+
+
+def prompt_names(prompts: Iterable[PromptTemplate]) -> Mapping[str, PromptTemplate]:
+    """The prompts by the names they answer to: the short one where only one server has it, else with its server."""
+    prompts = tuple(prompts)
+    names = [prompt.name for prompt in prompts]
+    return {(prompt.name if names.count(prompt.name) == 1 else prompt.reference): prompt for prompt in prompts}
+
+
+def _beginning(word: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.startswith(word)]
+
+
+def _quoted(value: str) -> str:
+    return f'"{value}"' if " " in value else value

@@ -1,0 +1,325 @@
+"""A question for whoever sits at the terminal; where nobody does, the sentence that names the option."""
+
+from __future__ import annotations
+
+import json
+import sys
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, cast
+from urllib.parse import urlsplit
+
+from rkllm_mcp.elicitation import FormField, fields_of, filled
+from rkllm_mcp.errors import UsageError
+from rkllm_mcp.events import Approval, Elicitation
+from rkllm_mcp.protocols import Decision, ElicitationAnswer
+from rkllm_mcp.surfaces.chat.phrases import PHRASES, SPELLINGS, Language, Phrases
+from rkllm_mcp.surfaces.terminal import YELLOW, Terminal, printable
+
+# Whoever approves has to be able to read it; what is longer was not made to be read.
+SHOWN_CHARS = 4000
+DECLINED = ElicitationAnswer("decline")
+NO_ANSWER = ElicitationAnswer("cancel")
+_ENDINGS = {"/no": DECLINED, "/skip": NO_ANSWER}
+# How a server's wish to ask the model is named; see tools.asked.sampling.
+_SAMPLING = "sampling:"
+
+
+class FormAbandonedError(Exception):
+    """The person left the question with Ctrl-C or Ctrl-D."""
+
+
+class Prompter(Protocol):
+    """Where answers are typed."""
+
+    async def ask(self, prompt: str) -> str | None:
+        """One line, typed after the prompt was seen; None when the person left with Ctrl-C or Ctrl-D."""
+        ...
+
+    def forget_typed(self) -> None:
+        """Drop what was typed before a question was seen, so that it answers none."""
+        ...
+
+
+class FormPrompt:
+    """Asks the person at the terminal.
+
+    Args:
+        terminal: where questions are shown.
+        prompter: where answers are typed.
+        language: of the person.
+    """
+
+    def __init__(self, terminal: Terminal, prompter: Prompter, language: Language = "en") -> None:
+        self._terminal = terminal
+        self._prompter = prompter
+        self.phrases: Phrases = PHRASES[language]
+
+    async def approve(self, question: Approval) -> Decision:
+        """What the person decides about a call, or about a server that wants to ask the model.
+
+        Raises:
+            InquiryLeftError: the person left.
+        """
+        self._prompter.forget_typed()
+        is_sampling = question.name.startswith(_SAMPLING)
+        self._terminal.error(visible(question.reason), YELLOW)
+        self._show(question.arguments)
+        keys: dict[str, Decision] = {key: decision for decision, (key, _) in self.phrases.decisions.items()}
+        for key, meaning in self.phrases.decisions.values():
+            self._terminal.error(f"  {key}  {meaning}", "")
+        prompt = self.phrases.asks_model if is_sampling else self.phrases.run_it
+
+        def read(text: str) -> Decision | None:
+            word = _word(text)
+            return keys.get(word) or SPELLINGS.get(word)
+
+        return await self._until(prompt, read, "/".join(keys))
+
+    async def elicit(self, question: Elicitation) -> ElicitationAnswer:
+        """What the person answers a server.
+
+        Raises:
+            InquiryLeftError: the person left.
+        """
+        self._prompter.forget_typed()
+        heading = self.phrases.asks.format(server=question.server, message=visible(question.message))
+        self._terminal.error(heading, YELLOW)
+        if question.url:
+            return await self._visit(question.url)
+        self._terminal.error(self.phrases.how, "")
+        content: dict[str, Any] = {}
+        while True:
+            filling = await self._fill(question.schema, content)
+            if isinstance(filling, ElicitationAnswer):
+                return filling
+            content = filling
+            fields = fields_of(question.schema)
+            self._show({each.title: _titled(each, content[each.name]) for each in fields if each.name in content})
+            choice = await self._until(self.phrases.send, self._choice, "y/e/n")
+            if choice != "e":
+                answers = {"y": ElicitationAnswer("accept", content), "n": DECLINED, "s": NO_ANSWER}
+                return answers[choice]
+
+    def _choice(self, text: str) -> str | None:
+        return self.phrases.send_keys.get(_word(text))
+
+    async def _visit(self, url: str) -> ElicitationAnswer:
+        host = urlsplit(url).netloc.rpartition("@")[2]
+        self._terminal.error(self.phrases.open_page.format(host=visible(host)), "")
+        self._terminal.error(f"  {visible(url)}", "")
+        answers = {"y": ElicitationAnswer("accept"), "n": DECLINED, "s": NO_ANSWER}
+
+        def read(text: str) -> ElicitationAnswer | None:
+            return answers.get(self._choice(text) or "") if text.strip() else NO_ANSWER
+
+        return await self._until(self.phrases.is_done, read, "y/n")
+
+    async def _fill(self, schema: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any] | ElicitationAnswer:
+        """The form's fields as they were typed, defaults included, or the answer that ends the form.
+
+        Args:
+            schema: the form.
+            before: what was typed the last time, which Enter means then.
+        """
+        content: dict[str, Any] = {}
+        for field in fields_of(schema):
+            standing = before.get(field.name, field.default)
+            self._present(field, standing)
+            while field.name not in content:
+                text = await self._ask(f"{visible(field.title)}> ")
+                if text.strip() in _ENDINGS:
+                    return _ENDINGS[text.strip()]
+                if text.strip():
+                    content |= self._read(field, text)
+                elif standing is not None:
+                    content[field.name] = standing
+                elif field.required:
+                    self._terminal.error(f"  {visible(field.title)}: {self.phrases.required}", YELLOW)
+                else:
+                    break
+        return filled(schema, content)
+
+    def _read(self, field: FormField, text: str) -> dict[str, Any]:
+        """The field's value by its name; nothing where the text is none, which is said."""
+        try:
+            return {field.name: field.read(text, self.phrases.mistakes)}
+        except ValueError as error:
+            self._terminal.error(f"  {visible(str(error))}", YELLOW)
+            return {}
+
+    def _present(self, field: FormField, standing: Any) -> None:
+        notes = [visible(field.description), self.phrases.kinds[field.kind]]
+        if standing is not None:
+            notes.append(self.phrases.default.format(value=visible(_spelled(_titled(field, standing)))))
+        elif field.required:
+            notes.append(self.phrases.required)
+        said = "; ".join(note for note in notes if note)
+        self._terminal.error(f"  {visible(field.title)}{f' ({said})' if said else ''}", "")
+        for number, choice in enumerate(field.choices, 1):
+            self._terminal.error(f"    {number}  {visible(choice.title)}", "")
+
+    def _show(self, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            text = visible(_spelled(value))
+            if len(text) > SHOWN_CHARS:
+                text = f"{text[:SHOWN_CHARS]}{self.phrases.more.format(count=len(text) - SHOWN_CHARS)}"
+            lines = text.split("\n")
+            head = f"    {visible(name)} = {lines[0]}" if len(lines) == 1 else f"    {visible(name)} ="
+            rest = [f"      {line}" for line in lines] if len(lines) > 1 else []
+            self._terminal.error("\n".join([head, *rest]), "")
+
+    async def _until(self, prompt: str, read: Callable[[str], Any], keys: str) -> Any:
+        while (answer := read(await self._ask(prompt))) is None:
+            self._terminal.error(self.phrases.again.format(keys=keys), YELLOW)
+        return answer
+
+    async def _ask(self, prompt: str) -> str:
+        text = await self._prompter.ask(prompt)
+        if text is None:
+            raise FormAbandonedError
+        return text
+
+
+class Person:
+    """The person at the terminal as an ``Asker``: who leaves a question has said no.
+
+    Args:
+        inquirer: how they are asked.
+    """
+
+    def __init__(self, inquirer: FormPrompt) -> None:
+        self._inquirer = inquirer
+
+    async def approve(self, question: Approval) -> Decision:
+        """What they decide about a call."""
+        try:
+            return await self._inquirer.approve(question)
+        except FormAbandonedError:
+            return "deny"
+
+    async def elicit(self, question: Elicitation) -> ElicitationAnswer:
+        """What they answer a server."""
+        try:
+            return await self._inquirer.elicit(question)
+        except FormAbandonedError:
+            return NO_ANSWER
+
+
+def _word(text: str) -> str:
+    """A typed word to compare; a Japanese keyboard may write it in wide letters."""
+    return unicodedata.normalize("NFKC", text).strip().lower()
+
+
+def visible(text: str) -> str:
+    """The text with every character that cannot be seen as its number: a direction override, a zero width, a tag."""
+    return "".join(
+        char
+        if char in "\n\t" or unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co")
+        else f"\\u{{{ord(char):x}}}"
+        for char in text
+    )
+
+
+def _spelled(value: Any) -> str:
+    """A value as a person reads it: text as it is, the turns of a conversation as turns, the rest as JSON."""
+    if isinstance(value, str):
+        return value
+    turns = _turns(value)
+    return turns or json.dumps(value, ensure_ascii=False)
+
+
+def _turns(value: Any) -> str:
+    turns = cast("list[Any]", value) if isinstance(value, list) else []
+    lines = [_turn(cast("Mapping[str, Any]", turn)) for turn in turns if isinstance(turn, dict)]
+    return "\n".join(lines) if turns and len(lines) == len(turns) and all(lines) else ""
+
+
+def _turn(turn: Mapping[str, Any]) -> str:
+    return f"{turn['role']}: {turn['text']}" if set(turn) == {"role", "text"} else ""
+
+
+def _titled(field: FormField, value: Any) -> Any:
+    """The value as the form calls it."""
+    titles = {json.dumps(choice.value): choice.title for choice in field.choices}
+    if isinstance(value, (list, tuple)):
+        return ", ".join(titles.get(json.dumps(item), str(item)) for item in cast("Sequence[Any]", value))
+    return titles.get(json.dumps(value), value)
+
+
+# Who answers nonsense so often is a program.
+_MOST_TRIES = 5
+_ANSWERS = {"": True, "y": True, "yes": True, "n": False, "no": False}
+
+
+def is_interactive() -> bool:
+    """Whether a person can be asked: both the questions and the answers are at a terminal."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+class UnattendedApprover:
+    """Answers no question."""
+
+    def choose(self, question: str, option: str, choices: Sequence[str] = ()) -> str:
+        """Refuse.
+
+        Raises:
+            UsageError: always; it names the option and what it may be.
+        """
+        allowed = f": {', '.join(choices)}" if choices else ""
+        raise UsageError(f"{question} Say it with {option}{allowed}")
+
+    def confirm(self, question: str, option: str) -> bool:
+        """Refuse.
+
+        Raises:
+            UsageError: always; it names the option.
+        """
+        raise UsageError(f"{question} Say it with {option}")
+
+
+class TerminalApprover:
+    """Asks the person at the terminal, on standard error, so that standard output stays the command's.
+
+    Args:
+        terminal: where questions are shown.
+    """
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+
+    def choose(self, question: str, option: str, choices: Sequence[str] = ()) -> str:
+        """An answer; a number is taken for the choice in that place.
+
+        Raises:
+            UsageError: the person leaves without one.
+        """
+        listing = "".join(f"\n  {number}  {choice}" for number, choice in enumerate(choices, 1))
+        for _ in range(_MOST_TRIES):
+            answer = self._ask(f"{question}{listing}\n> ", option)
+            if answer.isdecimal() and 0 < int(answer) <= len(choices):
+                return choices[int(answer) - 1]
+            if answer and (not choices or answer in choices):
+                return answer
+        raise UsageError(f"no answer to: {question} Say it with {option}")
+
+    def confirm(self, question: str, option: str) -> bool:
+        """Yes, which Enter means too, or no.
+
+        Raises:
+            UsageError: the person leaves without an answer.
+        """
+        for _ in range(_MOST_TRIES):
+            answer = self._ask(f"{question} [Y/n] ", option).lower()
+            if answer in _ANSWERS:
+                return _ANSWERS[answer]
+        raise UsageError(f"no answer to: {question} Say it with {option}")
+
+    def _ask(self, question: str, option: str) -> str:
+        self._terminal.end_line()
+        sys.stderr.write("\n".join(printable(line) for line in question.split("\n")))
+        sys.stderr.flush()
+        line = sys.stdin.readline()
+        if not line:
+            raise UsageError(f"no answer; say it with {option}")
+        return line.strip()

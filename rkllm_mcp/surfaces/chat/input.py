@@ -1,0 +1,257 @@
+"""Where a conversation's lines come from: a person at a terminal, or a pipe.
+
+Both wait without holding up the event loop, so that servers and the model go on while nobody types. What is typed while
+an answer is shown waits unseen for the next line; what was typed before a question was seen is no answer to it.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import anyio
+
+from rkllm_mcp.surfaces.terminal import Terminal
+
+if TYPE_CHECKING:
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+    from prompt_toolkit.document import Document
+    from prompt_toolkit.history import History
+    from prompt_toolkit.key_binding import KeyBindings
+
+
+PROMPT = "> "
+_READ_BYTES = 65536
+
+# What stands before the cursor ─▶ the word that ends it, and what that word may become.
+Complete: TypeAlias = Callable[[str], Awaitable[tuple[str, list[str]]]]
+
+
+class LineReader(Protocol):
+    """A source of lines."""
+
+    async def read(self) -> str | None:
+        """The next line; empty where it was given up, None at the end."""
+        ...
+
+    def while_answering(self) -> AbstractContextManager[None]:
+        """Entered while an answer is shown: what is typed meanwhile is kept, and not shown in the answer."""
+        ...
+
+    def interrupted(self) -> None:
+        """Called when the person stops an answer: what they had typed or pasted behind its question goes with it."""
+        ...
+
+
+class PipedLines:
+    """Lines of a pipe or a file.
+
+    Args:
+        descriptor: the open file.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._text = ""
+        self._ended = False
+
+    async def read(self) -> str | None:
+        """See ``LineReader.read``."""
+        while "\n" not in self._text and not self._ended:
+            data = await self._bytes()
+            self._ended = not data
+            self._text += self._decoder.decode(data, final=self._ended)
+        if not self._text:
+            return None
+        line, _, self._text = self._text.partition("\n")
+        return line
+
+    def while_answering(self) -> AbstractContextManager[None]:
+        """Nobody types."""
+        return nullcontext()
+
+    def interrupted(self) -> None:
+        """Whoever fills a pipe has typed nothing."""
+
+    async def _bytes(self) -> bytes:
+        try:
+            await anyio.wait_readable(self._descriptor)
+        except OSError:
+            # A regular file cannot be waited for, and need not be.
+            await anyio.lowlevel.checkpoint()
+        return os.read(self._descriptor, _READ_BYTES)
+
+
+class ConsoleAnswers:
+    """Answers of the person who started a command, typed line by line; questions stand on standard error.
+
+    Ctrl-C is a signal here, which ends the command as everywhere.
+
+    Args:
+        terminal: where questions are shown.
+    """
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+        self._lines = PipedLines(sys.stdin.fileno())
+
+    async def ask(self, prompt: str) -> str | None:
+        """One line, without its end; None at the end of the input."""
+        self._terminal.prompt(prompt)
+        line = await self._lines.read()
+        if line is not None:
+            self._terminal.entered()
+        return line
+
+    def forget_typed(self) -> None:
+        """Drop what was typed already."""
+        _flush(sys.stdin.fileno())
+
+
+class TerminalLines:
+    """Lines that a person types, with history, completion and several lines in one (Alt-Enter).
+
+    Args:
+        complete: what a line may become.
+        env: where the history is kept: ``$XDG_STATE_HOME/rkllm-mcp/history``.
+    """
+
+    def __init__(self, complete: Complete, env: Mapping[str, str] = os.environ) -> None:
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.history import InMemoryHistory
+
+        self._session: PromptSession[str] = PromptSession(
+            history=_history(env),
+            completer=_completer(complete),
+            complete_while_typing=False,
+            key_bindings=_key_bindings(),
+            enable_history_search=True,
+        )
+        # An answer to a question is no line of the conversation, and may be nobody's business.
+        self._asking: PromptSession[str] = PromptSession(history=InMemoryHistory())
+
+    async def read(self) -> str | None:
+        """See ``LineReader.read``; Ctrl-C gives up the line, Ctrl-D on an empty line ends."""
+        try:
+            return await self._typed(self._session, PROMPT)
+        except KeyboardInterrupt:
+            return ""
+        except EOFError:
+            return None
+
+    async def ask(self, prompt: str) -> str | None:
+        """The answer to a question; None when the person left it with Ctrl-C or Ctrl-D."""
+        try:
+            return await self._typed(self._asking, prompt)
+        except (KeyboardInterrupt, EOFError):
+            return None
+
+    def forget_typed(self) -> None:
+        """Drop what was typed already."""
+        self.interrupted()
+        _flush(sys.stdin.fileno())
+
+    def interrupted(self) -> None:
+        """See ``LineReader.interrupted``; the terminal has dropped what nobody had read of it."""
+        from prompt_toolkit.input.typeahead import clear_typeahead
+
+        clear_typeahead(self._asking.input)
+        clear_typeahead(self._session.input)
+
+    def while_answering(self) -> AbstractContextManager[None]:
+        """See ``LineReader.while_answering``."""
+        return _unechoed(sys.stdin.fileno())
+
+    async def _typed(self, session: PromptSession[str], prompt: str) -> str:
+        from prompt_toolkit.patch_stdout import patch_stdout
+
+        # What servers say meanwhile appears above the prompt. SIGINT is the command's own to handle.
+        with patch_stdout(raw=True):
+            return await session.prompt_async(prompt, handle_sigint=False)
+
+
+@contextmanager
+def _unechoed(descriptor: int) -> Generator[None]:
+    """The terminal keeps what is typed, key by key, without showing it; Ctrl-C remains a signal."""
+    import termios
+
+    try:
+        before = termios.tcgetattr(descriptor)
+        quiet = termios.tcgetattr(descriptor)
+        quiet[3] &= ~(termios.ECHO | termios.ICANON)
+        termios.tcsetattr(descriptor, termios.TCSANOW, quiet)
+    except termios.error:  # no terminal, or not any more
+        yield
+        return
+    try:
+        yield
+    finally:
+        with suppress(termios.error):
+            termios.tcsetattr(descriptor, termios.TCSANOW, before)
+
+
+def _flush(descriptor: int) -> None:
+    import termios
+
+    with suppress(termios.error):
+        termios.tcflush(descriptor, termios.TCIFLUSH)
+
+
+def _completer(complete: Complete) -> Completer:
+    from prompt_toolkit.completion import Completer, Completion
+
+    class Names(Completer):
+        def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+            del document, complete_event
+            return ()
+
+        async def get_completions_async(
+            self, document: Document, complete_event: CompleteEvent
+        ) -> AsyncGenerator[Completion, None]:
+            del complete_event
+            # All of them are there before the first is given away: nothing is open across a yield.
+            word, names = await complete(document.text_before_cursor)
+            for name in names:
+                yield Completion(name, start_position=-len(word))
+
+    return Names()
+
+
+def _key_bindings() -> KeyBindings:
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+    bindings = KeyBindings()
+
+    # Terminals send Alt-Enter as Escape, Enter.
+    @bindings.add("escape", "enter")
+    def new_line(event: KeyPressEvent) -> None:  # pyright: ignore[reportUnusedFunction]  # the decorator keeps it
+        event.current_buffer.insert_text("\n")
+
+    return bindings
+
+
+def _history(env: Mapping[str, str]) -> History:
+    from prompt_toolkit.history import FileHistory, InMemoryHistory
+
+    path = history_path(env)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # What people ask is theirs alone.
+        os.close(os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600))
+        path.chmod(0o600)
+    except OSError:
+        return InMemoryHistory()
+    return FileHistory(str(path))
+
+
+def history_path(env: Mapping[str, str]) -> Path:
+    """Where the lines of earlier conversations are kept."""
+    home = Path(env.get("HOME") or Path.home())
+    return Path(env.get("XDG_STATE_HOME") or home / ".local" / "state") / "rkllm-mcp" / "history"

@@ -1,0 +1,483 @@
+"""What ``/help`` says of each command of a conversation, in English and Japanese: one table for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from rkllm_mcp.app.conversation_export import ENDINGS
+from rkllm_mcp.elicitation import ENGLISH as ENGLISH_MISTAKES
+from rkllm_mcp.elicitation import FieldKind, Wording
+from rkllm_mcp.events import EndReason
+from rkllm_mcp.protocols import Decision
+from rkllm_mcp.records import Ending
+
+Language: TypeAlias = Literal["en", "ja"]
+
+
+@dataclass(frozen=True)
+class Phrases:
+    """Everything that is said around an answer.
+
+    Args:
+        emulated: what a person must know about answers of the emulated ``{model}``.
+        reading: how many ``{tokens}`` the NPU has to read, and ``{share}`` of ``about``.
+        about: how many ``{seconds}`` that takes.
+        queued: how many questions come first, ``{position}``.
+        endings: how an answer ended that was not simply over.
+        failed: an error is told; ``{error}`` is a sentence.
+        nameless: the sentence where an answer failed without one.
+        unreadable: a call could not be read; ``{reason}``.
+        repaired: behind a call that could be read after repairs only.
+        waiting: a call that nobody here can allow waits for a yes: its ``{name}`` and the ``{reason}``.
+        asks: heads the question of a ``{server}``, its ``{message}``.
+        decisions: what may be decided about a call: the key to type, and what it means.
+        run_it: asks for one of the keys.
+        asks_model: heads the question of a server that wants to ask the model.
+        required: behind the name of a field that has to be filled.
+        default: what Enter means; ``{value}`` is filled in.
+        kinds: what may be typed, for each kind of field.
+        how: says how a form is filled, and how it is not.
+        send: asks whether a filled form may go.
+        send_keys: what it takes for an answer: yes, no, fill again.
+        open_page: says what to do with an address; ``{host}`` is filled in.
+        is_done: asks whether that was done.
+        more: says that a value is longer than what is shown; ``{count}`` is filled in.
+        mistakes: what is wrong with a value of a form.
+        too_late: the question was taken back.
+        again: the answer was none of the keys.
+    """
+
+    emulated: str
+    reading: str
+    about: str
+    queued: str
+    endings: Mapping[EndReason, str]
+    failed: str
+    nameless: str
+    unreadable: str
+    repaired: str
+    waiting: str
+    asks: str
+    decisions: Mapping[Decision, tuple[str, str]]
+    run_it: str
+    asks_model: str
+    required: str
+    default: str
+    kinds: Mapping[FieldKind, str]
+    how: str
+    send: str
+    send_keys: Mapping[str, str]
+    open_page: str
+    is_done: str
+    more: str
+    mistakes: Wording
+    too_late: str
+    again: str
+
+
+ENGLISH = Phrases(
+    emulated="[NPU: emulated; model '{model}' answers from a script, not from a language model]",
+    reading="[NPU: reading {tokens} tokens{share} …]",
+    about=", about {seconds} s",
+    queued="[Queue: {position} before this question]",
+    endings={
+        "round_limit": "[The limit of tool rounds was reached]",
+        "token_limit": "[The answer was cut at the token limit]",
+        "cancelled": "[Stopped]",
+    },
+    failed="Error: {error}",
+    nameless="the answer failed",
+    unreadable="[MCP: Unreadable tool call: {reason}]",
+    repaired=" (repaired)",
+    waiting="[MCP: Waiting for approval of '{name}': {reason}]",
+    asks="[MCP: Server '{server}' asks: {message}]",
+    decisions={
+        "once": ("y", "yes, this once"),
+        "conversation": ("c", "yes, for the rest of this conversation"),
+        "always": ("a", "yes, always"),
+        "deny": ("n", "no (Enter)"),
+        "never": ("x", "no, and never ask again"),
+    },
+    run_it="Run it? [y/c/a/N/x] ",
+    asks_model="Let it? [y/c/a/N/x] ",
+    required="has to be filled in",
+    default="Enter: {value}",
+    kinds={
+        "text": "",
+        "number": "a number",
+        "integer": "a whole number",
+        "boolean": "yes or no",
+        "choice": "one of these, or its number",
+        "choices": "some of these or their numbers, with commas",
+        "json": "text or JSON",
+    },
+    how="Enter leaves a field as it is; /no declines, /skip gives no answer, Ctrl-C stops the whole answer.",
+    send="Send this? [Y = yes, e = fill in again, n = no] ",
+    send_keys={"": "y", "y": "y", "yes": "y", "e": "e", "n": "n", "no": "n", "/no": "n", "/skip": "s"},
+    open_page="Open this address in a browser if you trust {host}; it is not opened for you:",
+    is_done="Done? [y = yes, n = no, Enter = no answer] ",
+    more="… ({count} more characters)",
+    mistakes=ENGLISH_MISTAKES,
+    too_late="[MCP: The question is not waited for any more]",
+    again="Answer with one of {keys}.",
+)
+
+JAPANESE = Phrases(
+    emulated="[NPU: エミュレーター。モデル「{model}」の回答は言語モデルではなくスクリプトによるものです]",
+    reading="[NPU: {tokens} トークンを読み込み中{share} …]",
+    about="、約 {seconds} 秒",
+    queued="[待ち順: この質問の前に {position} 件]",
+    endings={
+        "round_limit": "[ツールを使う回数の上限に達しました]",
+        "token_limit": "[回答がトークン数の上限で切れました]",
+        "cancelled": "[中止しました]",
+    },
+    failed="エラー: {error}",
+    nameless="回答できませんでした",
+    unreadable="[MCP: ツールの呼び出しを読み取れません: {reason}]",
+    repaired=" (修復済み)",
+    waiting="[MCP: 「{name}」の承認待ち: {reason}]",
+    asks="[MCP: サーバー「{server}」からの質問: {message}]",
+    decisions={
+        "once": ("y", "はい、今回だけ"),
+        "conversation": ("c", "はい、この会話の間"),
+        "always": ("a", "はい、今後ずっと"),
+        "deny": ("n", "いいえ (Enter)"),
+        "never": ("x", "いいえ、今後は尋ねずに断る"),
+    },
+    run_it="実行しますか？ [y/c/a/N/x] ",
+    asks_model="許可しますか？ [y/c/a/N/x] ",
+    required="必須",
+    default="Enter: {value}",
+    kinds={
+        "text": "",
+        "number": "数値",
+        "integer": "整数",
+        "boolean": "はい / いいえ",
+        "choice": "次のどれか、またはその番号",
+        "choices": "次のいくつか、またはその番号 (「、」区切り)",
+        "json": "文字列または JSON",
+    },
+    how="Enter でその項目はそのまま。/no で断る、/skip で答えない、Ctrl-C で回答全体を中止。",
+    send="この内容を送りますか？ [Y = はい、e = 入力し直す、n = いいえ] ",
+    send_keys={
+        "": "y",
+        "y": "y",
+        "yes": "y",
+        "はい": "y",
+        "e": "e",
+        "n": "n",
+        "no": "n",
+        "いいえ": "n",
+        "/no": "n",
+        "/skip": "s",
+    },
+    open_page="{host} を信頼できる場合に、次のアドレスをブラウザーで開いてください (自動では開きません):",
+    is_done="済みましたか？ [y = はい、n = いいえ、Enter = 答えない] ",
+    more="… (残り {count} 文字)",
+    mistakes={
+        "required": "入力が必要です",
+        "no field": "この項目はフォームにありません",
+        "text": "文字列を入力してください",
+        "shorter": "{value} 文字以上で入力してください",
+        "longer": "{value} 文字以内で入力してください",
+        "email": "メールアドレスを入力してください",
+        "uri": "URI を入力してください (例: https://example.com)",
+        "date": "日付を入力してください (例: 2026-11-21)",
+        "date-time": "日時を入力してください (例: 2026-11-21T09:30:00Z)",
+        "not a number": "{value} は数値ではありません",
+        "not an integer": "{value} は整数ではありません",
+        "number": "数値を入力してください",
+        "integer": "整数を入力してください",
+        "least": "{value} 以上にしてください",
+        "most": "{value} 以下にしてください",
+        "yes or no": "「はい」か「いいえ」で答えてください",
+        "boolean": "true か false にしてください",
+        "choice": "次のどれかを選んでください: {value}",
+        "list": "一覧で入力してください",
+        "fewer": "{value} 個以上選んでください",
+        "more": "{value} 個以下で選んでください",
+    },
+    too_late="[MCP: この質問への回答はもう待たれていません]",
+    again="{keys} のどれかで答えてください。",
+)
+
+PHRASES: Mapping[Language, Phrases] = {"en": ENGLISH, "ja": JAPANESE}
+
+# Words people type as well, in either language.
+SPELLINGS: Mapping[str, Decision] = {
+    "": "deny",
+    "yes": "once",
+    "once": "once",
+    "1": "once",
+    "はい": "once",
+    "conversation": "conversation",
+    "2": "conversation",
+    "always": "always",
+    "3": "always",
+    "no": "deny",
+    "4": "deny",
+    "いいえ": "deny",
+    "deny": "deny",
+    "never": "never",
+    "5": "never",
+}
+
+
+@dataclass(frozen=True)
+class ChatPhrases:
+    """A sentence for everything that may come of a command; the English ones say when.
+
+    Args:
+        need: by the command's name: what has to stand behind it.
+        stats: by the name of a figure in ``Stats``: what it counts, and its value.
+        model: by the name of a row of ``/model``: its label.
+        cut_short: how a kept turn ended that was not simply over.
+    """
+
+    greeting: str
+    none_kept_yet: str
+    going_on: str
+    cut_short: Mapping[Ending, str]
+    farewell: str
+    no_command: str
+    no_tools: str
+    no_tool: str
+    no_servers: str
+    tool_count: str
+    switched_off: str
+    no_resources: str
+    no_prompts: str
+    none_kept: str
+    no_calls: str
+    nothing_said: str
+    did_you_mean: str
+    no_hint: str
+    tools_lists: str
+    new_conversation: str
+    saved: str
+    exists: str
+    not_written: str
+    cut: str
+    attached: str
+    already_here: str
+    not_kept_yet: str
+    renamed: str
+    server_on: str
+    server_off: str
+    tool_on: str
+    tool_off: str
+    forgotten: str
+    forgotten_here: str
+    need: Mapping[str, str]
+    stats: Mapping[str, tuple[str, str]]
+    model: Mapping[str, str]
+    tokens: str
+
+
+CHAT_ENGLISH = ChatPhrases(
+    greeting="rkllm-mcp {version}, model {model}. /help shows the commands, Ctrl-D leaves.",
+    none_kept_yet="No conversation is kept yet; a new one begins.",
+    going_on="Going on with {id} '{title}', {count} messages, the last of {moment}.",
+    cut_short=ENDINGS,
+    farewell="Go on with this conversation: {command}",
+    no_command="There is no {name}{hint} The commands are {commands}",
+    no_tools="No tools; /servers says why.",
+    no_tool="There is no tool '{name}'{hint}",
+    no_servers="No servers are configured.",
+    tool_count="{count} tools",
+    switched_off="switched off; /enable {name}",
+    no_resources="No resources; /servers shows the servers.",
+    no_prompts="No prompts; /servers shows the servers.",
+    none_kept="No conversation is kept.",
+    no_calls="No calls in this conversation; 'rkllm-mcp tools history' has all.",
+    nothing_said="Nothing is allowed or refused for good or for this conversation; a call that needs a yes asks.",
+    did_you_mean="; did you mean {name}?",
+    no_hint=".",
+    tools_lists="; /tools lists them",
+    new_conversation="A new conversation begins.",
+    saved="Saved to {path}",
+    exists="{path} exists; choose another name",
+    not_written="{path} cannot be written ({reason}); choose another name",
+    cut="It was cut to {count} characters (resource_chars in [agent]).",
+    attached="It goes with your next question.",
+    already_here="This is that conversation; ask on",
+    not_kept_yet="This conversation is not kept yet; ask something first",
+    renamed="Renamed.",
+    server_on="Server '{server}' is switched on.",
+    server_off="Server '{server}' is switched off.",
+    tool_on="Tool '{tool}' of server '{server}' is switched on.",
+    tool_off="Tool '{tool}' of server '{server}' is switched off.",
+    forgotten="Forgotten: '{tool}' of server '{server}'; it is asked again.",
+    forgotten_here="Forgotten: '{tool}' of server '{server}' for this conversation; it is asked again.",
+    need={
+        "/enable": "/enable needs a tool or a server: /enable get_weather; /tools and /servers list them",
+        "/disable": "/disable needs a tool or a server: /disable get_weather; /tools and /servers list them",
+        "/approve": "/approve shows what is remembered, /approve forget NAME takes it back",
+        "/resource": "/resource needs an address: /resource notes:memo://monday; /resources lists them",
+        "/prompt": "/prompt needs a name: /prompt code_review language=python; /prompts lists them",
+        "/resume": "/resume needs an id, or the beginning of one; /conversations lists them",
+        "/rename": "/rename needs a title: /rename The trip to Kyoto",
+        "/save": "/save needs a file: /save answer.md",
+    },
+    stats={
+        "questions": ("questions", "{questions}"),
+        "rounds": ("rounds of the model", "{rounds}"),
+        "calls": ("tool calls", "{tool_calls}, {failed_calls} of them failed"),
+        "prompt": ("prompt tokens", "{prompt_tokens}, {prefilled_tokens} of them prefilled"),
+        "generated": ("generated tokens", "{generated_tokens}"),
+        "prefill": ("prefill", "{prefill_speed}"),
+        "decode": ("decode", "{decode_speed}"),
+    },
+    model={
+        "name": "name",
+        "description": "description",
+        "file": "file",
+        "template": "template",
+        "context": "context",
+        "kind": "kind",
+    },
+    tokens="{count} tokens",
+)
+
+CHAT_JAPANESE = ChatPhrases(
+    greeting="rkllm-mcp {version}、モデル {model}。/help でコマンドの一覧、Ctrl-D で終了します。",
+    none_kept_yet="保存された会話はまだありません。新しい会話を始めます。",
+    going_on="{id}「{title}」を続けます。メッセージ {count} 件、最後は {moment}。",
+    cut_short={
+        "round_limit": "ツールを使う回数の上限に達した",
+        "token_limit": "長さの上限で切れた",
+        "cancelled": "途中で中止した",
+        "failed": "途中で失敗した",
+    },
+    farewell="この会話を続けるには: {command}",
+    no_command="{name} というコマンドはありません{hint}コマンドの一覧: {commands}",
+    no_tools="ツールはありません。理由は /servers で分かります。",
+    no_tool="「{name}」というツールはありません{hint}",
+    no_servers="サーバーが設定されていません。",
+    tool_count="ツール {count} 個",
+    switched_off="無効。/enable {name} で有効に戻せます",
+    no_resources="リソースはありません。サーバーは /servers で分かります。",
+    no_prompts="用意された質問はありません。サーバーは /servers で分かります。",
+    none_kept="保存された会話はありません。",
+    no_calls="この会話での呼び出しはありません。すべての記録は 'rkllm-mcp tools history' にあります。",
+    nothing_said="今後も、またはこの会話の間、許可や拒否をしたものはありません。確認が必要な呼び出しはその都度尋ねます。",
+    did_you_mean="。{name} のことですか？",
+    no_hint="。",
+    tools_lists="。一覧は /tools",
+    new_conversation="新しい会話を始めます。",
+    saved="{path} に保存しました",
+    exists="{path} はすでにあります。別の名前にしてください",
+    not_written="{path} に書けません ({reason})。別の名前にしてください",
+    cut="{count} 文字に切り詰めました ([agent] の resource_chars)。",
+    attached="次の質問に添えられます。",
+    already_here="今の会話です。そのまま質問してください",
+    not_kept_yet="この会話はまだ保存されていません。先に質問をしてください",
+    renamed="題名を変えました。",
+    server_on="サーバー「{server}」を有効にしました。",
+    server_off="サーバー「{server}」を無効にしました。",
+    tool_on="サーバー「{server}」のツール「{tool}」を有効にしました。",
+    tool_off="サーバー「{server}」のツール「{tool}」を無効にしました。",
+    forgotten="取り消しました: サーバー「{server}」の「{tool}」。次からまた尋ねます。",
+    forgotten_here="取り消しました: この会話でのサーバー「{server}」の「{tool}」。次からまた尋ねます。",
+    need={
+        "/enable": "/enable にはツールかサーバーの名前が必要です: /enable get_weather。一覧は /tools と /servers",
+        "/disable": "/disable にはツールかサーバーの名前が必要です: /disable get_weather。一覧は /tools と /servers",
+        "/approve": "/approve で一覧、/approve forget 名前 で取り消し",
+        "/resource": "/resource にはアドレスが必要です: /resource notes:memo://monday。一覧は /resources",
+        "/prompt": "/prompt には名前が必要です: /prompt code_review language=python。一覧は /prompts",
+        "/resume": "/resume には ID か、その先頭が必要です。一覧は /conversations",
+        "/rename": "/rename には題名が必要です: /rename 京都旅行",
+        "/save": "/save にはファイルが必要です: /save answer.md",
+    },
+    stats={
+        "questions": ("質問", "{questions}"),
+        "rounds": ("モデルの実行", "{rounds} 回"),
+        "calls": ("ツールの呼び出し", "{tool_calls} 回、うち失敗 {failed_calls} 回"),
+        "prompt": ("プロンプトのトークン", "{prompt_tokens}、うち読み込んだもの {prefilled_tokens}"),
+        "generated": ("生成したトークン", "{generated_tokens}"),
+        "prefill": ("読み込み", "{prefill_speed}"),
+        "decode": ("生成", "{decode_speed}"),
+    },
+    model={
+        "name": "名前",
+        "description": "説明",
+        "file": "ファイル",
+        "template": "テンプレート",
+        "context": "コンテキスト",
+        "kind": "種類",
+    },
+    tokens="{count} トークン",
+)
+
+CHAT_PHRASES: Mapping[Language, ChatPhrases] = {"en": CHAT_ENGLISH, "ja": CHAT_JAPANESE}
+
+
+@dataclass(frozen=True)
+class Help:
+    """What ``/help`` says.
+
+    Args:
+        commands: by the command's name: how it is written, and what it does.
+        keys: what else can be typed.
+    """
+
+    commands: Mapping[str, tuple[str, str]]
+    keys: str
+
+
+HELP_ENGLISH = Help(
+    {
+        "/help": ("/help", "this list"),
+        "/tools": ("/tools [NAME]", "the tools, or one of them"),
+        "/servers": ("/servers", "the servers and how they are"),
+        "/resources": ("/resources [SERVER]", "what servers let you read"),
+        "/resource": ("/resource URI", "show a resource; it goes with your next question"),
+        "/prompts": ("/prompts [SERVER]", "the questions that servers have prepared"),
+        "/prompt": ("/prompt NAME [K=V]...", "ask one of them"),
+        "/enable": ("/enable NAME", "switch a tool or a server on again, also for later"),
+        "/disable": ("/disable NAME", "switch a tool or a server off, also for later"),
+        "/approve": ("/approve [forget NAME]", "what may run unasked or never; take it back"),
+        "/history": ("/history", "the calls of this conversation"),
+        "/conversations": ("/conversations [TEXT]", "the kept conversations, or those with this text"),
+        "/resume": ("/resume ID", "go on with another conversation"),
+        "/rename": ("/rename TITLE", "give this conversation another title"),
+        "/stats": ("/stats", "tokens and speed of this conversation"),
+        "/model": ("/model", "the model"),
+        "/clear": ("/clear", "begin a new conversation"),
+        "/save": ("/save FILE", "write the conversation to a new file, as Markdown"),
+        "/quit": ("/quit", "leave"),
+    },
+    "@server:uri in a question puts a resource into it. Alt-Enter begins a new line, Tab completes, "
+    "Ctrl-C stops an answer, Ctrl-D leaves.",
+)
+
+HELP_JAPANESE = Help(
+    {
+        "/help": ("/help", "この一覧"),
+        "/tools": ("/tools [名前]", "ツールの一覧、またはその 1 つ"),
+        "/servers": ("/servers", "サーバーとその状態"),
+        "/resources": ("/resources [サーバー]", "サーバーが公開しているリソース"),
+        "/resource": ("/resource URI", "リソースを表示し、次の質問に添える"),
+        "/prompts": ("/prompts [サーバー]", "サーバーが用意した質問"),
+        "/prompt": ("/prompt 名前 [K=V]...", "用意された質問をする"),
+        "/enable": ("/enable 名前", "ツールやサーバーを有効に戻す (今後も)"),
+        "/disable": ("/disable 名前", "ツールやサーバーを無効にする (今後も)"),
+        "/approve": ("/approve [forget 名前]", "確認なしで実行する・実行しないもの。取り消しもできる"),
+        "/history": ("/history", "この会話でのツールの呼び出し"),
+        "/conversations": ("/conversations [文字列]", "保存された会話、またはその文字列を含むもの"),
+        "/resume": ("/resume ID", "別の会話を続ける"),
+        "/rename": ("/rename 題名", "この会話の題名を変える"),
+        "/stats": ("/stats", "この会話のトークン数と速さ"),
+        "/model": ("/model", "モデル"),
+        "/clear": ("/clear", "新しい会話を始める"),
+        "/save": ("/save ファイル", "会話を Markdown で新しいファイルに書く"),
+        "/quit": ("/quit", "終了"),
+    },
+    "質問の中の @server:uri はそのリソースを添えます。Alt-Enter で改行、Tab で補完、"
+    "Ctrl-C で回答を中止、Ctrl-D で終了します。",
+)
+
+HELP: Mapping[Language, Help] = {"en": HELP_ENGLISH, "ja": HELP_JAPANESE}

@@ -1,0 +1,351 @@
+"""Events on a terminal, as JSON lines and as a transcript."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias
+
+import anyio
+from typing_extensions import assert_never
+
+from rkllm_mcp.events import (
+    Approval,
+    Elicitation,
+    End,
+    EndReason,
+    Event,
+    Queued,
+    ResourceRead,
+    Status,
+    Text,
+    Thinking,
+    ToolCallDetected,
+    ToolCallFailed,
+    ToolFinished,
+    ToolProgress,
+    Usage,
+    event_to_json,
+)
+from rkllm_mcp.messages import Message
+from rkllm_mcp.protocols import Decision, ElicitationAnswer
+from rkllm_mcp.surfaces.chat.forms import NO_ANSWER, FormAbandonedError, FormPrompt
+from rkllm_mcp.surfaces.chat.phrases import ENGLISH, Phrases
+from rkllm_mcp.surfaces.terminal import YELLOW, Terminal
+
+if TYPE_CHECKING:
+    from rkllm_mcp.app.assistant import Assistant
+
+
+ANSWER_MARK = "◆ "
+# What of a result a person needs to see that it is the right one; the model reads all of it.
+RESULT_CHARS = 160
+
+
+# What is shown as a line of its own.
+_Line: TypeAlias = (
+    ToolCallDetected
+    | ToolCallFailed
+    | Approval
+    | Elicitation
+    | ToolProgress
+    | ToolFinished
+    | ResourceRead
+    | Status
+    | Queued
+    | End
+)
+
+
+class Renderer(Protocol):
+    """What a surface gives events to."""
+
+    def show(self, event: Event) -> None:
+        """Show one event, at once."""
+        ...
+
+
+class TerminalRenderer:
+    """Events for a person.
+
+    Args:
+        terminal: where to.
+        phrases: the words around an answer.
+    """
+
+    def __init__(self, terminal: Terminal, phrases: Phrases = ENGLISH) -> None:
+        self._terminal = terminal
+        self._phrases = phrases
+        self._in_answer = False
+        self._in_thought = False
+
+    def show(self, event: Event) -> None:
+        """Show one event, at once.
+
+        Raises:
+            BrokenPipeError: nobody reads standard output any more.
+        """
+        match event:
+            case Text():
+                self._text(event.text)
+            case Thinking():
+                self._thinking(event.text)
+            case Usage():
+                pass
+            case _:
+                self._close()
+                self._line(event)
+
+    def _line(self, event: _Line) -> None:
+        note = self._terminal.note
+        match event:
+            case Status():
+                note(event.text)
+            case Queued():
+                note(self._phrases.queued.format(position=event.position))
+            case ToolCallDetected():
+                repaired = self._phrases.repaired if event.repaired else ""
+                note(f"  → {event.name}({_arguments(event.arguments)}){repaired}")
+            case ToolCallFailed():
+                note(self._phrases.unreadable.format(reason=event.reason), YELLOW)
+            case ToolFinished() if not event.is_error:
+                note(f"  ← {event.seconds:.1f} s  {one_line(event.text, RESULT_CHARS)}")
+            case ToolProgress():
+                self._progress(event)
+            case Approval() | Elicitation():
+                self._question(event)
+            case ToolFinished() | ResourceRead():
+                pass  # a status line said that it failed, or that it was read
+            case End():
+                self._end(event)
+            case _:
+                assert_never(event)
+
+    def _question(self, event: Approval | Elicitation) -> None:
+        if isinstance(event, Approval):
+            text = self._phrases.waiting.format(name=event.name, reason=event.reason)
+        else:
+            text = self._phrases.asks.format(server=event.server, message=event.message)
+        self._terminal.note(text, YELLOW)
+
+    def _progress(self, event: ToolProgress) -> None:
+        if self._terminal.shows_progress:
+            share = f"{100 * event.progress / event.total:.0f} %" if event.total else f"{event.progress:g}"
+            self._terminal.note(f"  … {share} {event.message or ''}".rstrip())
+
+    def _text(self, text: str) -> None:
+        if not self._in_answer:
+            # Models leave blank lines between their thinking, their calls and their words.
+            text = text.lstrip()
+            if not text:
+                return
+            self._close()
+            self._in_answer = True
+            text = f"{ANSWER_MARK}{text}"
+        self._terminal.answer(text)
+
+    def _thinking(self, text: str) -> None:
+        if not self._in_thought:
+            text = text.lstrip()
+            if not text:
+                return
+            self._close()
+            self._in_thought = True
+        self._terminal.murmur(text)
+
+    def _end(self, event: End) -> None:
+        if event.reason == "failed":
+            self._terminal.error(self._phrases.failed.format(error=event.error or self._phrases.nameless))
+        elif event.reason in self._phrases.endings:
+            self._terminal.note(self._phrases.endings[event.reason], YELLOW)
+
+    def _close(self) -> None:
+        self._in_answer = self._in_thought = False
+        self._terminal.end_line()
+
+
+class JsonRenderer:
+    """Events for a program: one JSON object per line, flushed.
+
+    Args:
+        out: gives the stream.
+    """
+
+    def __init__(self, out: Callable[[], TextIO] = lambda: sys.stdout) -> None:
+        self._out = out
+
+    def show(self, event: Event) -> None:
+        """Write one event.
+
+        Raises:
+            BrokenPipeError: nobody reads any more.
+        """
+        stream = self._out()
+        stream.write(f"{event_to_json(event)}\n")
+        stream.flush()
+
+
+def one_line(text: str, limit_chars: int) -> str:
+    """The text on one line, cut with ``…``."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit_chars else f"{line[: limit_chars - 1]}…"
+
+
+def _arguments(arguments: Mapping[str, Any]) -> str:
+    pairs = (f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items())
+    return one_line(", ".join(pairs), RESULT_CHARS)
+
+
+def transcript(messages: Sequence[Message]) -> str:
+    """A conversation as Markdown, tool calls and their results included."""
+    parts: list[str] = []
+    for message in messages:
+        if message.role == "system":
+            parts.append(f"> {message.text}")
+        elif message.role == "user":
+            parts.append(f"## You\n\n{message.text}")
+        elif message.role == "assistant":
+            calls = [f"`{call.name}({json.dumps(dict(call.arguments), ensure_ascii=False)})`" for call in message.calls]
+            parts.append(
+                "\n\n".join(["## Assistant", *([message.text.strip()] if message.text.strip() else []), *calls])
+            )
+        else:
+            parts += [f"### {result.name}\n\n{_fenced(result.text)}" for result in message.results]
+    return "\n\n".join(parts) + "\n"
+
+
+def _fenced(text: str) -> str:
+    """The text as a block of code, whatever blocks it has itself."""
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}\n{fence}"
+
+
+# Shorter silences are nothing to wonder about, seconds.
+SILENCE_S = 2.0
+
+
+class Answering:
+    """Shows answers to a person.
+
+    Args:
+        app: who answers.
+        terminal: where the lines around an answer go.
+        inquirer: asks the person; None where nobody can be asked, and nothing is.
+        silence_s: how long nothing may happen before a line says what is going on, seconds.
+        phrases: in which words.
+    """
+
+    def __init__(
+        self,
+        app: Assistant,
+        terminal: Terminal,
+        inquirer: FormPrompt | None = None,
+        silence_s: float = SILENCE_S,
+        phrases: Phrases = ENGLISH,
+    ) -> None:
+        self._app = app
+        self._terminal = terminal
+        self._inquirer = inquirer
+        self._silence_s = silence_s
+        self._phrases = phrases
+        # An answer came for a question that nobody waited for any more.
+        self._is_late = False
+
+    async def follow(
+        self, conversation_id: str, events: AsyncGenerator[Event, None], show: Callable[[Event], None]
+    ) -> EndReason:
+        """Show an answer to its end; how it ended.
+
+        Args:
+            conversation_id: whose answer it is.
+            events: the answer.
+            show: shows an event that is no question.
+        """
+        reason: EndReason = "failed"
+        silence = _Silence(self._silence_s, lambda: self._explain_silence(conversation_id))
+        try:
+            async with aclosing(events):
+                silence.begin()
+                async for event in events:
+                    silence.over()
+                    self._tell_late(event)
+                    if isinstance(event, (Approval, Elicitation)) and self._inquirer is not None:
+                        await self._ask(conversation_id, event, self._inquirer)
+                    else:
+                        show(event)
+                    reason = event.reason if isinstance(event, End) else reason
+                    silence.begin()
+        finally:
+            silence.over()
+        return reason
+
+    def _explain_silence(self, conversation_id: str) -> None:
+        reading = self._app.reading(conversation_id)
+        if reading is None or not self._terminal.shows_progress:
+            return
+        is_long = reading.seconds is not None and reading.seconds >= 1
+        share = self._phrases.about.format(seconds=f"{reading.seconds:.0f}") if is_long else ""
+        self._terminal.note(self._phrases.reading.format(tokens=reading.tokens, share=share))
+
+    async def _ask(self, conversation_id: str, question: Approval | Elicitation, inquirer: FormPrompt) -> None:
+        answer: Decision | ElicitationAnswer | None = None
+        has_left = False
+        async with anyio.create_task_group() as asking:
+
+            async def take_away() -> None:
+                await self._app.settled(question.id)
+                asking.cancel_scope.cancel()
+
+            asking.start_soon(take_away)
+            try:
+                is_call = isinstance(question, Approval)
+                answer = await (inquirer.approve(question) if is_call else inquirer.elicit(question))
+            except FormAbandonedError:
+                has_left = True
+            asking.cancel_scope.cancel()
+        if has_left:
+            self._answer(question, None)
+            self._app.cancel(conversation_id)
+        elif answer is None or not self._answer(question, answer):
+            self._is_late = True
+
+    def _tell_late(self, event: Event) -> None:
+        """Say that a question was taken back, unless the person did that by stopping the answer."""
+        was_stopped = isinstance(event, End) and event.reason == "cancelled"
+        if self._is_late and not was_stopped:
+            self._terminal.error(self._phrases.too_late, YELLOW)
+        self._is_late = False
+
+    def _answer(self, question: Approval | Elicitation, answer: Decision | ElicitationAnswer | None) -> bool:
+        """Hand the answer over; no answer is a no. False when nobody waits for it."""
+        if isinstance(question, Approval):
+            return self._app.decide(question.id, "deny" if isinstance(answer, ElicitationAnswer) else answer or "deny")
+        return self._app.fill(question.id, answer if isinstance(answer, ElicitationAnswer) else NO_ANSWER)
+
+
+class _Silence:
+    """Says something once when nothing has happened for a while.
+
+    Args:
+        after_s: how long, seconds.
+        say: says it.
+    """
+
+    def __init__(self, after_s: float, say: Callable[[], None]) -> None:
+        self._after_s = after_s
+        self._say = say
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """From here on it is silent."""
+        self._timer = asyncio.get_running_loop().call_later(self._after_s, self._say)
+
+    def over(self) -> None:
+        """Something has happened."""
+        if self._timer is not None:
+            self._timer.cancel()

@@ -1,0 +1,109 @@
+"""The conversation in a terminal: ``rkllm-mcp chat``.
+
+    a line ─▶ a command (/help …), or a question ─▶ events ─▶ the screen, and questions back to the person
+
+Rules: the model loads and the servers connect while the first question is typed; Ctrl-C stops an answer or a command
+and the conversation goes on, Ctrl-D leaves; whatever fails costs one answer. Without a terminal the same conversation
+is read line by line, and what needs a yes is refused, because nobody can be asked.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from rkllm_mcp import __version__
+from rkllm_mcp.errors import RkllmMcpError
+from rkllm_mcp.protocols import CallContext
+from rkllm_mcp.surfaces.chat.commands import LATEST, farewell, kept_conversation, obey, take_up
+from rkllm_mcp.surfaces.chat.completion import Completions
+from rkllm_mcp.surfaces.chat.forms import FormPrompt
+from rkllm_mcp.surfaces.chat.input import LineReader, PipedLines, TerminalLines
+from rkllm_mcp.surfaces.chat.phrases import Language
+from rkllm_mcp.surfaces.chat.state import ChatState
+from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session, emulation_note, run_async
+
+
+def chat(session: Session, resumed: str | None = None) -> int:
+    """Hold a conversation; returns the exit code when the person leaves.
+
+    Args:
+        session: this invocation.
+        resumed: the id of a kept conversation to go on with, or the beginning of it; empty for the latest one, None
+            for a new one.
+
+    Raises:
+        UsageError: no kept conversation, or several, are called so.
+    """
+    tokens = session.tokens
+    held: list[tuple[ChatState, LineReader]] = []
+
+    def stop() -> bool:
+        stopped = [lines for state, lines in held if state.interrupt()]
+        for lines in stopped:
+            lines.interrupted()
+        return bool(stopped)
+
+    async def work() -> int:
+        from rkllm_mcp.app.assistant import Assistant, ReplyOptions, open_app
+        from rkllm_mcp.app.preview import asking_language
+
+        def person(app: Assistant, language: Language) -> tuple[LineReader, FormPrompt | None]:
+            if not (sys.stdin.isatty() and sys.stdout.isatty()):
+                return PipedLines(sys.stdin.fileno()), None
+            lines = TerminalLines(Completions(app, CallContext(tokens=tokens)).complete)
+            # Questions stand on standard error; where nobody sees it, nobody is asked.
+            can_ask = sys.stderr.isatty()
+            return lines, FormPrompt(session.terminal, lines, language) if can_ask else None
+
+        async with open_app(session.config(), status=session.status) as app:
+            language = asking_language(app.config)
+            lines, inquirer = person(app, language)
+            keep = app.config.service.history
+            options = ReplyOptions(approvals="ask" if inquirer else "refuse", tokens=tokens, keep=keep)
+            state = ChatState(app, app.new_conversation(), session.terminal, options, inquirer, language)
+            held.append((state, lines))
+            kept = None if resumed is None else await kept_conversation(app, resumed)
+            _greet(session, state)
+            if kept is not None:
+                take_up(state, kept)
+            elif resumed == LATEST:
+                session.status(state.phrases.none_kept_yet)
+            await converse(state, lines)
+            if line := farewell(state):
+                session.status(line)
+        return EXIT_DONE
+
+    return run_async(work, stop)
+
+
+async def converse(state: ChatState, lines: LineReader) -> None:
+    """Read lines and answer them until there are none, or ``/quit``."""
+    while not state.is_over:
+        line = await lines.read()
+        if line is None:
+            return
+        text = line.strip()
+        if not text:
+            continue
+        with lines.while_answering():
+            if text.startswith("/"):
+                await obey(state, text)
+            else:
+                await _answer(state, text)
+
+
+async def _answer(state: ChatState, text: str) -> None:
+    # What /resource fetched is named in the question, as if the person had typed it there.
+    question = "\n".join([text, *state.attached])
+    state.attached.clear()
+    try:
+        await state.answer(state.app.reply(state.conversation, question, state.options))
+    except RkllmMcpError as error:
+        state.complain(error)
+
+
+def _greet(session: Session, state: ChatState) -> None:
+    core = state.app.core
+    session.status(state.phrases.greeting.format(version=__version__, model=core.name))
+    if core.is_emulated:
+        session.status(emulation_note(core.name, state.language))

@@ -1,0 +1,138 @@
+"""A conversation at a terminal, and what it has cost so far."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
+
+import anyio
+
+from rkllm_mcp.errors import RkllmMcpError
+from rkllm_mcp.events import Event, ToolFinished, Usage
+from rkllm_mcp.messages import Conversation
+from rkllm_mcp.protocols import DENY_ALL, CallContext
+from rkllm_mcp.surfaces.chat.forms import FormPrompt, Person
+from rkllm_mcp.surfaces.chat.phrases import CHAT_PHRASES, PHRASES, ChatPhrases, Language
+from rkllm_mcp.surfaces.chat.render import Answering, TerminalRenderer
+from rkllm_mcp.surfaces.terminal import Terminal
+
+if TYPE_CHECKING:
+    from rkllm_mcp.app.assistant import Assistant, ReplyOptions
+
+
+@dataclass
+class Stats:
+    """What a conversation has cost so far."""
+
+    questions: int = 0
+    rounds: int = 0
+    tool_calls: int = 0
+    failed_calls: int = 0
+    prompt_tokens: int = 0
+    prefilled_tokens: int = 0
+    generated_tokens: int = 0
+    prefill_ms: float = 0.0
+    decode_ms: float = 0.0
+
+    def note(self, event: Event) -> None:
+        """Count an event."""
+        if isinstance(event, ToolFinished):
+            self.tool_calls += 1
+            self.failed_calls += event.is_error
+        elif isinstance(event, Usage):
+            self.rounds += 1
+            self.prompt_tokens += event.prompt_tokens
+            self.prefilled_tokens += event.prefilled_tokens
+            self.generated_tokens += event.generated_tokens
+            self.prefill_ms += event.prefill_ms
+            self.decode_ms += event.decode_ms
+
+    def rows(self, phrases: ChatPhrases) -> list[tuple[str, str]]:
+        """The figures for a person."""
+        prefill = _speed(self.prefilled_tokens, self.prefill_ms)
+        decode = _speed(self.generated_tokens, self.decode_ms)
+        figures = {**asdict(self), "prefill_speed": prefill, "decode_speed": decode}
+        return [(name, value.format_map(figures)) for name, value in phrases.stats.values()]
+
+
+def _speed(tokens: int, milliseconds: float) -> str:
+    return f"{1000 * tokens / milliseconds:.1f} tokens/s" if milliseconds > 0 else "-"
+
+
+@dataclass
+class ChatState:
+    """A conversation at a terminal.
+
+    Args:
+        app: who answers.
+        conversation: what was said.
+        terminal: where words go.
+        options: how answers are wished.
+        inquirer: asks the person; None where lines come from a pipe, and nobody can be asked.
+        language: of the person.
+        stats: what the conversation has cost.
+        attached: resources that go with the next question, as a message names them.
+        is_over: the person has left.
+    """
+
+    app: Assistant
+    conversation: Conversation
+    terminal: Terminal
+    options: ReplyOptions
+    inquirer: FormPrompt | None = None
+    language: Language = "en"
+    stats: Stats = field(default_factory=Stats)
+    attached: list[str] = field(default_factory=list[str])
+    is_over: bool = False
+    _command: anyio.CancelScope | None = None
+
+    @property
+    def phrases(self) -> ChatPhrases:
+        """What the commands say."""
+        return CHAT_PHRASES[self.language]
+
+    async def answer(self, events: AsyncGenerator[Event, None]) -> None:
+        """Show an answer to its end."""
+        phrases = PHRASES[self.language]
+        renderer = TerminalRenderer(self.terminal, phrases)
+
+        def show(event: Event) -> None:
+            self.stats.note(event)
+            renderer.show(event)
+
+        self.stats.questions += 1
+        answering = Answering(self.app, self.terminal, self.inquirer, phrases=phrases)
+        await answering.follow(self.conversation.id, events, show)
+
+    def complain(self, error: RkllmMcpError) -> None:
+        """Show what went wrong."""
+        self.terminal.error(PHRASES[self.language].failed.format(error=error))
+
+    def need(self, command: str) -> None:
+        """Say what has to stand behind a command."""
+        self.terminal.error(self.phrases.need[command])
+
+    def context(self) -> CallContext:
+        """The circumstances of what is asked of a server outside an answer."""
+        asker = Person(self.inquirer) if self.inquirer else DENY_ALL
+        return CallContext(asker=asker, tokens=self.options.tokens)
+
+    def interrupt(self) -> bool:
+        """Stop the answer or the command under way; False when there is none."""
+        if self.app.cancel(self.conversation.id):
+            return True
+        if self._command is None:
+            return False
+        self._command.cancel()
+        return True
+
+    @contextmanager
+    def interruptible(self) -> Generator[None]:
+        """Let ``interrupt`` end what runs inside this block."""
+        with anyio.CancelScope() as self._command:
+            yield
+        if self._command.cancelled_caught:
+            self.terminal.note(PHRASES[self.language].endings["cancelled"])
+        self._command = None

@@ -1,0 +1,159 @@
+"""Measurements on screen: ``rkllm-mcp bench`` as a table, as JSON and as a plot."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from rkllm_mcp.errors import UsageError
+from rkllm_mcp.surfaces.cli.plot import Panel, Series, plot
+from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session, run_async
+from rkllm_mcp.surfaces.terminal import table
+
+if TYPE_CHECKING:
+    from rkllm_mcp.diagnostics.bench import Report
+
+
+# The number of the shape that ``--json`` prints; fields may be added to it, and none leaves or changes its meaning.
+JSON_FORMAT = 1
+
+
+def bench(session: Session, part: str | None, *, as_json: bool, plot_file: str | None) -> int:
+    """Measure one part or all of them, and print what was found.
+
+    Raises:
+        UsageError: there is no such part, or the plot's file cannot be written.
+    """
+    from rkllm_mcp.diagnostics.bench import PARTS, measure
+
+    if part is not None and part not in PARTS:
+        raise UsageError(f"there is nothing to measure by the name '{part}'; there are {', '.join(PARTS)}")
+    if plot_file is not None and part not in {None, "prefill", "decode"}:
+        raise UsageError(f"'{part}' has no plot; leave out --plot, or measure prefill or decode")
+    if plot_file is not None:
+        _write(Path(plot_file), "", mode="a")  # measuring takes minutes, too long for being refused behind it
+    parts = PARTS if part is None else (part,)
+
+    async def work() -> int:
+        report = await measure(session.config(), parts, session.status)
+        sys.stdout.write(_as_json(report) if as_json else shown(report, decode="decode" in parts))
+        sys.stdout.flush()
+        if plot_file is not None:
+            _write(Path(plot_file), picture(report))
+        return EXIT_DONE
+
+    return run_async(work)
+
+
+def _write(path: Path, text: str, *, mode: Literal["w", "a"] = "w") -> None:
+    try:
+        with path.open(mode, encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise UsageError(f"the plot cannot be written to {path} ({error.strerror}); name another file") from None
+
+
+def _as_json(report: Report) -> str:
+    fields: dict[str, Any] = asdict(report)
+    for entry, figures in zip(fields["lengths"], report.lengths, strict=True):
+        entry["prefill_tokens_per_s"] = figures.prefill_tokens_per_s
+        entry["decode_tokens_per_s"] = figures.decode_tokens_per_s
+    return f"{json.dumps({'format': JSON_FORMAT, **fields}, ensure_ascii=False, indent=2)}\n"
+
+
+def shown(report: Report, *, decode: bool = True) -> str:
+    """The report for a person.
+
+    Args:
+        report: what was measured.
+        decode: decoding was measured, too.
+    """
+    return "\n".join([*_heading(report), *_speed(report, decode=decode), *_delivery(report), *_prompts(report)])
+
+
+def _heading(report: Report) -> list[str]:
+    machine, loading = report.machine, report.loading
+    runtime = f"RKLLM {machine.runtime}{', emulated' if machine.emulated else ''}"
+    lines = [f"{machine.model} on {machine.board}, {runtime}, {machine.context_tokens} tokens of context"]
+    lines += [f"Note: {note}." for note in report.notes]
+    memory = [
+        f"{_figure(value)} MB {when}"
+        for value, when in ((loading.memory_mb, "after loading"), (loading.peak_memory_mb, "at most"))
+        if value is not None
+    ]
+    return [*lines, f"loaded in {_figure(loading.load_ms)} ms, {', '.join(memory)}", ""]
+
+
+def _speed(report: Report, *, decode: bool) -> list[str]:
+    heading = ["PROMPT tokens", "PREFILL ms", "tokens/s", "FIRST TOKEN ms"]
+    rows = [
+        [
+            str(figures.prompt_tokens),
+            _figure(figures.prefill_ms),
+            _figure(figures.prefill_tokens_per_s),
+            _figure(figures.time_to_first_token_ms),
+            *([_figure(figures.decode_ms_per_token), _figure(figures.decode_tokens_per_s)] if decode else []),
+        ]
+        for figures in report.lengths
+    ]
+    return _table([*heading, *(["DECODE ms/token", "tokens/s"] if decode else [])], rows)
+
+
+def _delivery(report: Report) -> list[str]:
+    lines: list[str] = []
+    if (way := report.delivery) is not None:
+        cells = [way.mean_us, way.p50_us, way.p99_us, way.max_us, way.blocked_us]
+        heading = ["DELIVERY tokens", "mean µs", "median µs", "p99 µs", "max µs", "IN THE CALLBACK µs"]
+        lines += _table(heading, [[str(way.tokens), *map(_figure, cells)]])
+    if (busy := report.busy) is not None:
+        heading = ["HOST", "decode ms/token", "busy to idle"]
+        rows = [["idle", f"{busy.idle_ms_per_token:.3f}", ""]]
+        rows.append(["never yields", f"{busy.busy_ms_per_token:.3f}", f"{busy.ratio:.4f}"])
+        lines += _table(heading, rows)
+    return lines
+
+
+def _prompts(report: Report) -> list[str]:
+    heading = ["TOOLS", "PROMPT tokens", "written ms", "next question ms"]
+    return _table(
+        heading,
+        [
+            [str(one.tools), str(one.prompt_tokens), f"{one.first_ms:.2f}", f"{one.next_ms:.2f}"]
+            for one in report.prompts
+        ],
+    )
+
+
+def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return [table(heading, rows)] if rows else []
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def picture(report: Report) -> str:
+    """The speeds by prompt length as SVG."""
+    machine = report.machine
+    prefill = [(one.prompt_tokens, one.prefill_tokens_per_s) for one in report.lengths]
+    decode = [(one.prompt_tokens, one.decode_tokens_per_s) for one in report.lengths]
+    first = [(one.prompt_tokens, one.time_to_first_token_ms / 1000) for one in report.lengths]
+    prefill_s = [(one.prompt_tokens, one.prefill_ms / 1000) for one in report.lengths]
+    where = f"{machine.board}, RKLLM {machine.runtime}{', emulated NPU' if machine.emulated else ''}"
+    panels = [
+        Panel("Prefill, tokens per second", [Series("prefill", _present(prefill))]),
+        Panel("Decode, tokens per second", [Series("decode", _present(decode))]),
+        Panel(
+            "Until the first token, seconds",
+            [Series("first token", _present(first)), Series("prefill alone", _present(prefill_s))],
+        ),
+    ]
+    return plot(f"{machine.model}: speed by prompt length", where, "prompt, tokens", panels)
+
+
+def _present(points: Sequence[tuple[float, float | None]]) -> list[tuple[float, float]]:
+    return [(x, y) for x, y in points if y is not None]

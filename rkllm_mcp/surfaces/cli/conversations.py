@@ -1,0 +1,271 @@
+"""The conversations that are kept: ``rkllm-mcp conversations``.
+
+They are the owner's own; a tenant sees theirs over HTTP. No model is loaded and no server started.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+from rich.console import Group, RenderableType
+from rich.markdown import Markdown
+from rich.padding import Padding
+from rich.text import Text
+
+from rkllm_mcp.app.conversation_export import (
+    ENDINGS,
+    Format,
+    as_json,
+    as_markdown,
+    from_json,
+    moment,
+    summary_dict,
+)
+from rkllm_mcp.errors import UsageError
+from rkllm_mcp.records import ConversationSummary, StoredConversation, StoredTurn
+from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session, run_async
+from rkllm_mcp.surfaces.terminal import printable, table, wants_color, write_json
+
+if TYPE_CHECKING:
+    from rkllm_mcp.store import Store
+
+
+def layout(kept: StoredConversation) -> RenderableType:
+    """The conversation, for a console of any width."""
+    head = Text(printable(kept.title or kept.id), style="bold")
+    when = Text(f"{kept.id}, {moment(kept.created)} – {moment(kept.updated)}\n", style="dim")
+    return Group(head, when, *_turns(kept))
+
+
+def _turns(kept: StoredConversation) -> list[RenderableType]:
+    return [Padding(part, (0, 0, 1, 0)) for turn in kept.turns for part in _parts(turn)]
+
+
+def _parts(turn: StoredTurn) -> list[RenderableType]:
+    when = Text(moment(turn.at), style="dim")
+    if turn.role == "user":
+        # A person's words are shown as they were typed, whatever they would mean in Markdown.
+        return [Group(when, Text(f"❯ {printable(turn.text)}", style="bold"))]
+    parts: list[RenderableType] = [when]
+    if turn.thinking.strip():
+        parts.append(Text(printable(turn.thinking.strip()), style="dim italic"))
+    if turn.text.strip():
+        # Small models end their lines where they mean to; Markdown would join them.
+        parts.append(Markdown(printable(turn.text.strip()).replace("\n", "  \n")))
+    if turn.ending in ENDINGS:
+        parts.append(Text(f"[{ENDINGS[turn.ending]}]", style="yellow"))
+    return [Group(*parts)]
+
+
+OWNER = ""
+_LISTING = "'rkllm-mcp conversations list' shows them"
+
+
+@dataclass(frozen=True)
+class ConversationFilter:
+    """Which conversations to show.
+
+    Args:
+        limit: at most so many, those that went on last.
+        offset: leave out so many at the front.
+        search: those alone whose title or words hold this.
+    """
+
+    limit: int = 20
+    offset: int = 0
+    search: str = ""
+
+
+def list_all(session: Session, wish: ConversationFilter, *, as_json: bool) -> int:
+    """Print the conversations, the one that went on last first."""
+
+    async def work(memory: Store) -> int:
+        found = await memory.conversations.latest(OWNER, wish.limit, wish.offset, wish.search)
+        count = await memory.conversations.count(OWNER, wish.search)
+        if as_json:
+            write_json({"conversations": list(map(summary_dict, found)), "count": count})
+            return EXIT_DONE
+        sys.stdout.write(conversation_table(found, session.terminal.columns))
+        if not count:
+            session.status("No conversation is kept." if not wish.search else "No conversation has these words.")
+        elif len(found) < count:
+            session.status(f"{len(found)} of {count} conversations; --limit and --offset show others.")
+        return EXIT_DONE
+
+    return _with_conversations(session, work)
+
+
+def show(session: Session, name: str, *, as_json: bool) -> int:
+    """Print one conversation: laid out on a terminal, Markdown elsewhere."""
+
+    async def work(memory: Store) -> int:
+        kept = await the_one(memory, OWNER, name)
+        if as_json:
+            sys.stdout.write(_json([kept]))
+        elif wants_color(sys.stdout):
+            _lay_out(kept)
+        else:
+            session.terminal.answer(as_markdown(kept))
+        return EXIT_DONE
+
+    return _with_conversations(session, work)
+
+
+def export(session: Session, names: Sequence[str], form: Format, target: str | None, *, everything: bool) -> int:
+    """Write conversations to standard output, or to a new file.
+
+    Args:
+        session: this invocation.
+        names: their ids, or the beginnings of them.
+        form: markdown or json.
+        target: the file.
+        everything: all of them, instead of ``names``.
+
+    Raises:
+        UsageError: nothing, or both, was named; or the file exists or cannot be written.
+    """
+    _check_choice(names, everything=everything)
+
+    async def work(memory: Store) -> int:
+        ids = [one.id for one in await _all(memory)] if everything else names
+        kept = [await the_one(memory, OWNER, name) for name in ids]
+        text = _json(kept) if form == "json" else "\n---\n\n".join(map(as_markdown, kept))
+        if target is None:
+            sys.stdout.write(text)
+        else:
+            path = await anyio.Path(target).expanduser()
+            await _write_new(path, text)
+            session.status(f"{len(kept)} conversation{'' if len(kept) == 1 else 's'} written to {path}")
+        return EXIT_DONE
+
+    return _with_conversations(session, work)
+
+
+def delete(session: Session, names: Sequence[str], *, everything: bool, yes: bool) -> int:
+    """Forget conversations, and the records of their tool calls.
+
+    Raises:
+        UsageError: nothing, or both, was named; or everything without a yes.
+    """
+    _check_choice(names, everything=everything)
+    if everything and not yes:
+        raise UsageError("--all deletes every conversation for good; say so with --all --yes")
+
+    async def work(memory: Store) -> int:
+        if everything:
+            count = await memory.conversations.delete_all(OWNER)
+            session.status(f"{count} conversation{'' if count == 1 else 's'} deleted.")
+            return EXIT_DONE
+        # All are found before the first one goes: a word that was mistyped deletes nothing.
+        for kept in [await the_one(memory, OWNER, name) for name in names]:
+            await memory.conversations.delete(OWNER, kept.id)
+            session.status(f"Deleted: {kept.id} '{kept.title}'.")
+        return EXIT_DONE
+
+    return _with_conversations(session, work)
+
+
+def rename(session: Session, name: str, title: str) -> int:
+    """Give a conversation another title."""
+    if not title.strip():
+        raise UsageError("the title is empty; write it behind the id, in quotes")
+
+    async def work(memory: Store) -> int:
+        kept = await the_one(memory, OWNER, name)
+        await memory.conversations.rename(OWNER, kept.id, title)
+        session.status(f"Renamed: {kept.id}.")
+        return EXIT_DONE
+
+    return _with_conversations(session, work)
+
+
+def import_file(session: Session, source: str) -> int:
+    """Keep the conversations of a JSON export; one whose id is taken gets another.
+
+    Raises:
+        UsageError: the file cannot be read or is no export.
+    """
+    try:
+        text = sys.stdin.buffer.read() if source == "-" else Path(source).expanduser().read_bytes()
+    except OSError as error:
+        raise UsageError(f"{source} cannot be read ({error.strerror}); name the JSON file of an export") from None
+    imported = from_json(text)
+
+    async def work(memory: Store) -> int:
+        for kept in imported:
+            conversation_id = await memory.conversations.add(OWNER, kept)
+            sys.stdout.write(f"{conversation_id}\n")
+        session.status(f"{len(imported)} conversation{'' if len(imported) == 1 else 's'} imported.")
+        return EXIT_DONE
+
+    return _with_conversations(session, work)
+
+
+async def the_one(memory: Store, tenant: str, name: str) -> StoredConversation:
+    """The conversation whose id begins so.
+
+    Raises:
+        UsageError: there is none, or there are several, which are listed.
+        StoreError: the file cannot be read.
+    """
+    found = await memory.conversations.matching(tenant, name) if name else []
+    if len(found) > 1:
+        several = "\n".join(f"  {one.id}  {moment(one.updated)}  {one.title}" for one in found)
+        raise UsageError(f"several conversations begin with {name!r}; type more of the id:\n{several}")
+    kept = await memory.conversations.get(tenant, found[0].id) if found else None
+    if kept is None:
+        raise UsageError(f"there is no conversation {name!r}; {_LISTING}")
+    return kept
+
+
+def conversation_table(found: Sequence[ConversationSummary], columns: int | None = None) -> str:
+    """Conversations for a person; empty when there are none."""
+    rows = [(one.id, moment(one.updated), str(one.messages), one.title) for one in found]
+    return table(("ID", "LAST", "MESSAGES", "TITLE"), rows, columns)
+
+
+async def _all(memory: Store) -> list[ConversationSummary]:
+    return await memory.conversations.latest(OWNER, await memory.conversations.count(OWNER))
+
+
+def _json(kept: Sequence[StoredConversation]) -> str:
+    # JSON is UTF-8 whatever the locale says.
+    sys.stdout.reconfigure(encoding="utf-8")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+    return as_json(kept)
+
+
+def _lay_out(kept: StoredConversation) -> None:
+    from rich.console import Console
+
+    Console().print(layout(kept))
+
+
+async def _write_new(path: anyio.Path, text: str) -> None:
+    try:
+        # Never over a file that is there: a conversation is not worth somebody's document.
+        async with await path.open("x", encoding="utf-8") as file:
+            await file.write(text)
+    except FileExistsError:
+        raise UsageError(f"{path} exists; choose another name") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written ({error.strerror}); choose another name") from None
+
+
+def _check_choice(names: Sequence[str], *, everything: bool) -> None:
+    if bool(names) == everything:
+        raise UsageError(f"name one conversation or more, or --all, and not both; {_LISTING}")
+
+
+def _with_conversations(session: Session, work: Callable[[Store], Awaitable[int]]) -> int:
+    from rkllm_mcp.app.preview import open_stored
+
+    async def remembered() -> int:
+        async with open_stored(session.config()) as memory:
+            return await work(memory)
+
+    return run_async(remembered)

@@ -1,0 +1,117 @@
+"""The check-up on screen: ``rkllm-mcp doctor``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from rkllm_mcp.errors import RuntimeUnusableError
+from rkllm_mcp.surfaces.invocation import EXIT_DONE, EXIT_UNUSABLE, Session
+from rkllm_mcp.surfaces.terminal import DIM, RED, YELLOW, printable, wants_color, wrapped
+
+if TYPE_CHECKING:
+    from rkllm_mcp.config.sections import Config
+    from rkllm_mcp.diagnostics.report import CheckResult
+
+
+# The number of the shape that ``--json`` prints; fields may be added to it, and none leaves or changes its meaning.
+JSON_FORMAT = 1
+
+# Sentences and paths stand below the names where there is less room beside them.
+_LEAST_COLUMNS = 30
+
+# status -> the mark, and its colour.
+_MARKS: Mapping[str, tuple[str, str]] = {
+    "ok": ("✓", "32"),
+    "warn": ("!", YELLOW),
+    "fail": ("✗", RED),
+    "unknown": ("?", YELLOW),
+    "info": ("·", DIM),
+}
+
+
+def examine(session: Session, *, as_json: bool, probe: bool = False) -> int:
+    """Print what was found; the exit code is 3 when something keeps answers from being made.
+
+    Args:
+        session: the global options.
+        as_json: print one JSON object.
+        probe: run the model through experiments, too, and keep what they settle.
+    """
+    from rkllm_mcp.diagnostics.doctor import diagnose, worst
+
+    config = session.config()
+    findings = diagnose(config)
+    profile: dict[str, Any] | None = None
+    if probe:
+        found, profile = _probed(session, config)
+        findings = [finding for finding in findings if finding.name != "runtime profile"] + found
+    status = worst(findings)
+    if as_json:
+        result: dict[str, Any] = {"format": JSON_FORMAT, "status": status}
+        result |= {"findings": [asdict(finding) for finding in findings], "profile": profile}
+        sys.stdout.write(f"{json.dumps(result, ensure_ascii=False, indent=2)}\n")
+    else:
+        sys.stdout.write(report(findings, color=wants_color(sys.stdout), columns=session.terminal.columns))
+    sys.stdout.flush()
+    return EXIT_UNUSABLE if status == "fail" else EXIT_DONE
+
+
+def _probed(session: Session, config: Config) -> tuple[list[CheckResult], dict[str, Any] | None]:
+    """The probe's findings and its profile; a runtime that cannot be probed is a finding, too."""
+    from rkllm_mcp.diagnostics.probe.runner import probe_runtime, profile_findings
+    from rkllm_mcp.diagnostics.report import CheckResult
+
+    try:
+        profile, path = probe_runtime(config, lambda name: session.status(f"[probe: {name}]"))
+    except RuntimeUnusableError as error:
+        return [CheckResult("runtime profile", "fail", error.message, error.remedy)], None
+    kept = CheckResult("runtime profile", "ok", f"kept in {path}")
+    return [*profile_findings(profile), kept], asdict(profile)
+
+
+def report(findings: Sequence[CheckResult], *, color: bool, columns: int | None = None) -> str:
+    """The findings as lines: a mark, a name, what was found; what to do about it, and the command for it, below.
+
+    Args:
+        findings: what was found.
+        color: marks are coloured.
+        columns: of the screen; None where nobody looks, and every sentence is one line.
+    """
+    width = max((len(finding.name) for finding in findings), default=0)
+    margin = " " * (width + 4)
+    if columns is not None and columns - len(margin) < _LEAST_COLUMNS:
+        margin = "    "
+    lines: list[str] = []
+    for finding in findings:
+        mark, style = _MARKS[finding.status]
+        shown = f"\x1b[{style}m{mark}\x1b[0m" if color else mark
+        said = [finding.found, *([finding.remedy] if finding.remedy else [])]
+        below = [f"{margin}{line}" for part in said for line in _sentence(part, columns, len(margin))]
+        if len(margin) > width:
+            first, *below = below
+            lines.append(f"{shown} {finding.name:<{width}}  {first.lstrip()}".rstrip())
+        else:
+            lines.append(f"{shown} {finding.name}")
+        lines += below
+        # A command is there to be copied: it stays whole.
+        lines += [f"{margin}$ {printable(finding.command)}"] if finding.command else []
+    counts = {status: sum(finding.status == status for finding in findings) for status in ("fail", "warn")}
+    if counts["fail"]:
+        lines.append(f"{_times(counts['fail'], 'thing keeps', 'things keep')} the assistant from answering here.")
+    elif counts["warn"]:
+        lines.append(f"It works here; {_times(counts['warn'], 'thing', 'things')} could be better.")
+    else:
+        lines.append("Everything is right.")
+    return "\n".join([*lines, ""])
+
+
+def _sentence(text: str, columns: int | None, margin: int) -> list[str]:
+    return [printable(text)] if columns is None else wrapped(printable(text), columns - margin)
+
+
+def _times(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"

@@ -1,0 +1,394 @@
+"""The owner's documents: ``rkllm-mcp knowledge``."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from urllib.parse import urlsplit
+
+import anyio
+
+from rkllm_mcp.errors import ServerUnavailableError, ToolboxError, ToolTimeoutError, UsageError
+from rkllm_mcp.protocols import CallContext
+from rkllm_mcp.surfaces.chat.forms import TerminalApprover, UnattendedApprover, is_interactive
+from rkllm_mcp.surfaces.cli.servers import require_mcp
+from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session, run_async
+from rkllm_mcp.surfaces.terminal import printable, table, write_json
+
+if TYPE_CHECKING:
+    from rkllm_mcp.config.sections import Config
+    from rkllm_mcp.config.servers import ServerConfig
+    from rkllm_mcp.tools.toolbox import Toolbox
+
+
+Facts: TypeAlias = dict[str, Any]
+
+_NAME = "knowledge"
+_MODULE = "mcp_servers.knowledge"
+_PROGRAM = "rkllm-mcp-knowledge"
+# The server's own settings begin so.
+_VARIABLES = "KNOWLEDGE_"
+# A folder of scanned books takes its time; without an end nothing waits.
+_CALL_TIMEOUT_S = 24 * 3600.0
+LISTING = "'rkllm-mcp knowledge list' shows them"
+
+
+class Knowledge:
+    """The knowledge server, connected.
+
+    Args:
+        toolbox: has it alone.
+        session: is told how far something is.
+    """
+
+    def __init__(self, toolbox: Toolbox, session: Session) -> None:
+        (self._server,) = toolbox.connections
+        self._session = session
+
+    async def available(self) -> None:
+        """Wait until it can be asked.
+
+        Raises:
+            ServerUnavailableError: it cannot.
+        """
+        try:
+            await self._server.available()
+        except ServerUnavailableError as error:
+            # Such as a library that is not installed; whoever reads it need not start the server to see it.
+            said = "".join(f" It said: {line}" for line in self._server.notes.shown()[-1:])
+            raise ServerUnavailableError(f"Failed to connect to the knowledge server: {error}{said}") from error
+
+    async def call(self, tool: str, **arguments: Any) -> Facts:
+        """What a tool answers.
+
+        Raises:
+            ToolboxError: it failed, with its own sentence.
+        """
+
+        async def tell(done: float, total: float | None, message: str | None) -> None:
+            if self._session.terminal.shows_progress:
+                how_far = f"{done:g}/{total:g} " if total else ""
+                self._session.status(f"{how_far}{message or ''}")
+
+        given = {name: value for name, value in arguments.items() if value not in ("", None)}
+        context = CallContext(on_progress=tell, tokens=self._session.tokens)
+        with anyio.move_on_after(_CALL_TIMEOUT_S):
+            result = await self._server.call(tool, given, context)
+            if result["isError"]:
+                raise ToolboxError(_text(result))
+            return cast("Facts", result.get("structuredContent") or {})
+        raise ToolTimeoutError(f"'{tool}' took longer than {_CALL_TIMEOUT_S:g} s; give it less at once")
+
+    async def base_id(self, wanted: str) -> str:
+        """The id of a knowledge base.
+
+        Args:
+            wanted: its id or name; empty for the only one.
+
+        Raises:
+            UsageError: there is none, or several.
+        """
+        named = self.named(await self.bases(), wanted)
+        if len(named) == 1:
+            return named[0]["knowledge_base_id"]
+        if not named:
+            raise UsageError(f"there is no knowledge base {wanted!r}; {LISTING}")
+        if wanted:
+            raise UsageError(f"several knowledge bases are called {wanted!r}; give the id of one, {LISTING}")
+        raise UsageError(f"there are several knowledge bases; name one with --base, {LISTING}")
+
+    async def bases(self) -> list[Facts]:
+        """Every knowledge base.
+
+        Raises:
+            UsageError: there is none.
+        """
+        found = (await self.call("list_knowledge_bases"))["knowledge_bases"]
+        if not found:
+            raise UsageError("there is no knowledge base yet; 'rkllm-mcp knowledge create NAME' makes one")
+        return found
+
+    @staticmethod
+    def named(bases: Sequence[Facts], wanted: str) -> list[Facts]:
+        """Those of an id or a name; all of them for none."""
+        return [b for b in bases if wanted in ("", b["knowledge_base_id"]) or b["name"].casefold() == wanted.casefold()]
+
+
+def knowledge_server(config: Config) -> ServerConfig:
+    """The server that the commands speak to: the configuration's first that is one, else one of our own."""
+    from rkllm_mcp.config.servers import StdioServer
+
+    for server in config.servers:
+        started = " ".join((server.command, *server.args)) if isinstance(server, StdioServer) else ""
+        if server.name == _NAME or _MODULE in started or _PROGRAM in started:
+            return server
+    variables = tuple(name for name in os.environ if name.startswith(_VARIABLES))
+    return StdioServer(
+        name=_NAME, command=sys.executable, args=("-m", _MODULE), inherit_env=("XDG_DATA_HOME", *variables)
+    )
+
+
+def with_knowledge(session: Session, work: Callable[[Knowledge], Awaitable[int]]) -> int:
+    """Connect the server and do ``work``; returns its exit code.
+
+    Raises:
+        ServerUnavailableError: there is no connection.
+    """
+    from rkllm_mcp.app.preview import open_toolbox_only
+
+    config = session.config()
+    require_mcp(config)
+    # Whoever types a command has chosen the tool; what a model may be shown is another question.
+    server = knowledge_server(config).model_copy(
+        update={"enabled": True, "allowed_tools": None, "excluded_tools": (), "lazy": False, "auto_context_tool": None}
+    )
+    alone = config.model_copy(update={"servers": (server,)})
+    tokens = session.tokens
+
+    async def connected() -> int:
+        async with open_toolbox_only(alone) as toolbox:
+            await toolbox.connected()
+            async with toolbox.attending(tokens):
+                knowledge = Knowledge(toolbox, session)
+                await knowledge.available()
+                return await work(knowledge)
+
+    return run_async(connected)
+
+
+def _text(result: Mapping[str, Any]) -> str:
+    said = "\n".join(str(block.get("text", "")) for block in result["content"]).strip()
+    return said or "the knowledge server failed without saying why; its log says more"
+
+
+_ALL = "*"
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """Where documents go, and as what.
+
+    Args:
+        base: the knowledge base's name or id; empty for the only one.
+        title: instead of the document's own.
+        collection: where in the knowledge base.
+    """
+
+    base: str = ""
+    title: str = ""
+    collection: str = ""
+
+
+@dataclass(frozen=True)
+class KnowledgeSource:
+    """What is looked for.
+
+    Args:
+        query: in any language.
+        base: the knowledge base's name or id; empty for all of them.
+        threshold: 0 to 1.
+        max_results: 1 to 50.
+        explain: show what each stage did.
+    """
+
+    query: str
+    base: str = ""
+    threshold: float = 0.6
+    max_results: int = 10
+    explain: bool = False
+
+
+def create(session: Session, name: str, description: str, *, as_json: bool) -> int:
+    """Make a knowledge base."""
+
+    async def work(knowledge: Knowledge) -> int:
+        made = await knowledge.call("create_knowledge_base", name=name, description=description)
+        if as_json:
+            write_json(made)
+        else:
+            sys.stdout.write(f"{made['knowledge_base_id']}\n")
+        if len(knowledge.named(await knowledge.bases(), made["name"])) > 1:
+            session.status("There is another knowledge base of this name; tell them apart by their ids.")
+        return EXIT_DONE
+
+    return with_knowledge(session, work)
+
+
+def add(session: Session, sources: Sequence[str], wish: SearchOptions, *, as_json: bool) -> int:
+    """Add documents, one after the other; those that cannot be added are said, and the rest goes on."""
+    given = [(source, _source(source)) for source in sources]
+
+    async def work(knowledge: Knowledge) -> int:
+        base_id = await knowledge.base_id(wish.base)
+        answers: list[Facts] = []
+        failed = 0
+        for name, source in given:
+            try:
+                answer = await knowledge.call(
+                    "add_document", knowledge_base_id=base_id, title=wish.title, collection=wish.collection, **source
+                )
+            except ToolboxError as error:
+                failed += 1
+                session.terminal.error(f"Error: {error}")
+                continue
+            answers.append(answer)
+            failed += _tell_added(session, answer, quiet=as_json)
+            if not (answer["documents"] or answer.get("unchanged") or answer.get("files")):
+                session.status(f"There is nothing to add in {name}.")
+        if as_json:
+            write_json({"added": answers})
+        return EXIT_ANSWER_FAILED if failed else EXIT_DONE
+
+    return with_knowledge(session, work)
+
+
+def list_all(session: Session, base: str, *, as_json: bool) -> int:
+    """Print the knowledge bases, or the documents of one."""
+
+    async def work(knowledge: Knowledge) -> int:
+        base_id = await knowledge.base_id(base) if base else ""
+        found = await knowledge.call("list_knowledge_bases", knowledge_base_id=base_id)
+        documents = found.get("documents", [])
+        if as_json:
+            write_json(found)
+        elif base:
+            rows = [(d["document_id"], d["title"], str(d["chunks"]), d["collection"], d["uri"]) for d in documents]
+            sys.stdout.write(table(("ID", "TITLE", "CHUNKS", "COLLECTION", "FROM"), rows, session.terminal.columns))
+            if not rows:
+                session.status("It has no documents; 'rkllm-mcp knowledge add FILE' adds one.")
+        else:
+            rows = [
+                (b["knowledge_base_id"], b["name"], str(b["total_documents"]), str(b["total_chunks"]), b["description"])
+                for b in found["knowledge_bases"]
+            ]
+            heading = ("ID", "NAME", "DOCUMENTS", "CHUNKS", "DESCRIPTION")
+            sys.stdout.write(table(heading, rows, session.terminal.columns))
+            if not rows:
+                session.status("No knowledge bases; 'rkllm-mcp knowledge create NAME' makes one.")
+        return EXIT_DONE
+
+    return with_knowledge(session, work)
+
+
+def search(session: Session, question: KnowledgeSource, *, as_json: bool) -> int:
+    """Print the passages that answer a question."""
+    if not math.isfinite(question.threshold):
+        raise UsageError("--threshold is no number; give one from 0 to 1")
+
+    async def work(knowledge: Knowledge) -> int:
+        bases = await knowledge.bases()
+        base_id = await knowledge.base_id(question.base) if question.base else _ALL
+        if not any(base["total_documents"] for base in bases if base_id in {_ALL, base["knowledge_base_id"]}):
+            raise UsageError("there are no documents to search in yet; 'rkllm-mcp knowledge add FILE' adds one")
+        found = await knowledge.call(
+            "search_documents",
+            query=question.query,
+            knowledge_base_id=base_id,
+            threshold=question.threshold,
+            max_results=question.max_results,
+            explain=question.explain or None,
+        )
+        if as_json:
+            write_json(found)
+            return EXIT_DONE
+        for result in found["results"]:
+            metadata = result["metadata"]
+            sys.stdout.write(printable(f"{result['score']:.2f}  {metadata['citation']}\n{result['content']}\n\n"))
+        for stage in found.get("stages", []):
+            what = stage["made"] or f"left out: {stage['left_out']}"
+            session.terminal.error(f"{stage['stage']:16} {stage['given']} -> {what} ({stage['seconds']:.4f} s)", "")
+        for warning in found.get("warnings", []):
+            session.status(f"Note: {warning}")
+        return EXIT_DONE
+
+    return with_knowledge(session, work)
+
+
+def remove(session: Session, documents: Sequence[str], base: str, *, everything: bool, sure: bool) -> int:
+    """Remove documents, or a whole knowledge base after asking."""
+    if everything == bool(documents):
+        raise UsageError("name the documents to remove, or a knowledge base with --base and --all")
+    if everything and not base:
+        raise UsageError("--all removes a whole knowledge base; name it with --base")
+    if everything and not sure:
+        asker = TerminalApprover(session.terminal) if is_interactive() else UnattendedApprover()
+        if not asker.confirm(f"Remove the knowledge base {base} with all its documents?", "--yes"):
+            session.status("Nothing was removed.")
+            return EXIT_DONE
+
+    async def work(knowledge: Knowledge) -> int:
+        if documents and all(map(_is_id, documents)):
+            chosen, base_id = list(documents), ""
+        else:
+            base_id = await knowledge.base_id(base)
+            listed = (await knowledge.call("list_knowledge_bases", knowledge_base_id=base_id)).get("documents", [])
+            meant = listed if everything else [_the_one(listed, word) for word in documents]
+            chosen = [document["document_id"] for document in meant]
+        for document_id in chosen:
+            removed = await knowledge.call("remove_document", document_id=document_id)
+            session.status(f"Removed {removed['title']}.")
+        if everything:
+            removed = await knowledge.call("remove_document", knowledge_base_id=base_id)
+            session.status(f"Removed the knowledge base {removed['title']}.")
+        return EXIT_DONE
+
+    return with_knowledge(session, work)
+
+
+def _source(word: str) -> Facts:
+    if word == "-":
+        return {"text": _piped_text()}
+    if urlsplit(word).scheme in ("http", "https"):
+        return {"url": word}
+    # The server may stand in another folder.
+    return {"path": os.path.abspath(Path(word).expanduser())}  # noqa: PTH100  # a link keeps its own name
+
+
+def _piped_text() -> str:
+    try:
+        text = sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError:
+        raise UsageError("standard input is no UTF-8; save it in a file, of which the encoding is found out") from None
+    if not text.strip():
+        raise UsageError("standard input has no text; pipe a document into it")
+    return text
+
+
+def _tell_added(session: Session, answer: Facts, *, quiet: bool) -> int:
+    """Say what became of a source; how many of its files failed."""
+    if not quiet:
+        for document in answer["documents"]:
+            state = "added" if document["is_new"] else "unchanged"
+            sys.stdout.write(printable(f"{document['document_id']}  {state}  {document['title']}\n"))
+        if answer.get("unchanged"):
+            session.status(f"{answer['unchanged']} files are unchanged.")
+    for warning in answer.get("warnings", []):
+        session.status(f"Note: {warning}")
+    files = answer.get("files", [])
+    for file in files:
+        session.terminal.note(f"{file['outcome']}: {file['reason'] or file['path']}")
+    return sum(file["outcome"] == "failed" for file in files)
+
+
+def _the_one(documents: Sequence[Facts], word: str) -> Mapping[str, Any]:
+    address = Path(os.path.abspath(Path(word).expanduser())).as_uri()  # noqa: PTH100
+    names = ("document_id", "title", "uri")
+    found = [each for each in documents if word in [each[name] for name in names] or each["uri"] == address]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise UsageError(f"there is no document {word!r}; 'rkllm-mcp knowledge list --base NAME' shows them")
+    raise UsageError(f"several documents are called {word!r}; give the id of one")
+
+
+def _is_id(word: str) -> bool:
+    try:
+        return bool(uuid.UUID(word))
+    except ValueError:
+        return False

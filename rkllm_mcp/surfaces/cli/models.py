@@ -1,0 +1,200 @@
+"""Fetching, adding and removing models: ``rkllm-mcp models pull``, ``add`` and ``remove``."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from rkllm_mcp.surfaces.chat.forms import TerminalApprover, UnattendedApprover, is_interactive
+from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session
+from rkllm_mcp.surfaces.terminal import table
+
+if TYPE_CHECKING:
+    from rkllm_mcp.models.cards import ModelFolder
+    from rkllm_mcp.models.hub import Report
+    from rkllm_mcp.models.install import Addition, ModelSources, Pull
+
+
+_HEADING = ("NAME", "STATE", "SPEED", "MEMORY", "FITS", "DESCRIPTION")
+
+
+def list_all(session: Session, *, as_json: bool) -> int:
+    """Print every model there is a card for: whether it is here, how fast it is, and whether it fits this board."""
+    from rkllm_mcp.models.install import ModelSources
+
+    stock = ModelSources()
+    folders = stock.models()
+    if as_json:
+        values = [_as_dict(stock, folder) for folder in folders]
+        sys.stdout.write(f"{json.dumps(values, ensure_ascii=False, indent=2)}\n")
+        return EXIT_DONE
+    # What is here first: the catalogue is longer than what a person has.
+    folders.sort(key=lambda folder: bool(folder.missing))
+    sys.stdout.write(table(_HEADING, [_row(stock, folder) for folder in folders], session.terminal.columns))
+    if not folders:
+        session.status(f"No models in {', '.join(str(place) for place in stock.directories)}.")
+    elif any(folder.missing for folder in folders):
+        session.status("SPEED and MEMORY are what others measured. 'rkllm-mcp models pull NAME' fetches a model.")
+    return EXIT_DONE
+
+
+def show(session: Session, name: str, *, as_json: bool) -> int:
+    """Print one model's card and files, also when its files are not here.
+
+    Raises:
+        ModelNotFoundError: there is none of that name, or there is no such path.
+    """
+    from rkllm_mcp.models.cards import load_model
+    from rkllm_mcp.models.install import ModelSources
+
+    stock = ModelSources()
+    known = next((folder for folder in stock.models() if folder.folder.name == name), None)
+    values = _as_dict(stock, known or load_model(name))
+    if as_json:
+        sys.stdout.write(f"{json.dumps(values, ensure_ascii=False, indent=2)}\n")
+    else:
+        rows = [
+            (key, json.dumps(value, ensure_ascii=False) if isinstance(value, (list, dict)) else str(value))
+            for key, value in values.items()
+            if value is not None
+        ]
+        sys.stdout.write(table((), rows, session.terminal.columns))
+    return EXIT_DONE
+
+
+def _row(stock: ModelSources, folder: ModelFolder) -> tuple[str, ...]:
+    published = folder.card.published
+    speed = published.decode_tokens_per_second if published else None
+    memory = published.memory_mb if published else None
+    fits = stock.fitness_of(folder)
+    return (
+        folder.name,
+        _state(folder),
+        f"{speed:g} tok/s" if speed else "",
+        f"{memory} MB" if memory else "",
+        f"{fits.verdict}: {fits.reason}" if fits.reason else fits.verdict,
+        folder.card.description,
+    )
+
+
+def _state(folder: ModelFolder) -> str:
+    if folder.missing:
+        return "not here"
+    return "emulated" if folder.card.emulated else "here"
+
+
+def _as_dict(stock: ModelSources, folder: ModelFolder) -> dict[str, Any]:
+    values = folder.card.model_dump(mode="json")
+    return {
+        **values,
+        "state": _state(folder),
+        "fits": asdict(stock.fitness_of(folder)),
+        "file": str(folder.file),
+        "tokenizer": str(folder.tokenizer),
+        "missing": [str(path) for path in folder.missing],
+    }
+
+
+def pull(session: Session, wish: Pull) -> int:
+    """Fetch a model and print its folder.
+
+    Raises:
+        RkllmMcpError: it cannot be had; what has arrived is kept for the next try.
+    """
+    from rkllm_mcp.models.install import pull as action
+
+    try:
+        with _progress(session) as report:
+            folder = action(_stock(session), wish, report)
+    except KeyboardInterrupt:
+        session.status("What has arrived is kept; the same command goes on with it.")
+        raise
+    return _print_folder(session, folder)
+
+
+def add(session: Session, wish: Addition) -> int:
+    """Add a file that is here and print the model's folder.
+
+    Raises:
+        RkllmMcpError: it is no model, or something about it is not known.
+    """
+    from rkllm_mcp.models.install import add as action
+
+    asker = TerminalApprover(session.terminal) if is_interactive() else UnattendedApprover()
+    with _progress(session) as report:
+        folder = action(_stock(session), wish, asker, report)
+    return _print_folder(session, folder)
+
+
+def remove(session: Session, name: str, *, sure: bool) -> int:
+    """Remove a model of the user's, after asking.
+
+    Raises:
+        UsageError: it is none of the user's, or nobody agreed.
+    """
+    from rkllm_mcp.board.system import gib
+
+    stock = _stock(session)
+    folder = stock.removable(name)
+    if not sure:
+        asker = TerminalApprover(session.terminal) if is_interactive() else UnattendedApprover()
+        if not asker.confirm(f"Remove {folder} with everything in it?", "--yes"):
+            session.status("Nothing was removed.")
+            return EXIT_DONE
+    freed = stock.shelf.remove(name)
+    sys.stdout.write(f"{name}: removed from {stock.shelf.root}\n")
+    session.status(f"{gib(freed)} became free.")
+    return EXIT_DONE
+
+
+def _stock(session: Session) -> ModelSources:
+    from rkllm_mcp.models.install import ModelSources
+
+    return ModelSources(say=session.status)
+
+
+def _print_folder(session: Session, folder: ModelFolder) -> int:
+    sys.stdout.write(f"{folder.name}: {folder.folder}\n")
+    session.status(f"Try it: rkllm-mcp chat --model {folder.folder.name}")
+    return EXIT_DONE
+
+
+@contextmanager
+def _progress(session: Session) -> Generator[Report]:
+    """A bar for each file, on standard error; nothing where nobody watches."""
+    # Its warnings tell of every connection that broke and was taken up again.
+    log = logging.getLogger("huggingface_hub")
+    log.setLevel(max(log.level, logging.ERROR) if not logging.getLogger().isEnabledFor(logging.DEBUG) else log.level)
+    if not session.terminal.shows_progress:
+        yield _silently
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TaskID,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def report(name: str, done: int, total: int | None) -> None:
+            if name not in tasks:
+                tasks[name] = progress.add_task(name.rpartition("/")[2], total=total)
+            progress.update(tasks[name], completed=done, total=total)
+
+        yield report
+
+
+def _silently(name: str, done: int, total: int | None) -> None:
+    del name, done, total

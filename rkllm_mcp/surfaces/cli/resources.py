@@ -1,0 +1,248 @@
+"""The questions that the configured servers have prepared, without a model: ``rkllm-mcp prompts``."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from rkllm_mcp.errors import UsageError
+from rkllm_mcp.messages import PromptTemplate, Resource, ResourceTemplate
+from rkllm_mcp.protocols import CallContext
+from rkllm_mcp.surfaces.cli.tools import with_tools
+from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session
+from rkllm_mcp.surfaces.terminal import printable, table, write_json
+
+if TYPE_CHECKING:
+    from rkllm_mcp.tools.toolbox import Toolbox
+
+
+_SHOWN_CHARS = 80
+
+
+def resource_table(
+    resources: Sequence[Resource], templates: Sequence[ResourceTemplate], columns: int | None = None
+) -> str:
+    """Resources, then templates of them, each as it is named behind ``@``; empty when there are none."""
+    rows = [(each.reference, each.mime_type, _size(each.size), _about(each)) for each in resources]
+    rows += [(f"{each.server}:{each.uri_template}", each.mime_type, "", _about(each)) for each in templates]
+    return table(("RESOURCE", "TYPE", "SIZE", "DESCRIPTION"), rows, columns)
+
+
+def prompt_table(prompts: Sequence[PromptTemplate], columns: int | None = None) -> str:
+    """Prompts with their arguments, those in brackets that may be left out; empty when there are none."""
+    rows = [(each.reference, _arguments(each), _first_line(each.description)) for each in prompts]
+    return table(("PROMPT", "ARGUMENTS", "DESCRIPTION"), rows, columns)
+
+
+def resource_dict(resource: Resource) -> dict[str, Any]:
+    """A resource for a program."""
+    return {
+        "server": resource.server,
+        "uri": resource.uri,
+        "name": resource.name,
+        "description": resource.description,
+        "mime_type": resource.mime_type,
+        "size": resource.size,
+    }
+
+
+def template_dict(template: ResourceTemplate) -> dict[str, Any]:
+    """A template of resources for a program."""
+    return {
+        "server": template.server,
+        "uri_template": template.uri_template,
+        "name": template.name,
+        "description": template.description,
+        "mime_type": template.mime_type,
+    }
+
+
+def prompt_dict(prompt: PromptTemplate) -> dict[str, Any]:
+    """A prompt for a program."""
+    arguments = [
+        {"name": each.name, "description": each.description, "required": each.required} for each in prompt.arguments
+    ]
+    return {
+        "server": prompt.server,
+        "name": prompt.name,
+        "description": prompt.description,
+        "arguments": arguments,
+    }
+
+
+def read_pairs(words: Sequence[str]) -> dict[str, str]:
+    """``key=value`` words as a table.
+
+    Raises:
+        UsageError: a word is none.
+    """
+    pairs: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise UsageError(f"{word!r} is no argument; write NAME=VALUE, in quotes where there are spaces")
+        pairs[key] = value
+    return pairs
+
+
+def split_words(line: str) -> list[str]:
+    """A line as words, quotes as in a shell.
+
+    Raises:
+        UsageError: a quote is not closed.
+    """
+    try:
+        return shlex.split(line)
+    except ValueError:
+        raise UsageError("a quote is not closed; write NAME='two words'") from None
+
+
+def _about(each: Resource | ResourceTemplate) -> str:
+    return _first_line(each.description or each.name)
+
+
+def _first_line(text: str) -> str:
+    return text.strip().split("\n", 1)[0][:_SHOWN_CHARS]
+
+
+def _size(size: int | None) -> str:
+    return "" if size is None else f"{size} bytes"
+
+
+def _arguments(prompt: PromptTemplate) -> str:
+    return " ".join(each.name if each.required else f"[{each.name}]" for each in prompt.arguments)
+
+
+def list_all(session: Session, server: str | None, *, as_json: bool) -> int:
+    """Print the resources and templates of every server, or of one."""
+    context = CallContext(tokens=session.tokens)
+
+    async def work(toolbox: Toolbox) -> int:
+        resources, templates = await toolbox.offerings.readable(server, context)
+        if as_json:
+            listed = {
+                "resources": list(map(resource_dict, resources)),
+                "templates": list(map(template_dict, templates)),
+            }
+            write_json(listed)
+            return EXIT_DONE
+        sys.stdout.write(resource_table(resources, templates, session.terminal.columns))
+        if not resources and not templates:
+            session.status("No resources; 'rkllm-mcp servers test' says how the servers are.")
+        return EXIT_DONE
+
+    return with_tools(session, work)
+
+
+def read(session: Session, reference: str, target: str | None, *, as_json: bool) -> int:
+    """Print a resource, or write it to a new file.
+
+    Args:
+        session: this invocation.
+        reference: ``server:uri``, or an address that says by itself whose it is.
+        target: the file; a resource of several parts becomes one file, part after part.
+        as_json: print what the server sent.
+    """
+    context = CallContext(tokens=session.tokens)
+
+    async def work(toolbox: Toolbox) -> int:
+        content = await toolbox.offerings.read_resource(reference.removeprefix("@"), context=context)
+        if target is not None:
+            data = b"".join(_bytes(part) for part in content.contents)
+            await _write(target, data)
+            session.status(f"{len(data)} bytes written to {target}")
+        elif as_json:
+            write_json({"server": content.server, "uri": content.uri, "contents": [dict(c) for c in content.contents]})
+        else:
+            text = printable(content.text)
+            sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
+        return EXIT_DONE
+
+    return with_tools(session, work)
+
+
+def subscribe(session: Session, reference: str, count: int | None, *, as_json: bool) -> int:
+    """Print a line whenever a resource changes, until interrupted or ``count`` of them have come."""
+    context = CallContext(tokens=session.tokens)
+
+    async def work(toolbox: Toolbox) -> int:
+        left = count
+        enough = anyio.Event()
+
+        async def changed(uri: str) -> None:
+            nonlocal left
+            sys.stdout.write(f"{json.dumps({'uri': uri}, ensure_ascii=False) if as_json else printable(uri)}\n")
+            sys.stdout.flush()
+            left = None if left is None else left - 1
+            if left == 0:
+                enough.set()
+
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(toolbox.offerings.subscribe, reference.removeprefix("@"), changed, context)
+            session.status(f"Waiting for changes of {reference}; Ctrl-C ends.")
+            await enough.wait()
+            tasks.cancel_scope.cancel()
+        return EXIT_DONE
+
+    return with_tools(session, work)
+
+
+def _bytes(part: Any) -> bytes:
+    """One part of a resource as it is: ``text`` as UTF-8, or ``blob`` decoded."""
+    if "blob" in part:
+        return base64.b64decode(part["blob"])
+    return str(part.get("text", "")).encode("utf-8", "replace")
+
+
+async def _write(target: str, data: bytes) -> None:
+    path = Path(target)
+    try:
+        async with await anyio.open_file(path, "xb") as file:
+            await file.write(data)
+    except FileExistsError:
+        raise UsageError(f"{path} exists; choose another name") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written ({error.strerror}); choose another name") from None
+
+
+def list_prompts(session: Session, server: str | None, *, as_json: bool) -> int:
+    """Print the prompts of every server, or of one."""
+    context = CallContext(tokens=session.tokens)
+
+    async def work(toolbox: Toolbox) -> int:
+        prompts = await toolbox.offerings.prompts(server, context)
+        if as_json:
+            write_json([prompt_dict(prompt) for prompt in prompts])
+            return EXIT_DONE
+        sys.stdout.write(prompt_table(prompts, session.terminal.columns))
+        if not prompts:
+            session.status("No prompts; 'rkllm-mcp servers test' says how the servers are.")
+        return EXIT_DONE
+
+    return with_tools(session, work)
+
+
+def get_prompt(session: Session, reference: str, words: Sequence[str], *, as_json: bool) -> int:
+    """Print a prompt with its blanks filled, turn by turn."""
+    arguments = read_pairs(words)
+    context = CallContext(tokens=session.tokens)
+
+    async def work(toolbox: Toolbox) -> int:
+        filled = await toolbox.offerings.fill_prompt(reference, arguments, context)
+        turns = [(message.role, message.text) for message in filled.messages]
+        if as_json:
+            template = filled.template
+            messages = [{"role": role, "text": text} for role, text in turns]
+            write_json({"server": template.server, "name": template.name, "messages": messages})
+        else:
+            sys.stdout.write("\n\n".join(f"── {role}\n{printable(text)}" for role, text in turns) + "\n")
+        return EXIT_DONE
+
+    return with_tools(session, work)

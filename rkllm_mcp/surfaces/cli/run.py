@@ -1,0 +1,281 @@
+"""One answer: ``rkllm-mcp run``."""
+
+from __future__ import annotations
+
+import codecs
+import difflib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+
+from rkllm_mcp.errors import RkllmMcpError, UsageError
+from rkllm_mcp.events import DetectorEvent, End, EndReason, ToolCallDetected, event_to_dict
+from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.protocols import CallContext
+from rkllm_mcp.surfaces.chat.forms import FormPrompt
+from rkllm_mcp.surfaces.chat.input import ConsoleAnswers
+from rkllm_mcp.surfaces.chat.phrases import PHRASES
+from rkllm_mcp.surfaces.chat.render import Answering, JsonRenderer, Renderer, TerminalRenderer
+from rkllm_mcp.surfaces.invocation import (
+    EXIT_ANSWER_FAILED,
+    EXIT_DONE,
+    EXIT_INTERRUPTED,
+    Session,
+    emulation_note,
+    run_async,
+)
+from rkllm_mcp.surfaces.terminal import BOLD, wants_color
+
+if TYPE_CHECKING:
+    from rkllm_mcp.toolcalls.detector import Detector
+
+
+def show_prompt(session: Session, text: str, system: str | None, *, tools: bool, as_json: bool) -> int:
+    """Print the prompt part by part, with its token ids and their count."""
+    from rkllm_mcp.app.preview import open_toolbox_and_store, prompt_parts
+
+    context = CallContext(tokens=session.tokens)
+
+    async def work() -> int:
+        config = session.config()
+        async with open_toolbox_and_store(config.overridden(tools=tools), session.status) as equipment:
+            await equipment.toolbox.connected()
+            async with equipment.toolbox.attending(context.tokens):
+                parts = await prompt_parts(config, text, equipment, system, context)
+        rows = [(part.label, part.text, part.ids) for part in parts]
+        sys.stdout.write(_as_json(rows) if as_json else _as_text(rows))
+        sys.stdout.flush()
+        return EXIT_DONE
+
+    return run_async(work)
+
+
+def _as_json(rows: Sequence[tuple[str, str, Sequence[int]]]) -> str:
+    parts: list[dict[str, Any]] = [
+        {"part": label, "tokens": len(ids), "text": text, "ids": list(ids)} for label, text, ids in rows
+    ]
+    return f"{json.dumps({'tokens': sum(part['tokens'] for part in parts), 'parts': parts}, ensure_ascii=False)}\n"
+
+
+def _as_text(rows: Sequence[tuple[str, str, Sequence[int]]]) -> str:
+    lines: list[str] = []
+    for label, text, ids in rows:
+        heading = f"── {label}: {len(ids)} tokens"
+        lines += [f"\x1b[{BOLD}m{heading}\x1b[0m" if wants_color(sys.stdout) else heading, text.rstrip("\n")]
+        lines.append(f"   ids: {' '.join(str(token_id) for token_id in ids)}")
+    lines.append(f"── total: {sum(len(ids) for _, _, ids in rows)} tokens")
+    return "\n".join([*lines, ""])
+
+
+_READ_BYTES = 4096
+
+
+def detect_calls(
+    session: Session, syntaxes: Sequence[str], tools_file: str | None, thinking: str, *, explain: bool = False
+) -> int:
+    """Feed standard input to a detector and print its events, each as soon as it is certain.
+
+    Args:
+        session: how to speak to the user.
+        syntaxes: names of syntaxes to look for; the default ones for none.
+        tools_file: a JSON file with the declared tools; any name is taken for a tool's without it.
+        thinking: how thinking is marked.
+        explain: print also why everything that looks like a call is one or is none, when the input is over.
+    """
+    if not session.quiet and sys.stdin.isatty():
+        session.status("Paste what the model wrote, then Ctrl-D.")
+    if tools_file is None or explain:
+        text = sys.stdin.buffer.read().decode("utf-8", "replace")
+        tools = called_tools(text) if tools_file is None else read_tools(Path(tools_file).expanduser())
+        detector = _detector(syntaxes, tools, thinking)
+        _print([*detector.feed(text), *detector.finish()])
+        if explain:
+            _explain(text, tools, syntaxes, thinking)
+        return EXIT_DONE
+    detector = _detector(syntaxes, read_tools(Path(tools_file).expanduser()), thinking)
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    while piece := os.read(sys.stdin.fileno(), _READ_BYTES):
+        _print(detector.feed(decoder.decode(piece)))
+    _print([*detector.feed(decoder.decode(b"", final=True)), *detector.finish()])
+    return EXIT_DONE
+
+
+def _explain(text: str, tools: Sequence[ToolSpec], syntaxes: Sequence[str], thinking: str) -> None:
+    from rkllm_mcp.toolcalls.detector import ThinkingMode
+    from rkllm_mcp.toolcalls.explain import explain
+
+    for each in explain(text, tools, tuple(syntaxes) or None, cast("ThinkingMode", thinking)):
+        line = {"kind": "why", "text": each.text, "why": each.why}
+        sys.stdout.write(f"{json.dumps(line, ensure_ascii=False, separators=(',', ':'))}\n")
+    sys.stdout.flush()
+
+
+def called_tools(text: str) -> tuple[ToolSpec, ...]:
+    """A tool of every name that a call in ``text`` may have; without any tool nothing would be looked for."""
+    from rkllm_mcp.toolcalls.explain import names_in
+
+    names = names_in(text) or ("any",)
+    return tuple(ToolSpec(name, input_schema={"type": "object"}) for name in names)
+
+
+def _detector(syntaxes: Sequence[str], tools: Sequence[ToolSpec], thinking: str) -> Detector:
+    from rkllm_mcp.toolcalls.detector import Detector, ThinkingMode
+    from rkllm_mcp.toolcalls.formats import SYNTAXES
+
+    modes = get_args(ThinkingMode)
+    if thinking not in modes:
+        raise UsageError(f"there is no thinking mode {thinking!r}; allowed are {', '.join(modes)}")
+    for name in syntaxes:
+        if name not in SYNTAXES:
+            near = difflib.get_close_matches(name, SYNTAXES, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise UsageError(f"there is no syntax {name!r}; {hint}There are {', '.join(SYNTAXES)}")
+    return Detector(tools, tuple(syntaxes) or None, thinking=cast("ThinkingMode", thinking))
+
+
+def read_tools(path: Path) -> tuple[ToolSpec, ...]:
+    """Tools from a JSON file: a list of MCP's or OpenAI's form, or an object with such a list under ``tools``.
+
+    Raises:
+        UsageError: the file cannot be read as one.
+    """
+    try:
+        value: Any = json.loads(path.read_text("utf-8-sig"))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}); name a file with tools as JSON") from None
+    except ValueError as error:
+        raise UsageError(f"{path} is not JSON ({error}); mend it") from None
+    if isinstance(value, dict):
+        value = cast("dict[str, Any]", value).get("tools")
+    if not isinstance(value, list):
+        raise UsageError(f'{path} holds no tools; write a list: [{{"name": "…", "input_schema": {{…}}}}]')
+    return tuple(_tool(item, path) for item in cast("list[Any]", value))
+
+
+def _tool(item: Any, path: Path) -> ToolSpec:
+    tool = cast("dict[str, Any]", item) if isinstance(item, dict) else {}
+    function: Any = tool.get("function", tool)
+    tool = cast("dict[str, Any]", function) if isinstance(function, dict) else {}
+    name = tool.get("name")
+    if not isinstance(name, str) or not name:
+        raise UsageError(f'{path} holds a tool without a name; each tool is {{"name": "…", "input_schema": {{…}}}}')
+    schema: Any = next((tool[key] for key in ("input_schema", "inputSchema", "parameters") if key in tool), None)
+    if schema is not None and not isinstance(schema, dict):
+        raise UsageError(f"{path} holds a tool {name!r} whose schema is no object; write {{}} for no arguments")
+    return ToolSpec(
+        name, str(tool.get("description") or ""), cast("dict[str, Any]", schema) or {"type": "object", "properties": {}}
+    )
+
+
+def _print(events: Sequence[DetectorEvent]) -> None:
+    for event in events:
+        shown = event_to_dict(event)
+        if isinstance(event, ToolCallDetected):
+            shown = {
+                "kind": event.kind,
+                "name": event.name,
+                "arguments": event.arguments,
+                "raw": event.raw,
+                "repaired": event.repaired,
+            }
+        sys.stdout.write(f"{json.dumps(shown, ensure_ascii=False, separators=(',', ':'))}\n")
+    sys.stdout.flush()
+
+
+# An answer that a limit cut is an answer; the person was told.
+EXIT_CODES: dict[EndReason, int] = {
+    "answered": EXIT_DONE,
+    "round_limit": EXIT_DONE,
+    "token_limit": EXIT_DONE,
+    "cancelled": EXIT_INTERRUPTED,
+    "failed": EXIT_ANSWER_FAILED,
+}
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What is asked, and how.
+
+    Args:
+        text: the words.
+        system: the system prompt; the configuration's when None.
+        force_tool: begin with a call of this tool.
+        max_tokens: the longest answer; the configuration's when None.
+        tools: the model is shown tools.
+        approvals: what becomes of calls that need a yes: the person at the terminal is asked, or it stands beforehand.
+    """
+
+    text: str
+    system: str | None = None
+    force_tool: str | None = None
+    max_tokens: int | None = None
+    tools: bool = True
+    approvals: Literal["ask", "grant", "refuse"] = "refuse"
+
+
+def run(session: Session, question: RunRequest, *, as_json: bool) -> int:
+    """Answer one question; returns the exit code."""
+    if question.force_tool is not None and (not question.tools or session.no_mcp):
+        raise UsageError("a tool cannot be forced while tools are switched off; leave one of the two out")
+    if not as_json:
+        return _run(session, question, None)
+    # JSON is UTF-8 whatever the locale says.
+    sys.stdout.reconfigure(encoding="utf-8")  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+    renderer = JsonRenderer()
+    try:
+        return _run(session, question, renderer)
+    except RkllmMcpError as error:
+        # A reader of the stream waits for its end.
+        renderer.show(End("failed", str(error)))
+        raise
+
+
+def _run(session: Session, question: RunRequest, program: Renderer | None) -> int:
+    """Answer for a program, or for the person at the terminal where there is none."""
+    from rkllm_mcp.app.assistant import Assistant, ReplyOptions, open_app
+    from rkllm_mcp.app.preview import asking_language
+
+    tokens = session.tokens
+    running: list[tuple[Assistant, str]] = []
+
+    def stop() -> bool:
+        # A second Ctrl-C does not wait for the answer to end by itself.
+        return bool(running) and (last := running.pop())[0].cancel(last[1])
+
+    async def work() -> int:
+        config = session.config()
+        if not question.tools:
+            config = config.overridden(tools=False)
+        language = asking_language(config)
+        phrases = PHRASES[language]
+        renderer = program or TerminalRenderer(session.terminal, phrases)
+        inquirer: FormPrompt | None = None
+        if question.approvals == "ask":
+            inquirer = FormPrompt(session.terminal, ConsoleAnswers(session.terminal), language)
+        options = ReplyOptions(question.tools, question.max_tokens, question.force_tool, question.approvals, tokens)
+        async with open_app(config, status=session.status, one_shot=True) as app:
+            for status in app.starting():
+                renderer.show(status)
+            await app.ready()
+            if question.force_tool is not None and app.toolbox.resolve(question.force_tool) is None:
+                raise unknown_tool(question.force_tool, app.toolbox.suggest(question.force_tool))
+            if app.core.is_emulated:
+                session.status(emulation_note(app.core.name, language))
+            conversation = app.new_conversation(question.system)
+            running.append((app, conversation.id))
+            events = app.reply(conversation, question.text, options)
+            answering = Answering(app, session.terminal, inquirer, phrases=phrases)
+            reason = await answering.follow(conversation.id, events, renderer.show)
+        return EXIT_CODES[reason]
+
+    return run_async(work, stop)
+
+
+def unknown_tool(name: str, suggestion: str | None) -> UsageError:
+    """The error of naming a tool that is not there."""
+    hint = f"did you mean {suggestion!r}?" if suggestion else "'rkllm-mcp tools list' shows those there are"
+    return UsageError(f"there is no tool {name!r}; {hint}")

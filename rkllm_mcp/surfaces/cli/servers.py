@@ -1,0 +1,313 @@
+"""The configured servers: ``rkllm-mcp servers``."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+from rkllm_mcp.errors import ConfigError, UsageError
+from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session, run_async
+from rkllm_mcp.surfaces.terminal import YELLOW, table
+
+if TYPE_CHECKING:
+    from rkllm_mcp.config.sections import Config
+    from rkllm_mcp.config.servers import ServerConfig
+
+
+@dataclass(frozen=True)
+class NewServer:
+    """What ``servers add`` is told.
+
+    Args:
+        name: its name.
+        command: the program and its arguments; empty with a ``url``.
+        url: its address.
+        transport: how to speak to it, where the kind of address does not say.
+        env: ``NAME=VALUE`` each.
+        headers: ``NAME: VALUE`` each.
+    """
+
+    name: str
+    command: tuple[str, ...] = ()
+    url: str | None = None
+    transport: str | None = None
+    env: tuple[str, ...] = ()
+    headers: tuple[str, ...] = ()
+
+
+def list_all(session: Session, *, as_json: bool) -> int:
+    """Print the configured servers, without starting them."""
+    config = session.config()
+    if as_json:
+        sys.stdout.write(f"{json.dumps(config.redacted()['servers'], ensure_ascii=False, indent=2)}\n")
+        return EXIT_DONE
+    rows = [(server.name, server.transport, _state(config, server), _how(server)) for server in config.servers]
+    sys.stdout.write(table(("NAME", "TRANSPORT", "STATE", "HOW"), rows, session.terminal.columns))
+    if not rows:
+        session.status("No servers; add one with 'rkllm-mcp servers add NAME -- COMMAND ARGS'.")
+    if not config.mcp_enabled:
+        session.status("MCP is switched off (MCP_ENABLED=false or --no-mcp), so none of them is used.")
+    return EXIT_DONE
+
+
+def connect(session: Session, names: Sequence[str], *, as_json: bool, tenant: str | None = None) -> int:
+    """Start servers, wait for their tools, stop them, and say how it went; of a tenant, as they are for them."""
+    from rkllm_mcp.app.preview import open_toolbox_only
+
+    config = session.config()
+    require_mcp(config)
+    if tenant is not None:
+        section = next((each for each in config.tenants if each.name == tenant), None)
+        if section is None:
+            known = ", ".join(each.name for each in config.tenants) or "none"
+            raise UsageError(f"there is no tenant {tenant!r}; the configuration has {known}")
+        config = config.for_tenant(section)
+    for name in names:
+        if name not in {server.name for server in config.servers}:
+            known = ", ".join(server.name for server in config.servers) or "none"
+            raise UsageError(f"there is no server {name!r}; the configuration has {known}")
+    tokens = session.tokens
+    chosen = config.only_servers(names) if names else config
+    count = len(chosen.active_servers)
+    session.status(
+        f"Starting {count} {'server' if count == 1 else 'servers'} …"
+        if count
+        else "No servers to test; add one with 'rkllm-mcp servers add NAME -- COMMAND ARGS'."
+    )
+
+    async def log_in(server: str, url: str) -> None:
+        session.status(
+            f"Server '{server}' wants you to log in; open this address in a browser on this machine:\n  {url}"
+        )
+        port = urlsplit(parse_qs(urlsplit(url).query).get("redirect_uri", [""])[0]).port
+        session.status(f"(Over ssh, connect with 'ssh -L {port}:127.0.0.1:{port}' first and use your own browser.)")
+
+    async def work() -> int:
+        async with open_toolbox_only(chosen, log_in=log_in) as toolbox:
+            await toolbox.started()
+            async with toolbox.attending(tokens):
+                states = toolbox.servers()
+        if as_json:
+            sys.stdout.write(f"{json.dumps([asdict(state) for state in states], ensure_ascii=False, indent=2)}\n")
+        else:
+            rows = [
+                (s.name, s.state, f"{s.tool_count} tools", f"{s.connect_seconds:.1f} s", "")
+                if s.state == "ready"
+                else (s.name, s.state, "-", "-", s.reason)
+                for s in states
+            ]
+            sys.stdout.write(table(("NAME", "STATE", "TOOLS", "START", "REASON"), rows, session.terminal.columns))
+            for state in states:
+                # Of a server that is there only our own remarks are news: what of it was left out, and why.
+                lines = (line for line in state.last_lines if state.state != "ready" or line.startswith("("))
+                for line in lines:
+                    session.status(f"{state.name}: {line}")
+        sys.stdout.flush()
+        return EXIT_DONE if all(state.state == "ready" for state in states) else EXIT_ANSWER_FAILED
+
+    return run_async(work)
+
+
+def import_file(session: Session, name: str) -> int:
+    """Copy the servers of another host's file into the configuration; those whose name is taken stay as they are."""
+    from rkllm_mcp.config.claude_desktop import entries_of
+    from rkllm_mcp.config.editing import add_servers
+    from rkllm_mcp.config.loading import build_config, read_file
+
+    path = Path(name).expanduser()
+    if not path.is_file():
+        raise UsageError(
+            f"there is no file {path}; name another host's configuration, such as claude_desktop_config.json"
+        )
+    raw = {key: value for key, value in read_file(path).items() if key in {"mcpServers", "servers"}}
+    # Variables are copied as they stand, but they have to be usable: the file is checked as it would be used.
+    entries = entries_of(raw, {}, str(path))
+    tables = [entry.table for entry in entries]
+    build_config(raw, _every_variable(raw), str(path), path.absolute())
+    if not tables:
+        raise ConfigError(
+            str(path), "mcpServers", "no servers", 'it must have {"mcpServers": {"NAME": {"command": "…"}}}'
+        )
+    target = session.target_file()
+    taken = _names_in(target)
+    new = [entry for entry in tables if entry["name"] not in taken]
+    if new:
+        add_servers(target, [_tidy(entry) for entry in new])
+    for remark in filter(None, (entry.remark for entry in entries)):
+        session.status(remark)
+    for entry in tables:
+        outcome = f"added to {target}" if entry in new else f"left out: {target} has a server of this name"
+        sys.stdout.write(f"{entry['name']}: {outcome}\n")
+    _tell_unset(session, new)
+    return EXIT_DONE
+
+
+def add(session: Session, server: NewServer) -> int:
+    """Add one server to the configuration file."""
+    from rkllm_mcp.config.claude_desktop import entries_of
+    from rkllm_mcp.config.editing import add_servers
+    from rkllm_mcp.config.loading import build_config
+
+    if bool(server.command) == (server.url is not None):
+        raise UsageError("a server has either a command or a --url: rkllm-mcp servers add NAME -- COMMAND ARGS")
+    target = session.target_file()
+    entry: dict[str, Any] = {"name": server.name}
+    if server.command:
+        entry |= {"command": server.command[0], "args": list(server.command[1:])}
+    entry |= {
+        "url": server.url,
+        "transport": server.transport,
+        "env": _pairs(server.env, "=", "--env") or None,
+        "headers_template": _pairs(server.headers, ":", "--header") or None,
+    }
+    entry = {key: value for key, value in entry.items() if value is not None}
+    raw = {"servers": [entry]}
+    build_config(raw, _every_variable(raw), "the new server", target.absolute())
+    if server.name in _names_in(target):
+        raise UsageError(f"{target} has a server {server.name!r}; remove it first, or choose another name")
+    tables = [table.table for table in entries_of(raw, {}, "the new server")]
+    add_servers(target, [_tidy(table) for table in tables])
+    sys.stdout.write(f"{server.name}: added to {target}\n")
+    _tell_unset(session, tables)
+    return EXIT_DONE
+
+
+def remove(session: Session, name: str) -> int:
+    """Take one server out of the configuration file."""
+    from rkllm_mcp.config.editing import remove_server
+
+    target = session.target_file()
+    if not target.is_file():
+        raise UsageError(f"there is no configuration file to change; {target} does not exist")
+    remove_server(target, name)
+    sys.stdout.write(f"{name}: removed from {target}\n")
+    return EXIT_DONE
+
+
+def require_mcp(config: Config) -> None:
+    """Refuse to look for servers and tools where there are none on purpose.
+
+    Raises:
+        UsageError: MCP is switched off.
+    """
+    if not config.mcp_enabled:
+        raise UsageError("MCP is switched off, so there are no servers and no tools; leave out --no-mcp or MCP_ENABLED")
+
+
+def _state(config: Config, server: ServerConfig) -> str:
+    if not server.enabled:
+        return "off"
+    unset = config.unset.get(server.name, ())
+    return f"left out, not set: {', '.join(unset)}" if unset else "on"
+
+
+def _how(server: ServerConfig) -> str:
+    from rkllm_mcp.config.secrets import redacted_arguments, redacted_text
+
+    command = getattr(server, "command", None)
+    if command is not None:
+        return " ".join([command, *redacted_arguments(getattr(server, "args", ()))])
+    return redacted_text(str(getattr(server, "url", "") or getattr(server, "openapi_base_url", "") or ""))
+
+
+def _names_in(path: Path) -> set[str]:
+    from rkllm_mcp.config.claude_desktop import entries_of
+    from rkllm_mcp.config.loading import read_file
+
+    if not path.is_file():
+        return set()
+    return {str(entry.table.get("name")) for entry in entries_of(read_file(path), {}, str(path))}
+
+
+def _tidy(entry: dict[str, Any]) -> dict[str, Any]:
+    """Without what is implied: a transport that command or url tells anyway."""
+    implied = {"command": "stdio", "url": "http"}
+    if any(key in entry and entry.get("transport") == transport for key, transport in implied.items()):
+        return {key: value for key, value in entry.items() if key != "transport"}
+    return entry
+
+
+def _pairs(words: Sequence[str], separator: str, option: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for word in words:
+        name, found, value = word.partition(separator)
+        if not found or not name:
+            raise UsageError(f"{option} {word!r} has no {separator!r}; write {option} NAME{separator}VALUE")
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def _tell_unset(session: Session, tables: Sequence[dict[str, Any]]) -> None:
+    """Name the variables that the servers just written need and the environment lacks."""
+    used = [table for table in tables if table.get("enabled", True)]
+    # Headers are filled when a call is made.
+    text = json.dumps([{key: value for key, value in table.items() if key != "headers_template"} for table in used])
+    needed = set(re.findall(r"(?<!\$)\$\{(?:env:)?([A-Za-z_]\w*)\}", text)) - {*os.environ, "PYTHON"}
+    if needed:
+        names = ", ".join(sorted(needed))
+        session.terminal.note(f"Not set in the environment: {names}. Without, the server is left out.", YELLOW)
+
+
+def _every_variable(raw: dict[str, Any]) -> dict[str, str]:
+    """An environment in which every variable is set, to check servers that may be used on another day."""
+    names = re.findall(r"\$\{(?:env:)?([A-Za-z_]\w*)", json.dumps(raw))
+    return {**dict.fromkeys(names, "http://unset.invalid"), **os.environ}
+
+
+FILES = ("server.py", "test_server.py", "pyproject.toml", "README.md")
+# What may name a tool's server, a Python project and the scheme of a URI at once.
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[-_][A-Za-z0-9]+)*")
+
+
+def create(session: Session, name: str, folder: str | None, *, is_added: bool) -> int:
+    """Write a new server.
+
+    Args:
+        session: the invocation.
+        name: its name.
+        folder: where to; the name when None. It must not exist, or be empty.
+        is_added: put it into the configuration, too.
+
+    Raises:
+        UsageError: the name or the folder cannot be used.
+    """
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{name!r} cannot name a server; use letters, digits, - and _, and begin with a letter")
+    target = Path(folder or name).expanduser().absolute()
+    words = {
+        "NAME": name,
+        "TITLE": name.replace("-", " ").replace("_", " ").capitalize(),
+        "SCHEME": name.lower().replace("_", "-"),
+        "PATH": shlex.quote(str(target / "server.py")),
+    }
+    _write(target, words)
+    for file in FILES:
+        sys.stdout.write(f"{target / file}\n")
+    if is_added:
+        return add(session, NewServer(name, ("${PYTHON}", str(target / "server.py"))))
+    session.status(f"Add it with: rkllm-mcp servers add {name} -- python {words['PATH']}")
+    return EXIT_DONE
+
+
+def _write(target: Path, words: dict[str, str]) -> None:
+    template = resources.files("rkllm_mcp.surfaces.cli") / "server_template"
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        if any(target.iterdir()):
+            raise UsageError(f"{target} is not empty; name another folder with --folder")
+        for file in FILES:
+            text = (template / f"{file}.txt").read_text("utf-8")
+            for key, value in words.items():
+                text = text.replace(f"@{key}@", value)
+            (target / file).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{target} cannot be written ({error.strerror}); name another folder with --folder") from None

@@ -1,0 +1,262 @@
+"""``rkllm-mcp service``: install, uninstall and look at the unit, for the machine or for one person.
+
+A unit file is written, systemd is told, and the service is started; nothing else on the machine is changed, and
+``uninstall`` takes all of it back but what the service has remembered.
+"""
+
+from __future__ import annotations
+
+import grp
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rkllm_mcp.app.preview import model_files, npu_devices
+from rkllm_mcp.config.sections import Config
+from rkllm_mcp.config.servers import StdioServer
+from rkllm_mcp.errors import RkllmMcpError, UsageError
+from rkllm_mcp.surfaces.cli.systemd_unit import UNIT_NAME, UnitOptions, system_unit, user_unit
+from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
+from rkllm_mcp.surfaces.terminal import table
+
+SYSTEM_FOLDER = Path("/etc/systemd/system")
+# systemctl waits for the service where it has to; the longest that loading a model is known to take fits in.
+_LIMIT_S = 600
+_CREDENTIAL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SHOWN = (
+    ("ActiveState", "state"),
+    ("StatusText", "says"),
+    ("MainPID", "process"),
+    ("ActiveEnterTimestamp", "since"),
+    ("NRestarts", "restarts"),
+    ("MemoryCurrent", "memory"),
+    ("FragmentPath", "unit"),
+)
+
+
+@dataclass(frozen=True)
+class UnitLocation:
+    """Whose systemd, and where its units are.
+
+    Args:
+        is_user: one person's own instead of the machine's.
+        folder: where the unit file goes.
+    """
+
+    is_user: bool
+    folder: Path
+
+    @property
+    def file(self) -> Path:
+        """The unit file."""
+        return self.folder / UNIT_NAME
+
+    def systemctl(self, *words: str) -> list[str]:
+        """The command line of systemctl."""
+        return ["systemctl", *(["--user"] if self.is_user else []), *words]
+
+
+def place_of(*, is_user: bool) -> UnitLocation:
+    """Where the unit of the machine, or of this person, goes."""
+    if not is_user:
+        return UnitLocation(is_user=False, folder=SYSTEM_FOLDER)
+    base = os.environ.get("XDG_CONFIG_HOME", "")
+    folder = Path(base) if base.startswith("/") else Path.home() / ".config"
+    return UnitLocation(is_user=True, folder=folder / "systemd" / "user")
+
+
+def unit_text(session: Session, *, is_user: bool, credentials: Sequence[str] = ()) -> str:
+    """The unit for the configuration in use.
+
+    Args:
+        session: the invocation.
+        is_user: for one person's own systemd.
+        credentials: ``NAME=FILE`` each: secrets that the configuration names as ``${NAME}``.
+
+    Raises:
+        ConfigError: the configuration cannot be used.
+        UsageError: there is no configuration file, or a credential is no name and file.
+    """
+    pairs = tuple(map(_credential, credentials))
+    # What systemd will hand over is not here yet; any value does to check the rest.
+    environment = {**os.environ, **dict.fromkeys((name for name, _ in pairs), "credential")}
+    config = session.config(environment)
+    if config.source is None:
+        raise UsageError("there is no configuration file; write one with 'rkllm-mcp config init' and name it: --config")
+    source = config.source.absolute()
+    devices = npu_devices()
+    wishes = UnitOptions(
+        program=_program(),
+        config=source,
+        start_s=config.runtime.start_timeout_s,
+        drain_s=config.service.drain_s,
+        devices=devices,
+        groups=sorted({group for device in devices for group in _group(device)}),
+        readable=tuple(dict.fromkeys(_readable(config, source))),
+        writable=tuple(path.absolute() for path in config.security.roots),
+        credentials=pairs,
+        namespaces=_uses_sandbox(config),
+    )
+    return user_unit(wishes) if is_user else system_unit(wishes)
+
+
+def install(session: Session, *, is_user: bool, credentials: Sequence[str] = (), start: bool = True) -> int:
+    """Write the unit and start it; what was installed before is replaced.
+
+    Raises:
+        ConfigError: the configuration cannot be used.
+        UsageError: the machine has no systemd, or this person may not.
+    """
+    text = unit_text(session, is_user=is_user, credentials=credentials)
+    place = place_of(is_user=is_user)
+    _need_systemctl()
+    _write(place, text)
+    session.status(f"Wrote {place.file}")
+    _run(place.systemctl("daemon-reload"))
+    _run(place.systemctl("enable", UNIT_NAME))
+    if not start:
+        session.status(f"Start it with: {' '.join(place.systemctl('start', UNIT_NAME))}")
+        return EXIT_DONE
+    session.status("Starting; the model is being loaded …")
+    _run(place.systemctl("restart", UNIT_NAME), advice=_log_command(place))
+    if is_user:
+        session.status("It ends when you log out, unless you say: loginctl enable-linger")
+    return status(session, is_user=is_user)
+
+
+def uninstall(session: Session, *, is_user: bool) -> int:
+    """Stop the service and take the unit away; what it remembered stays."""
+    place = place_of(is_user=is_user)
+    if not place.file.is_file():
+        raise UsageError(f"there is no {place.file}; nothing was installed{'' if is_user else ', or was with --user'}")
+    _need_systemctl()
+    _run(place.systemctl("disable", "--now", UNIT_NAME))
+    try:
+        place.file.unlink()
+    except OSError as error:
+        raise _refused(place, error) from None
+    _run(place.systemctl("daemon-reload"))
+    session.status(f"Removed {place.file}; what it remembered stays in its state folder")
+    return EXIT_DONE
+
+
+def status(session: Session, *, is_user: bool) -> int:
+    """Show how the service is; exit code 1 unless it is active."""
+    place = place_of(is_user=is_user)
+    _need_systemctl()
+    names = ",".join(name for name, _ in _SHOWN)
+    output = _run(place.systemctl("show", "--property", f"LoadState,{names}", UNIT_NAME))
+    values = {name: value for name, _, value in (line.partition("=") for line in output.splitlines())}
+    if values.get("LoadState") != "loaded":
+        raise UsageError(f"there is no service; install it: rkllm-mcp service install{' --user' if is_user else ''}")
+    rows = [(label, _shown(name, values.get(name, ""))) for name, label in _SHOWN if values.get(name)]
+    session.terminal.answer(table((), rows, session.terminal.columns))
+    if values.get("ActiveState") == "active":
+        return EXIT_DONE
+    session.status(f"Its log: {_log_command(place)}")
+    return EXIT_ANSWER_FAILED
+
+
+def _credential(text: str) -> tuple[str, Path]:
+    name, equals, file = text.partition("=")
+    path = Path(file).expanduser().absolute()
+    if not equals or not _CREDENTIAL.fullmatch(name) or not path.is_file():
+        raise UsageError(f"--credential {text!r} is not NAME=FILE with a file that exists, as in API_KEY=/etc/api.key")
+    return name, path
+
+
+def _program() -> tuple[str, ...]:
+    """How this very program is started again, from the environment that it lives in."""
+    script = Path(sys.executable).parent / "rkllm-mcp"
+    return (str(script),) if script.is_file() else (sys.executable, "-m", "rkllm_mcp")
+
+
+def _readable(config: Config, source: Path) -> Iterator[Path]:
+    """What the service reads; what is not below /home is readable anyway."""
+    yield source.parent
+    yield Path(sys.prefix)
+    yield Path(sys.base_prefix)
+    yield Path(__file__).resolve().parents[3]
+    yield from model_files(config)
+    if config.runtime.library not in {"auto", "emulator"}:
+        yield Path(config.runtime.library).absolute().parent
+    for server in config.active_servers:
+        if isinstance(server, StdioServer):
+            program = shutil.which(server.command)
+            if program is not None:
+                yield Path(program).parent
+            if server.cwd is not None:
+                yield server.cwd.absolute()
+
+
+def _uses_sandbox(config: Config) -> bool:
+    servers = [server for server in config.active_servers if isinstance(server, StdioServer)]
+    return any(config.security.sandbox if server.sandbox is None else server.sandbox for server in servers)
+
+
+def _group(device: str) -> Iterator[str]:
+    """The group of a device node, where it may use the device and is not root's."""
+    try:
+        found = Path(device).stat()
+        if found.st_gid and found.st_mode & 0o060 == 0o060:
+            yield grp.getgrgid(found.st_gid).gr_name
+    except (OSError, KeyError):
+        return
+
+
+def _need_systemctl() -> None:
+    if shutil.which("systemctl") is None:
+        raise UsageError("this machine has no systemctl; start the service another way: rkllm-mcp serve")
+
+
+def _write(place: UnitLocation, text: str) -> None:
+    try:
+        place.folder.mkdir(parents=True, exist_ok=True)
+        # The service must never find half a file.
+        new = place.file.with_suffix(".service.new")
+        new.write_text(text, encoding="utf-8")
+        new.replace(place.file)
+    except OSError as error:
+        raise _refused(place, error) from None
+
+
+def _refused(place: UnitLocation, error: OSError) -> UsageError:
+    advice = "" if place.is_user else "; run it with sudo, or for yourself alone with --user"
+    return UsageError(f"{place.file} cannot be changed ({error.strerror}){advice}")
+
+
+def _run(command: Sequence[str], advice: str = "") -> str:
+    """Run systemctl to its end; what it printed.
+
+    Raises:
+        ServiceControlError: it failed.
+    """
+    try:
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        raise ServiceControlError(f"'{' '.join(command)}' did not end within {_LIMIT_S} s{_see(advice)}") from None
+    if done.returncode:
+        said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
+        raise ServiceControlError(f"'{' '.join(command)}' failed: {said}{_see(advice)}")
+    return done.stdout
+
+
+def _see(advice: str) -> str:
+    return f"; see: {advice}" if advice else ""
+
+
+class ServiceControlError(RkllmMcpError):
+    """systemd did not do what it was asked for."""
+
+
+def _log_command(place: UnitLocation) -> str:
+    return f"journalctl {'--user ' if place.is_user else ''}-u {UNIT_NAME} -n 50"
+
+
+def _shown(name: str, value: str) -> str:
+    return f"{int(value) / 2**20:.0f} MB" if name == "MemoryCurrent" and value.isdigit() else value

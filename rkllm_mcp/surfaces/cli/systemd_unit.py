@@ -1,0 +1,164 @@
+"""A unit of systemd as text: what is to run, what it may reach, and everything else forbidden.
+
+The board's devices are named one by one; the rest of /dev, the capabilities and most system calls are closed. What lies
+below /home and /tmp is hidden but for the folders that the service needs. Two things stay open on purpose: memory that
+is writable and executable, which ctypes callbacks and tool servers with a JIT need, and the network, which tools use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+NAME = "rkllm-mcp"
+UNIT_NAME = f"{NAME}.service"
+# A sign of life comes three times in this.
+WATCHDOG_S = 60
+# What importing, connecting and closing may take beside what the configuration grants, seconds.
+_MARGIN_S = 60
+
+
+@dataclass(frozen=True)
+class UnitOptions:
+    """What a unit is made for.
+
+    Args:
+        program: the words that start ``rkllm-mcp``.
+        config: the configuration file.
+        start_s: how long loading the model may take, seconds.
+        drain_s: how long answers under way may take when the service stops, seconds.
+        devices: the device nodes that the NPU needs.
+        groups: groups that own them.
+        readable: files and folders that the service reads, those below /home above all.
+        writable: folders that tools may change.
+        credentials: names, and the files that hold the secrets.
+        namespaces: tool servers run in a sandbox, which takes namespaces of its own.
+    """
+
+    program: Sequence[str]
+    config: Path
+    start_s: float
+    drain_s: float
+    devices: Sequence[str] = ()
+    groups: Sequence[str] = ()
+    readable: Sequence[Path] = ()
+    writable: Sequence[Path] = ()
+    credentials: Sequence[tuple[str, Path]] = ()
+    namespaces: bool = False
+
+
+def system_unit(wishes: UnitOptions) -> str:
+    """The unit for the whole machine: a user that exists while it runs, and the hardening that root can grant."""
+    lines = [*_head(), *_service(wishes), *_folders(), *_identity(wishes), *_devices(wishes), *_hardening(wishes)]
+    return _text([*lines, "", "[Install]", "WantedBy=multi-user.target"])
+
+
+def user_unit(wishes: UnitOptions) -> str:
+    """The unit for one person's own systemd, which can close less."""
+    closed = ["NoNewPrivileges=yes", "LockPersonality=yes", "RestrictRealtime=yes", "RestrictSUIDSGID=yes"]
+    closed += ["SystemCallArchitectures=native", "UMask=0077"]
+    return _text([*_head(), *_service(wishes), *closed, "", "[Install]", "WantedBy=default.target"])
+
+
+def _head() -> list[str]:
+    return [
+        "[Unit]",
+        "Description=rkllm-mcp, an assistant on the NPU",
+        "Wants=network-online.target",
+        "After=network-online.target",
+        # A model that never stays loaded does not mend itself either.
+        "StartLimitIntervalSec=600",
+        "StartLimitBurst=5",
+        "",
+    ]
+
+
+def _service(wishes: UnitOptions) -> list[str]:
+    command = [*wishes.program, "--config", str(wishes.config), "serve"]
+    return [
+        "[Service]",
+        "Type=notify",
+        "NotifyAccess=main",
+        f"ExecStart={' '.join(map(_word, command))}",
+        "ExecReload=/bin/kill -HUP $MAINPID",
+        f"TimeoutStartSec={round(wishes.start_s) + _MARGIN_S}",
+        f"TimeoutStopSec={round(wishes.drain_s) + _MARGIN_S}",
+        f"WatchdogSec={WATCHDOG_S}",
+        "Restart=on-failure",
+        "RestartSec=3",
+        # A wrong configuration does not mend itself.
+        "RestartPreventExitStatus=2",
+        "KillMode=mixed",
+        *(f"LoadCredential={name}:{path}" for name, path in wishes.credentials),
+    ]
+
+
+def _folders() -> list[str]:
+    return [
+        f"StateDirectory={NAME}",
+        f"CacheDirectory={NAME}",
+        "StateDirectoryMode=0700",
+        "CacheDirectoryMode=0700",
+        f"WorkingDirectory=%S/{NAME}",
+        f"Environment=HOME=%S/{NAME} RKLLM_MCP_STATE=%S/{NAME} XDG_CACHE_HOME=%C/{NAME}",
+    ]
+
+
+def _identity(wishes: UnitOptions) -> list[str]:
+    groups = [f"SupplementaryGroups={' '.join(wishes.groups)}"] if wishes.groups else []
+    return ["DynamicUser=yes", *groups]
+
+
+def _devices(wishes: UnitOptions) -> list[str]:
+    return ["DevicePolicy=closed", *(f"DeviceAllow={device} rw" for device in wishes.devices)]
+
+
+def _hardening(wishes: UnitOptions) -> list[str]:
+    hidden = [path for path in (*wishes.readable, *wishes.writable) if _is_hidden(path)]
+    seen = [f"BindReadOnlyPaths={_word(str(path))}" for path in hidden if path not in wishes.writable]
+    seen += [f"BindPaths={_word(str(path))}" for path in wishes.writable if _is_hidden(path)]
+    seen += [f"ReadWritePaths={_word(str(path))}" for path in wishes.writable if not _is_hidden(path)]
+    return [
+        "ProtectSystem=strict",
+        "ProtectHome=tmpfs",
+        *seen,
+        "PrivateTmp=yes",
+        "NoNewPrivileges=yes",
+        "CapabilityBoundingSet=",
+        "AmbientCapabilities=",
+        "ProtectKernelTunables=yes",
+        "ProtectKernelModules=yes",
+        "ProtectKernelLogs=yes",
+        "ProtectControlGroups=yes",
+        "ProtectClock=yes",
+        "ProtectHostname=yes",
+        "ProtectProc=invisible",
+        "LockPersonality=yes",
+        f"RestrictNamespaces={'user mnt pid ipc uts net cgroup' if wishes.namespaces else 'yes'}",
+        "RestrictRealtime=yes",
+        "RestrictSUIDSGID=yes",
+        "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6",
+        "RemoveIPC=yes",
+        "KeyringMode=private",
+        "SystemCallArchitectures=native",
+        f"SystemCallFilter={'@system-service @mount' if wishes.namespaces else '@system-service'}",
+        *([] if wishes.namespaces else ["SystemCallFilter=~@privileged"]),
+        "SystemCallErrorNumber=EPERM",
+        "UMask=0077",
+    ]
+
+
+def _is_hidden(path: Path) -> bool:
+    """Whether ProtectHome or PrivateTmp hides it."""
+    return any(path.is_relative_to(place) for place in ("/home", "/root", "/run/user", "/tmp", "/var/tmp"))  # noqa: S108
+
+
+def _word(text: str) -> str:
+    """A word as a unit writes it: quoted where it must be, and nothing in it expanded."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return f'"{escaped}"' if any(character in " \t;'\"\\" for character in text) else escaped
+
+
+def _text(lines: Sequence[str]) -> str:
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,130 @@
+"""What waits for a person: calls for approval and servers' forms. They are on the stream of their answer, and here."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.elicitation import field_problems, filled
+from rkllm_mcp.events import Elicitation, event_to_dict
+from rkllm_mcp.protocols import ElicitationAnswer
+from rkllm_mcp.surfaces.http import bodies
+from rkllm_mcp.surfaces.http.errors import HTTPError
+from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse
+from rkllm_mcp.surfaces.http.state import service_of, tenant_of
+
+
+class Waiting(BaseModel):
+    """The questions that wait, oldest first."""
+
+    questions: list[dict[str, Any]] = Field(description="Events of the kinds approval and elicitation.")
+
+
+class DecisionBody(bodies.RequestBody):
+    """The answer to a question for approval."""
+
+    decision: Literal["once", "conversation", "always", "deny", "never"]
+    """once: this call; conversation: the tool until the conversation ends; always, never: for good; deny: not now."""
+
+
+class Decided(BaseModel):
+    """What was decided."""
+
+    id: str
+    decision: str
+
+
+class FormBody(bodies.RequestBody):
+    """The answer to a server's question."""
+
+    action: Literal["accept", "decline", "cancel"]
+    """accept with what was filled in; decline is a clear no; cancel is no answer."""
+    content: dict[str, Any] = Field(default_factory=dict[str, Any])
+    """The filled form."""
+
+
+class Answered(BaseModel):
+    """What was answered."""
+
+    id: str
+    action: str
+
+
+async def waiting(request: Request) -> Response:
+    """List what waits."""
+    questions = tenant_of(request).app.questions()
+    return JSONResponse({"questions": [event_to_dict(question) for question in questions]})
+
+
+async def decide(request: Request) -> Response:
+    """Answer a question for approval."""
+    body = await bodies.read(request, DecisionBody, service_of(request).body_limit)
+    app, question_id = tenant_of(request).app, request.path_params["id"]
+    if not app.decide(question_id, body.decision):
+        raise _gone(question_id)
+    return JSONResponse({"id": question_id, "decision": body.decision})
+
+
+async def fill(request: Request) -> Response:
+    """Answer a server's question."""
+    body = await bodies.read(request, FormBody, service_of(request).body_limit)
+    app, question_id = tenant_of(request).app, request.path_params["id"]
+    content = _filled(_form(app, question_id), body) if body.action == "accept" else {}
+    if not app.fill(question_id, ElicitationAnswer(body.action, content)):
+        raise _gone(question_id)
+    return JSONResponse({"id": question_id, "action": body.action})
+
+
+def _form(app: Assistant, question_id: str) -> Elicitation:
+    for question in app.questions():
+        if question.id == question_id and isinstance(question, Elicitation):
+            return question
+    raise _gone(question_id)
+
+
+def _filled(question: Elicitation, body: FormBody) -> dict[str, Any]:
+    if question.url:
+        return {}
+    content = filled(question.schema, body.content)
+    for name, problem in field_problems(question.schema, content).items():
+        raise HTTPError(422, problem, param=f"content.{name}")
+    return content
+
+
+def _gone(question_id: str) -> HTTPError:
+    return HTTPError(404, f"no question {question_id!r} waits (any more); GET /v1/questions lists those that do")
+
+
+_A_QUESTION = "$response.body#/questions/0/id"
+_ANSWERS = tuple(Link("POST", f"/v1/{kind}/{{id}}", "id", _A_QUESTION) for kind in ("approvals", "elicitations"))
+ROUTES = (
+    Route(
+        "GET",
+        "/v1/questions",
+        waiting,
+        "List what waits for a person",
+        answers=(RouteResponse(Waiting, links=_ANSWERS),),
+    ),
+    Route(
+        "POST",
+        "/v1/approvals/{id}",
+        decide,
+        "Allow or refuse a call of a tool",
+        body=DecisionBody,
+        answers=(RouteResponse(Decided),),
+        problems=(404,),
+    ),
+    Route(
+        "POST",
+        "/v1/elicitations/{id}",
+        fill,
+        "Answer what a server asks",
+        body=FormBody,
+        answers=(RouteResponse(Answered),),
+        problems=(404,),
+    ),
+)

@@ -1,0 +1,220 @@
+"""Errors in OpenAI's and Ollama's shape, and the id of the request that they name."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import uuid
+from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse, Response
+
+from rkllm_mcp import errors
+from rkllm_mcp.events import End
+
+HEADER = "X-Request-Id"
+
+# Long enough for a UUID or a trace id, and nothing that could forge a line of a log.
+_SANE = re.compile(r"[A-Za-z0-9._\-]{1,64}", re.ASCII)
+_REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
+
+
+def current_request_id() -> str:
+    """The id of the request that is being answered; empty outside of one."""
+    return _REQUEST_ID.get()
+
+
+def begin_request(offered: str) -> str:
+    """Give the current task a request id: ``offered`` where it is sane."""
+    request_id = offered if _SANE.fullmatch(offered) else uuid.uuid4().hex
+    _REQUEST_ID.set(request_id)
+    return request_id
+
+
+class NamesRequest(logging.Filter):
+    """Adds ``request_id`` to log records, for a handler's format."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Add it; every record passes."""
+        record.request_id = current_request_id() or "-"
+        return True
+
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# Below it everything is said as Ollama says it.
+OLLAMA = "/api/"
+# Asked again after so long, seconds, where nothing better is known.
+RETRY_AFTER_S = 5
+
+_TYPES: Mapping[int, str] = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+}
+_CODES: Mapping[int, str] = {
+    401: "invalid_api_key",
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "request_too_large",
+    415: "unsupported_media_type",
+    429: "rate_limit_exceeded",
+    503: "not_ready",
+}
+# In OpenAI's words, by which LiteLLM and others find out that a longer context would help.
+_TOO_LONG = "this model's maximum context length is exceeded"
+# The router's refusals, in words that say what to do.
+_SENTENCES: Mapping[int, str] = {
+    404: "there is nothing at this address; /openapi.json lists what there is",
+    405: "this address does not take this method; the Allow header lists those that it takes",
+}
+
+
+_COMPLETIONS = "this API is not offered; ask POST /v1/chat/completions"
+_STOCKING = "models are got and removed on the board itself, with 'rkllm-mcp models'"
+# What programs ask for that there is not, by how its address begins.
+_INSTEAD: Mapping[str, str] = {
+    **dict.fromkeys(["/v1/responses", "/v1/completions", "/v1/assistants", "/v1/threads"], _COMPLETIONS),
+    **dict.fromkeys(["/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs"], _STOCKING),
+}
+
+
+class ErrorDetail(BaseModel):
+    """What went wrong."""
+
+    message: str = Field(description="What is wrong, and what to do about it.")
+    type: str = Field(description="The kind of error.")
+    param: str | None = Field(default=None, description="The field that is wrong.")
+    code: str | None = Field(default=None, description="The same as a word for programs.")
+
+
+class ErrorBody(BaseModel):
+    """The body of every answer that is no success."""
+
+    error: ErrorDetail
+
+
+class OllamaError(BaseModel):
+    """The body of every answer below ``/api/`` that is no success."""
+
+    error: str = Field(description="What is wrong, and what to do about it.")
+
+
+@dataclass(eq=False)
+class HTTPError(Exception):  # it is an answer to a request, and named as one
+    """A request that is refused, or cannot be answered.
+
+    Args:
+        status: the HTTP status.
+        message: what is wrong and what to do, a sentence.
+        type: OpenAI's kind of error; the status decides when empty.
+        param: the field that is wrong.
+        code: a word for programs; the status decides when None.
+        retry_after_s: when to ask again, seconds.
+        headers: further headers.
+    """
+
+    status: int
+    message: str
+    type: str = ""
+    param: str | None = None
+    code: str | None = None
+    retry_after_s: float | None = None
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def __str__(self) -> str:
+        return self.message
+
+    def detail(self) -> dict[str, Any]:
+        """The error as JSON, as it stands in a body or at the end of a stream."""
+        kind = self.type or _TYPES.get(self.status) or ("server_error" if self.status >= 500 else "")
+        detail = ErrorDetail(
+            message=self.message,
+            type=kind or "invalid_request_error",
+            param=self.param,
+            code=self.code or _CODES.get(self.status),
+        )
+        return {"error": detail.model_dump()}
+
+    def response(self, path: str = "") -> Response:
+        """The answer to a request for ``path``."""
+        headers = dict(self.headers)
+        if self.retry_after_s is not None:
+            headers["Retry-After"] = str(max(1, math.ceil(self.retry_after_s)))
+        if self.status == 401:
+            headers.setdefault("WWW-Authenticate", "Bearer")
+        body = {"error": self.message} if path.startswith(OLLAMA) else self.detail()
+        return JSONResponse(body, self.status, headers)
+
+
+class ClientGoneError(Exception):
+    """The client has left; nobody reads an answer."""
+
+
+def problem_of(error: BaseException) -> HTTPError:
+    """The problem that an error is to whoever sent the request."""
+    if isinstance(error, HTTPError):
+        return error
+    if isinstance(error, errors.PromptTooLongError):
+        return HTTPError(400, f"{_TOO_LONG}: {error}", param="messages", code="context_length_exceeded")
+    if isinstance(error, (errors.InputRefusedError, errors.UnsupportedError, errors.UsageError)):
+        return HTTPError(400, str(error))
+    if isinstance(error, errors.ServiceError):
+        status = 429 if error.status == 429 else 502
+        return HTTPError(status, str(error), retry_after_s=error.retry_after_s)
+    if isinstance(error, (errors.RuntimeUnusableError, errors.WorkerDiedError)):
+        return HTTPError(503, str(error), retry_after_s=RETRY_AFTER_S)
+    if isinstance(error, errors.NotOfferedError):
+        return HTTPError(404, str(error))
+    if isinstance(error, errors.ToolboxError):
+        return HTTPError(502, str(error), code="tool_server")
+    if isinstance(error, errors.RkllmMcpError):
+        return HTTPError(500, str(error))
+    return _unforeseen(error)
+
+
+def _unforeseen(error: BaseException) -> HTTPError:
+    alone: tuple[BaseException, ...] = getattr(error, "exceptions", ())
+    if len(alone) == 1:
+        return problem_of(alone[0])
+    logger.error("a request failed", exc_info=error)
+    return HTTPError(500, unforeseen(), code="internal_error")
+
+
+def unforeseen() -> str:
+    """What is said of a mistake of ours: which request it was, by which the log has the rest."""
+    where = f"; the log has more under request {request_id}" if (request_id := current_request_id()) else ""
+    return f"something went wrong inside the service{where}"
+
+
+def as_told(event: T) -> T | End:
+    """An event as a client may see it: the end of an answer that failed by a mistake of ours says nothing of it."""
+    if not isinstance(event, End) or event.cause is None or isinstance(event.cause, errors.RkllmMcpError):
+        return event
+    return replace(event, error=unforeseen())
+
+
+def response_to(error: BaseException, path: str = "") -> Response:
+    """The answer to a request for ``path`` that ended in an error."""
+    if isinstance(error, (ClientDisconnect, ClientGoneError)):
+        # Nobody reads it; the status is nginx's for the same.
+        return Response(status_code=499)
+    if isinstance(error, HTTPException):
+        message = _SENTENCES.get(error.status_code, error.detail)
+        if error.status_code == 404:
+            message = next((says for begun, says in _INSTEAD.items() if path.startswith(begun)), message)
+        headers = dict(error.headers or {})
+        if "Allow" in headers:
+            headers["Allow"] = ", ".join(sorted(headers["Allow"].split(", ")))
+        return HTTPError(error.status_code, message, headers=headers).response(path)
+    return problem_of(error).response(path)

@@ -1,0 +1,274 @@
+"""What every request passes before its route, and every answer after it: one plain ASGI wrapper.
+
+    request ─▶ id ─▶ Host, Origin ─▶ preflight ─▶ key ─▶ route ─▶ security headers, CORS headers, id ─▶ log
+
+A slash too many in the path makes no other address of it. Refusals are in OpenAI's shape like any route's. The log has
+method, path, status and time; no header, no query, no body.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+import re
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TypeAlias
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rkllm_mcp.config.secrets import matches
+from rkllm_mcp.config.sections import Config, is_loopback
+from rkllm_mcp.surfaces.http.errors import HEADER, HTTPError, begin_request, current_request_id, response_to
+
+OWNER = ""
+_KEY_HEADERS = ("x-api-key", "api-key")
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True)
+class Principal:
+    """Somebody who may come in.
+
+    Args:
+        tenant: the tenant's name; empty for the owner.
+        key: which of the keys it was, as a name that tells nothing of it; empty without one.
+    """
+
+    tenant: str
+    key: str
+
+
+def needs_key(config: Config) -> bool:
+    """Whether nobody comes in without a key."""
+    return bool(config.service.api_keys or config.tenants)
+
+
+def principal_of(headers: Mapping[str, str], config: Config) -> Principal:
+    """Who sends these headers.
+
+    Raises:
+        Problem: 401, a key is missing or wrong.
+    """
+    if not needs_key(config):
+        return Principal(OWNER, "")
+    key = _key(headers)
+    if not key:
+        raise HTTPError(401, "a key is required; send it as 'Authorization: Bearer KEY'")
+    known = [(Principal(OWNER, f"owner {number}"), entry) for number, entry in enumerate(config.service.api_keys)]
+    known += [(Principal(tenant.name, f"tenant {tenant.name}"), tenant.api_key) for tenant in config.tenants]
+    # All of them, whichever it is: the time tells nothing.
+    callers = [caller for caller, entry in known if matches(key, entry)]
+    if not callers:
+        raise HTTPError(401, "the key is not known here; 'rkllm-mcp config add-key' makes one")
+    return callers[0]
+
+
+def _key(headers: Mapping[str, str]) -> str:
+    kind, _, token = headers.get("authorization", "").strip().partition(" ")
+    if kind.lower() == "bearer" and token.strip():
+        return token.strip()
+    named = next((headers[name].strip() for name in _KEY_HEADERS if headers.get(name)), "")
+    return named or (_password(token) if kind.lower() == "basic" else "")
+
+
+def _password(token: str) -> str:
+    """The key of a program that takes nothing but an address, as in ``http://me:KEY@board:8080``."""
+    try:
+        return base64.b64decode(token.strip(), validate=True).decode().partition(":")[2]
+    except (binascii.Error, UnicodeDecodeError):
+        return ""
+
+
+def check_host(headers: Mapping[str, str], config: Config) -> None:
+    """Refuse a name that is not the board's, where no key protects it.
+
+    A page can give a name of its own the address 127.0.0.1 and so reach whatever listens there; it cannot choose what
+    the browser sends as Host. Behind a key it reaches nothing.
+
+    Raises:
+        Problem: 403.
+    """
+    service = config.service
+    host = headers.get("host", "").lower()
+    name = _name(host)
+    allowed = {each.lower() for each in service.allowed_hosts}
+    if name in allowed or host in allowed:
+        return
+    if not allowed and needs_key(config):
+        return
+    if name is not None and (is_loopback(name) or name == service.host.lower()):
+        return
+    raise HTTPError(403, f"{host or 'no name'} is not a name of this board; add it to allowed_hosts in [service]")
+
+
+def _name(host: str) -> str | None:
+    """The name in a Host header, without the port; None when it is none."""
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:
+        return None
+
+
+def allowed_origin(headers: Mapping[str, str], config: Config) -> str | None:
+    """The origin of the page that sends a request, if it may; None where no page does.
+
+    Raises:
+        Problem: 403, the page is neither the board's own nor one of ``cors``.
+    """
+    origin = headers.get("origin")
+    if origin is None:
+        return None
+    if origin in config.service.cors or "*" in config.service.cors or _is_own(origin, headers.get("host", "")):
+        return origin
+    raise HTTPError(403, f"pages of {origin} may not use this board; add it to cors in [service]")
+
+
+def _is_own(origin: str, host: str) -> bool:
+    try:
+        parts = urlsplit(origin)
+        own = urlsplit(f"//{host}")
+        default = _DEFAULT_PORTS.get(parts.scheme)
+        there, here = (parts.hostname, parts.port or default), (own.hostname, own.port or default)
+    except ValueError:
+        return False
+    return default is not None and there == here
+
+
+logger = logging.getLogger("rkllm_mcp.access")
+
+# For the page: nothing from elsewhere, nothing inline, nobody's frame. For JSON it means nothing and costs nothing.
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; "
+    "connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_SECURITY = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+_EXPOSED = "X-Conversation-Id, X-Request-Id, Retry-After"
+_METHODS = "GET, HEAD, POST, PATCH, DELETE, OPTIONS"
+_USUAL_HEADERS = "Authorization, Content-Type, X-Api-Key, X-Request-Id"
+# The page's files, which need no key.
+_PAGE = "/static/"
+# How long a browser may remember a preflight, seconds.
+_PREFLIGHT_S = "600"
+
+# Where in its scope a request's route stands, as it was declared, once it has been found.
+ROUTE = "rkllm_mcp.route"
+# How a request was answered: its route, the status, and the seconds that it took.
+Told: TypeAlias = Callable[[str, int, float], None]
+# By the request's method and headers.
+Observed: TypeAlias = Callable[[str, Headers], AbstractContextManager[Told]]
+
+
+class RequestMiddleware:
+    """The application with a gate before it.
+
+    Args:
+        app: what is behind it.
+        config: gives the configuration in force.
+        open_paths: what is answered without a key.
+        observed: surrounds each request, and is told how it was answered.
+    """
+
+    def __init__(
+        self, app: ASGIApp, config: Callable[[], Config], open_paths: Collection[str], observed: Observed
+    ) -> None:
+        self._app = app
+        self._config = config
+        self._open_paths = frozenset(open_paths)
+        self._observed = observed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        scope["path"] = _meant(scope["path"])
+        headers = Headers(scope=scope)
+        begin_request(headers.get(HEADER, ""))
+        with self._observed(scope["method"], headers) as told:
+            await self._admit(scope, receive, send, headers, told)
+
+    async def _admit(self, scope: Scope, receive: Receive, send: Send, headers: Headers, told: Told) -> None:
+        origin: str | None = None
+        started, status = time.monotonic(), 0
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                self._complete(MutableHeaders(scope=message), scope["path"], origin)
+            await send(message)
+
+        try:
+            check_host(headers, self._config())
+            origin = allowed_origin(headers, self._config())
+            if origin is not None and "access-control-request-method" in headers and scope["method"] == "OPTIONS":
+                await _preflight(headers)(scope, receive, answer)
+                return
+            caller = self._caller(scope["path"], headers)
+            scope["state"] = {**scope.get("state", {}), "tenant": caller.tenant, "key": caller.key}
+            await self._app(scope, receive, answer)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the client is told, or the log
+            response = response_to(error, scope["path"])
+            if not status:
+                await response(scope, receive, answer)
+        finally:
+            took_s = time.monotonic() - started
+            method, path, route = scope["method"], _printable(scope["path"]), scope.get(ROUTE, "")
+            figures = {"method": method, "path": path, "status": status, "seconds": round(took_s, 4)}
+            logger.info("%s %s %d %.0f ms", method, path, status, took_s * 1000, extra={"fields": figures})
+            told(route, status, took_s)
+
+    def _caller(self, path: str, headers: Headers) -> Principal:
+        try:
+            return principal_of(headers, self._config())
+        except HTTPError:
+            if path in self._open_paths or path.startswith(_PAGE):
+                return Principal("", "")
+            raise
+
+    def _complete(self, headers: MutableHeaders, path: str, origin: str | None) -> None:
+        headers[HEADER] = current_request_id()
+        for name, value in _SECURITY.items():
+            headers.setdefault(name, value)
+        # What one caller may read is in nobody else's cache; the page's files are asked about each time.
+        headers.setdefault("Cache-Control", "no-cache" if path.startswith(_PAGE) else "no-store")
+        headers.add_vary_header("Origin")
+        if origin is not None:
+            headers["Access-Control-Allow-Origin"] = origin
+            headers["Access-Control-Expose-Headers"] = _EXPOSED
+
+
+def _preflight(headers: Headers) -> Response:
+    """What a browser wants to know before it sends a page's request: yes, and whatever header it names."""
+    response = Response(status_code=204)
+    response.headers["Access-Control-Allow-Methods"] = _METHODS
+    response.headers["Access-Control-Allow-Headers"] = headers.get("access-control-request-headers", _USUAL_HEADERS)
+    response.headers["Access-Control-Max-Age"] = _PREFLIGHT_S
+    if headers.get("access-control-request-private-network") == "true":
+        response.headers["Access-Control-Allow-Private-Network"] = "true"
+    response.headers["Vary"] = "Access-Control-Request-Headers"
+    return response
+
+
+def _meant(path: str) -> str:
+    """A path without slashes too many, which come of a base address that ends in one."""
+    return path if path.startswith(_PAGE) else re.sub(r"/{2,}", "/", path).rstrip("/") or "/"
+
+
+def _printable(path: str) -> str:
+    """A path that cannot write lines of its own into a log."""
+    return path.encode("unicode_escape").decode("ascii")[:200]

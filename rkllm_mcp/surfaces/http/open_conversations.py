@@ -1,0 +1,94 @@
+"""The conversations that are open: what a request names by its id, found in memory or brought back from the store.
+
+A conversation that stays in memory keeps the very token ids that were generated, so its next question prefills only
+what is new; one that was dropped is read again from its messages, where those are kept. Nobody sees a conversation of
+another tenant: the key is the tenant's name and the id. Nor does anybody lose one to another's: where there are too
+many, whoever has the most open gives one up, the one used longest ago that is not being answered.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.completions.conversation_cache import evict_fairly
+from rkllm_mcp.messages import Conversation, Message
+
+# The model keeps the token ids of each (providers.rkllm); one more conversation costs some kilobytes.
+KEPT = 64
+
+
+class OpenConversations:
+    """The open conversations of a service.
+
+    Args:
+        kept: how many may be open.
+    """
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self._kept = kept
+        self._open: OrderedDict[tuple[str, str], tuple[Assistant, Conversation]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    async def find(self, app: Assistant, conversation_id: str) -> Conversation | None:
+        """A conversation to go on with; None where this tenant has none of that id.
+
+        Raises:
+            StoreError: what is remembered cannot be read.
+        """
+        # One id asked for by two requests at once must come to one conversation, so it is looked for again.
+        found = self._taken(app, conversation_id)
+        if found is not None:
+            return found
+        kept = await app.memory.conversations.get(app.tenant, conversation_id)
+        if kept is None:
+            return None
+        return self._taken(app, conversation_id) or self.put(app, app.resume(kept))
+
+    def begin(self, app: Assistant, system: str | None, told: Iterable[tuple[str, str]] = ()) -> Conversation:
+        """A new conversation; it is open once it is ``put``, so that what is refused closes nobody else's.
+
+        Args:
+            app: whose.
+            system: its own system text; None for the configuration's.
+            told: what was said elsewhere: who (user or assistant), and the words.
+        """
+        conversation = app.new_conversation(system)
+        for role, text in told:
+            conversation.add(Message("assistant" if role == "assistant" else "user", text))
+        return conversation
+
+    def put(self, app: Assistant, conversation: Conversation) -> Conversation:
+        """Keep a conversation open, the latest of all."""
+        self._open[app.tenant, conversation.id] = (app, conversation)
+        self._open.move_to_end((app.tenant, conversation.id))
+        while len(self._open) > self._kept:
+            self.drop(*self._dispensable())
+        return conversation
+
+    def drop(self, app: Assistant, conversation_id: str) -> bool:
+        """Forget a conversation; False when it was not open."""
+        if self._open.pop((app.tenant, conversation_id), None) is None:
+            return False
+        app.core.chat_model.forget(conversation_id)
+        return True
+
+    def holds(self, app: Assistant, conversation_id: str) -> bool:
+        """Whether a conversation is open."""
+        return (app.tenant, conversation_id) in self._open
+
+    def _dispensable(self) -> tuple[Assistant, str]:
+        """The open conversation that is given up for another one."""
+        held = [(app, conversation.id) for app, conversation in self._open.values()]
+        resting = [(app, id_) for app, id_ in held if not app.is_answering(id_)] or held
+        return resting[evict_fairly([(app.tenant, 1) for app, _ in resting])]
+
+    def _taken(self, app: Assistant, conversation_id: str) -> Conversation | None:
+        entry = self._open.get((app.tenant, conversation_id))
+        if entry is None:
+            return None
+        self._open.move_to_end((app.tenant, conversation_id))
+        return entry[1]

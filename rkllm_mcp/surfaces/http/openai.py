@@ -1,0 +1,428 @@
+"""``/v1/rerank``: documents in the order in which they answer a query, in the shape that Jina and Cohere share.
+
+``[service] ranking_model`` ranks, and the chat model where none is configured, if it has words for yes and no.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from array import array
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import Annotated, Any, Literal, TypeAlias
+
+from anyio import to_thread
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from rkllm_mcp.app.board_services import BoardServices, board_services_of
+from rkllm_mcp.app.tenants import Tenant
+from rkllm_mcp.completions.completion import Occurrence, complete
+from rkllm_mcp.completions.openai_request import chat_request
+from rkllm_mcp.completions.openai_response import ReplyChunks, ReplyHead, WholeReply, new_reply_id
+from rkllm_mcp.completions.openai_types import ChatBody, ChatCompletion, ChatCompletionChunk, Positive, TokenId
+from rkllm_mcp.completions.request import ChatRequest, RequestRefusedError
+from rkllm_mcp.events import End
+from rkllm_mcp.prompt.tokenizer import ModelTokenizer, PlainText
+from rkllm_mcp.surfaces.http import bodies
+from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
+from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Link, Route, RouteResponse
+from rkllm_mcp.surfaces.http.state import ServiceState, service_of, tenant_of
+from rkllm_mcp.surfaces.http.streaming import DONE, evaluated, event_stream, in_turn, record, while_connected
+
+# The name that every service knows its model by.
+DEFAULT_MODEL = "default"
+
+_Events: TypeAlias = AsyncGenerator[Occurrence, None]
+
+
+async def chat_completions(request: Request) -> Response:
+    """Answer a chat request."""
+    service = service_of(request)
+    body = await bodies.read(request, ChatBody, service.body_limit)
+    tenant = tenant_of(request)
+    check_model(body.model, service)
+    asked = await asked_by(body, service, tenant)
+    head = ReplyHead(
+        new_reply_id(),
+        int(time.time()),
+        service.core.name,
+        host_tools=asked.host_tools,
+        with_events=body.x_events is True,
+    )
+    events = in_turn(request, partial(complete, threads=service.threads, request=asked, tenant=tenant.name))
+    if body.stream:
+        with_usage = body.stream_options is not None and body.stream_options.include_usage is True
+        return event_stream(_records(events, ReplyChunks(head, with_usage=with_usage)))
+    return JSONResponse(await while_connected(request, partial(_whole, events, WholeReply(head))))
+
+
+def check_model(name: str | None, service: ServiceState) -> None:
+    """See that a model is the one there is.
+
+    Raises:
+        Problem: 404.
+    """
+    if name is not None and name not in (*known_models(service), DEFAULT_MODEL):
+        message = f"there is no model {name!r} here; ask for {service.core.name!r}, or add the name to model_aliases"
+        raise HTTPError(404, message, "invalid_request_error", param="model", code="model_not_found")
+
+
+def known_models(service: ServiceState) -> tuple[str, ...]:
+    """The names of the model that answers, its own first."""
+    return (service.core.name, *service.config.service.model_aliases)
+
+
+async def asked_by(body: ChatBody, service: ServiceState, tenant: Tenant) -> ChatRequest:
+    """What a body asks.
+
+    Args:
+        body: as it came.
+        service: who is asked.
+        tenant: who asks.
+
+    Raises:
+        Problem: 400, a field cannot be what it is.
+    """
+    own = tenant.section.mcp if tenant.section is not None else None
+    host_tools = service.config.service.mcp if own is None else own
+    try:
+        # To check a hundred tools takes a while, and everybody else's answers would wait for that.
+        return await to_thread.run_sync(partial(chat_request, body, service.schemas, host_tools=host_tools))
+    except RequestRefusedError as error:
+        raise _problem(error) from None
+
+
+def _problem(error: RequestRefusedError) -> HTTPError:
+    return HTTPError(
+        422 if error.is_too_costly else 400, str(error), param=error.param or None, code=error.code or None
+    )
+
+
+async def _whole(events: _Events, reply: WholeReply) -> dict[str, Any]:
+    async with aclosing(sound(events)) as heard:
+        async for event in heard:
+            reply.take(event)
+    return reply.object()
+
+
+async def _records(events: _Events, chunks: ReplyChunks) -> AsyncGenerator[bytes, None]:
+    has_begun = False
+    async with aclosing(sound(events)) as heard:
+        async for event in heard:
+            for chunk in chunks.of(event):
+                # Not before: as long as nothing was sent, a failure has a status of its own.
+                if not has_begun:
+                    has_begun = True
+                    yield record(chunks.first())
+                yield record(chunk)
+    if not has_begun:
+        yield record(chunks.first())
+    for chunk in chunks.last():
+        yield record(chunk)
+    yield DONE
+
+
+async def sound(events: AsyncGenerator[Occurrence, None]) -> AsyncGenerator[Occurrence, None]:
+    """The events of an answer that comes to its end; every other end is raised."""
+    async with aclosing(events):
+        try:
+            async for event in events:
+                if isinstance(event, End):
+                    _check_end(event)
+                yield event
+        except RequestRefusedError as error:
+            raise _problem(error) from None
+
+
+def _check_end(end: End) -> None:
+    if end.reason == "cancelled":
+        raise HTTPError(503, "the answer was stopped; ask again in a moment", retry_after_s=RETRY_AFTER_S)
+    if end.reason == "failed":
+        raise (
+            HTTPError(500, end.error or "the answer failed; ask again") if end.cause is None else problem_of(end.cause)
+        )
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/v1/chat/completions",
+        chat_completions,
+        "Answer a conversation, as OpenAI's API does",
+        body=ChatBody,
+        answers=(
+            RouteResponse(ChatCompletion, says="The answer, when stream is not true."),
+            RouteResponse(
+                ChatCompletionChunk, media=EVENT_STREAM, says="The answer in pieces; the last record is [DONE]."
+            ),
+        ),
+        problems=(400, 404, 429, 503),
+    ),
+)
+
+
+OWNED_BY = "rkllm-mcp"
+
+
+class Model(BaseModel):
+    """A model."""
+
+    id: str = Field(description="Its name.")
+    object: Literal["model"] = "model"
+    created: int = Field(description="Since when it is served, Unix time.")
+    owned_by: str = OWNED_BY
+
+
+class Models(BaseModel):
+    """Every model."""
+
+    object: Literal["list"] = "list"
+    data: list[Model]
+
+
+def _models(service: ServiceState) -> list[Model]:
+    core = service.core
+    others = (specialist.name for specialist in core.specialists.values())
+    # Under its aliases too: some programs ask only for what is listed.
+    names = dict.fromkeys([core.name, *service.config.service.model_aliases, *others])
+    return [Model(id=name, created=int(service.started_unix)) for name in names]
+
+
+async def list_models(request: Request) -> Response:
+    """Every model."""
+    return JSONResponse(Models(data=_models(service_of(request))).model_dump())
+
+
+async def show_model(request: Request) -> Response:
+    """One model."""
+    wanted = request.path_params["model"]
+    models = _models(service_of(request))
+    found = next((model for model in models if model.id == wanted), None)
+    if found is None:
+        names = ", ".join(model.id for model in models)
+        raise HTTPError(404, f"there is no model {wanted!r}; there is {names}", param="model", code="model_not_found")
+    return JSONResponse(found.model_dump())
+
+
+_A_MODEL = (Link("GET", "/v1/models/{model:path}", "model", "$response.body#/data/0/id"),)
+MODEL_ROUTES = (
+    Route(
+        "GET",
+        "/v1/models",
+        list_models,
+        "List the models",
+        answers=(RouteResponse(Models, links=_A_MODEL),),
+        problems=(503,),
+    ),
+    # A service in place of the NPU may have names with slashes.
+    Route(
+        "GET",
+        "/v1/models/{model:path}",
+        show_model,
+        "Show a model",
+        answers=(RouteResponse(Model),),
+        problems=(404, 503),
+    ),
+)
+
+
+# As many as OpenAI takes.
+MOST_TEXTS = 2048
+# As long as the longest context window of any model here.
+MOST_IDS = 131_072
+
+Tokens = Annotated[list[TokenId], Field(min_length=1, max_length=MOST_IDS)]
+ManyTexts = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=MOST_TEXTS)]
+ManyTokens = Annotated[list[Tokens], Field(min_length=1, max_length=MOST_TEXTS)]
+
+
+class EmbeddingsBody(bodies.LenientBody):
+    """What is to be embedded."""
+
+    input: Annotated[str, Field(min_length=1)] | ManyTexts | Tokens | ManyTokens
+    """A text, texts, or either as token ids of this model."""
+    model: str = ""
+    """Whatever a program sends; there is one model that embeds."""
+    encoding_format: Literal["float", "base64"] = "float"
+    """Numbers, or base64 of 32-bit floats, least significant byte first."""
+    dimensions: Positive | None = None
+    """Keep this many leading numbers of each vector, for models trained for it; its length is 1 again."""
+
+
+class Embedding(BaseModel):
+    """One vector."""
+
+    object: Literal["embedding"] = "embedding"
+    index: int
+    embedding: list[float] | str
+
+
+class EmbeddingsUsage(BaseModel):
+    """What it cost."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class Embeddings(BaseModel):
+    """A vector for each text."""
+
+    object: Literal["list"] = "list"
+    data: list[Embedding]
+    model: str
+    usage: EmbeddingsUsage
+
+
+async def embed(request: Request) -> Response:
+    """Turn texts into vectors."""
+    service = service_of(request)
+    body = await bodies.read(request, EmbeddingsBody, service.body_limit)
+    abilities = board_services_of(tenant_of(request).app)
+    texts = await to_thread.run_sync(texts_of, body.input, abilities)
+
+    cost = partial(count_tokens, texts, abilities.embedder.vocabulary)
+    vectors = await evaluated(request, partial(abilities.embed, texts, dimensions=body.dimensions), cost)
+    tokens = await cost()
+    answer = Embeddings(
+        data=[
+            Embedding(index=index, embedding=_encoded(vector) if body.encoding_format == "base64" else vector)
+            for index, vector in enumerate(vectors)
+        ],
+        model=abilities.embedder.name,
+        usage=EmbeddingsUsage(prompt_tokens=tokens, total_tokens=tokens),
+    )
+    return JSONResponse(answer.model_dump())
+
+
+def texts_of(
+    given: str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]], abilities: BoardServices
+) -> list[str]:
+    """The texts of an input in any of OpenAI's forms.
+
+    Raises:
+        Problem: 400, an id is not one of the model's.
+    """
+    if isinstance(given, str):
+        return [given]
+    if isinstance(given[0], int):
+        given = [given]  # pyright: ignore[reportAssignmentType]  # pydantic has seen that all of them are
+    return [each if isinstance(each, str) else _decoded(each, abilities) for each in given]  # pyright: ignore[reportArgumentType]
+
+
+def _decoded(ids: Sequence[int], abilities: BoardServices) -> str:
+    vocabulary = abilities.embedder.vocabulary
+    if (largest := max(ids)) >= vocabulary.size:
+        raise HTTPError(
+            400,
+            f"input: {largest} is no token of {abilities.embedder.name}, which has {vocabulary.size}; send texts",
+            param="input",
+        )
+    return vocabulary.decode(ids)
+
+
+async def count_tokens(texts: Sequence[str], vocabulary: ModelTokenizer) -> int:
+    """How many tokens texts have."""
+
+    def counted() -> int:
+        return sum(len(vocabulary.encode([PlainText(text)])) for text in texts)
+
+    return await to_thread.run_sync(counted)
+
+
+def _encoded(vector: Sequence[float]) -> str:
+    numbers = array("f", vector)
+    return base64.b64encode(numbers.tobytes()).decode("ascii")
+
+
+EMBEDDING_ROUTES = (
+    Route(
+        "POST",
+        "/v1/embeddings",
+        embed,
+        "Turn texts into vectors",
+        body=EmbeddingsBody,
+        answers=(RouteResponse(Embeddings),),
+        problems=(429, 503),
+    ),
+)
+
+
+MOST_DOCUMENTS = 1024
+
+
+class Document(BaseModel):
+    """A document as an object, as some programs send it."""
+
+    text: Annotated[str, Field(min_length=1)]
+
+
+class RerankBody(bodies.LenientBody):
+    """What is ranked, and by what."""
+
+    query: Annotated[str, Field(min_length=1)]
+    """What is looked for."""
+    documents: Annotated[
+        list[Annotated[str, Field(min_length=1)] | Document], Field(min_length=1, max_length=MOST_DOCUMENTS)
+    ]
+    """What may answer it."""
+    model: str = ""
+    """Whatever a program sends; there is one model that ranks."""
+    top_n: Positive | None = None
+    """Return the best N alone."""
+    return_documents: bool = False
+    """Return the documents as well."""
+
+
+class Ranked(BaseModel):
+    """One document's place."""
+
+    index: int = Field(description="Which of the documents, from 0.")
+    relevance_score: float = Field(description="How well it answers the query, from 0 to 1.")
+    document: Document | None = None
+
+
+class Reranked(BaseModel):
+    """The documents, the best first."""
+
+    model: str
+    results: list[Ranked]
+
+
+async def rerank(request: Request) -> Response:
+    """Order documents by how well they answer a query."""
+    service = service_of(request)
+    body = await bodies.read(request, RerankBody, service.body_limit)
+    abilities = board_services_of(tenant_of(request).app)
+    texts = [each if isinstance(each, str) else each.text for each in body.documents]
+
+    pairs = [f"{body.query}\n{text}" for text in texts]
+    cost = partial(count_tokens, pairs, abilities.ranker.vocabulary)
+    scores = await evaluated(request, partial(abilities.rerank, body.query, texts), cost)
+    order = sorted(range(len(scores)), key=lambda index: (-scores[index], index))[: body.top_n]
+    results = [
+        Ranked(
+            index=index,
+            relevance_score=scores[index],
+            document=Document(text=texts[index]) if body.return_documents else None,
+        )
+        for index in order
+    ]
+    answer = Reranked(model=abilities.ranker.name, results=results)
+    return JSONResponse(answer.model_dump(exclude_none=True))
+
+
+RERANK_ROUTES = (
+    Route(
+        "POST",
+        "/v1/rerank",
+        rerank,
+        "Order documents by how well they answer a query",
+        body=RerankBody,
+        answers=(RouteResponse(Reranked),),
+        problems=(429, 503),
+    ),
+)

@@ -1,0 +1,123 @@
+"""What answers have cost since the service began: read off their events as they pass, for the board's page and metrics.
+
+Only what the runtime reported is counted, round by round. The rates are those of the latest rounds that had work enough
+to tell.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, time, timedelta
+
+from rkllm_mcp.app.tenants import Tenant
+from rkllm_mcp.errors import StoreError
+from rkllm_mcp.events import Usage
+from rkllm_mcp.surfaces.http.errors import HTTPError
+
+
+def _now() -> datetime:
+    return datetime.now().astimezone()
+
+
+class Quota:
+    """The allowances of all tenants.
+
+    Args:
+        now: the time on the board's clock.
+    """
+
+    def __init__(self, now: Callable[[], datetime] = _now) -> None:
+        self._now = now
+        # By tenant and day: what it has cost, as far as is known here.
+        self._known: dict[tuple[str, str], int] = {}
+
+    def limit(self, tenant: Tenant) -> int | None:
+        """What a tenant may cost in a day, tokens; None where there is no limit."""
+        return tenant.section.daily_tokens if tenant.section else None
+
+    async def check(self, tenant: Tenant) -> None:
+        """See that a tenant has something left today.
+
+        Raises:
+            Problem: 429, with the time until midnight.
+        """
+        limit = self.limit(tenant)
+        if limit is None:
+            return
+        if await self._added(tenant) >= limit:
+            message = f"the {limit} tokens of today are used up; ask again tomorrow, or have daily_tokens raised"
+            raise HTTPError(429, message, code="daily_tokens_exceeded", retry_after_s=self._until_midnight_s())
+
+    async def spend(self, tenant: Tenant, tokens: int) -> None:
+        """An answer has cost so many tokens."""
+        if self.limit(tenant) is None:
+            return
+        await self._added(tenant, tokens)
+
+    async def _added(self, tenant: Tenant, tokens: int = 0) -> int:
+        """What today has cost, these tokens included."""
+        day = self._now().date().isoformat()
+        self._known[tenant.name, day] = self._known.get((tenant.name, day), 0) + tokens
+        # Where nothing can be remembered the owner has been told so, and what is known here has to do.
+        with suppress(StoreError):
+            kept = await tenant.app.memory.tally.add(day, tokens)
+            self._known[tenant.name, day] = max(self._known[tenant.name, day], kept)
+        return self._known[tenant.name, day]
+
+    def _until_midnight_s(self) -> float:
+        now = self._now()
+        midnight = datetime.combine(now.date() + timedelta(days=1), time(), now.tzinfo)
+        return (midnight - now).total_seconds()
+
+
+# A rate is told of so many rounds, and of none that was shorter than this: those are mostly fixed cost.
+ROUNDS = 8
+TELLING_TOKENS = 8
+
+
+@dataclass
+class UsageTotals:
+    """The sums and the latest rates.
+
+    Attributes:
+        prefilled_tokens: evaluated.
+        reused_tokens: found in the KV cache.
+        generated_tokens: written.
+        rounds: how many runs of the model those were.
+    """
+
+    prefilled_tokens: int = 0
+    reused_tokens: int = 0
+    generated_tokens: int = 0
+    rounds: int = 0
+    _prefills: deque[tuple[int, float]] = field(default_factory=lambda: deque[tuple[int, float]](maxlen=ROUNDS))
+    _decodes: deque[tuple[int, float]] = field(default_factory=lambda: deque[tuple[int, float]](maxlen=ROUNDS))
+
+    def take(self, usage: Usage) -> None:
+        """A round has ended."""
+        self.rounds += 1
+        self.prefilled_tokens += usage.prefilled_tokens
+        self.reused_tokens += usage.cached_tokens
+        self.generated_tokens += usage.generated_tokens
+        if usage.prefilled_tokens >= TELLING_TOKENS and usage.prefill_ms > 0:
+            self._prefills.append((usage.prefilled_tokens, usage.prefill_ms))
+        if usage.generated_tokens >= TELLING_TOKENS and usage.decode_ms > 0:
+            self._decodes.append((usage.generated_tokens, usage.decode_ms))
+
+    @property
+    def prefill_tps(self) -> float | None:
+        """Tokens evaluated a second; None where no round has told yet."""
+        return _rate(self._prefills)
+
+    @property
+    def decode_tps(self) -> float | None:
+        """Tokens written a second; None where no round has told yet."""
+        return _rate(self._decodes)
+
+
+def _rate(rounds: deque[tuple[int, float]]) -> float | None:
+    milliseconds = sum(each for _, each in rounds)
+    return round(sum(tokens for tokens, _ in rounds) / milliseconds * 1000, 2) if milliseconds else None

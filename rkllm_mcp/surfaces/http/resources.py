@@ -1,0 +1,164 @@
+"""What the servers of a tenant offer besides tools: resources to attach, and questions that are prepared."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from rkllm_mcp.surfaces.http import bodies
+from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse
+from rkllm_mcp.surfaces.http.state import tenant_of
+
+
+class ResourceShown(BaseModel):
+    """A resource."""
+
+    uri: str
+    name: str
+    server: str
+    description: str
+    mime_type: str
+    size: int | None = Field(description="Bytes; null when the server does not say.")
+
+
+class TemplateShown(BaseModel):
+    """Resources by a pattern."""
+
+    uri_template: str
+    name: str
+    server: str
+    description: str
+    mime_type: str
+
+
+class Resources(BaseModel):
+    """What servers let one read."""
+
+    resources: list[ResourceShown]
+    templates: list[TemplateShown]
+
+
+class ReadBody(bodies.RequestBody):
+    """Which resource."""
+
+    uri: Annotated[str, Field(min_length=1)]
+    """Its address on the server."""
+    server: str | None = None
+    """Whose; the only server that has it when not given."""
+
+
+class Contents(BaseModel):
+    """A resource as the server sent it."""
+
+    server: str
+    uri: str
+    contents: list[dict[str, Any]] = Field(description="uri, and text or blob (base64).")
+
+
+class ArgumentShown(BaseModel):
+    """What a prompt is filled with."""
+
+    name: str
+    description: str
+    required: bool
+
+
+class PromptShown(BaseModel):
+    """A prepared question."""
+
+    name: str
+    server: str
+    description: str
+    arguments: list[ArgumentShown]
+
+
+class Prompts(BaseModel):
+    """The questions that servers have prepared."""
+
+    prompts: list[PromptShown]
+
+
+async def resources(request: Request) -> Response:
+    """List resources and templates."""
+    offerings = tenant_of(request).app.toolbox.offerings
+    found, templates = await offerings.readable()
+    shown = [
+        {
+            "uri": each.uri,
+            "name": each.name,
+            "server": each.server,
+            "description": each.description,
+            "mime_type": each.mime_type,
+            "size": each.size,
+        }
+        for each in found
+    ]
+    patterns = [
+        {
+            "uri_template": each.uri_template,
+            "name": each.name,
+            "server": each.server,
+            "description": each.description,
+            "mime_type": each.mime_type,
+        }
+        for each in templates
+    ]
+    return JSONResponse({"resources": shown, "templates": patterns})
+
+
+async def read(request: Request) -> Response:
+    """Read a resource."""
+    wish = bodies.query(request, ReadBody)
+    reference = wish.uri if wish.server is None else f"{wish.server}:{wish.uri}"
+    content = await tenant_of(request).app.toolbox.offerings.read_resource(reference)
+    contents = [dict(each) for each in content.contents]
+    return JSONResponse({"server": content.server, "uri": content.uri, "contents": contents})
+
+
+async def prompts(request: Request) -> Response:
+    """List prompts."""
+    found = await tenant_of(request).app.toolbox.offerings.prompts()
+    shown = [
+        {
+            "name": each.name,
+            "server": each.server,
+            "description": each.description,
+            "arguments": [
+                {"name": argument.name, "description": argument.description, "required": argument.required}
+                for argument in each.arguments
+            ],
+        }
+        for each in found
+    ]
+    return JSONResponse({"prompts": shown})
+
+
+_A_RESOURCE = (Link("GET", "/v1/resources/read", "uri", "$response.body#/resources/0/uri"),)
+ROUTES = (
+    Route(
+        "GET",
+        "/v1/resources",
+        resources,
+        "List what servers let one read",
+        answers=(RouteResponse(Resources, links=_A_RESOURCE),),
+    ),
+    Route(
+        "GET",
+        "/v1/resources/read",
+        read,
+        "Read a resource",
+        query=ReadBody,
+        answers=(RouteResponse(Contents),),
+        problems=(404, 502),
+    ),
+    Route(
+        "GET",
+        "/v1/prompts",
+        prompts,
+        "List the questions that servers have prepared",
+        answers=(RouteResponse(Prompts),),
+    ),
+)

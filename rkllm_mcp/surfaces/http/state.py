@@ -1,0 +1,200 @@
+"""What every route may use: the house, the queue, and whether the service is ready.
+
+``service_of(request)`` and ``tenant_of(request)`` are how a handler gets there; the gate has put the caller's tenant
+and key into ``request.state`` before. The configuration is looked up anew for each request, since it may be exchanged
+while the service runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from starlette.requests import Request
+
+from rkllm_mcp.app.root import ModelHost
+from rkllm_mcp.app.tenants import Tenant, Tenants
+from rkllm_mcp.completions.conversation_cache import ConversationCache
+from rkllm_mcp.completions.structured_output import SchemaCheck
+from rkllm_mcp.config.sections import Config
+from rkllm_mcp.errors import RkllmMcpError
+from rkllm_mcp.events import Usage
+from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
+from rkllm_mcp.surfaces.http.metrics import Metrics, Traces, answered
+from rkllm_mcp.surfaces.http.open_conversations import OpenConversations
+from rkllm_mcp.surfaces.http.quota import Quota, UsageTotals
+from rkllm_mcp.surfaces.http.turnstile import Turnstile
+
+MEBIBYTE = 2**20
+# How many texts may wait to be embedded or ranked where one answer may. Each takes a fraction of its time, and programs
+# that take a document in ask for all of its passages at once: Open WebUI does, and gives it up at one refusal.
+EVALUATIONS_IN_PLACE_OF_AN_ANSWER = 32
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+@dataclass
+class ServiceState:
+    """A running service; ``service.serve`` makes one.
+
+    Args:
+        house: the model and everybody's assistants.
+        turnstile: the queue before the model that answers.
+        evaluations: the queue before those that embed and rank.
+        is_draining: it takes no new answers and ends when those under way have.
+        started: when it began, on the monotonic clock, seconds.
+        started_unix: the same as Unix time.
+        threads: what programs that send the whole conversation each time have said and seen.
+        schemas: the schemas that such programs sent, as far as they were found good.
+        desk: the conversations that are open.
+        meter: what the answers since the start have cost.
+        tenant_meters: what those of each tenant have cost, by name.
+        allowances: what tenants may still cost today.
+        metrics: what the service has done, for Prometheus.
+        traces: makes spans of it, where somebody collects them.
+    """
+
+    house: Tenants
+    turnstile: Turnstile
+    evaluations: Turnstile
+    is_draining: bool = False
+    started: float = field(default_factory=time.monotonic)
+    started_unix: float = field(default_factory=time.time)
+    threads: ConversationCache = field(default_factory=ConversationCache)
+    schemas: SchemaCheck = field(default_factory=SchemaCheck)
+    desk: OpenConversations = field(default_factory=OpenConversations)
+    meter: UsageTotals = field(default_factory=UsageTotals)
+    tenant_meters: dict[str, UsageTotals] = field(default_factory=dict[str, UsageTotals])
+    allowances: Quota = field(default_factory=Quota)
+    metrics: Metrics = field(default_factory=Metrics)
+    traces: Traces = field(default_factory=Traces)
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        return self.house.config
+
+    @property
+    def core(self) -> ModelHost:
+        """The model that answers; a Problem while it is being exchanged."""
+        try:
+            return self.house.core
+        except RkllmMcpError as error:
+            raise HTTPError(503, str(error), retry_after_s=RETRY_AFTER_S) from None
+
+    @property
+    def body_limit(self) -> int:
+        """The longest body of a request, bytes."""
+        return self.config.service.body_mb * MEBIBYTE
+
+    @contextmanager
+    def observed(
+        self, method: str, headers: Mapping[str, str]
+    ) -> Generator[Callable[[str, int, float], None], None, None]:
+        """Surround a request; what is yielded is told its route, its status and the seconds that it took."""
+        # A client may call its method anything, and every name that is counted is kept.
+        method = method if method in _METHODS else "_OTHER"
+        with self.traces.request(method, headers) as span:
+
+            def told(route: str, status: int, seconds: float) -> None:
+                self.metrics.requested(method, route, status, seconds)
+                answered(span, method, route, status)
+
+            yield told
+
+    def meter_of(self, tenant: str) -> UsageTotals:
+        """What a tenant may know of the costs: those of their own answers; the owner knows everybody's."""
+        return self.tenant_meters.setdefault(tenant, UsageTotals()) if tenant else self.meter
+
+    def count(self, tenant: str, usage: Usage) -> None:
+        """A round of a tenant's answer has ended."""
+        self.meter.take(usage)
+        if tenant:
+            self.meter_of(tenant).take(usage)
+
+    @property
+    def uptime_s(self) -> float:
+        """How long it has been running, seconds."""
+        return time.monotonic() - self.started
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether answers are taken."""
+        return not self.is_draining and self.house.is_ready
+
+    def drain(self) -> None:
+        """Take no more answers; whoever waits is sent away, and may ask another board."""
+        self.is_draining = True
+        for each in (self.turnstile, self.evaluations):
+            each.close()
+
+    def stop_answers(self) -> None:
+        """End the answers under way; whoever hears one is told that it was stopped."""
+        for tenant in self.house.tenants.values():
+            tenant.app.close()
+
+    async def idle(self) -> None:
+        """Wait until no answer is under way."""
+        for each in (self.turnstile, self.evaluations):
+            await each.idle()
+
+    def resize(self) -> None:
+        """Put the limits of the configuration in force."""
+        limits = self.config.service
+        self.turnstile.resize(limits.parallel, limits.queue)
+        self.evaluations.resize(1, limits.queue * EVALUATIONS_IN_PLACE_OF_AN_ANSWER)
+
+    def check_alive(self) -> None:
+        """Refuse when no answer will come any more from this process.
+
+        Raises:
+            Problem: 503 with the reason why the model is not loaded again.
+        """
+        if (failure := self.house.failure) is not None:
+            raise problem_of(failure)
+
+    def check_ready(self, *, may_load: bool = False) -> None:
+        """Refuse an answer that could not begin now.
+
+        Args:
+            may_load: whoever asks waits as long as the model loads.
+
+        Raises:
+            Problem: 503 while the model loads, after it was given up, and after the service was told to stop.
+        """
+        if self.is_draining:
+            raise stopping()
+        self.check_alive()
+        if not (may_load or self.house.is_ready):
+            raise HTTPError(503, "the model is being loaded; ask again in a moment", retry_after_s=RETRY_AFTER_S)
+
+
+def stopping() -> HTTPError:
+    """What somebody is told who comes too late."""
+    return HTTPError(503, "the service is being stopped; ask again in a moment", retry_after_s=RETRY_AFTER_S)
+
+
+def service_for(house: Tenants) -> ServiceState:
+    """The service over a house, with the limits of its configuration."""
+    limits = house.config.service
+    evaluations = Turnstile(1, limits.queue * EVALUATIONS_IN_PLACE_OF_AN_ANSWER)
+    return ServiceState(house, Turnstile(limits.parallel, limits.queue), evaluations)
+
+
+def service_of(request: Request) -> ServiceState:
+    """The service that a request came to."""
+    service: ServiceState = request.app.state.service
+    return service
+
+
+def tenant_of(request: Request) -> Tenant:
+    """Whoever sent a request, with the assistant that is theirs.
+
+    Raises:
+        Problem: 503, the model is being exchanged.
+    """
+    try:
+        return service_of(request).house.tenant(request.state.tenant)
+    except RkllmMcpError as error:
+        raise HTTPError(503, str(error), retry_after_s=RETRY_AFTER_S) from None

@@ -1,0 +1,206 @@
+"""Options, exit codes and signals of one invocation of the command line."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import signal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rkllm_mcp.errors import UsageError
+from rkllm_mcp.surfaces.chat.forms import is_interactive
+from rkllm_mcp.surfaces.terminal import Terminal
+
+if TYPE_CHECKING:
+    from rkllm_mcp.config.sections import Config
+    from rkllm_mcp.surfaces.chat.phrases import Language
+
+
+PREFIX = "RKLLM_MCP_TOKEN_"
+_UNUSUAL = re.compile(r"[^A-Za-z0-9]+")
+
+
+def read_tokens(
+    words: Sequence[str], env: Mapping[str, str] = os.environ, ask: Callable[[str], str] | None = None
+) -> dict[str, str]:
+    """The tokens by name.
+
+    Args:
+        words: what was said behind each ``--token``.
+        env: the environment.
+        ask: asks a person, who types unseen; the one at the terminal when None.
+
+    Raises:
+        UsageError: a token cannot be had, or its value stands on the command line.
+    """
+    return dict(_token(word, env, ask or _typed) for word in words)
+
+
+def variable_of(name: str) -> str:
+    """The environment variable that holds a token: capitals, and one ``_`` for whatever else is in the name."""
+    return PREFIX + _UNUSUAL.sub("_", name).strip("_").upper()
+
+
+def _token(word: str, env: Mapping[str, str], ask: Callable[[str], str]) -> tuple[str, str]:
+    name, equals, place = word.partition("=")
+    if not name:
+        raise UsageError("--token needs the name of a token; write --token NAME")
+    if equals and not place.startswith("@"):
+        raise UsageError(
+            f"others on this machine could read the token '{name}' on the command line; "
+            f"set {variable_of(name)} and write --token {name}, or put it into a file and write --token {name}=@FILE"
+        )
+    value = _file(name, place[1:]) if equals else env.get(variable_of(name)) or ask(name)
+    if not value.strip():
+        raise UsageError(f"the token '{name}' is empty; give it in {variable_of(name)} or with --token {name}=@FILE")
+    return name, value.strip()
+
+
+def _file(name: str, place: str) -> str:
+    path = Path(place).expanduser()
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise UsageError(f"the token '{name}' cannot be read from {path} ({reason}); correct the path") from None
+
+
+def _typed(name: str) -> str:
+    if is_interactive():
+        try:
+            return getpass.getpass(f"Token '{name}' (not shown): ")
+        except EOFError:
+            pass
+    raise UsageError(f"there is no token '{name}'; set {variable_of(name)}, or write --token {name}=@FILE")
+
+
+EXIT_DONE = 0
+EXIT_ANSWER_FAILED = 1
+EXIT_USAGE = 2
+EXIT_UNUSABLE = 3
+EXIT_INTERRUPTED = 130
+
+
+@dataclass
+class Session:
+    """One invocation of the command.
+
+    Args:
+        config_path: ``--config``.
+        model: ``--model``, a name or a path.
+        runtime: ``--runtime``: auto, emulator or a path.
+        no_mcp: ``--no-mcp``.
+        quiet: ``--quiet``.
+        token_words: ``--token``, each as it was written.
+    """
+
+    config_path: str | None = None
+    model: str | None = None
+    runtime: str | None = None
+    no_mcp: bool = False
+    quiet: bool = False
+    token_words: Sequence[str] = ()
+    terminal: Terminal = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.terminal = Terminal(quiet=self.quiet)
+
+    def config(self, environment: Mapping[str, str] = os.environ) -> Config:
+        """The configuration that holds here, with the global options in it.
+
+        Args:
+            environment: what its variables stand for.
+
+        Raises:
+            ConfigError: it cannot be used.
+        """
+        from rkllm_mcp.config.loading import load_config
+
+        config = load_config(self.config_path, env=environment)
+        return config.overridden(model=self.model, library=self.runtime, tools=not self.no_mcp)
+
+    @cached_property
+    def tokens(self) -> Mapping[str, str]:
+        """The tokens by name; a person may be asked for them, so it is read before anything runs.
+
+        Raises:
+            UsageError: one cannot be had.
+        """
+        return read_tokens(self.token_words)
+
+    def status(self, text: str) -> None:
+        """Show a line of somebody who starts or stops something; the lines below the first are details."""
+        self.terminal.note(text)
+
+    def target_file(self) -> Path:
+        """The configuration file that a command may change: the one in use, else ``./mcp_config.toml``."""
+        from rkllm_mcp.config.loading import search_order
+
+        if self.config_path is not None:
+            return Path(self.config_path).expanduser().absolute()
+        return next((path for path in search_order() if path.is_file()), Path.cwd() / "mcp_config.toml")
+
+
+def emulation_note(model: str, language: Language = "en") -> str:
+    """What a person must know about answers of an emulated model."""
+    from rkllm_mcp.surfaces.chat.phrases import PHRASES
+
+    return PHRASES[language].emulated.format(model=model)
+
+
+def run_async(work: Callable[[], Awaitable[int]], on_interrupt: Callable[[], bool] | None = None) -> int:
+    """Run a command's work to its end.
+
+    Args:
+        work: returns the exit code.
+        on_interrupt: is asked at a SIGINT; True when it stops what is under way and the work goes on by itself.
+            Otherwise the work is cancelled.
+
+    Returns:
+        What ``work`` returned, or 128 + the signal that ended it.
+    """
+    import anyio
+
+    return anyio.run(_supervised, work, on_interrupt)
+
+
+async def _supervised(work: Callable[[], Awaitable[int]], on_interrupt: Callable[[], bool] | None) -> int:
+    import anyio
+
+    outcome = EXIT_DONE
+
+    async def watch(scope: anyio.CancelScope, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        nonlocal outcome
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+            task_status.started()
+            async for number in signals:
+                if number == signal.SIGINT and on_interrupt is not None and on_interrupt():
+                    continue
+                outcome = 128 + number
+                scope.cancel()
+                break
+        # From here on the default holds again: another SIGINT does not wait for the shutdown.
+
+    failure: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        scope = tasks.cancel_scope
+        await tasks.start(watch, scope)
+        try:
+            outcome = await work()
+        except Exception as error:  # noqa: BLE001  # raised again below, outside of the group that would wrap it
+            failure = _alone(error)
+        scope.cancel()
+    if failure is not None:
+        raise failure
+    return outcome
+
+
+def _alone(error: Exception) -> Exception:
+    """The one error in a group of one, however deep; task groups wrap what happens inside them."""
+    inner: tuple[Exception, ...] = getattr(error, "exceptions", ())
+    return _alone(inner[0]) if len(inner) == 1 else error

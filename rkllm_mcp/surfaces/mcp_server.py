@@ -1,0 +1,339 @@
+"""How other hosts reach the board's abilities: standard input and output, or HTTP.
+
+Over HTTP the server listens on loopback only, unless ``[service] api_keys`` names keys; then every request needs one.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Awaitable, Callable, Generator, MutableMapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeAlias, cast
+
+import anyio
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.resources import FunctionResource
+from mcp.server.mcpserver.tools import Tool
+from mcp_types import CallToolResult, InputRequiredResult, TextContent, ToolAnnotations
+from pydantic import Field, ValidationError
+
+from rkllm_mcp import __version__
+from rkllm_mcp.app.board_services import BoardServices
+from rkllm_mcp.config.secrets import matches
+from rkllm_mcp.config.sections import is_loopback
+from rkllm_mcp.config.validation_errors import allowed_for, describe
+from rkllm_mcp.errors import RkllmMcpError, UsageError
+from rkllm_mcp.surfaces.chat.input import PipedLines
+from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session, run_async
+
+Prompt = Annotated[str, Field(description="What to answer")]
+System = Annotated[str, Field(description="Who the model is and how it answers")]
+MaxTokens = Annotated[int | None, Field(description="The longest answer, tokens", ge=1)]
+Texts = Annotated[list[str], Field(description="The texts", min_length=1, max_length=256)]
+Query = Annotated[str, Field(description="What is looked for")]
+Documents = Annotated[list[str], Field(description="What may answer it", min_length=1, max_length=256)]
+Instruction = Annotated[str, Field(description="What the query asks for; empty for documents")]
+Task = Annotated[str, Field(description="What a document has to do for the query; a web search when empty")]
+Dimensions = Annotated[int | None, Field(description="Keep this many numbers of each vector", ge=1)]
+
+
+class BoardServer(MCPServer[None]):
+    """The abilities of one board as an MCP server.
+
+    Args:
+        abilities: what it can do.
+    """
+
+    def __init__(self, abilities: BoardServices) -> None:
+        offered = _Tools(abilities)
+        super().__init__(
+            "rkllm-mcp",
+            title="Language model on a Rockchip NPU",
+            version=__version__,
+            tools=[_tool(each) for each in (offered.generate, offered.embed, offered.rerank, offered.board_status)],
+            resources=[
+                FunctionResource.from_function(
+                    offered.status_text, "board://status", "status", mime_type="application/json"
+                ),
+                FunctionResource.from_function(
+                    offered.model_text, "board://model", "model", mime_type="application/json"
+                ),
+            ],
+            log_level="WARNING",
+        )
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[None, Any] | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        """Call a tool; arguments that do not fit are named in a sentence instead of the validator's report."""
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if not isinstance(error.__cause__, ValidationError):
+                raise
+            raise ToolError(_what_is_wrong(name, error.__cause__)) from None
+
+    async def run_on(self, reading: Any, writing: Any) -> None:
+        """Serve one client over a pair of the SDK's streams; ``run_stdio_async`` takes no streams."""
+        server = self._lowlevel_server
+        await server.run(reading, writing, server.create_initialization_options())
+
+
+class _Tools:
+    """The tools and resources as functions, from whose signatures the SDK reads the schemas."""
+
+    def __init__(self, abilities: BoardServices) -> None:
+        self._abilities = abilities
+
+    async def generate(
+        self, prompt: Prompt, ctx: Context, system: System = "", max_tokens: MaxTokens = None
+    ) -> CallToolResult:
+        """Answer a prompt with the language model on the board's NPU."""
+
+        async def tell(text: str, count: int) -> None:
+            await ctx.report_progress(count, max_tokens, text)
+
+        async def answer() -> tuple[str, dict[str, Any]]:
+            made = await self._abilities.generate(prompt, system, max_tokens, tell)
+            facts: dict[str, Any] = {
+                "text": made.text,
+                "model": made.model,
+                "is_cut": made.reason == "token_limit",
+                "prompt_tokens": made.prompt_tokens,
+                "generated_tokens": made.generated_tokens,
+            }
+            return made.text, facts
+
+        return await _result(answer)
+
+    async def embed(self, texts: Texts, instruction: Instruction = "", dimensions: Dimensions = None) -> CallToolResult:
+        """Turn texts into vectors of length 1; similar texts have a large dot product."""
+
+        async def answer() -> tuple[str, dict[str, Any]]:
+            vectors = await self._abilities.embed(texts, instruction=instruction, dimensions=dimensions)
+            facts = {"model": self._abilities.embedder.name, "vectors": [[round(x, 6) for x in v] for v in vectors]}
+            return json.dumps(facts), facts
+
+        return await _result(answer)
+
+    async def rerank(self, query: Query, documents: Documents, instruction: Task = "") -> CallToolResult:
+        """Order documents by how well they answer a query, best first, with a score from 0 to 1."""
+
+        async def answer() -> tuple[str, dict[str, Any]]:
+            scores = await self._abilities.rerank(query, documents, instruction=instruction)
+            order = sorted(range(len(scores)), key=lambda index: -scores[index])
+            ranking = [{"index": index, "score": round(scores[index], 6)} for index in order]
+            facts = {"model": self._abilities.ranker.name, "ranking": ranking}
+            return json.dumps(facts), facts
+
+        return await _result(answer)
+
+    async def board_status(self) -> CallToolResult:
+        """How the board is: model, runtime, NPU load, clocks, temperature, memory."""
+
+        async def answer() -> tuple[str, dict[str, Any]]:
+            facts = await self._abilities.status()
+            return json.dumps(facts, ensure_ascii=False), dict(facts)
+
+        return await _result(answer)
+
+    async def status_text(self) -> str:
+        """How the board is: model, runtime, NPU load, clocks, temperature, memory."""
+        return json.dumps(await self._abilities.status(), ensure_ascii=False)
+
+    async def model_text(self) -> str:
+        """The language model: its name, what it is, its context window."""
+        model = self._abilities.app.model
+        facts = {
+            "name": model.name,
+            "description": model.card.description,
+            "template": model.card.template,
+            "context_tokens": self._abilities.app.engine.context_tokens,
+            "emulated": model.card.emulated,
+        }
+        return json.dumps(facts, ensure_ascii=False)
+
+
+def _tool(function: Callable[..., Any]) -> Tool:
+    hints = ToolAnnotations(read_only_hint=True, destructive_hint=False, open_world_hint=False)
+    return Tool.from_function(function, annotations=hints, structured_output=False)
+
+
+def _what_is_wrong(tool: str, error: ValidationError) -> str:
+    """What is wrong with a call's arguments, for whoever reads the result."""
+    details = error.errors()
+    missing = [f"'{detail['loc'][0]}'" for detail in details if detail["type"] == "missing"]
+    if missing:
+        return f"{tool} was called without {' and '.join(missing)}; give {'it' if len(missing) == 1 else 'them'}"
+    where = ".".join(map(str, details[0]["loc"]))
+    return f"'{where}' of {tool}: found {describe(details[0]['input'])}; {allowed_for(details[0])}"
+
+
+async def _result(answer: Callable[[], Awaitable[tuple[str, dict[str, Any]]]]) -> CallToolResult:
+    """An answer as text and as values; what cannot be answered as a result that says why."""
+    try:
+        text, facts = await answer()
+    except RkllmMcpError as error:
+        return CallToolResult(content=[TextContent(type="text", text=str(error))], is_error=True)
+    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=facts)
+
+
+# What is under way may end by itself for so long once the server is told to stop, seconds.
+_STOP_S = 5
+_AT_A_TERMINAL = (
+    "This speaks MCP on standard input: let a host start it as a server with the command 'rkllm-mcp' and the arguments "
+    "'tools serve', or listen with --http; Ctrl-C ends."
+)
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+WebApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """What is served, and where.
+
+    Args:
+        over_http: over HTTP instead of standard input and output.
+        host: the address to listen on.
+        port: the port to listen on.
+        embedding_model: a model's name or path, where the chat model is not to embed.
+        ranking_model: likewise for ranking.
+    """
+
+    over_http: bool = False
+    host: str | None = None
+    port: int | None = None
+    embedding_model: str | None = None
+    ranking_model: str | None = None
+
+
+def serve(session: Session, offer: ServeOptions) -> int:
+    """Serve until the client leaves, or until interrupted."""
+    config = session.config()
+    host = offer.host or config.service.host
+    port = config.service.port if offer.port is None else offer.port
+    keys = config.service.api_keys
+    if offer.over_http and not is_loopback(host) and not keys:
+        raise UsageError(f"off loopback ({host}) a key is required; add api_keys = ['…'] to [service]")
+
+    if not offer.over_http and sys.stdin.isatty():
+        session.status(_AT_A_TERMINAL)
+
+    async def work() -> int:
+        from rkllm_mcp.app.board_services import OtherModels, open_board_services
+
+        others = OtherModels(offer.embedding_model, offer.ranking_model)
+        async with open_board_services(config, others, status=session.status) as abilities:
+            server = BoardServer(abilities)
+            if offer.over_http:
+                await _over_http(server, host, port, keys, session)
+            else:
+                await _over_stdio(server)
+        return EXIT_DONE
+
+    return run_async(work)
+
+
+async def _over_stdio(server: BoardServer) -> None:
+    from mcp.server.stdio import stdio_server
+
+    # The SDK would read in a thread, which no signal ends while the client says nothing.
+    lines = cast("Any", _InputLines(PipedLines(sys.stdin.fileno())))
+    async with stdio_server(stdin=lines) as (reading, writing):
+        await server.run_on(reading, writing)
+
+
+class _InputLines:
+    """Lines of standard input, to be iterated over."""
+
+    def __init__(self, lines: PipedLines) -> None:
+        self._lines = lines
+
+    def __aiter__(self) -> _InputLines:
+        return self
+
+    async def __anext__(self) -> str:
+        line = await self._lines.read()
+        if line is None:
+            raise StopAsyncIteration
+        return line
+
+
+async def _over_http(server: BoardServer, host: str, port: int, keys: Sequence[str], session: Session) -> None:
+    import uvicorn
+
+    class Listening(uvicorn.Server):
+        """Leaves the signals to the command, which cancels this."""
+
+        @contextmanager
+        def capture_signals(self) -> Generator[None]:
+            yield
+
+        async def startup(self, sockets: Any = None) -> None:
+            await super().startup(sockets)
+            if not self.should_exit:
+                session.status(f"Serving MCP at http://{host}:{self.servers[0].sockets[0].getsockname()[1]}/mcp")
+
+    app = server.streamable_http_app(host=host)
+    settings = uvicorn.Config(
+        with_keys(cast("WebApp", app), keys),
+        host=host,
+        port=port,
+        log_level="error",
+        lifespan="on",
+        timeout_graceful_shutdown=_STOP_S,
+    )
+    listening = Listening(settings)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_until_told, listening)
+        try:
+            # Cancelled it would leave its sockets open; it is told to stop instead.
+            with anyio.CancelScope(shield=True):
+                await listening.serve()
+        except SystemExit:
+            raise UsageError(f"cannot listen on {host}:{port}; choose another --port") from None
+        finally:
+            tasks.cancel_scope.cancel()
+    # Whoever interrupted this is to be heard.
+    await anyio.lowlevel.checkpoint()
+
+
+async def _until_told(listening: Any) -> None:
+    try:
+        await anyio.sleep_forever()
+    finally:
+        listening.should_exit = True
+
+
+def with_keys(app: WebApp, keys: Sequence[str]) -> WebApp:
+    """The application for whoever sends one of the keys as a bearer token; for everybody where there are none."""
+    if not keys:
+        return app
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not _has_key(scope["headers"], keys):
+            headers = [(b"content-type", b"application/json"), (b"www-authenticate", b"Bearer")]
+            await send({"type": "http.response.start", "status": 401, "headers": headers})
+            await send(
+                {"type": "http.response.body", "body": b'{"error":"a key is required: Authorization: Bearer KEY"}'}
+            )
+            return
+        await app(scope, receive, send)
+
+    return guarded
+
+
+def _has_key(headers: Sequence[tuple[bytes, bytes]], keys: Sequence[str]) -> bool:
+    sent = next((value for name, value in headers if name.lower() == b"authorization"), b"")
+    kind, _, token = sent.partition(b" ")
+    key = token.strip().decode("latin-1")
+    # Every key is compared, and each in the same time whatever was sent.
+    found = [entry for entry in keys if matches(key, entry)]
+    return kind.lower() == b"bearer" and bool(found)

@@ -1,0 +1,131 @@
+"""Why a text was taken for a call, or for none: what a person asks when a model's call was missed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rkllm_mcp.events import Text, ToolCallDetected, ToolCallFailed
+from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.toolcalls.detector import Detector, Piece, ThinkingMode
+from rkllm_mcp.toolcalls.formats import SYNTAXES, Syntax, SyntaxSelection, chosen
+from rkllm_mcp.toolcalls.syntax import CallFormat, Openers
+
+_SHOWN_CHARACTERS = 60
+_KEY = r"""["']?\b(?:name|function|tool|tool_name)["']?\s*[:=]\s*["']"""
+# Where a call's name stands, in every syntax.
+_NAMES = re.compile(
+    # The names of arguments are passed over.
+    r"<(?:argument|parameter|param|arg)\s[^>]{0,128}>|"
+    rf"""{_KEY}([\w.\-]{{1,64}})["']|<function=([^>\s]{{1,64}})>|call:([\w.\-]{{1,64}})\{{"""
+    r"""|\[TOOL_CALLS\]\s{0,8}([\w.\-]{1,64})[\[{]|<tool_call>\s{0,8}([\w.\-]{1,64})\s{0,8}<"""
+    r"""|▁sep[|｜]>([\w.\-]{1,64})|▁begin[|｜]>([\w.\-]{1,64})(?=<[|｜]tool▁sep)"""
+    r"""|<\|tools_prefix\|>\[\{"([\w.\-]{1,64})\"|(?:\A|\n)([\w.\-]{1,64})\s{0,8}\n```python\s{1,8}tool_call\("""
+    r"""|(?:\A|[\[>\n,(])[ ]{0,8}([A-Za-z_][\w.\-]{0,63})\((?=\)|["']|\w{1,64}\s?=)"""
+)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A stretch of an answer and what was made of it.
+
+    Args:
+        text: its beginning.
+        why: a sentence.
+    """
+
+    text: str
+    why: str
+
+
+def names_in(text: str) -> tuple[str, ...]:
+    """Every name under which a call in ``text`` may be made, whatever the syntax."""
+    found = (next((name for name in match.groups() if name), "") for match in _NAMES.finditer(text))
+    return tuple(name for name in dict.fromkeys(found) if name not in {"", "function", "print", "tool_call"})
+
+
+def explain(
+    text: str,
+    tools: Sequence[ToolSpec],
+    syntaxes: Sequence[str | Syntax] | None = None,
+    thinking: ThinkingMode = "auto",
+) -> list[Explanation]:
+    """What became of everything in an answer that is a call or looks like one, in order.
+
+    Args:
+        text: the whole answer.
+        tools: what the model may call.
+        syntaxes: as for ``Detector``.
+        thinking: as for ``Detector``.
+
+    Raises:
+        UsageError: there is no such syntax or thinking mode.
+    """
+    found: list[Explanation] = []
+    detector = Detector(tools, syntaxes, thinking, on_note=lambda shown, why: found.append(Explanation(shown, why)))
+    looker = _Looker(tools, chosen(syntaxes), not tools)
+    for character in text:
+        for piece in detector.consume(character):
+            found += looker.look(piece)
+    for piece in detector.close():
+        found += looker.look(piece)
+    found += looker.overlooked()
+    return list(dict.fromkeys(found))
+
+
+class _Looker:
+    """Says why of events, and looks through text for calls in forms that were not looked for."""
+
+    def __init__(self, tools: Sequence[ToolSpec], selection: SyntaxSelection, without_tools: bool) -> None:
+        self._names = frozenset(tool.name for tool in tools)
+        self._selection = selection
+        self._without_tools = without_tools
+        self._text: list[str] = []
+
+    def look(self, piece: Piece) -> list[Explanation]:
+        """The explanations of a piece's events."""
+        found: list[Explanation] = []
+        for event in piece.events:
+            if isinstance(event, Text):
+                self._text.append(event.text)
+            elif isinstance(event, ToolCallDetected):
+                found += self.overlooked()
+                mended = ", which was not valid as written and was mended" if event.repaired else ""
+                found.append(Explanation(_shown(event.raw), f"a call of '{event.name}'{mended}"))
+            elif isinstance(event, ToolCallFailed):
+                found += self.overlooked()
+                found.append(Explanation(_shown(event.raw), f"a call that cannot be made: {event.reason}"))
+        return found
+
+    def overlooked(self) -> list[Explanation]:
+        """What looks like a call in the text since the last one."""
+        text = "".join(self._text)
+        self._text.clear()
+        every = tuple(dict.fromkeys(form for syntax in SYNTAXES.values() for form in syntax.forms))
+        openers = Openers(every, self._names | frozenset(names_in(text)))
+        found: list[Explanation] = []
+        at = 0
+        while (place := openers.next_call(text, at)) is not None:
+            begun = openers.decide(text, place, final=True)
+            if begun:
+                found.append(Explanation(_shown(text[place:]), self._why(begun[0], text[place:])))
+            at = place + 1
+        return found
+
+    def _why(self, form: CallFormat, text: str) -> str:
+        if self._without_tools:
+            return "no tool is declared, so everything is text"
+        named = next(iter(names_in(text[:512])), None)
+        if named is not None and named not in self._names:
+            return f"'{named}' is not a declared tool"
+        if form in self._selection.anywhere:
+            return "it is quoted, or another call begins behind it"
+        if form in self._selection.first:
+            return f"the form {form.name} has no marker, so it is a call only where the answer begins"
+        names = ", ".join(syntax.name for syntax in SYNTAXES.values() if form in syntax.forms)
+        return f"this is how {names} is written, which is not looked for; choose it with --syntax or in model.toml"
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…"

@@ -1,0 +1,322 @@
+"""Text that should be JSON becomes a value: as it stands, or by the one repair that can be meant.
+
+Rules: the cheap and certain readings come first (strict JSON, raw line breaks in strings, lone backslashes, Python's
+spelling, brackets missing at the end, one quote missing before them); what a library guesses comes last, and counts
+only when it changed nothing but punctuation (``guessing``). Values are plain JSON: finite numbers, text
+without broken surrogates, nested at most ``MAX_DEPTH`` deep. Nothing here knows tools or schemas.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NoReturn, cast
+
+import json_repair
+
+# The library takes about 1.2 µs a character here and four times that on a board: a third of a second at most.
+MAX_CHARACTERS = 64 * 1024
+
+# What JSON adds around words, in any spelling a model may use for it.
+_PUNCTUATION = re.compile(r"[\s{}\[\]:,\"'`\\“”„‘’]+")
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|[bfnrt])")
+_EMPTY = re.compile(r"\"\"|''|“”|\[\s*\]|\{\s*\}")
+_QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "„": "“", "`": "`"}
+_CLOSING_QUOTES = frozenset(_QUOTES.values())
+_STRUCTURE = frozenset("{}[]:,\"'\n")
+# A text that stands in very many places of another is not looked for in all of them.
+_MAX_PLACES = 64
+
+
+def guess(text: str) -> Any:
+    """The object or list that ``text`` most likely means; None when more than punctuation would have to be changed.
+
+    json-repair 0.64 (MIT); the checks are our choice.
+    """
+    if len(text) > MAX_CHARACTERS:
+        return None
+    try:
+        value = json_repair.repair_json(text, return_objects=True, skip_json_loads=True)
+    except (ValueError, RecursionError, TypeError, LookupError, AttributeError):
+        return None
+    if not isinstance(value, dict if text.startswith("{") else list):
+        return None
+    keys, leaves, empties = _contents(value)
+    words = " ".join(item if isinstance(item, str) else json.dumps(item) for item in _in_order(value))
+    kept = _words(_ESCAPE.sub(_unescaped, text)) == _words(words) and empties <= len(_EMPTY.findall(text))
+    if not (kept and all(_is_key(key, text) for key in keys) and all(_is_text(leaf, text) for leaf in leaves)):
+        return None
+    return cast("Any", value)
+
+
+def _in_order(value: Any) -> list[Any]:
+    """Keys and leaves in the order in which they are written."""
+    items: list[Any] = []
+    waiting: list[Any] = [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            # The last is taken first.
+            waiting += [item for pair in cast("dict[str, Any]", part).items() for item in pair][::-1]
+        elif isinstance(part, list):
+            waiting += cast("list[Any]", part)[::-1]
+        else:
+            items.append(part)
+    return items
+
+
+def _contents(value: Any) -> tuple[list[str], list[str], int]:
+    """Keys, texts, and how many empty texts, lists and objects there are."""
+    keys: list[str] = []
+    leaves: list[str] = []
+    empties = 0
+    waiting: list[Any] = [value]
+    while waiting:
+        part = waiting.pop()
+        empties += part in ("", [], {})
+        if isinstance(part, dict):
+            keys += cast("dict[str, Any]", part).keys()
+            waiting += cast("dict[str, Any]", part).values()
+        elif isinstance(part, list):
+            waiting += cast("list[Any]", part)
+        elif isinstance(part, str) and part:
+            leaves.append(part)
+    return keys, leaves, empties
+
+
+def _words(text: str) -> str:
+    return _PUNCTUATION.sub("", re.sub(r"\bnone\b", "null", text.casefold()))
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    return chr(int(escape.group(1), 16)) if escape.group(1) else " "
+
+
+def _is_key(key: str, text: str) -> bool:
+    return re.search(re.escape(key) + r"[\"'”’`]?\s*[:=]", text) is not None
+
+
+def _is_text(leaf: str, text: str) -> bool:
+    """Whether ``leaf`` stands somewhere between two quotes, or bare and without anything that could be structure."""
+    place = text.find(leaf)
+    if place < 0:
+        return True  # It was written with escapes; the words were compared.
+    for _ in range(_MAX_PLACES):
+        before, after = text[place - 1 : place], text[place + len(leaf) : place + len(leaf) + 1]
+        if _QUOTES.get(before) == after and before:
+            return True
+        if before not in _QUOTES and after not in _CLOSING_QUOTES and _STRUCTURE.isdisjoint(leaf):
+            return True
+        place = text.find(leaf, place + 1)
+        if place < 0:
+            break
+    return False
+
+
+# No tool takes a deeper value, and json and ast fail by recursion a little above it.
+MAX_DEPTH = 64
+# ast takes a hundred times a text's size in memory.
+_MAX_PYTHON_CHARACTERS = 64 * 1024
+
+_BRACKETS = {"{": "}", "[": "]"}
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
+_ANY_STRING = re.compile(r"""\"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'""", re.DOTALL)
+_STRING_OR_BRACKET = re.compile(_STRING.pattern + r"|[{}\[\]]", re.DOTALL)
+_BACKSLASH = re.compile(r'\\(?:(["\\/bfnrt]|u[0-9a-fA-F]{4})|)')
+# Escapes that are neither JSON's nor Python's make ast complain on stderr; those texts are left to other readings.
+_ESCAPE_UNKNOWN_TO_PYTHON = re.compile(r"\\[^\\'\"abfnrtvxuUN\n]")
+_WORD = re.compile(r"[^\W\d_]+")
+_PYTHON_WORDS = frozenset({"True", "False", "None", "e", "E"})
+
+
+class UnreadableError(Exception):
+    """The text is not a value; ``str()`` is the rule it breaks, in a few words."""
+
+
+class SourceFloat(float):
+    """A number with its text as written, so that the version 1.10 can become the text "1.10"."""
+
+    text: str
+
+    def __new__(cls, text: str) -> SourceFloat:
+        """The number that ``text`` spells."""
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+
+@dataclass(frozen=True)
+class ParsedValue:
+    """A value, whether the text had to be repaired to get it, and whether even its strings had to be guessed."""
+
+    value: Any
+    repaired: bool
+    guessed: bool = False
+
+
+def read_value(text: str) -> ParsedValue:
+    """Read the one JSON value that ``text`` holds.
+
+    Args:
+        text: the value, with white space, a byte order mark or a code fence around it.
+
+    Raises:
+        UnreadableError: there is no value in it, or more than one repair could be meant.
+
+    Our choice of order, after the repairs that peers make (json-repair 0.64, vLLM, Ollama).
+    """
+    text = _unfenced(text)
+    for reader in _READERS:
+        try:
+            value = plain(reader(text), 0)
+        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+            continue
+        return ParsedValue(value, repaired=reader is not _strict)
+    # Imported here because the library takes 30 ms and nearly every call is readable without it.
+
+    try:
+        value = plain(guess(text), 0)
+    except ValueError:
+        value = None
+    if value is None:
+        raise UnreadableError("not valid JSON")
+    return ParsedValue(value, repaired=True, guessed=True)
+
+
+def _unfenced(text: str) -> str:
+    text = text.strip().strip("\ufeff").strip()
+    if text.startswith("```"):
+        text = text.removesuffix("```").lstrip("`").strip()
+        text = text.removeprefix("json").strip()
+    return text
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _strict(text: str) -> Any:
+    return json.loads(text, parse_constant=_no_constant, parse_float=SourceFloat)
+
+
+def _with_raw_controls(text: str) -> Any:
+    return json.loads(text, strict=False, parse_constant=_no_constant, parse_float=SourceFloat)
+
+
+def _with_lone_backslashes(text: str) -> Any:
+    """A pattern's or a Windows path's backslashes, written once instead of twice, as models write them."""
+    return _with_raw_controls(_STRING.sub(_doubled, text))
+
+
+def _doubled(string: re.Match[str]) -> str:
+    escapes = list(_BACKSLASH.finditer(string.group()))
+    if all(escape.group(1) for escape in escapes):
+        return string.group()
+    # In C:\\Users\\new the second may be meant like the first, or as a line break: nobody can say.
+    if any((escape.group(1) or " ")[0] in "bfnrtu" for escape in escapes):
+        raise UnreadableError("a backslash in a string is not doubled")
+    return _BACKSLASH.sub(lambda escape: escape.group() if escape.group(1) else r"\\", string.group())
+
+
+def _as_python(text: str) -> Any:
+    """Single quotes, True, None, a comma too many."""
+    if len(text) > _MAX_PYTHON_CHARACTERS or _ESCAPE_UNKNOWN_TO_PYTHON.search(text):
+        raise ValueError("too long, or an escape that Python does not know")
+    if not _PYTHON_WORDS.issuperset(_WORD.findall(_ANY_STRING.sub("", text))):
+        raise ValueError("words outside strings that are no Python constants")
+    strings = list(_ANY_STRING.finditer(text))
+    if any(text[first.end() : second.start()].strip() == "" for first, second in pairwise(strings)):
+        raise ValueError("quotes inside a string, which Python would take for two strings to join")
+    return ast.literal_eval(text)
+
+
+def _with_closed_brackets(text: str) -> Any:
+    """Add the brackets that are missing at the end; strings must be whole."""
+    return _with_raw_controls(text + _missing_brackets(text))
+
+
+def _missing_brackets(text: str) -> str:
+    missing: list[str] = []
+    for found in _STRING_OR_BRACKET.finditer(text):
+        token = found.group()
+        if token[0] == '"':
+            continue
+        if token in _BRACKETS:
+            missing.append(_BRACKETS[token])
+        elif not missing or missing.pop() != token:
+            raise ValueError("brackets cross")
+    return "".join(reversed(missing))
+
+
+def _with_doubled_braces(text: str) -> Any:
+    """``{{…}}``, as a template's escaped braces teach it."""
+    if not (text.startswith("{{") and text.endswith("}}")):
+        raise ValueError("braces are not doubled")
+    return _with_raw_controls(text[1:-1])
+
+
+def _with_closed_quote(text: str) -> Any:
+    """Close the last string before the closing brackets, if exactly one place gives a value."""
+    body = text.rstrip("}] \t\r\n")
+    if len(text) - len(body) > MAX_DEPTH or body.endswith(r"\""):
+        raise ValueError("too many places for the missing quote")
+    values: list[Any] = []
+    for place in range(len(body), len(text) + 1):
+        if place < len(text) and text[place].isspace():
+            continue
+        try:
+            values.append(_with_raw_controls(text[:place] + '"' + text[place:]))
+        except ValueError:
+            continue
+    if len(values) != 1:
+        raise ValueError("not one place for the missing quote")
+    return values[0]
+
+
+# The order is from what certainly is meant to what most likely is. All but the first are repairs.
+_READERS: tuple[Callable[[str], Any], ...] = (
+    _strict,
+    _with_raw_controls,
+    _with_lone_backslashes,
+    _as_python,
+    _with_closed_brackets,
+    _with_doubled_braces,
+    _with_closed_quote,
+)
+
+
+def plain(value: Any, depth: int) -> Any:
+    """The value as JSON has it: tuples are lists, surrogates are whole, numbers finite, keys text."""
+    if depth > MAX_DEPTH:
+        raise UnreadableError(f"nested deeper than {MAX_DEPTH}")
+    if isinstance(value, str):
+        return _whole_text(value)
+    if isinstance(value, dict):
+        return {_key(key): plain(item, depth + 1) for key, item in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item, depth + 1) for item in cast("list[Any]", value)]
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    raise ValueError("not a JSON value")
+
+
+def _key(key: object) -> str:
+    if not isinstance(key, str):
+        raise ValueError("a key is not text")  # noqa: TRY004 - a wrong text, not a wrong program
+    return _whole_text(key)
+
+
+def _whole_text(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        # Half a surrogate pair cannot be sent to any tool; pairs written as two escapes become their character.
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text

@@ -1,0 +1,486 @@
+"""Parsers of call bodies in JSON, keyed or Python-like form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from rkllm_mcp.toolcalls.lenient_json import MAX_DEPTH, ParsedValue, SourceFloat, UnreadableError, plain, read_value
+
+_SPACE = re.compile(r"[\s\ufeff]*")
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?(?![\w.])", re.ASCII)
+_WHOLE = re.compile(r"[+-]?\d{1,400}", re.ASCII)
+_WORD = re.compile(r"[A-Za-z]+(?![\w.])")
+_WORDS = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None}
+_KEY = re.compile(r"[^\s\"'{}\[\](),:=<>][^\s\"'{}\[\](),:=<>]{0,255}")
+_BARE = re.compile(r"[^,{}\[\]]+")
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "\\": "\\", '"': '"', "'": "'", "/": "/", "\n": ""}
+_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U(00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4})|(.))", re.DOTALL)
+
+_QUOTED = {
+    '"': re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"', re.DOTALL),
+    "'": re.compile(r"'([^'\\]*(?:\\.[^'\\]*)*)'", re.DOTALL),
+    '"""': re.compile(r'"{3}([^"\\]*(?:(?:\\.|"(?!""))[^"\\]*)*)"{3}', re.DOTALL),
+    "'''": re.compile(r"'{3}([^'\\]*(?:(?:\\.|'(?!''))[^'\\]*)*)'{3}", re.DOTALL),
+}
+
+# How an unescaped quote inside a string is told from the one that ends it: what follows looks like more of a call.
+_AFTER_STRING = re.compile(r"\s*(?:,\s*[A-Za-z_]\w*\s*=|\)\s*(?:[\]\n;,]|\Z))")
+_NEXT_KEYWORD = re.compile(r"\s*,\s*[A-Za-z_]\w*\s*=")
+
+
+class LiteralReader:
+    """Reads values from a text, one after the other.
+
+    Args:
+        text: the text.
+        delimiters: what may stand at both ends of a string beside quotes.
+        bare_text: words without quotes are text, as a model leaves them out.
+        raw_quotes: a string may hold its own quote unescaped, where only one place can end it.
+    """
+
+    def __init__(
+        self, text: str, delimiters: tuple[str, ...] = (), *, bare_text: bool = False, raw_quotes: bool = False
+    ) -> None:
+        self.text = text
+        self.at = 0
+        self.repaired = False
+        self.guessed = False
+        self._delimiters = delimiters
+        self._bare_text = bare_text
+        self._raw_quotes = raw_quotes
+
+    def skip_space(self) -> None:
+        """Go on to the next character that is no white space."""
+        found = _SPACE.match(self.text, self.at)
+        self.at = self.at if found is None else found.end()
+
+    def takes(self, token: str) -> bool:
+        """Whether ``token`` comes next; it is read then, with the white space before it."""
+        self.skip_space()
+        if not self.text.startswith(token, self.at):
+            return False
+        self.at += len(token)
+        return True
+
+    def expect(self, token: str) -> None:
+        """Read ``token``, which may be missing at the end where bare text may be."""
+        if self.takes(token):
+            return
+        if not self._bare_text or self.at < len(self.text):
+            raise UnreadableError(f"'{token}' is missing")
+        self.repaired = True
+
+    def key(self, separator: str) -> str | None:
+        """The key before ``separator``; None, and nothing read, when there is none."""
+        self.skip_space()
+        place = self.at
+        mark = self._mark()
+        if mark:
+            name = self._delimited(mark) if mark in self._delimiters else self._quoted(mark)
+        else:
+            found = _KEY.match(self.text, self.at)
+            name = "" if found is None else found.group()
+            self.at += len(name)
+        if name and self.takes(separator):
+            return name
+        self.at = place
+        return None
+
+    def value(self, depth: int = 0) -> Any:
+        """The value that comes next.
+
+        Raises:
+            UnreadableError: there is none.
+        """
+        if depth > MAX_DEPTH:
+            raise UnreadableError(f"nested deeper than {MAX_DEPTH}")
+        self.skip_space()
+        mark = self._mark()
+        if mark:
+            return self._string(mark, depth)
+        if self.takes("["):
+            return self._items("]", depth)
+        if self.takes("("):
+            return self._items(")", depth)
+        if self.takes("{"):
+            return self.pairs("}", ":", depth)
+        return self._word()
+
+    def pairs(self, closer: str, separator: str, depth: int = 0) -> dict[str, Any]:
+        """Keys and values up to ``closer``, which is read."""
+        result: dict[str, Any] = {}
+        while not self.takes(closer):
+            key = self.key(separator)
+            if key is None or key in result:
+                raise UnreadableError("a value has no name" if key is None else f"'{key}' is given twice")
+            result[key] = self.value(depth + 1)
+            if not self.takes(","):
+                self.expect(closer)
+                break
+        return result
+
+    def _items(self, closer: str, depth: int) -> list[Any]:
+        items: list[Any] = []
+        while not self.takes(closer):
+            items.append(self.value(depth + 1))
+            if not self.takes(","):
+                self.expect(closer)
+                break
+        return items
+
+    def _mark(self) -> str:
+        """The quote or delimiter that stands here, if one does."""
+        for mark in (*self._delimiters, '"""', "'''", '"', "'"):
+            if self.text.startswith(mark, self.at):
+                # Two quotes are an empty string, three and more a long one.
+                return mark
+        return ""
+
+    def _string(self, mark: str, depth: int) -> str:
+        if mark in self._delimiters:
+            return self._delimited(mark)
+        if self._raw_quotes and depth <= 1 and len(mark) == 1:
+            return self._with_raw_quotes(mark)
+        text = self._quoted(mark)
+        # A delimiter that closes what a quote opened.
+        self._skip_delimiters()
+        return text
+
+    def _delimited(self, mark: str) -> str:
+        begin = self.at + len(mark)
+        end = self.text.find(mark, begin)
+        if end < 0:
+            if not self._bare_text:
+                raise UnreadableError("a string is not closed")
+            # The delimiter was forgotten; the braces at the end are the call's.
+            end = len(self.text.rstrip("}] \t\r\n"))
+            self.at, self.repaired = end, True
+            return self.text[begin:end]
+        self.at = end + len(mark)
+        return self.text[begin:end]
+
+    def _quoted(self, mark: str) -> str:
+        found = _QUOTED[mark].match(self.text, self.at)
+        if found is None:
+            raise UnreadableError("a string is not closed")
+        self.at = found.end()
+        return _unescaped(found.group(1))
+
+    def _with_raw_quotes(self, mark: str) -> str:
+        begin = at = self.at + 1
+        ends: list[int] = []
+        while (end := self.text.find(mark, at)) >= 0 and len(ends) < 2:
+            at = end + 1
+            if self.text[end - 1] != "\\" and _AFTER_STRING.match(self.text, at):
+                ends.append(end)
+                if _NEXT_KEYWORD.match(self.text, at):
+                    break
+        if len(ends) != 1:
+            raise UnreadableError("a string holds quotes, and it is not clear which one ends it")
+        text = self.text[begin : ends[0]]
+        self.guessed = self.guessed or mark in text.replace(f"\\{mark}", "")
+        self.at = ends[0] + 1
+        return _unescaped(text)
+
+    def _word(self) -> Any:
+        number = _NUMBER.match(self.text, self.at)
+        if number is not None:
+            self.at = number.end()
+            return int(number.group()) if _WHOLE.fullmatch(number.group()) else SourceFloat(number.group())
+        word = _WORD.match(self.text, self.at)
+        if word is not None and word.group() in _WORDS:
+            self.at = word.end()
+            return _WORDS[word.group()]
+        bare = _BARE.match(self.text, self.at) if self._bare_text else None
+        if bare is None or not bare.group().strip():
+            raise UnreadableError("a value is missing or is not quoted")
+        # A delimiter that was forgotten where the text begins still ends it.
+        ends = [place for mark in self._delimiters if (place := bare.group().find(mark)) >= 0]
+        text = bare.group()[: min(ends, default=None)]
+        self.at, self.repaired = self.at + len(text), True
+        self._skip_delimiters()
+        return text.strip()
+
+    def _skip_delimiters(self) -> None:
+        while any(self.takes(stray) for stray in self._delimiters):
+            self.repaired = True
+
+
+def _unescaped(text: str) -> str:
+    if "\\" not in text:
+        return text
+    return _ESCAPE.sub(_character, text)
+
+
+def _character(escape: re.Match[str]) -> str:
+    two, four, eight, other = escape.groups()
+    code = two or four or eight
+    if code:
+        return chr(int(code, 16))
+    # A pattern's backslash, such as \d or \, stays as typed.
+    return _ESCAPES.get(other, escape.group())
+
+
+@dataclass(frozen=True)
+class ParsedCall:
+    """A call as it was written.
+
+    Args:
+        name: the name as written, white space around it removed.
+        arguments: the value that stood for them; an object, or whatever else the model put there.
+        rest: other keys beside name and arguments; models that forget the nesting put the arguments there.
+        repaired: the text was not valid as written.
+        guessed: even where its strings end had to be guessed.
+        as_text: the values are bare text whose type only the schema knows.
+        positional: values without a name.
+    """
+
+    name: str
+    arguments: Any
+    rest: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    repaired: bool = False
+    guessed: bool = False
+    as_text: bool = False
+    positional: tuple[Any, ...] = ()
+
+
+# The first is what every template asks for; the others are what models trained on other interfaces write.
+NAME_KEYS = ("name", "function", "tool", "tool_name")
+ARGUMENT_KEYS = ("arguments", "parameters", "args", "params", "input")
+# Keys of OpenAI's interface that say nothing about the call.
+_IGNORED_KEYS = frozenset({"id", "type", "index", "call_id"})
+
+
+def read_json_calls(body: str) -> tuple[ParsedCall, ...]:
+    """Calls spelled as one JSON object, or as a list of them: ``{"name": …, "arguments": {…}}``.
+
+    Args:
+        body: the value with anything but brackets before it.
+
+    Raises:
+        UnreadableError: the body is no value, or no object with a name in it.
+
+    Hermes and the templates of Qwen2.5, Qwen3 and Granite 4; ``parameters`` as Llama 3 writes it.
+    """
+    starts = [place for place in (body.find("{"), body.find("[")) if place >= 0]
+    reading = read_value(body[min(starts) :] if starts else body)
+    value: Any = reading.value
+    values: list[Any] = cast("list[Any]", value) if isinstance(value, list) else [value]
+    calls = [_json_call(cast("dict[str, Any]", value), reading) for value in values if isinstance(value, dict)]
+    if not calls:
+        raise UnreadableError("the call is not a JSON object")
+    return tuple(calls)
+
+
+def _json_call(value: dict[str, Any], reading: ParsedValue) -> ParsedCall:
+    rest = dict(value)
+    name: Any = None
+    for key in NAME_KEYS:
+        if isinstance(rest.get(key), dict) and key == "function":
+            return _json_call(cast("dict[str, Any]", rest[key]), reading)
+        if isinstance(rest.get(key), str):
+            name = rest.pop(key)
+            break
+    if not isinstance(name, str) or not name.strip():
+        raise UnreadableError("the call has no 'name'")
+    arguments: Any = None
+    for key in ARGUMENT_KEYS:
+        if key in rest:
+            arguments = rest.pop(key)
+            break
+    rest = {key: item for key, item in rest.items() if key not in _IGNORED_KEYS}
+    return ParsedCall(name.strip(), arguments, rest, reading.repaired, reading.guessed)
+
+
+# What stands between a name and its object: markers, an id, the fence and its language.
+_HEAD_NOISE = re.compile(r"```\s*[a-zA-Z_]*|\[ARGS\]|\[CALL_ID\][^\[]*|>")
+_SEPARATORS = ("<｜tool▁sep｜>", "<|tool▁sep|>")
+
+
+def read_named_json(body: str) -> tuple[ParsedCall, ...]:
+    """One call whose name stands before the object of its arguments: ``get_weather[ARGS]{…}``.
+
+    Args:
+        body: the name, what separates it, the object and perhaps the end of a fence.
+
+    Raises:
+        UnreadableError: there is no name or no object.
+
+    Mistral Small 3.2 (``[ARGS]``), DeepSeek R1 (``function<sep>name``, a fence) and V3.1 (``name<sep>``), Llama 3.1's
+    own functions (``name>``).
+    """
+    head, brace, rest = body.partition("{")
+    name = named_head(head)
+    if not name:
+        raise UnreadableError("the call has no name")
+    if not brace:
+        raise UnreadableError("the call has no arguments")
+    reading = read_value(brace + rest)
+    return (ParsedCall(name, reading.value, repaired=reading.repaired, guessed=reading.guessed),)
+
+
+def named_head(head: str) -> str:
+    """The name in what stands before the object; empty when there is none."""
+    for separator in _SEPARATORS:
+        kind, found, name = head.partition(separator)
+        if found:
+            head = _HEAD_NOISE.sub("", name).strip() or kind
+    return _HEAD_NOISE.sub("", head).strip()
+
+
+def read_keyed_calls(body: str) -> tuple[ParsedCall, ...]:
+    """Calls spelled as objects whose only key is the name: ``[{"get_weather": {…}}]``.
+
+    Args:
+        body: the list.
+
+    Raises:
+        UnreadableError: it is no such list.
+
+    Apertus.
+    """
+    reading = read_value(body[max(body.find("["), 0) :])
+    value: Any = reading.value
+    values: list[Any] = cast("list[Any]", value) if isinstance(value, list) else [value]
+    calls: list[ParsedCall] = []
+    for value in values:
+        if not isinstance(value, dict):
+            raise UnreadableError("the call is not a JSON object")
+        for name, arguments in cast("dict[str, Any]", value).items():
+            calls.append(ParsedCall(name, arguments, repaired=reading.repaired, guessed=reading.guessed))
+    if not calls:
+        raise UnreadableError("the call is not a JSON object")
+    return tuple(calls)
+
+
+_FENCE = re.compile(r"\s*```[a-zA-Z_]*\s")
+_NAME = re.compile(r"[^\W\d][\w.\-/]{0,127}")
+_JSON_BEGINS = re.compile(r"\s*(?:\[\s*)?\{")
+# Gemma's examples print what a call returns.
+_WRAPPERS = ("print",)
+# ChatGLM3 writes the name on a line of its own, and this in its place.
+_PLACEHOLDER = "tool_call"
+_HEADLINE = re.compile(r"\s*([^\W\d][\w.\-]{0,127})\s*\n\s*```")
+
+GEMMA_DELIMITERS = ('<|"|>', "<escape>")
+
+
+def read_python_calls(body: str) -> tuple[ParsedCall, ...]:
+    """Calls in Python's spelling: a list of them, or one on each line; JSON where a model writes that instead.
+
+    Args:
+        body: the calls, in a code fence or not.
+
+    Raises:
+        UnreadableError: a call is not complete, or a value is not a literal.
+
+    Llama 3.2 and 4, LFM2, Olmo 3, MiniCPM3, Gemma 2 and 3, ChatGLM3. A string may hold its own quote unescaped where
+    only one place can end it (vLLM's rule).
+    """
+    headline = _HEADLINE.match(body)
+    text = (body[headline.end(1) :] if headline else body).rstrip().removesuffix("```")
+    fence = _FENCE.match(text)
+    text = text[fence.end() :] if fence else text
+    if _JSON_BEGINS.match(text):
+        return read_json_calls(text)
+    try:
+        calls = _python_calls(LiteralReader(text))
+    except UnreadableError:
+        calls = _python_calls(LiteralReader(text, raw_quotes=True))
+    if headline and len(calls) == 1 and calls[0].name == _PLACEHOLDER:
+        calls = (_renamed(calls[0], headline.group(1)),)
+    return calls
+
+
+def _renamed(call: ParsedCall, name: str) -> ParsedCall:
+    return ParsedCall(name, call.arguments, repaired=call.repaired, positional=call.positional)
+
+
+def _python_calls(reader: LiteralReader) -> tuple[ParsedCall, ...]:
+    in_list = reader.takes("[")
+    calls: list[ParsedCall] = []
+    while not (reader.takes("]") if in_list else _is_done(reader)):
+        calls.append(_python_call(reader))
+        if not (reader.takes(",") or reader.takes(";")) and in_list:
+            # The bracket behind the last call is the one that models leave out.
+            if _is_done(reader):
+                break
+            reader.expect("]")
+            break
+    if not calls or not _is_done(reader):
+        raise UnreadableError("the call is not written like f(key='value')")
+    return tuple(calls)
+
+
+def _is_done(reader: LiteralReader) -> bool:
+    reader.skip_space()
+    return reader.at == len(reader.text)
+
+
+def _python_call(reader: LiteralReader) -> ParsedCall:
+    reader.skip_space()
+    found = _NAME.match(reader.text, reader.at)
+    if found is None:
+        raise UnreadableError("the call has no name")
+    reader.at = found.end()
+    reader.expect("(")
+    if found.group() in _WRAPPERS and _NAME.match(reader.text, reader.at):
+        inner = _python_call(reader)
+        reader.expect(")")
+        return inner
+    positional: list[Any] = []
+    values: dict[str, Any] = {}
+    while not reader.takes(")"):
+        key = reader.key("=")
+        if key in values:
+            raise UnreadableError(f"'{key}' is given twice")
+        if key is None:
+            positional.append(_plain(reader.value()))
+        else:
+            values[key] = _plain(reader.value())
+        if not reader.takes(","):
+            reader.expect(")")
+            break
+    return ParsedCall(
+        found.group(),
+        values,
+        repaired=reader.repaired or reader.guessed,
+        guessed=reader.guessed,
+        positional=tuple(positional),
+    )
+
+
+def _plain(value: Any) -> Any:
+    try:
+        return plain(value, 0)
+    except ValueError as error:
+        raise UnreadableError(str(error)) from None
+
+
+def read_brace_call(body: str) -> tuple[ParsedCall, ...]:
+    """One call in Gemma's spelling: ``call:f{k:<|"|>v<|"|>,n:3}``.
+
+    Args:
+        body: the call, from ``call:`` on.
+
+    Raises:
+        UnreadableError: it has no name, or its braces hold something else than keys and values.
+
+    FunctionGemma (``<escape>``) and Gemma 4 (``<|"|>``); single quotes, bare words and a delimiter forgotten at the end
+    are understood as Ollama does.
+    """
+    head, brace, _ = body.partition("{")
+    name = head.strip().removeprefix("call:").removeprefix(":").strip()
+    if not name:
+        raise UnreadableError("the call has no name")
+    if not brace:
+        return (ParsedCall(name, {}, repaired=True),)
+    reader = LiteralReader(body, GEMMA_DELIMITERS, bare_text=True)
+    reader.at = len(head) + 1
+    values = _plain(reader.pairs("}", ":"))
+    if not _is_done(reader):
+        raise UnreadableError("there is text behind the call")
+    return (ParsedCall(name, values, repaired=reader.repaired),)

@@ -1,0 +1,360 @@
+"""A complete call body becomes a ``ToolCallDetected`` or a ``ToolCallFailed`` event."""
+
+from __future__ import annotations
+
+import difflib
+import keyword
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol, cast
+
+from rkllm_mcp.events import Text, ToolCallDetected, ToolCallFailed
+from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.toolcalls.arguments import MismatchError, coerce_arguments, shown
+from rkllm_mcp.toolcalls.lenient_json import UnreadableError, read_value
+from rkllm_mcp.toolcalls.parsers import ParsedCall
+from rkllm_mcp.toolcalls.syntax import CallFormat
+
+# A reason goes into the prompt of a model with a few thousand tokens of context.
+_MAX_NAMES = 12
+_MAX_SIGNATURE = 240
+# A call names its tool early; a failed one of any length is not searched whole for every tool.
+_NAME_IS_WITHIN = 4096
+# Where an example has the name; ``[TOOL_CALL]`` is a marker.
+_WORDLY = re.compile(r"\w")
+# Elements under which a model puts all arguments as one object.
+_WRAPPERS = frozenset({"arguments", "parameters", "properties"})
+_TOOL = re.compile(r"\bTOOL\b")
+
+
+class RefusedError(Exception):
+    """The call cannot be made; ``str()`` is the line the model is told."""
+
+
+class ToolCatalogue:
+    """The declared tools under every name a model may call them by.
+
+    Args:
+        tools: the tools as shown to the model. Their long names (``mcp__server__tool``) are understood as well, and
+            calls come out under the shown name.
+    """
+
+    def __init__(self, tools: Sequence[ToolSpec]) -> None:
+        self._shown = {tool.name: tool for tool in tools}
+        self._names = {**{tool.qualified_name: tool for tool in tools}, **self._shown}
+        self.names = frozenset(self._names)
+
+    def __bool__(self) -> bool:
+        return bool(self._names)
+
+    def tool(self, name: str) -> ToolSpec | None:
+        """The tool that is called by ``name``."""
+        return self._names.get(name)
+
+    def accept(self, call: ParsedCall, raw: str) -> ToolCallDetected:
+        """The call under the tool's shown name, with the arguments the tool takes.
+
+        Args:
+            call: as the model spelled it.
+            raw: the text it was read from.
+
+        Raises:
+            RefusedError: there is no such tool, or the arguments are not what it takes.
+        """
+        tool = self._names.get(call.name)
+        if tool is None:
+            raise RefusedError(self._unknown(call.name))
+        try:
+            value, misplaced = _arguments(call, tool)
+            taken = coerce_arguments(value, tool.input_schema, as_text=call.as_text)
+        except MismatchError as mismatch:
+            raise RefusedError(f"{_one_line(str(mismatch))}. Call again: {signature(tool)}") from None
+        repaired = call.repaired or misplaced or taken.repaired
+        return ToolCallDetected(tool.name, taken.value, raw, repaired=repaired)
+
+    def named_in(self, text: str) -> ToolSpec | None:
+        """The tool whose name stands first near the beginning of ``text``, as a word."""
+        text = text[:_NAME_IS_WITHIN]
+        places = [(text.find(name), -len(name), name) for name in self._names]
+        found = min((place for place in places if place[0] >= 0 and _is_word(text, place[0], place[2])), default=None)
+        return self._names[found[2]] if found else None
+
+    def _unknown(self, name: str) -> str:
+        nearest = difflib.get_close_matches(name[:80], sorted(self._names), n=1, cutoff=0.6)
+        listed = list(self._shown)
+        hint = ""
+        if nearest:
+            tool = self._names[nearest[0]]
+            hint = f"; did you mean '{tool.name}'?"
+            listed = [tool.name, *(other for other in listed if other != tool.name)]
+        names = ", ".join(listed[:_MAX_NAMES]) + (", …" if len(listed) > _MAX_NAMES else "")
+        again = f" Call again: {signature(self._names[nearest[0]])}" if nearest else " Call again with one of these."
+        return f"unknown tool '{_one_line(name)[:60]}'{hint or '.'} Available: {names}.{again}"
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """What a body came to.
+
+    Args:
+        events: its calls, and calls that are none.
+        sure: nothing had to be guessed to read it.
+        named: it names a declared tool.
+    """
+
+    events: tuple[ToolCallDetected | ToolCallFailed, ...]
+    sure: bool
+    named: bool = True
+
+
+def resolve_call(form: CallFormat, body: str, raw: str, catalogue: ToolCatalogue) -> Resolution:
+    """The calls of one body, each as a call of a declared tool or as the reason why it is none.
+
+    Args:
+        form: how the body is spelled.
+        body: the text between the markers.
+        raw: the body with its markers. Where a body holds a list of calls, the first event carries it and the others
+            carry nothing, so that the raw texts of all events, joined, are the text.
+        catalogue: the declared tools.
+    """
+    try:
+        calls = form.read(body)
+    except UnreadableError as error:
+        failed = ToolCallFailed(raw, unreadable(str(error), body, form, catalogue))
+        return Resolution((failed,), sure=False, named=catalogue.named_in(body) is not None)
+    events: list[ToolCallDetected | ToolCallFailed] = []
+    for call in calls:
+        part = "" if events else raw
+        try:
+            events.append(catalogue.accept(call, part))
+        except RefusedError as refused:
+            events.append(ToolCallFailed(part, str(refused)))
+    named = any(call.name in catalogue.names for call in calls)
+    return Resolution(tuple(events), sure=not any(call.guessed for call in calls), named=named)
+
+
+def unreadable(rule: str, body: str, form: CallFormat, catalogue: ToolCatalogue) -> str:
+    """The line for a call that cannot be read: the rule, the tool it seems to be for, the form."""
+    meant = catalogue.named_in(body)
+    if meant is None:
+        return f"{rule}. Call again in exactly this form: {_one_line(form.example)}"
+    example = _TOOL.sub(lambda _: meant.name, _one_line(form.example))
+    return f"{rule}. Call again: {signature(meant)}, in exactly this form: {example}"
+
+
+def signature(tool: ToolSpec) -> str:
+    """The tool as one short line: ``get_weather(location: string, days?: integer)``."""
+    schema = tool.input_schema
+    properties = _mapping(schema.get("properties"))
+    wanted: object = schema.get("required")
+    required = {key for key in cast("list[Any]", wanted) if isinstance(key, str)} if isinstance(wanted, list) else ()
+    inside = ", ".join(
+        f"{key}{'' if key in required else '?'}: {_type_name(_mapping(item))}" for key, item in properties.items()
+    )
+    line = _one_line(f"{tool.name}({inside})")
+    return line if len(line) <= _MAX_SIGNATURE else line[: _MAX_SIGNATURE - 2] + "…)"
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def _type_name(schema: Mapping[str, Any]) -> str:
+    listed: object = schema.get("enum")
+    if isinstance(listed, list) and listed:
+        return "|".join(shown(item, 30) for item in cast("list[Any]", listed)[:8])
+    wanted: object = schema.get("type")
+    if isinstance(wanted, list):
+        return "|".join(str(name) for name in cast("list[Any]", wanted))
+    if isinstance(wanted, str):
+        return wanted
+    branches: object = schema.get("anyOf") or schema.get("oneOf")
+    if isinstance(branches, list):
+        return "|".join(dict.fromkeys(_type_name(_mapping(branch)) for branch in cast("list[Any]", branches)))
+    return "object" if "$ref" in schema else "any"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _is_word(text: str, place: int, word: str) -> bool:
+    before, behind = text[place - 1 : place], text[place + len(word) : place + len(word) + 1]
+    return not _WORDLY.match(before) and not _WORDLY.match(behind)
+
+
+def _arguments(call: ParsedCall, tool: ToolSpec) -> tuple[dict[str, Any], bool]:
+    """The call's arguments as an object, whatever the model wrapped them in, and whether they stood elsewhere."""
+    value = call.arguments
+    for _ in range(2):  # A string of JSON in a string of JSON is the deepest that was seen.
+        if not isinstance(value, str):
+            break
+        value = _decoded(value)
+    if value is None or value == []:
+        return _beside_the_name(call, tool), bool(call.rest)
+    if not isinstance(value, dict):
+        raise MismatchError("", "must be a JSON object", value)
+    return _with_tools_names(cast("dict[str, Any]", value), call, tool)
+
+
+def _with_tools_names(value: dict[str, Any], call: ParsedCall, tool: ToolSpec) -> tuple[dict[str, Any], bool]:
+    """The arguments under the names the tool has for them, and whether they were not written so."""
+    properties = _mapping(tool.input_schema.get("properties"))
+    if call.as_text and len(value) == 1:
+        (key, text), *_ = value.items()
+        if key in _WRAPPERS and key not in properties and isinstance(text, str) and text.lstrip().startswith("{"):
+            inner = _decoded(text)
+            return (cast("dict[str, Any]", inner), True) if isinstance(inner, dict) else (value, False)
+    renamed = {_tools_name(key, properties): item for key, item in value.items()}
+    if not call.positional:
+        return renamed, renamed.keys() != value.keys()
+    free = [key for key in properties if key not in renamed]
+    # One value can only be meant for the first argument that is left; several in order for all that are.
+    if not free or (len(call.positional) > 1 and len(free) != len(call.positional)):
+        raise MismatchError("", "must be given by name", list(call.positional))
+    return {**renamed, **dict(zip(free, call.positional, strict=False))}, True
+
+
+def _tools_name(key: str, properties: Mapping[str, Any]) -> str:
+    """The property that ``key`` means: Python's words cannot be keywords, and some models quote in tags."""
+    if key in properties:
+        return key
+    for bare in (key[:-1] if keyword.iskeyword(key[:-1]) and key.endswith("_") else "", key.strip("\"'")):
+        if bare in properties:
+            return bare
+    return key
+
+
+def _decoded(text: str) -> Any:
+    if not text.strip():
+        return None
+    try:
+        return read_value(text).value
+    except UnreadableError:
+        raise MismatchError("", "must be a JSON object", text) from None
+
+
+def _beside_the_name(call: ParsedCall, tool: ToolSpec) -> dict[str, Any]:
+    """Arguments written beside the name instead of under ``arguments``, if all of them are the tool's."""
+    properties = _mapping(tool.input_schema.get("properties"))
+    stray = [key for key in call.rest if key not in properties]
+    if stray:
+        raise MismatchError("", "must stand in an object under 'arguments'", stray[0])
+    return dict(call.rest)
+
+
+INTERRUPTED = "another call begins before this one is complete"
+CUT_OFF = "the call was cut off before its end"
+
+
+class RestReader(Protocol):
+    """What a cut has to know about text that the detector would read again."""
+
+    def next_call(self, text: str, start: int) -> int | None:
+        """Where in ``text`` a call begins, from ``start`` on."""
+        ...
+
+    def only_calls(self, text: str) -> bool:
+        """Whether ``text`` is complete calls and white space to its end."""
+        ...
+
+
+@dataclass(frozen=True)
+class ResolvedPart:
+    """One body with the markers that belong to it.
+
+    Args:
+        lead: the opener; empty for a further body behind the same one.
+        body: what the scanner went over.
+        tail: closer and white space.
+        unended: why the body has no end of its own; empty when it has one.
+    """
+
+    lead: str
+    body: str
+    tail: str
+    unended: str = ""
+
+    @cached_property
+    def raw(self) -> str:
+        """The whole text."""
+        return f"{self.lead}{self.body}{self.tail}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a part came to: the text that is done with, its events, and the text to read again, None for none."""
+
+    raw: str
+    events: tuple[Text | ToolCallDetected | ToolCallFailed, ...]
+    rest: str | None = None
+
+
+def resolve(part: ResolvedPart, form: CallFormat, catalogue: ToolCatalogue, reader: RestReader | None) -> Outcome:
+    """Read one part.
+
+    Args:
+        part: the text of a call, or of one of several in the same markers.
+        form: how it is written.
+        catalogue: the declared tools.
+        reader: answers for the text behind a cut; None when no more cuts are allowed in this answer.
+    """
+    if part.unended:
+        if form.bare and catalogue.named_in(part.body) is None:
+            return Outcome(part.raw, (Text(part.raw),))
+        events = (_failed(part.unended, part.raw, form, catalogue),)
+    else:
+        judgement = resolve_call(form, part.body, part.raw, catalogue)
+        if form.bare and not judgement.named:
+            return Outcome(part.raw, (Text(part.raw),))
+        # Brackets too many were left out of the body, which is a repair.
+        has_extra = part.tail.lstrip()[:1] in {"}", "]"}
+        events = tuple(_repaired(event) for event in judgement.events) if has_extra else judgement.events
+        if judgement.sure:
+            return Outcome(part.raw, events)
+    cut = None if reader is None else _cut(part, form, catalogue, reader)
+    return cut or Outcome(part.raw, events)
+
+
+def _failed(rule: str, raw: str, form: CallFormat, catalogue: ToolCatalogue) -> ToolCallFailed:
+    return ToolCallFailed(raw, unreadable(rule, raw, form, catalogue))
+
+
+def _repaired(event: ToolCallDetected | ToolCallFailed) -> ToolCallDetected | ToolCallFailed:
+    return replace(event, repaired=True) if isinstance(event, ToolCallDetected) else event
+
+
+def _cut(part: ResolvedPart, form: CallFormat, catalogue: ToolCatalogue, reader: RestReader) -> Outcome | None:
+    """The part up to where it may be cut; None where a cut could take quoted text for calls."""
+    behind_own = part.body.find(form.begins) + len(form.begins)
+    opener = reader.next_call(part.body, behind_own)
+    closer = form.gives_up.search(part.body, 0, len(part.body) if opener is None else opener)
+    if closer is not None and not part.unended and closer.end() >= len(part.body.rstrip()):
+        closer = None  # The part's own end is no place to cut it.
+    if closer is not None:
+        return _cut_at_closer(part, closer, opener, form, catalogue)
+    if opener is None or part.unended != CUT_OFF:
+        return None
+    # An open string with a call in it: the string was abandoned for the call if nothing but calls follows, and
+    # quotes it if anything else does. A quoted call must not be made.
+    place = len(part.lead) + opener
+    raw, rest = part.raw[:place], part.raw[place:]
+    return Outcome(raw, (_failed(INTERRUPTED, raw, form, catalogue),), rest) if reader.only_calls(rest) else None
+
+
+def _cut_at_closer(
+    part: ResolvedPart, closer: re.Match[str], opener: int | None, form: CallFormat, catalogue: ToolCatalogue
+) -> Outcome | None:
+    place = len(part.lead) + closer.end()
+    raw, rest = part.raw[:place], part.raw[place:]
+    if not rest.strip() or closer.end() + len(rest) - len(rest.lstrip()) == opener:
+        # Where the end of a call is part of its body, the pattern has no group for a closer behind it.
+        body = part.body[: closer.start(1) if closer.re.groups else closer.end()]
+        judgement = resolve_call(form, body, raw, catalogue)
+        if judgement.sure:
+            return Outcome(raw, judgement.events, rest)
+    elif opener is not None:
+        return None  # Prose and then a call: both may be quoted in a string that was cut off later.
+    return Outcome(raw, (_failed("a string is not closed", raw, form, catalogue),), rest)

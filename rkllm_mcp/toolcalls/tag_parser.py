@@ -1,0 +1,201 @@
+"""How calls are spelled in tags: names and bare text between elements, whose types only a schema knows.
+
+Rules: one line break on each side of a value frames it; the rest is as typed, entities too: a value is code or markup
+more often than it is escaped, and no prompt asks for escapes. CDATA is read where the form has it. A call whose
+arguments are not closed properly is read loosely, if its own end stands where it should.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from rkllm_mcp.toolcalls.lenient_json import UnreadableError, read_value
+from rkllm_mcp.toolcalls.markers import Markers
+from rkllm_mcp.toolcalls.parsers import ParsedCall
+from rkllm_mcp.toolcalls.scanners import ScanState, Span, Tags, TagScanner
+
+_ATTRIBUTE = re.compile(r"""([A-Za-z_][\w-]*)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""")
+_CDATA = re.compile(r"<!\[CDATA\[(.*?)(?:\]\]>|\Z)", re.DOTALL)
+# Longer than any closing tags with white space between them; only so much is searched, whatever the value ends with.
+_END_CHARACTERS = 256
+_CLOSING_TAG = re.compile(r"</\w+>\s*\Z")
+_ENTITY = re.compile(r"&(lt|gt|amp|quot|apos);")
+_ENTITIES = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
+
+
+@dataclass(frozen=True)
+class TagReader:
+    """Reads one call in tags.
+
+    Args:
+        tags: its elements.
+        repeats: an argument given twice means its last value; otherwise nobody can say, and the call is unreadable.
+    """
+
+    tags: Tags
+    repeats: bool = False
+
+    def __call__(self, body: str) -> tuple[ParsedCall, ...]:
+        """The call of ``body``.
+
+        Args:
+            body: from the call's beginning (``Tags.begins``) to behind its end.
+
+        Raises:
+            UnreadableError: no name, an argument without name or twice, text outside arguments.
+
+        The project's own style, Qwen3-Coder's, MiniCPM5's, MiniMax's, GLM's.
+        """
+        scanner = TagScanner(self.tags, Markers(()))
+        verdict, _ = scanner.scan(body, 0)
+        if verdict is not ScanState.COMPLETE:
+            return (self._loose(body),)
+        outside = self._outside(body, scanner)
+        name, outside = (self._name(body[slice(*scanner.head)]), outside) if self.tags.begins else (outside, "")
+        if not name or (not self.tags.begins and len(name.split()) > 1):
+            return (self._loose(body),)
+        values = self._values([(body[slice(*head)], body[slice(*value)]) for head, value in scanner.arguments])
+        if not outside:
+            return (ParsedCall(name, values, as_text=True),)
+        if not values and outside.startswith("{"):
+            return (ParsedCall(name, read_value(outside).value, repaired=True),)
+        raise UnreadableError(f"there is text outside {self.tags.arguments[0].opens}…>")
+
+    def _values(self, pairs: list[tuple[str, str]]) -> dict[str, str]:
+        values: dict[str, str] = {}
+        for head, text in pairs:
+            key = self._key(head)
+            if key in values and not self.repeats:
+                raise UnreadableError("an argument is given twice")
+            values[key] = self.value_of(text)
+        return values
+
+    def _outside(self, body: str, scanner: TagScanner) -> str:
+        """What stands in the call but in no argument."""
+        begin = scanner.head[1]
+        text = body[begin:]
+        places: list[Span] = [(head[0] - begin, value[1] - begin) for head, value in scanner.arguments]
+        for first, last in reversed(places):
+            text = text[:first] + text[last:]
+        ended = self._ended(text)
+        return self._debris.sub("", text if ended is None else ended).strip()
+
+    def _ended(self, text: str) -> str | None:
+        """``text`` without the call's own end; None when it has none."""
+        place = max(0, len(text) - _END_CHARACTERS)
+        found = self._end.search(text, place)
+        return None if found is None else text[: found.start()]
+
+    @cached_property
+    def _end(self) -> re.Pattern[str]:
+        """The call's own end, behind everything else."""
+        return re.compile("(?:" + "|".join(rf"{re.escape(end)}\s*>?\s*" for end in self.tags.ends) + r")+\Z")
+
+    @cached_property
+    def _debris(self) -> re.Pattern[str]:
+        """What is left of heads and closing tags when names and values are taken out."""
+        opens = "|".join(re.escape(argument.opens) for argument in self.tags.arguments)
+        closes = "|".join(rf"{re.escape(argument.closes)}\s*>" for argument in self.tags.arguments)
+        head = r"\A\s*/?>|" if self.tags.begins else ""
+        return re.compile(rf"{head}{closes}|{opens}(?:\s*>)?")
+
+    @cached_property
+    def _argument(self) -> re.Pattern[str]:
+        """An argument whose closing tag may be missing or misspelled: it ends where the next begins."""
+        opens = "|".join(
+            f"{re.escape(argument.opens)}{f'(?={argument.behind})' if argument.behind else ''}"
+            for argument in self.tags.arguments
+        )
+        # Where the head ends in a tag of its own (GLM's <arg_value>), that may be forgotten; the key's end stays.
+        head = r"([^<>]*)>" if self.tags.head_ends == ">" else r"([^<]*</\w+>)\s*(?:" + self.tags.head_ends + ")?"
+        return re.compile(rf"(?:{opens}){head}(.*?)(?=(?:{opens})|\Z)", re.DOTALL)
+
+    @cached_property
+    def _closer(self) -> re.Pattern[str]:
+        closes = "|".join(re.escape(argument.closes) for argument in self.tags.arguments)
+        return re.compile(rf"(?:{closes})\w*\s*>?\s*\Z")
+
+    def _loose(self, body: str) -> ParsedCall:
+        """The call of a body whose arguments were not closed properly but which has its own closing tag."""
+        ended, begins = self._ended(body), self.tags.begins
+        if ended is None:
+            raise UnreadableError("the call is not closed")
+        place = body.find(begins) + len(begins)
+        first = self._argument.search(ended, place)
+        if first is None or (begins and begins in body[place:]):
+            raise UnreadableError("an argument is not closed")
+        head = ended[place : first.start()].strip()
+        values: dict[str, str] = {}
+        for found in self._argument.finditer(ended, place):
+            key = self._key(found.group(1))
+            if key in values:
+                raise UnreadableError("an argument is given twice")
+            values[key] = self.value_of(self._closer.sub("", found.group(2)))
+        name = self._name(head) if begins else head
+        return ParsedCall(name, values, repaired=True, as_text=True)
+
+    def name_of(self, head: str) -> str:
+        """The name in what stands before the arguments; empty when there is none."""
+        if self.tags.quoted:
+            return _attribute(head)
+        return head.removesuffix(self.tags.arguments[0].opens).strip().removesuffix(">").strip()
+
+    def key_of(self, head: str) -> str:
+        """The key in the head of an argument; empty when there is none."""
+        if self.tags.quoted:
+            return _attribute(head)
+        return _CLOSING_TAG.sub("", head.removesuffix(self.tags.head_ends)).strip()
+
+    def _name(self, head: str) -> str:
+        name = self.name_of(head)
+        if not name:
+            raise UnreadableError("the call has no name")
+        return name
+
+    def _key(self, head: str) -> str:
+        key = self.key_of(head)
+        if not key:
+            raise UnreadableError("an argument has no name")
+        return key
+
+    def value_of(self, text: str) -> str:
+        """The text that is meant between the tags of an argument."""
+        framed = _unframed(text)
+        if not self.tags.cdata or "<![CDATA[" not in text:
+            return framed
+        bare = text.strip()
+        # White space around a CDATA section frames it.
+        whole = bare.startswith("<![CDATA[") and bare.endswith("]]>")
+        return _CDATA.sub(_section, bare if whole else framed)
+
+
+def _unframed(text: str) -> str:
+    """``text`` without one line break on each side."""
+    begin = 2 if text.startswith("\r\n") else text.startswith("\n")
+    end = len(text) - (2 if text.endswith("\r\n") else text.endswith("\n"))
+    return text[begin:end]
+
+
+def _section(found: re.Match[str]) -> str:
+    return found.group(1)
+
+
+def _attribute(head: str) -> str:
+    """The ``name`` in a head, or nothing. A quote in it can only be written as an entity."""
+    for found in _ATTRIBUTE.finditer(head):
+        if found.group(1) == "name":
+            value = next(group for group in found.groups()[1:] if group is not None)
+            return _ENTITY.sub(_character, value).strip()
+    return ""
+
+
+def _character(entity: re.Match[str]) -> str:
+    return _ENTITIES[entity.group(1)]
+
+
+def read_tags(tags: Tags, *, repeats: bool = False) -> Callable[[str], tuple[ParsedCall, ...]]:
+    """The reader of one way of tagging."""
+    return TagReader(tags, repeats)

@@ -1,0 +1,197 @@
+"""Text from servers: invisible characters, call markers and tool descriptions."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from rkllm_mcp.events import ToolCallDetected
+from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.toolcalls.detector import Detector
+from rkllm_mcp.toolcalls.formats import DEFAULT_FORMS, SYNTAXES, Syntax
+from rkllm_mcp.toolcalls.syntax import CallFormat
+
+# A regional flag is a black flag followed by the region's name in tags (England, Scotland, Wales).
+_FLAG = r"\U0001F3F4[\U000E0030-\U000E0039\U000E0061-\U000E007A]{3,6}\U000E007F"
+# One selector after a Chinese character selects its variant, as in Japanese names; elsewhere it has no meaning.
+_VARIANT = r"[\u3400-\u9FFF\uF900-\uFAFF\U00020000-\U0003FFFF][\U000E0100-\U000E01EF]"
+_HIDDEN = (
+    r"[\U000E0000-\U000E007F\U000E0100-\U000E01EF"  # tags, variation selectors of ideographs
+    r"\u202A-\u202E\u2066-\u2069"  # embeddings, overrides and isolates
+    r"\u200B\u2060-\u2064\u206A-\u206F\uFEFF\u00AD\u180E\uFFF9-\uFFFB]"  # without width or meaning
+    # Control characters except newline and tab move a terminal's cursor or have no meaning.
+    r"|[\x00-\x08\x0B\x0C\x0E-\x1F\x7F-\x9F]"
+)
+# Longer names are shortened in messages.
+_NAME_CHARS = 64
+_PATTERN = re.compile(f"({_FLAG}|{_VARIANT})|(?:{_HIDDEN})")
+
+
+def without_invisible(text: str) -> tuple[str, int]:
+    """Return ``text`` without invisible characters, and the number of removed characters."""
+    if text.isascii() and text.isprintable():
+        return text, 0
+    shown = _PATTERN.sub(_preserved, text)
+    return shown, len(text) - len(shown)
+
+
+def on_one_line(name: str) -> str:
+    """Return a server's name for something in one line, shortened, so that it cannot add sentences to our messages."""
+    name = " ".join(without_invisible(name)[0].split())
+    return name if len(name) <= _NAME_CHARS else f"{name[:_NAME_CHARS]}…"
+
+
+def _preserved(found: re.Match[str]) -> str:
+    return found.group(1) or ""
+
+
+_LOOK_ALIKES = str.maketrans({"<": "‹", "[": "［", "{": "｛", "(": "（"})
+
+# <tool_call>, [/TOOL_CALLS], <seed:tool_call>, <start_function_call>, <function=; <|im_end|>, <|channel>, <channel|>.
+_MARKER = re.compile(
+    r"[<\[](?=/?(?:[|｜]/?)?(?:\w{1,16}:)?(?:END_|START_)?(?:TOOL|FUNCTION)[ _▁-]?CALL|FUNCTION=)"
+    r"|<(?=[|｜][^<>|｜\s]{1,40}[|｜]?>|\w{1,40}[|｜]>)",
+    re.IGNORECASE,
+)
+# Marks of a quotation, and fences that say no language.
+_QUOTATION = re.compile(r"(?<!`)`{1,2}(?!`)|^[ \t]*`{3,}[ \t]*$", re.MULTILINE)
+_BRACKET = re.compile(r"[<\[{(]")
+# A call may hold another that is found once the outer one is gone; deeper than this nobody quotes by accident.
+_PASSES = 4
+
+
+def without_markers(text: str) -> str:
+    """``text`` with the markers disarmed that mean nothing but a call or a turn."""
+    return _MARKER.sub(lambda found: found.group().translate(_LOOK_ALIKES), text)
+
+
+def escape_markers(text: str, tools: Sequence[ToolSpec], syntaxes: Sequence[str] = ()) -> str:
+    """``text`` with everything disarmed that would be a call if the model said it.
+
+    Args:
+        text: of a tool's result.
+        tools: what the model may call.
+        syntaxes: how the model writes calls, besides what any model may write.
+    """
+    text = without_markers(text)
+    if not tools or _BRACKET.search(text) is None:
+        return text
+    own = (form for name in syntaxes for form in SYNTAXES[name].forms)
+    forms = tuple(dict.fromkeys((*own, *DEFAULT_FORMS)))
+    for _ in range(_PASSES):
+        calls = _calls(text, tools, forms)
+        if not calls:
+            return text
+        for start, end in calls:
+            text = f"{text[:start]}{_BRACKET.sub(_disarm, text[start:end], count=1)}{text[end:]}"
+    for start, end in _calls(text, tools, forms):
+        text = f"{text[:start]}{text[start:end].translate(_LOOK_ALIKES)}{text[end:]}"
+    return text
+
+
+def _disarm(found: re.Match[str]) -> str:
+    return found.group().translate(_LOOK_ALIKES)
+
+
+def _calls(text: str, tools: Sequence[ToolSpec], forms: tuple[CallFormat, ...]) -> list[tuple[int, int]]:
+    """Where calls stand, also quoted ones: who repeats a quotation may leave the marks out."""
+    # Without any mark, without those that only quote (some forms have a fence), and as it is: every place the same.
+    views = {text.replace("`", " "), _QUOTATION.sub(_blank, text), text}
+    return sorted({call for view in views for call in _calls_in(view, tools, forms)})
+
+
+def _blank(found: re.Match[str]) -> str:
+    return " " * len(found.group())
+
+
+def _calls_in(text: str, tools: Sequence[ToolSpec], forms: tuple[CallFormat, ...]) -> Iterator[tuple[int, int]]:
+    detector = Detector(tools, [Syntax("any", forms, bare_anywhere=True)])
+    names = {tool.name for tool in tools}
+    place = 0
+    for piece in (*detector.consume(text), *detector.close()):
+        if any(isinstance(event, ToolCallDetected) and event.name in names for event in piece.events):
+            yield place, place + len(piece.raw)
+        place += len(piece.raw)
+
+
+# Deeper levels are not shown to a model.
+_MAX_DEPTH = 40
+_WORDS = frozenset({"description", "title", "$comment"})
+
+
+def presentable(tool: ToolSpec, clean: Callable[[str], str]) -> tuple[ToolSpec, int]:
+    """Return the cleaned tool and the number of removed invisible characters; ``clean`` removes call markup."""
+    counts: list[int] = []
+
+    def shown(text: str) -> str:
+        visible, count = without_invisible(text)
+        counts.append(count)
+        return clean(visible)
+
+    description = shown(tool.description)
+    schema = cast("Mapping[str, Any]", _schema(tool.input_schema, shown, 0))
+    if description == tool.description and schema == tool.input_schema:
+        return tool, 0
+    return replace(tool, description=description, input_schema=schema), sum(counts)
+
+
+def _schema(value: Any, shown: Callable[[str], str], depth: int) -> Any:
+    if depth > _MAX_DEPTH:
+        return value
+    if isinstance(value, Mapping):
+        items = cast("Mapping[str, Any]", value).items()
+        return {
+            key: shown(item) if key in _WORDS and isinstance(item, str) else _schema(item, shown, depth + 1)
+            for key, item in items
+        }
+    if isinstance(value, list):
+        return [_schema(item, shown, depth + 1) for item in cast("list[Any]", value)]
+    return value
+
+
+# Colours, cursor movements and other control sequences, which would act on the terminal that shows the line.
+_CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+class LastLines:
+    """Stores the last ``limit`` lines of a text, decoded, without control characters, cut to ``width`` characters."""
+
+    def __init__(self, limit: int = 40, width: int = 400) -> None:
+        self._lines: deque[str] = deque(maxlen=limit)
+        self._limit = limit
+        self._width = width
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> None:
+        """Add bytes of the text, split at any point."""
+        *whole, rest = (self._rest + chunk).split(b"\n")
+        for line in whole[-self._limit :]:
+            self._keep(line)
+        # A character has at most four bytes; bytes beyond the width are dropped at once.
+        self._rest = rest[: self._width * 4]
+
+    def add(self, line: str) -> None:
+        """Add a line that is not part of the byte stream."""
+        self._keep(line.encode("utf-8", "replace"))
+
+    def finish(self) -> None:
+        """Add the last line if it has no newline."""
+        self._keep(self._rest)
+        self._rest = b""
+
+    def forget(self) -> None:
+        """Drop all lines, which belong to an earlier connection attempt."""
+        self._lines.clear()
+        self._rest = b""
+
+    def shown(self) -> tuple[str, ...]:
+        """Return the lines, oldest first."""
+        return tuple(self._lines)
+
+    def _keep(self, line: bytes) -> None:
+        text = _CONTROL.sub("", line[: self._width * 4].decode("utf-8", "replace")).rstrip()
+        if text:
+            self._lines.append(text[: self._width])

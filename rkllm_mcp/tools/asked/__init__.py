@@ -1,1 +1,0 @@
-"""Server-initiated requests: sampling, elicitation, roots, tasks, and time limits that pause meanwhile."""

@@ -1,1 +1,0 @@
-"""Start programs as MCP servers: the allow-list of commands and the sandbox."""

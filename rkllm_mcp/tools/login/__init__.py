@@ -1,1 +1,0 @@
-"""OAuth authorization of the host at MCP servers."""

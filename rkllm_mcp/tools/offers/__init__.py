@@ -1,1 +1,0 @@
-"""Resources, prompts, completion and resource updates of MCP servers."""

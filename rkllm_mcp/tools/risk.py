@@ -1,0 +1,156 @@
+"""Classify the risk of a tool call from the tool's name, hints and arguments: delete, execute, send, change.
+
+* Hints of an untrusted server can only raise the risk: its ``readOnlyHint`` is ignored, its ``destructiveHint`` counts
+  unless the same tool is also marked read-only.
+* A name is split into words (``delete_file``, ``deleteFile``, ``ファイル削除``). If it begins with a reading verb such
+  as ``get`` or ``list``, only deleting verbs count: ``list_commands`` runs nothing, ``find_and_replace`` writes.
+* Descriptions are not used: the server writes them.
+* An unrecognised name counts as harmless; ``approve = "always"`` asks for every call.
+
+The words are our choice, after the tool names of some forty public servers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Set
+from typing import Any, Literal, TypeAlias
+
+from rkllm_mcp.messages import ToolSpec
+
+Risk: TypeAlias = Literal["delete", "execute", "send", "change"]
+
+_ORDER: tuple[Risk, ...] = ("delete", "execute", "send", "change")
+"""Highest risk first."""
+
+_VERBS: Mapping[Risk, str] = {
+    "delete": """
+        delete del remove rm rmdir unlink drop destroy erase purge wipe truncate clear reset uninstall discard revoke
+        prune kill terminate overwrite clean trash forget rollback
+    """,
+    "execute": """
+        exec execute run eval evaluate shell bash sh zsh cmd command commands spawn invoke script sudo powershell
+        terminal deploy redeploy launch relaunch compile ssh rerun
+    """,
+    "send": """
+        send post publish reply forward tweet upload share notify invite pay buy purchase transfer order book reserve
+        subscribe donate dial
+    """,
+    "change": """
+        write edit update set put patch create make add insert append prepend move mv rename copy cp save store modify
+        change replace commit push pull merge rebase checkout install enable disable start stop restart reboot
+        shutdown poweroff lock unlock grant assign cancel submit import sync apply approve toggle turn switch mkdir
+        touch chmod chown register unregister archive restore schedule upsert stage unstage fork configure control
+        press click type fill drag upgrade download reject trigger
+    """,
+}
+_WORDS: Mapping[str, Risk] = {word: danger for danger, words in _VERBS.items() for word in words.split()}
+# Japanese names have no word boundaries.
+_JAPANESE: Mapping[Risk, str] = {
+    "delete": "削除 消去 破棄 初期化 上書き 抹消 取り消 クリア リセット",
+    "execute": "実行 起動 コマンド",
+    "send": "送信 送る 投稿 公開 購入 注文 支払 予約 振込 送金 共有",
+    "change": "書き込 書込 編集 更新 変更 作成 追加 登録 移動 保存 設定 停止 開始 挿入 置換 切替 切り替え",
+}
+_READING_VERBS = """
+    get list read search find show describe fetch query lookup look count check view is has can head tail tree stat
+    info status diff log browse watch monitor preview validate verify explain summarize analyze compare convert
+    calculate compute select retrieve load inspect examine
+"""
+_READING = frozenset(_READING_VERBS.split())
+_JAPANESE_READING = ("取得", "検索", "一覧", "確認", "表示", "参照", "閲覧", "照会")
+_JOINTS = frozenset({"and", "or", "then"})
+# "add" alone is arithmetic.
+_HARMLESS_ALONE = frozenset({"add"})
+
+# Verbs that are also nouns: "run_id", "order_status" and "last_run" do not run or order anything.
+_NOUNS = frozenset({"run", "trigger", "order", "command", "commands", "script", "shell"})
+_ABOUT = "time id ids number count name names type types list history log logs status state info details help"
+_BEHIND_A_NOUN = frozenset(_ABOUT.split())
+_BEFORE_A_NOUN = frozenset({"last", "latest", "next", "previous", "current", "recent"})
+
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_WORD = re.compile(r"[A-Za-z]+")
+
+# SQL statements that change a database, at any position: after a WITH, a comment or another statement.
+_SQL_DELETES = re.compile(
+    r"\b(?:delete\s+from|drop\s+(?:table|database|schema|view|index|trigger|user)|truncate\s+table)\b", re.IGNORECASE
+)
+_SQL_CHANGES = re.compile(
+    r"\b(?:insert\s+(?:or\s+\w+\s+)?into|replace\s+into|update\s+\S+\s+set|alter\s+(?:table|user|database)"
+    r"|create\s+(?:table|database|schema|view|index|trigger|user)|attach\s+database)\b",
+    re.IGNORECASE,
+)
+_SQL_ARGUMENTS = frozenset({"sql", "query", "statement", "q"})
+
+
+def risk_of(tool: ToolSpec, arguments: Mapping[str, Any], *, trusted: bool) -> Risk | None:
+    """Return the highest risk of a call; None if nothing indicates a change.
+
+    SQL in ``arguments`` is classified by its statements. ``trusted`` also believes hints that lower the risk.
+    """
+    by_arguments = _danger_of_statements(arguments)
+    # Home Assistant sets both hints on read-only tools; MCP defines destructiveHint only without readOnlyHint.
+    if tool.destructive and not tool.read_only:
+        return "delete"
+    if trusted and tool.read_only:
+        return by_arguments
+    found = {risk_of_name(tool.wire_name or tool.name), by_arguments, "change" if tool.read_only is False else None}
+    return _worst(found)
+
+
+def risk_of_name(name: str) -> Risk | None:
+    """Return the highest risk that a tool name indicates."""
+    words = [word.lower() for word in _WORD.findall(_CAMEL.sub(" ", name))]
+    found = {_danger_of_words(part) for part in _parts(words)}
+    found.add(_danger_of_japanese(name))
+    return _worst(found)
+
+
+def _worst(found: Set[object]) -> Risk | None:
+    return next((danger for danger in _ORDER if danger in found), None)
+
+
+def _parts(words: list[str]) -> list[list[str]]:
+    """Split the words at ``and``, ``or`` and ``then``."""
+    parts: list[list[str]] = [[]]
+    for word in words:
+        if word in _JOINTS:
+            parts.append([])
+        else:
+            parts[-1].append(word)
+    return parts
+
+
+def _danger_of_words(words: list[str]) -> Risk | None:
+    if len(words) == 1 and words[0] in _HARMLESS_ALONE:
+        return None
+    found = {_WORDS.get(word) for word in _without_nouns(words)}
+    if words and words[0] in _READING:
+        found &= {"delete"}
+    return _worst(found)
+
+
+def _without_nouns(words: list[str]) -> list[str]:
+    """Drop words that are used as nouns."""
+    triples = zip(["", *words], words, [*words[1:], ""], strict=False)
+    return [word for before, word, behind in triples if not _is_noun(before, word, behind)]
+
+
+def _is_noun(before: str, word: str, behind: str) -> bool:
+    # "run_search" only reads; "run_query" may execute any statement.
+    only_reads = word == "run" and behind in _READING - {"query"}
+    return only_reads or (word in _NOUNS and (behind in _BEHIND_A_NOUN or before in _BEFORE_A_NOUN))
+
+
+def _danger_of_japanese(name: str) -> Risk | None:
+    if name.endswith(_JAPANESE_READING):
+        return None
+    return _worst({danger for danger, words in _JAPANESE.items() if any(word in name for word in words.split())})
+
+
+def _danger_of_statements(arguments: Mapping[str, Any]) -> Risk | None:
+    texts = [value for name, value in arguments.items() if name.lower() in _SQL_ARGUMENTS and isinstance(value, str)]
+    if any(_SQL_DELETES.search(text) for text in texts):
+        return "delete"
+    return "change" if any(_SQL_CHANGES.search(text) for text in texts) else None

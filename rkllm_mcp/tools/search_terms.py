@@ -1,0 +1,158 @@
+"""Text -> terms, by which requests and tools are compared.
+
+* Latin words are split like names (``readTextFile``, ``read_text_file``), lowered and stemmed; stop words are dropped.
+* Chinese and Japanese characters become bigrams, because no spaces separate words; each run of katakana or kanji is a
+  term as well. In a request, bigrams of hiragana only are grammar and are dropped.
+* Each meaning from the glossary is a term (``@delete``), the same in both languages.
+* Recognisable formats become words for their type: ``notes.txt`` is a file, ``https://…`` a page.
+
+Requests and tools use the same functions. Reference: the analyzer measured in reference knowledge, 1, without its
+dictionary; the glossary is ours.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+# A change of case inside a name: readText, HTTPServer.
+_CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_LATIN = re.compile(r"[a-z0-9\u00c0-\u024f]+")
+_ENDINGS = ("ing", "ed")
+_SHORTEST_STEM = 3
+
+
+def folded(text: str) -> str:
+    """Return ``text`` in lower case and NFKC form, with names split at changes of case."""
+    return _CASE.sub(" ", unicodedata.normalize("NFKC", text)).lower()
+
+
+def latin_words(text: str) -> list[str]:
+    """Return the Latin words and numbers of folded ``text``."""
+    return _LATIN.findall(text)
+
+
+def stem(word: str) -> str:
+    """Return an English word without its ending, so that ``listing``, ``lists`` and ``list`` are equal."""
+    if not word.isascii() or not word.isalpha() or len(word) <= _SHORTEST_STEM:
+        return word
+    if word.endswith(("ies", "ied")):
+        word = word[:-3] + "y"
+    elif word.endswith(("sses", "ches", "shes", "xes", "zes")):
+        word = word[:-2]
+    elif word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        word = word[:-1]
+    for ending in _ENDINGS:
+        if word.endswith(ending) and len(word) - len(ending) >= _SHORTEST_STEM:
+            word = word[: -len(ending)]
+            # committed, planned
+            if word[-1] == word[-2] and word[-1] not in "ls":
+                word = word[:-1]
+            break
+    return word[:-1] if word.endswith("e") and len(word) > _SHORTEST_STEM else word
+
+
+_FILE = Path(__file__).with_name("glossary.txt")
+_LONGEST_PHRASE = 3
+
+
+class Glossary:
+    """Meanings by word."""
+
+    def __init__(self, phrases: Mapping[tuple[str, ...], Sequence[str]], japanese: Mapping[str, Sequence[str]]) -> None:
+        self._phrases = phrases
+        self._japanese = japanese
+        longest_first = sorted(japanese, key=len, reverse=True)
+        self._entry = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+
+    def meanings_of_words(self, stems: Sequence[str]) -> Iterator[str]:
+        """Yield the meanings of English words, given as stems in order; a phrase counts in addition to its words."""
+        for start in range(len(stems)):
+            for length in range(1, min(_LONGEST_PHRASE, len(stems) - start) + 1):
+                yield from self._phrases.get(tuple(stems[start : start + length]), ())
+
+    def meanings_in(self, text: str) -> Iterator[str]:
+        """Yield the meanings of Japanese entries in ``text``, which is normalised and in lower case."""
+        if self._entry is not None:
+            for match in self._entry.finditer(text):
+                yield from self._japanese[match.group()]
+
+
+def own_glossary() -> Glossary:
+    """Return the project's glossary, read from its file."""
+    phrases: dict[tuple[str, ...], list[str]] = {}
+    japanese: dict[str, list[str]] = {}
+    text = _FILE.read_text("utf-8")
+    for line in text.splitlines():
+        if line.startswith("#") or not line.strip():
+            continue
+        english, other = ([entry.strip() for entry in part.split(",")] for part in line.split("|"))
+        meaning = "_".join(_stems(english[0]))
+        for entry in (*english, *other):
+            if entry.isascii():
+                phrases.setdefault(tuple(_stems(entry)), []).append(meaning)
+            else:
+                japanese.setdefault(folded(entry), []).append(meaning)
+    return Glossary(phrases, japanese)
+
+
+def _stems(phrase: str) -> list[str]:
+    return [stem(word) for word in latin_words(folded(phrase))]
+
+
+_CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff々〆]+")
+_HIRAGANA = re.compile(r"[\u3040-\u309fー]+\Z")
+_RUN = re.compile(r"[\u30a0-\u30ff]{3,}|[\u3400-\u9fff々]{3,}")
+# Formats and their meanings, in words of the glossary; the first match counts.
+_SHAPES = tuple(
+    (re.compile(pattern, re.IGNORECASE | re.ASCII), words)
+    for pattern, words in (
+        (r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+", "email"),
+        (r"https?://[!-~]+|(?<![\w.])(?:[\w-]+\.)+(?:com|org|net|jp|io|dev|edu|gov)(?:/[!-~]*)?(?!\w)", "url web page"),
+        (r"[\w/~.-]*\.(?:png|jpe?g|gif|webp|bmp|svg|mp3|wav|ogg|flac|mp4|mov)(?!\w)", "media file"),
+        (r"[\w/~.-]*\.(?:[a-z][a-z0-9]{1,4}|[chr])(?!\w)", "file"),
+        (r"(?<![\w/])[~.]?/[\w.-]+(?:/[\w.-]*)*", "path directory"),
+        (r"\+\d[\d -]{7,}\d|(?<!\d)0\d{1,3}-\d{2,4}-\d{3,4}(?!\d)", "phone number"),
+    )
+)
+_STOP_WORDS = (
+    "a about an and any anything are as at be been but by called can could do does everything for from give had has "
+    "have here how i if in into is it its just let like may me more most my named no not of on only or other our "
+    "out over please so some such than that the their them then there these they this those to tool tools up us use "
+    "used using very want was we were what when where which who will with within would you your"
+)
+_STOP = frozenset(_STOP_WORDS.split())
+
+
+def terms_of(text: str, glossary: Glossary, *, is_request: bool = False) -> list[str]:
+    """Return the terms of ``text``, each as often as it occurs.
+
+    For a request, bigrams of hiragana are dropped unless it has no other terms.
+    """
+    plain = folded(_with_formats_named(text) if is_request else text)
+    latin = latin_words(plain)
+    terms = [stem(word) for word in latin if word not in _STOP]
+    pairs: list[str] = []
+    for run in _CJK.findall(plain):
+        pairs += _pairs(run)
+        terms += _RUN.findall(run)
+    telling = [pair for pair in pairs if not _HIRAGANA.match(pair)]
+    terms += telling if is_request and (telling or terms) else pairs
+    meanings = [*glossary.meanings_of_words([stem(word) for word in latin]), *glossary.meanings_in(plain)]
+    return [*terms, *(f"@{meaning}" for meaning in meanings)]
+
+
+def _with_formats_named(request: str) -> str:
+    """Replace URLs, file names and telephone numbers in ``request`` by words for their type."""
+    for shape, words in _SHAPES:
+        request = shape.sub(f" {words} ", request)
+    return request
+
+
+def _pairs(run: str) -> Iterator[str]:
+    if len(run) == 1:
+        yield run
+    for index in range(len(run) - 1):
+        yield run[index : index + 2]

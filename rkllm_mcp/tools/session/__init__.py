@@ -1,1 +1,0 @@
-"""MCP sessions: connect, list tools, call, reconnect, close."""

@@ -1,0 +1,274 @@
+"""``ToolServer``: one interface for MCP servers, built-in tools and REST APIs, and the function that creates them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from typing import Any, Protocol, TypeAlias
+
+import anyio
+
+from rkllm_mcp.builtin.server import open_builtin
+from rkllm_mcp.config.server_spec import ServerSpec, ServerState, State
+from rkllm_mcp.config.servers import is_offered
+from rkllm_mcp.errors import ServerUnavailableError
+from rkllm_mcp.mcp_client.lifecycle import Backoff, ConnectionServices
+from rkllm_mcp.mcp_client.per_request import connection_for
+from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.openapi.source import open_openapi
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext
+from rkllm_mcp.toolcalls.untrusted_text import LastLines
+
+
+class ToolImplementation(Protocol):
+    """The tools of a loaded server and the function that calls them."""
+
+    @property
+    def tools(self) -> Sequence[ToolSpec]:
+        """Tools under the server's own names."""
+        ...
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
+        """Call a tool and return the JSON of a ``tools/call`` result; a failing tool is a result with ``isError``."""
+        ...
+
+
+Opener: TypeAlias = Callable[[ServerSpec, LastLines], AbstractAsyncContextManager[ToolImplementation]]
+
+
+class LocalToolServer:
+    """A tool server that is loaded in this process.
+
+    ``opener`` loads it; an exception it raises becomes the server's failure reason. ``on_change`` runs in the server's
+    own task after ``state`` or ``tools`` changed; it must not block or raise.
+    """
+
+    def __init__(
+        self, spec: ServerSpec, opener: Opener, *, on_change: Callable[[LocalToolServer], None] | None = None
+    ) -> None:
+        self.spec = spec
+        self.state: State = "connecting"
+        self.reason = ""
+        self.tools: tuple[ToolSpec, ...] = ()
+        self.notes = LastLines()
+        self._opener = opener
+        self._on_change = on_change
+        self._loaded: ToolImplementation | None = None
+        self._seconds = 0.0
+        self._announced = ""
+        self._stopping = False
+        self._backoff = Backoff(spec.restart_pause_s)
+        self._scope = anyio.CancelScope()
+        self._first, self._settled = anyio.Event(), anyio.Event()
+        self._wanted, self._over = anyio.Event(), anyio.Event()
+
+    def describe(self) -> ServerState:
+        """Return the server's current state."""
+        return ServerState(
+            name=self.spec.name,
+            state=self.state,
+            reason=self.explanation(),
+            last_lines=self.notes.shown(),
+            tool_count=len(self.tools),
+            connect_seconds=self._seconds,
+        )
+
+    def explanation(self) -> str:
+        """Return the reason why the server is not ready and the remedy; empty if it is ready."""
+        return self.reason
+
+    async def run(self) -> None:
+        """Load the server and keep it open until ``stop``; this task owns the opened resources."""
+        try:
+            while not self._stopping:
+                self._wanted = anyio.Event()
+                await self._live_once()
+                if not self._stopping:
+                    await self._wanted.wait()
+        finally:
+            self._become("stopped", "it was stopped")
+            self._settle()
+
+    def stop(self) -> None:
+        """Make ``run`` close everything and return; may be called from any task, any number of times."""
+        self._stopping = True
+        self._over.set()
+        self._wanted.set()
+        if self._loaded is None:
+            self._scope.cancel()
+
+    async def settled(self) -> None:
+        """Wait until the first attempt to load has succeeded or failed.
+
+        If it failed before and the backoff has passed, start another attempt without waiting for it.
+        """
+        if self.state == "failed" and not self._backoff.wait_s():
+            self._want()
+        await self._first.wait()
+
+    async def available(self) -> None:
+        """Wait until the server can take a call; load it again if it had failed.
+
+        Raises:
+            ServerUnavailableError: the server could not be loaded.
+        """
+        await self._available()
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = NO_CONTEXT) -> dict[str, Any]:
+        """Call a tool by the server's own name; return the JSON of a ``tools/call`` result.
+
+        Cancelling the caller cancels this call only.
+
+        Raises:
+            ServerUnavailableError: the server could not be loaded, or was stopped.
+        """
+        loaded = await self._available()
+        return await loaded.call(tool, arguments, context)
+
+    async def _available(self) -> ToolImplementation:
+        if self.state == "failed":
+            wait_s = self._backoff.wait_s()
+            if wait_s > 0:
+                raise ServerUnavailableError(
+                    f"Server '{self.spec.name}' is down and can be tried again in {math.ceil(wait_s)} s: {self.reason}."
+                )
+            self._want()
+        await self._settled.wait()
+        if self._loaded is None:
+            raise ServerUnavailableError(f"Server '{self.spec.name}' is not available: {self.reason}.")
+        return self._loaded
+
+    def _want(self) -> None:
+        # Callers that arrive from here on wait for the same attempt.
+        self.state = "connecting"
+        self._settled = anyio.Event()
+        self._wanted.set()
+
+    async def _live_once(self) -> None:
+        started = anyio.current_time()
+        self._become("connecting")
+        error: Exception | None = None
+        with anyio.CancelScope(deadline=started + self.spec.connect_timeout_s) as self._scope:
+            try:
+                async with self._opener(self.spec, self.notes) as loaded:
+                    self._scope.deadline = math.inf
+                    self.tools = self._offered(loaded.tools)
+                    self._loaded, self._seconds = loaded, anyio.current_time() - started
+                    self._become("ready")
+                    self._settle()
+                    await self._over.wait()
+            except Exception as caught:  # noqa: BLE001  (a failure of one server must not end the others)
+                error = caught
+        self._loaded = None
+        if not self._stopping:
+            self._backoff.ended()
+            self._become("failed", _reason(error, self.spec.connect_timeout_s))
+        self._settle()
+
+    def _settle(self) -> None:
+        self._first.set()
+        self._settled.set()
+
+    def _offered(self, tools: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
+        return tuple(
+            replace(tool, server=self.spec.name, wire_name=tool.name)
+            for tool in tools
+            if is_offered(self.spec, tool.name)
+        )
+
+    def _become(self, state: State, reason: str = "") -> None:
+        self.state, self.reason = state, reason
+        # A retry that fails with the same reason is not reported again.
+        is_news = state != "failed" or reason != self._announced
+        if state != "connecting":
+            self._announced = reason
+        if self._on_change is not None and is_news:
+            self._on_change(self)
+
+
+def _reason(error: Exception | None, limit_s: float) -> str:
+    if error is None:
+        return f"it was not loaded within {limit_s:g} s; raise connect_timeout_s if it only needs longer"
+    return str(error) or type(error).__name__
+
+
+_OPENERS: Mapping[str, Opener] = {"builtin": open_builtin, "openapi": open_openapi}
+
+
+class ToolServer(Protocol):
+    """A server as the toolbox uses it. One task runs ``run``; the other methods may be called from any task."""
+
+    @property
+    def spec(self) -> ServerSpec:
+        """Settings of the server."""
+        ...
+
+    @property
+    def state(self) -> State:
+        """Current state."""
+        ...
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """Tools under the server's own names."""
+        ...
+
+    @property
+    def notes(self) -> LastLines:
+        """Recent output and log lines of the server, redacted."""
+        ...
+
+    def describe(self) -> ServerState:
+        """Return the server's current state."""
+        ...
+
+    def explanation(self) -> str:
+        """Return the reason why the server is not ready and the remedy; empty if it is ready."""
+        ...
+
+    async def run(self) -> None:
+        """Connect and serve calls until ``stop``."""
+        ...
+
+    def stop(self) -> None:
+        """Make ``run`` close everything and return."""
+        ...
+
+    async def settled(self) -> None:
+        """Wait until the first connection attempt has succeeded or failed."""
+        ...
+
+    async def available(self) -> None:
+        """Wait until the server can take a call; raises ServerUnavailableError if it cannot."""
+        ...
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = ...) -> dict[str, Any]:
+        """Call a tool by the server's own name; return the JSON of a ``tools/call`` result.
+
+        Raises:
+            ServerUnavailableError: the server is not available, or was lost during the call.
+        """
+        ...
+
+
+@asynccontextmanager
+async def _open_problem(spec: ServerSpec, notes: LastLines) -> AsyncGenerator[ToolImplementation]:
+    """Fail with the configured ``problem`` of a server that cannot be used."""
+    del notes
+    raise ServerUnavailableError(spec.problem)
+    yield  # makes this function a generator
+
+
+def source_of(
+    spec: ServerSpec, host: ConnectionServices | None = None, *, on_change: Callable[[ToolServer], None] | None = None
+) -> ToolServer:
+    """Create the tool server for ``spec``.
+
+    ``on_change`` runs in the server's own task after its state or tools changed; it must not block or raise.
+    """
+    opener = _open_problem if spec.problem else _OPENERS.get(spec.transport)
+    if opener is not None:
+        return LocalToolServer(spec, opener, on_change=on_change)
+    return connection_for(spec, host or ConnectionServices(), on_change)

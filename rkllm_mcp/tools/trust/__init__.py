@@ -1,1 +1,0 @@
-"""Policies of tool calls: approvals, switches, call records, cleaning of untrusted text."""
