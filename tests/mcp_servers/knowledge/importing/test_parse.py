@@ -40,7 +40,7 @@ def archive(name: str) -> bytes:
         ("page", "", b"<!-- c --> <!DOCTYPE html><p>x", "html"),
         ("page", "text/html", b"<p>x", "html"),
         ("README.md", "text/plain", b"# x", "markdown"),
-        ("a.CSV", "", b"a,b", "tables"),
+        ("a.CSV", "", b"a,b", "csv"),
         ("data", "application/json", b"{}", "json"),
         ("a.py", "text/html", b"x", "source"),
         ("notes.txt", "", b"x", "plain"),
