@@ -152,3 +152,13 @@ def table(rows: Iterable[Iterable[str]]) -> str:
     """A table of a Word document."""
     cells = ("".join(f"<w:tc>{paragraph(cell)}</w:tc>" for cell in row) for row in rows)
     return "<w:tbl>" + "".join(f"<w:tr>{row}</w:tr>" for row in cells) + "</w:tbl>"
+
+
+def has_japanese_font() -> bool:
+    """True if this machine has a font for Japanese text whose font is not embedded in the PDF."""
+    import pypdfium2
+
+    document = cast("Any", pypdfium2).PdfDocument(pdf([[(72, 700, "猫")]]))
+    _, bottom, _, top = document[0].get_textpage().get_charbox(0)
+    # Without a glyph the character has a width but no height.
+    return top - bottom > 1
