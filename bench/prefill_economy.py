@@ -97,7 +97,7 @@ class CountingRuntime:
     def revoke(self, tokens: Sequence[int]) -> None:
         """Nobody else waits here."""
 
-    def uncached(self, tokens: Sequence[int], owner: str | None = "", /) -> int:
+    def uncached(self, tokens: Sequence[int], _owner: str | None = "", /) -> int:
         """See ``generation.Generator``."""
         return max(1, len(tokens) - common_prefix(tokens, self.cache))
 
