@@ -142,7 +142,7 @@ async def test_a_login_is_the_tenants_it_was_made_for_and_nobody_elses(tmp_path:
 
             def status(line: str) -> None:
                 lines.append(line)
-                if sum("wants somebody to log in" in each for each in lines) == 2:
+                if sum("requires a login in a browser" in each for each in lines) == 2:
                     everybody_knows.set()
 
             async with open_tenants(config, status=status) as house:

@@ -440,7 +440,7 @@ def _broken(path: tuple[Any, ...], problem: str) -> SchemaError:
     while path:
         path, step = path
         steps.append(str(step))
-    return SchemaError(f"it is no JSON Schema: {'.'.join(reversed(steps)) or 'it'}: {problem[:200]}")
+    return SchemaError(f"it is not a JSON Schema: {'.'.join(reversed(steps)) or 'it'}: {problem[:200]}")
 
 
 def _short(value: object) -> str:

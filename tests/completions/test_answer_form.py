@@ -73,14 +73,14 @@ def test_the_model_is_told_the_schema_without_what_does_not_help_it() -> None:
 @pytest.mark.parametrize(
     ("schema", "reason"),
     [
-        ({"type": "objekt"}, "it is no JSON Schema: type: 'objekt'"),
+        ({"type": "objekt"}, "it is not a JSON Schema: type: 'objekt'"),
         ({"$ref": "https://example.com/x.json"}, "put the definition into its $defs"),
         ({"properties": {"a": {"pattern": "^(a+)+$"}}}, "may take too long"),
         ({"properties": {"a": {"pattern": "a*b*c*d*"}}}, "may take too long"),
         ({"patternProperties": {"(x{2,}){3}": {}}}, "may take too long"),
-        ({"properties": {"a": {"pattern": "("}}}, "it is no JSON Schema"),
-        ({"$schema": []}, "it is no JSON Schema: $schema"),
-        ({"patternProperties": None}, "it is no JSON Schema: patternProperties"),
+        ({"properties": {"a": {"pattern": "("}}}, "it is not a JSON Schema"),
+        ({"$schema": []}, "it is not a JSON Schema: $schema"),
+        ({"patternProperties": None}, "it is not a JSON Schema: patternProperties"),
     ],
 )
 def test_a_schema_that_nothing_can_be_checked_against_is_refused(schema: dict[str, Any], reason: str) -> None:

@@ -174,7 +174,7 @@ def test_what_is_typed_during_an_answer_waits_for_the_prompt_and_approves_nothin
         terminal.expect_exact("the user denied it")
         terminal.expect_exact("◆ The")
         terminal.send("/model\r")
-        terminal.expect_exact("what to do.")
+        terminal.expect_exact("or ask the user.")
         assert terminal.before is not None
         assert "/model" not in terminal.before
         terminal.expect_exact("answers come from a script")

@@ -40,8 +40,8 @@ async def test_words_thinking_calls_and_the_cost_come_as_events(size: int) -> No
     assert without_usage(events) == [
         Thinking("Rain?"),
         Text("Let me see."),
-        ToolCallDetected("get_weather", arguments, raw, id="call_1"),
-        ToolCallDetected("get_weather", arguments, raw, id="call_2"),
+        ToolCallDetected("get_weather", arguments, raw, repaired=True, id="call_1"),
+        ToolCallDetected("get_weather", arguments, raw, repaired=True, id="call_2"),
     ]
     (cost,) = [event for event in events if isinstance(event, Usage)]
     assert (cost.prompt_tokens, cost.cached_tokens, cost.prefilled_tokens, cost.generated_tokens) == (240, 200, 40, 7)

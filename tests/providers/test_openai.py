@@ -72,6 +72,7 @@ async def test_however_the_stream_is_cut_the_same_calls_come(size: int) -> None:
             "get_weather",
             {"location": "Kyoto", "days": 2},
             'get_weather({"location": "Kyoto", "days": "2"})',
+            repaired=True,
             id="call_2",
         ),
     ]

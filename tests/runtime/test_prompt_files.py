@@ -123,8 +123,8 @@ def test_a_draft_that_nothing_became_of_leaves_nothing(files: PromptFiles) -> No
 def test_what_a_process_left_when_it_was_killed_is_swept_and_never_believed(files: PromptFiles) -> None:
     program = (
         "import os, sys\nfrom pathlib import Path\n"
-        "from rkllm_mcp.runtime.prompt_cache import PromptFiles, Subject\n"
-        "subject = Subject('/models/a.rkllm', 'aa', 1, 'bb', '1.3.0', 4096)\n"
+        "from rkllm_mcp.runtime.prompt_cache import CacheSubject, PromptFiles\n"
+        "subject = CacheSubject('/models/a.rkllm', 'aa', 1, 'bb', '1.3.0', 4096)\n"
         "draft = PromptFiles(Path(sys.argv[1]), 8).draft(subject, [1, 2, 3])\n"
         "draft.write_bytes(b'kv')\nos.kill(os.getpid(), 9)\n"
     )

@@ -23,10 +23,10 @@ WRITER = """
 import sys, anyio
 from pathlib import Path
 from rkllm_mcp.records import CallRecord
-from rkllm_mcp.store.memory import open_memory
+from rkllm_mcp.store import open_store
 
 async def main():
-    async with open_memory(path=Path(sys.argv[1]), required=True) as memory:
+    async with open_store(path=Path(sys.argv[1]), required=True) as memory:
         for number in range(50):
             memory.calls.record(CallRecord(float(2**40 + number), "s", sys.argv[2], "{}", "free"))
         await memory.settled()

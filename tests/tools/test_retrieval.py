@@ -115,7 +115,7 @@ def test_phrases_are_found_besides_their_words_and_the_longest_japanese_entry_wi
 
 
 def test_every_line_of_the_glossary_names_a_meaning_in_both_languages() -> None:
-    text = files("rkllm_mcp.tools.retrieval").joinpath("glossary.txt").read_text("utf-8")
+    text = files("rkllm_mcp.tools").joinpath("glossary.txt").read_text("utf-8")
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     assert len(lines) > 150
     for line in lines:

@@ -140,9 +140,9 @@ def test_a_yes_that_nobody_gives_is_none_and_the_answer_goes_on(hasty: httpx2.Cl
     (question,) = [event for event in events if event["kind"] == "approval"]
     (result,) = [event for event in events if event["kind"] == "tool_result"]
     assert result["is_error"]
-    assert "nobody said yes in time" in result["text"]
+    assert "it was not approved in time" in result["text"]
     assert events[-1] == {"kind": "end", "reason": "answered", "error": None}
-    assert "nobody said yes in time" in "".join(event["text"] for event in events if event["kind"] == "text")
+    assert "it was not approved in time" in "".join(event["text"] for event in events if event["kind"] == "text")
     assert hasty.get("/v1/questions").json()["questions"] == []
     assert hasty.post(f"/v1/approvals/{question['id']}", json={"decision": "once"}).status_code == 404
     assert "written.txt" not in called(hasty, "list_directory")

@@ -140,7 +140,7 @@ async def test_a_tool_that_is_off_stays_off_when_that_cannot_be_kept(tmp_path: P
                 other.execute("ROLLBACK")
             await equipment.refresh()
             assert equipment.toolbox.tools() == ()
-    assert any("another rkllm-mcp holds it" in problem for problem in problems)
+    assert any("another rkllm-mcp is using it" in problem for problem in problems)
 
 
 async def test_the_name_of_a_server_means_no_tool_that_is_called_like_it() -> None:
