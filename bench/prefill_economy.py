@@ -91,10 +91,10 @@ class CountingRuntime:
     async def ready(self) -> None:
         """Nothing has to be loaded."""
 
-    def announce(self, tokens: Sequence[int]) -> None:
+    def expect(self, tokens: Sequence[int]) -> None:
         """Nobody else waits here."""
 
-    def revoke(self, tokens: Sequence[int]) -> None:
+    def cancel_expected(self, tokens: Sequence[int]) -> None:
         """Nobody else waits here."""
 
     def uncached(self, tokens: Sequence[int], _owner: str | None = "", /) -> int:

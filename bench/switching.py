@@ -27,7 +27,7 @@ from pathlib import Path
 from rkllm_mcp.generation import GenerationOptions, RunStats, Token
 from rkllm_mcp.runtime.emulator import emulator_library
 from rkllm_mcp.runtime.engine import Engine, open_engine
-from rkllm_mcp.runtime.scheduler import PATIENCE_RUNS
+from rkllm_mcp.runtime.scheduler import MAX_SKIPS
 from rkllm_mcp.runtime.settings import EngineSettings
 
 # Qwen3-0.6B on an RK3588, tokens per second (rknn-llm benchmark 1.3.0, published by Rockchip).
@@ -118,7 +118,7 @@ async def _converse(engine: Engine, name: int, questions: int, turns: _Turns, to
                     else:
                         turns.figures.append(item)
             if index + 1 < len(texts):
-                engine.announce(ids)
+                engine.expect(ids)
             ids += b"\n"
     return ids
 
@@ -126,7 +126,7 @@ async def _converse(engine: Engine, name: int, questions: int, turns: _Turns, to
 async def play(
     conversations: int,
     questions: int,
-    patience_runs: int,
+    max_skips: int,
     folder: Path,
     *,
     haste: float = HASTE,
@@ -137,7 +137,7 @@ async def play(
     Args:
         conversations: how many share the NPU.
         questions: that each asks.
-        patience_runs: how often a run may be overtaken; 0 keeps the order asked.
+        max_skips: how often a run may be overtaken; 0 keeps the order asked.
         folder: for the script.
         haste: how many times as fast as a board everything is.
         tool_s: what a tool takes, seconds of a board's time.
@@ -145,7 +145,7 @@ async def play(
     model = folder / "sharing.rkllm"
     script = _SCRIPT.format(prefill=PUBLISHED_PREFILL * haste, decode=PUBLISHED_DECODE * haste)
     model.write_text(script, encoding="utf-8")
-    settings = EngineSettings(model, emulator_library(), context_tokens=16384, patience_runs=patience_runs)
+    settings = EngineSettings(model, emulator_library(), context_tokens=16384, max_skips=max_skips)
     turns = _Turns()
     async with open_engine(settings) as engine:
         await engine.ready()
@@ -155,7 +155,7 @@ async def play(
     generated = sum(stats.generated_tokens - 1 for stats in turns.figures)
     once = len(_HEAD) + sum(len(ids) - len(_HEAD) for ids in histories) - generated
     return Sharing(
-        "preferring" if patience_runs else "order asked",
+        "preferring" if max_skips else "order asked",
         len(turns.figures),
         prefilled,
         round(prefilled / once, 2),
@@ -165,10 +165,10 @@ async def play(
     )
 
 
-def measure(conversations: int, questions: int, patience_runs: int = PATIENCE_RUNS) -> list[Sharing]:
+def measure(conversations: int, questions: int, max_skips: int = MAX_SKIPS) -> list[Sharing]:
     """The order asked, and ours."""
     with tempfile.TemporaryDirectory() as folder:
-        return [asyncio.run(play(conversations, questions, patience, Path(folder))) for patience in (0, patience_runs)]
+        return [asyncio.run(play(conversations, questions, patience, Path(folder))) for patience in (0, max_skips)]
 
 
 def table(rows: Sequence[Sharing]) -> str:
@@ -184,7 +184,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--conversations", type=int, default=4)
     parser.add_argument("--questions", type=int, default=6)
-    parser.add_argument("--patience", type=int, default=PATIENCE_RUNS)
+    parser.add_argument("--patience", type=int, default=MAX_SKIPS)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args()
     rows = measure(arguments.conversations, arguments.questions, arguments.patience)

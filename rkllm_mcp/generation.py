@@ -264,11 +264,11 @@ class Generator(Protocol):
         """
         ...
 
-    def announce(self, tokens: Sequence[int], /) -> None:
+    def expect(self, tokens: Sequence[int], /) -> None:
         """Expect a run soon whose prompt begins with these tokens."""
         ...
 
-    def revoke(self, tokens: Sequence[int], /) -> None:
+    def cancel_expected(self, tokens: Sequence[int], /) -> None:
         """Cancel the expected run with exactly these tokens."""
         ...
 

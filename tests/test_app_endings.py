@@ -72,12 +72,12 @@ async def test_nobody_waits_for_the_next_round_of_an_answer_that_ended_in_its_to
         async with aclosing(app.reply(conversation, QUESTION)) as stream:
             async for event in stream:
                 if isinstance(event, Status) and event.text.startswith("[MCP: Detected"):
-                    announced = bool(app.engine.announced)
+                    announced = bool(app.engine.expected)
                     if leaves:
                         break
                     app.cancel(conversation.id)
         assert announced
-        assert not app.engine.announced
+        assert not app.engine.expected
 
 
 async def test_an_answer_may_be_stopped_at_any_event_and_has_one_end(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from rkllm_mcp.prompt.tokenizer import ModelTokenizer
 from rkllm_mcp.prompt.tool_list import ToolCosts
 from rkllm_mcp.providers.rkllm import ModelForm
 from rkllm_mcp.records import PastCalls
-from rkllm_mcp.runtime.profile import kept_profile
+from rkllm_mcp.runtime.profile import find_profile
 from rkllm_mcp.runtime.settings import EngineSettings
 from rkllm_mcp.toolcalls.detector import ThinkingMode
 from rkllm_mcp.tools.search import Embedder, ToolSearch
@@ -72,7 +72,7 @@ def engine_settings(config: Config, model: ModelFolder) -> EngineSettings:
         start_timeout_s=section.start_timeout_s,
         worker=section.worker,
         check_memory=section.check_memory,
-        profile=kept_profile(str(library), model.file),
+        profile=find_profile(str(library), model.file),
     )
 
 

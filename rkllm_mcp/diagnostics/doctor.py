@@ -275,7 +275,7 @@ def _library(config: Config, *, emulated: bool) -> LibraryReport:
 def _profile(config: Config, model: ModelFolder | None) -> list[CheckResult]:
     """Whether this runtime was probed with this model; nothing where one of them cannot be used."""
     from rkllm_mcp.runtime.library import find_library
-    from rkllm_mcp.runtime.profile import kept_profile
+    from rkllm_mcp.runtime.profile import find_profile
 
     where = config.runtime.library
     if model is None or where == EMULATOR or (where == AUTOMATIC and model.card.emulated):
@@ -284,7 +284,7 @@ def _profile(config: Config, model: ModelFolder | None) -> list[CheckResult]:
         find_library(where)
     except RuntimeUnusableError:
         return []
-    profile = kept_profile(where, model.file)
+    profile = find_profile(where, model.file)
     if profile is None:
         found = "none; what no document says of this runtime is not known here"
         return [CheckResult("runtime profile", "info", found, "Measure it once.", "rkllm-mcp doctor --probe")]

@@ -192,7 +192,7 @@ class RkllmModel:
     def over(self, conversation_id: str) -> None:
         """Note the end of an answer: cancel the expected run after its tool calls."""
         if self._announced is not None and self._announced[0] == conversation_id:
-            self._engine.revoke(self._announced[1])
+            self._engine.cancel_expected(self._announced[1])
             self._announced = None
 
     def forget(self, conversation_id: str) -> None:
@@ -266,7 +266,7 @@ class RkllmModel:
         if answer.calls:
             # The prompt with the results will begin with these ids.
             self._announced = (answer.conversation.id, [*prompt.ids, *answer.ids])
-            self._engine.announce(self._announced[1])
+            self._engine.expect(self._announced[1])
         for event in (*closing, *figures):
             yield event
 

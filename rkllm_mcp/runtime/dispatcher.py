@@ -1,8 +1,7 @@
-"""Lane: the one way to the NPU. Runs go through it one at a time, calls go between them.
+"""Send runs and calls to the worker, abort runs, and react to its reports.
 
-It gives the worker the next run when the last has returned, tells it to stop, waits for that only so long, and hears
-what the worker and the supervisor report. All of it happens in reaction to a frame, a death or a deadline; nothing here
-waits.
+Runs go one at a time; calls go behind the current run and before the next. Everything here happens in reaction to a
+frame, a lost worker or a deadline; nothing waits.
 """
 
 from __future__ import annotations
@@ -27,46 +26,46 @@ from rkllm_mcp.runtime.kv_cache import CacheState
 from rkllm_mcp.runtime.run import Run
 from rkllm_mcp.runtime.scheduler import ExpectedRun, RunQueue
 from rkllm_mcp.runtime.settings import EngineSettings
-from rkllm_mcp.runtime.supervisor import PrefillPace, Supervisor, Watchdog, complaint, failed_arithmetic
+from rkllm_mcp.runtime.supervisor import PrefillPace, Supervisor, Watchdog, arithmetic_failure, complaint
 from rkllm_mcp.runtime.worker_process import WorkerProcess
 
-# Without what this call gives, answers are the same.
+# This call saves time and does not change answers.
 _SAVES_TIME_ONLY = "load_prompt_cache"
 
 
 @dataclass(frozen=True)
-class _Awaited:
-    """A call under way; nobody waits for the value of one that is repeated."""
+class _PendingCall:
+    """A call without a reply; ``value`` is None for one that restores a setting on a new worker."""
 
     command: CallCommand
-    keep: str
+    setting: str
     value: asyncio.Future[int | None] | None
 
 
 class Calls:
-    """The calls of one engine."""
+    """Calls of one engine, and the settings they made."""
 
     def __init__(self) -> None:
-        self._awaited: deque[_Awaited] = deque()
+        self._pending: deque[_PendingCall] = deque()
         self._standing: dict[str, CallCommand] = {}
         self._refusals: dict[str, str] = {}
 
     def __bool__(self) -> bool:
-        """Whether an answer is awaited."""
-        return bool(self._awaited)
+        """True while a reply is pending."""
+        return bool(self._pending)
 
     @property
-    def is_repeating(self) -> bool:
-        """Whether a new worker has not yet taken all that stands."""
-        return any(awaited.value is None for awaited in self._awaited)
+    def is_restoring(self) -> bool:
+        """True while a new worker has not confirmed all settings."""
+        return any(call.value is None for call in self._pending)
 
     @property
     def standing(self) -> tuple[str, ...]:
-        """The names of what stands, in the order in which it was set."""
+        """Names of the settings, in the order in which they were made."""
         return tuple(self._standing)
 
     def check(self) -> None:
-        """Refuse runs that would not be what was asked for.
+        """Refuse runs while a setting is missing.
 
         Raises:
             RunRejectedError: a new worker did not take what had been set before.
@@ -74,73 +73,71 @@ class Calls:
         for name, reason in self._refusals.items():
             raise RunRejectedError(f"after its restart it refused {name}: {reason}")
 
-    def ask(self, send: Callable[[bytes], None], command: CallCommand, *, keep: str = "") -> asyncio.Future[int | None]:
-        """Call; the value comes with the future.
+    def ask(
+        self, send: Callable[[bytes], None], command: CallCommand, *, setting: str = ""
+    ) -> asyncio.Future[int | None]:
+        """Send a call; return the future of its value.
 
-        Args:
-            send: sends a frame to the worker.
-            command: the call.
-            keep: where it has an effect that stands, what to call that; it replaces the last of that name.
-
-        The future raises RunRejectedError when the runtime refused, and WorkerDiedError when the worker died before it
-        answered. Whoever awaits it shields it: what was asked happens all the same.
+        ``setting`` names a lasting setting; it replaces the previous one of that name and is restored on a new worker.
+        The future raises RunRejectedError if the runtime refused, and WorkerDiedError if the worker died first. Shield
+        it when awaiting: the call happens in any case.
         """
         value: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
-        self._awaited.append(_Awaited(command, keep, value))
+        self._pending.append(_PendingCall(command, setting, value))
         send(pack_call(command))
         return value
 
     def drop(self, name: str) -> None:
-        """Repeat it no more."""
+        """Forget a setting."""
         self._standing.pop(name, None)
         self._refusals.pop(name, None)
 
-    def repeat(self, send: Callable[[bytes], None]) -> None:
-        """Tell a new worker what stands."""
+    def restore(self, send: Callable[[bytes], None]) -> None:
+        """Send all settings to a new worker."""
         self._refusals.clear()
         for name, command in self._standing.items():
-            self._awaited.append(_Awaited(command, name, None))
+            self._pending.append(_PendingCall(command, name, None))
             send(pack_call(command))
 
-    def answered(self, answer: CallReply) -> None:
-        """The oldest call got its answer."""
-        awaited = self._awaited.popleft()
-        if awaited.keep and not answer.failure:
-            self.drop(awaited.keep)
-            self._standing[awaited.keep] = awaited.command
-        elif awaited.value is None and awaited.command.name == _SAVES_TIME_ONLY:
-            self.drop(awaited.keep)
-        elif awaited.value is None:
-            self._refusals[awaited.keep] = answer.failure
-        if awaited.value is None or awaited.value.done():
+    def on_reply(self, answer: CallReply) -> None:
+        """Resolve the oldest call."""
+        call = self._pending.popleft()
+        if call.setting and not answer.failure:
+            self.drop(call.setting)
+            self._standing[call.setting] = call.command
+        elif call.value is None and call.command.name == _SAVES_TIME_ONLY:
+            self.drop(call.setting)
+        elif call.value is None:
+            self._refusals[call.setting] = answer.failure
+        if call.value is None or call.value.done():
             return
         if answer.failure:
-            _raise_from(awaited.value, RunRejectedError(answer.failure, task=CALL))
+            _raise_from(call.value, RunRejectedError(answer.failure, task=CALL))
         else:
-            awaited.value.set_result(answer.value)
+            call.value.set_result(answer.value)
 
     def fail(self, error: RkllmMcpError) -> None:
-        """No call that is awaited will be answered."""
-        for awaited in self._awaited:
-            if awaited.value is not None and not awaited.value.done():
+        """Fail all pending calls."""
+        for call in self._pending:
+            if call.value is not None and not call.value.done():
                 failure = copy(error)
                 if isinstance(failure, RunRejectedError):
                     failure.task = CALL
-                _raise_from(awaited.value, failure)
-            elif awaited.value is None and awaited.command.name == _SAVES_TIME_ONLY:
-                # Maybe the worker died of it, and then the next one would.
-                self.drop(awaited.keep)
-        self._awaited.clear()
+                _raise_from(call.value, failure)
+            elif call.value is None and call.command.name == _SAVES_TIME_ONLY:
+                # The worker may have died of this file, and the next one would, too.
+                self.drop(call.setting)
+        self._pending.clear()
 
 
 def _raise_from(value: asyncio.Future[int | None], error: RkllmMcpError) -> None:
     value.set_exception(error)
-    # Whoever asked may have left; that is no mistake, so asyncio need not report an error that nobody fetched.
+    # The caller may have left; mark the exception as retrieved, or asyncio logs it.
     value.exception()
 
 
 def fitted(command: RunCommand, abi: Abi, version: str) -> RunCommand:
-    """The command as the runtime at hand needs it.
+    """Return the command adapted to this runtime.
 
     Raises:
         UnsupportedError: the runtime lacks something that it takes.
@@ -149,22 +146,13 @@ def fitted(command: RunCommand, abi: Abi, version: str) -> RunCommand:
     if command.pause_after:
         require(abi, version, "callback_returns_int")
     if isinstance(command.prompt, ImageInput) and command.clears_after and abi.leaks_images:
-        # 1.3.0 loses 2 MB with each image unless history is kept, and is told to forget it (rknn-llm #529).
+        # 1.3.0 leaks 2 MB with each image of a run without history (rknn-llm #529); it is cleared afterwards.
         return replace(command, infer=replace(command.infer, keep_history=True))
     return command
 
 
 class Dispatcher:
-    """The lane of one engine.
-
-    Args:
-        settings: what the worker loads, and every limit.
-
-    Attributes:
-        supervisor: keeps the worker.
-        calls: what is asked of the model between runs.
-        cache: what is known of the KV cache.
-    """
+    """Runs and calls of one engine."""
 
     def __init__(self, settings: EngineSettings) -> None:
         self._settings = settings
@@ -173,13 +161,13 @@ class Dispatcher:
         )
         self.calls = Calls()
         self.cache = CacheState(reuses_prefix=not settings.profile or settings.profile.reuses_prefix is not False)
-        self._waiting: RunQueue[Run] = RunQueue(settings.patience_runs)
+        self._waiting: RunQueue[Run] = RunQueue(settings.max_skips)
         self._deferred: Run | None = None
-        self._announced: ExpectedRun | None = None
+        self._expected: ExpectedRun | None = None
         self._hold: asyncio.TimerHandle | None = None
         self._current: Run | None = None
         self._command: RunCommand | None = None
-        self._changes: list[Callable[[], None]] = []
+        self._cache_changes: list[Callable[[], None]] = []
         self._abort_deadline: asyncio.TimerHandle | None = None
         self._watchdog = Watchdog(self._on_silence)
         self._pace = PrefillPace(settings.silence, settings.profile.prefill_s if settings.profile else None)
@@ -190,72 +178,73 @@ class Dispatcher:
 
     @property
     def abi(self) -> Abi | None:
-        """The interface in use; None until the model is loaded."""
+        """Interface in use; None until the model is loaded."""
         loaded = self.supervisor.loaded
         return next((abi for abi in FAMILIES if loaded and abi.name == loaded.abi), None)
 
     def submit(self, run: Run) -> None:
-        """Let a run wait for its turn."""
+        """Queue a run."""
         self._waiting.append(run)
         self._start_next()
 
     def withdraw(self, run: Run) -> bool:
-        """Nobody wants this run: forget it, or tell it to stop; True when it is under way."""
+        """Remove a run whose consumer has left, or abort it; return True if it is running."""
         run.leave()
         if run is self._deferred:
             self._deferred = None
             return False
         if self._waiting.remove(run):
             return False
-        self._tell_to_stop(run)
+        self._abort(run)
         return True
 
-    def suffice(self, run: Run) -> None:
-        """What came of this run is enough: it ends, and its figures are wanted."""
-        run.suffice()
+    def finish_early(self, run: Run) -> None:
+        """Finish the run early as a success: abort the runtime, keep the statistics."""
+        run.finish_early()
         if run.must_stop and not run.is_over:
-            self._tell_to_stop(run)
+            self._abort(run)
 
-    def announce(self, tokens: Sequence[int]) -> None:
-        """A run that begins with these tokens will be submitted soon."""
-        self._announced = ExpectedRun(tokens, asyncio.get_running_loop().time())
+    def expect(self, tokens: Sequence[int]) -> None:
+        """Expect a run soon whose prompt begins with these tokens."""
+        self._expected = ExpectedRun(tokens, asyncio.get_running_loop().time())
 
     @property
-    def announced(self) -> Sequence[int]:
-        """What the announced run begins with; empty when none is to come."""
-        return self._announced.tokens if self._announced is not None else ()
+    def expected(self) -> Sequence[int]:
+        """Prefix of the expected run; empty without one."""
+        return self._expected.tokens if self._expected is not None else ()
 
-    def revoke(self, tokens: Sequence[int]) -> None:
-        """The run that was announced with this very sequence will not come: those that wait go on."""
-        if self._announced is not None and self._announced.tokens is tokens:
-            self._forget_announcement()
+    def cancel_expected(self, tokens: Sequence[int]) -> None:
+        """Cancel the expected run with this very sequence, and release the runs that were held for it."""
+        if self._expected is not None and self._expected.tokens is tokens:
+            self._clear_expected()
             self._start_next()
 
     def ask(
-        self, worker: WorkerProcess, command: CallCommand, *, keep: str = "", change: Callable[[], None] | None = None
+        self,
+        worker: WorkerProcess,
+        command: CallCommand,
+        *,
+        setting: str = "",
+        change: Callable[[], None] | None = None,
     ) -> asyncio.Future[int | None]:
-        """Send a call. The worker does as it is told in order: behind the run under way, before the next.
+        """Send a call, which the worker executes behind the current run and before the next.
 
-        Args:
-            worker: the one in service.
-            command: the call.
-            keep: as for ``Calls.ask``.
-            change: notes what the call does to the KV cache.
+        ``setting`` is that of ``Calls.ask``; ``change`` records the call's effect on the KV cache.
         """
         if self._current is None and not self.calls:
-            # Before it is sent: it may have been done, and complained of, by the time that sending returns.
+            # Before sending: the worker may print errors of the call before ``ask`` returns.
             self._log_mark = self._printed()
-        answer = self.calls.ask(worker.send, command, keep=keep)
+        answer = self.calls.ask(worker.send, command, setting=setting)
         if self._current is None:
-            self._expect_answer()
+            self._expect_reply()
         if change is not None:
-            self._changes.append(change)
+            self._cache_changes.append(change)
             if self._current is None:
-                self._apply_changes()
+                self._apply_cache_changes()
         return answer
 
-    def _apply_changes(self) -> None:
-        changes, self._changes = self._changes, []
+    def _apply_cache_changes(self) -> None:
+        changes, self._cache_changes = self._cache_changes, []
         for change in changes:
             change()
 
@@ -266,9 +255,9 @@ class Dispatcher:
     # Runs
 
     def _start_next(self) -> None:
-        """Give the worker the next run, if both are there."""
+        """Send the next run to the worker, if it is idle."""
         worker, loaded, abi = self.supervisor.worker, self.supervisor.loaded, self.abi
-        if worker is None or loaded is None or abi is None or self._is_dying or self.calls.is_repeating:
+        if worker is None or loaded is None or abi is None or self._is_dying or self.calls.is_restoring:
             return
         while self._current is None and (run := self._next()) is not None:
             try:
@@ -285,7 +274,7 @@ class Dispatcher:
                 self._kill("a generation was paused and something else was asked")
                 return
             self._current, self._command = run, command
-            self._forget_announcement()
+            self._clear_expected()
             run.start(
                 runtime_limit=None if abi.has_per_run_token_limit else self._settings.max_new_tokens,
                 is_cold=self.cache.is_cold or command.clears_before,
@@ -305,11 +294,11 @@ class Dispatcher:
         return run
 
     def _holds(self) -> bool:
-        """Whether those that wait are kept waiting for a run that was announced."""
-        if self._announced is None or not self._waiting.may_wait:
+        """True while waiting runs are held for the expected run."""
+        if self._expected is None or not self._waiting.may_be_skipped:
             return False
         upcoming = self._waiting.peek(self.cache.ids)
-        until = self._announced.held_until(upcoming, self.cache.ids, self._pace.cost_s)
+        until = self._expected.hold_until(upcoming, self.cache.ids, self._pace.cost_s)
         loop = asyncio.get_running_loop()
         if loop.time() >= until:
             return False
@@ -318,8 +307,8 @@ class Dispatcher:
         self._hold = loop.call_at(until, self._start_next)
         return True
 
-    def _forget_announcement(self) -> None:
-        self._announced = None
+    def _clear_expected(self) -> None:
+        self._expected = None
         if self._hold is not None:
             self._hold.cancel()
             self._hold = None
@@ -332,17 +321,17 @@ class Dispatcher:
         return command if run.options.resume else self.cache.before(command)
 
     def _must_replace_worker(self, run: Run) -> bool:
-        """Whether a paused generation would answer in this run's place.
+        """True if a paused generation would answer in place of this run.
 
-        Whether clearing the KV cache ends a pause is not documented, so only a profile that saw it is believed.
+        It is undocumented if clearing the KV cache ends a pause, so only a profile that observed it counts.
         """
         if not self.cache.is_paused or run.options.resume:
             return False
         profile = self._settings.profile
         return profile is None or "clear" not in (profile.facts.get("pause_left_by") or ())
 
-    def _tell_to_stop(self, run: Run) -> None:
-        """Abort the run under way; when it does not return in time, the worker hangs and is killed."""
+    def _abort(self, run: Run) -> None:
+        """Abort the current run; kill the worker if the run does not return in time."""
         worker = self.supervisor.worker
         if worker is None:
             return
@@ -363,63 +352,63 @@ class Dispatcher:
     def _forget_current(self) -> Run | None:
         run, self._current = self._current, None
         self._is_decoding = False
-        self._watchdog.rest()
+        self._watchdog.stop()
         if self._abort_deadline is not None:
             self._abort_deadline.cancel()
             self._abort_deadline = None
         return run
 
-    # Signs of life
+    # Silence limits
 
     def _prefill_limit_s(self, run: Run) -> float:
-        # The length of a text is not known here; it has room in the context at most.
+        # The length of a text input is unknown; the context is its upper limit.
         return self._pace.limit_s(token_count(run.command.prompt) or self._settings.context_tokens)
 
     def _expect_first(self, run: Run) -> None:
         limit_s = self._prefill_limit_s(run) + (self._settings.silence.call_s if self.calls else 0.0)
-        self._watchdog.expect("the first token" if run.command.rows is None else "its result", limit_s)
+        self._watchdog.start("the first token" if run.command.rows is None else "its result", limit_s)
 
-    def _expect_answer(self) -> None:
+    def _expect_reply(self) -> None:
         if self.calls:
-            self._watchdog.expect("an answer", self._settings.silence.call_s)
+            self._watchdog.start("an answer", self._settings.silence.call_s)
         else:
-            self._watchdog.rest()
+            self._watchdog.stop()
 
     def _on_silence(self, silence: str) -> None:
         run = self._current
         if run is None:
             self._kill(silence)
         elif self._abort_deadline is None:
-            run.fall_silent(silence)
-            self._tell_to_stop(run)
+            run.mark_silent(silence)
+            self._abort(run)
 
-    # What the worker says
+    # Reports of the worker
 
     def _on_frames(self, received: Iterator[tuple[int, bytes]]) -> None:
         for kind, body in received:
             if kind == frames.TOKEN:
                 number, token_id, entered_ns, text = frames.unpack_token(body)
                 if self._current is not None and self._current.number == number:
-                    self._current.take(token_id, entered_ns, text)
+                    self._current.add(token_id, entered_ns, text)
             else:
                 self._on_report(kind, body)
         run = self._current
         if run is not None:
             if self._is_decoding:
-                self._watchdog.heard()
+                self._watchdog.feed()
             elif run.has_tokens:
                 self._is_decoding = True
-                self._watchdog.expect("the next token", self._settings.silence.decode_s)
-                self._look_for_failing_arithmetic(run)
+                self._watchdog.start("the next token", self._settings.silence.decode_s)
+                self._check_arithmetic(run)
             if run.must_stop:
-                self._tell_to_stop(run)
+                self._abort(run)
             run.wake()
 
-    def _look_for_failing_arithmetic(self, run: Run) -> None:
-        """With drivers that are too old every matrix product fails, and the run goes on without (rknn-llm #413)."""
+    def _check_arithmetic(self, run: Run) -> None:
+        """Invalidate a run with failed matrix products, which old drivers report only in the log (rknn-llm #413)."""
         worker = self.supervisor.worker
-        if worker is not None and (said := failed_arithmetic(worker.log.since(self._log_mark))):
-            run.void(f"its tokens mean nothing ({said})")
+        if worker is not None and (said := arithmetic_failure(worker.log.since(self._log_mark))):
+            run.invalidate(f"its tokens mean nothing ({said})")
 
     def _on_report(self, kind: int, body: bytes) -> None:
         if kind == frames.RUN_ENDED:
@@ -428,14 +417,14 @@ class Dispatcher:
             rows = frames.unpack_rows(body)
             if self._current is not None and self._current.number == rows.run:
                 self._current.rows = rows
-        elif kind == frames.ANSWER:
-            answer = frames.unpack_answer(body)
+        elif kind == frames.REPLY:
+            answer = frames.unpack_reply(body)
             if answer.failure and (said := self._explanation()):
                 answer = replace(answer, failure=f"{answer.failure} ({said})")
             self._log_mark = self._printed()
-            self.calls.answered(answer)
+            self.calls.on_reply(answer)
             if self._current is None:
-                self._expect_answer()
+                self._expect_reply()
                 self._start_next()
         else:
             self.supervisor.on_load_report(kind, body)
@@ -443,16 +432,16 @@ class Dispatcher:
     def _on_run_ended(self, ended: frames.RunEnded) -> None:
         run, command = self._forget_current(), self._command
         if run is not None and command is not None:
-            self._look_for_failing_arithmetic(run)
+            self._check_arithmetic(run)
             run.end(ended, self._explanation() if ended.failure else "")
             self.cache.after(run, command)
-            self._apply_changes()
+            self._apply_cache_changes()
             if ended.perf is not None:
                 self._pace.measured(ended.perf.prefill_tokens, ended.perf.prefill_ms)
             if not ended.failure:
                 self.supervisor.is_proven = True
-        self._expect_answer()
-        # Whoever was answered learns of it first, and may announce a run.
+        self._expect_reply()
+        # After the consumer, which may expect another run.
         asyncio.get_running_loop().call_soon(self._start_next)
 
     def _explanation(self) -> str:
@@ -460,23 +449,23 @@ class Dispatcher:
         said = complaint(worker.log.since(self._log_mark)) if worker else ""
         return "; ".join(filter(None, (said, self.supervisor.suspicion())))
 
-    # What the supervisor says
+    # Reports of the supervisor
 
     def _on_service(self) -> None:
         self._is_dying, self._cause = False, ""
         self.cache.renewed()
         worker = self.supervisor.worker
         if worker is not None:
-            self.calls.repeat(worker.send)
-        self._expect_answer()
+            self.calls.restore(worker.send)
+        self._expect_reply()
         self._start_next()
 
     def _on_loss(self, error: RkllmMcpError) -> None:
-        """What was under way fails; what waits fails only when there will never be another worker."""
+        """Fail the current run and calls; fail waiting runs only if no other worker will start."""
         if isinstance(error, WorkerDiedError):
             error.cause = self._cause
-        self._changes.clear()
-        self._forget_announcement()
+        self._cache_changes.clear()
+        self._clear_expected()
         current = self._forget_current()
         lost = [current] if current is not None else []
         if not isinstance(error, WorkerDiedError):

@@ -1,8 +1,8 @@
-"""The emulated runtime as a file: located, and built when it is missing or older than its sources.
+"""Locate the emulated runtime library, and build it if it is missing or older than its sources.
 
 A checkout builds into ``native/build``; an installed package carries the sources and builds into the user's cache. The
-build program decides what is out of date and which compiler to use; it runs as a process, with the Python that runs
-this, because that Python's ``ziglang`` wheel may be the only compiler.
+build program checks the files' ages and selects the compiler; it runs with the same Python, whose ``ziglang`` wheel may
+be the only compiler.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pathlib import Path
 from rkllm_mcp.errors import LibraryNotFoundError
 
 VERSIONS = ("1.2.0", "1.2.3", "1.3.0", "1.3.1")
-# The newest whose behaviour was described by those who have it; of 1.3.1 only the interface is known.
+# The newest release with described behaviour; of 1.3.1 only the interface is known.
 DEFAULT_VERSION = "1.3.0"
 VERSION_VARIABLE = "RKLLM_EMULATOR_ABI"
 
-# The first build with the ziglang wheel compiles parts of a C library on slow machines; nothing else comes near.
+# The first build with the ziglang wheel compiles parts of a C library, which is slow.
 _BUILD_TIMEOUT_S = 600.0
 
-# A refusal of the compiler begins with what it refuses.
+# The compiler's message begins with the refused input.
 _REASON_CHARS = 500
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -31,10 +31,9 @@ _PACKAGED_SOURCES = _PACKAGE / "_native"
 
 
 def emulator_library(version: str | None = None) -> Path:
-    """The emulated ``librkllmrt.so`` of a release, built if need be; blocks for as long as that takes.
+    """Return the emulated ``librkllmrt.so`` of a release, built if necessary, which blocks.
 
-    Args:
-        version: ``1.2.0``, ``1.2.3``, ``1.3.0`` or ``1.3.1``; None for $RKLLM_EMULATOR_ABI, else 1.3.0.
+    ``version`` is ``1.2.0``, ``1.2.3``, ``1.3.0`` or ``1.3.1``; None for $RKLLM_EMULATOR_ABI, else 1.3.0.
 
     Raises:
         LibraryNotFoundError: there is no such release, or it cannot be built here; the message says why.

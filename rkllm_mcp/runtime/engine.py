@@ -1,24 +1,20 @@
-"""Engine: the asynchronous client of the worker that owns the NPU. Inputs go in, tokens come out as they are made.
+"""Engine: the asynchronous client of the worker that owns the NPU.
 
     async with open_engine(EngineSettings(model_path="model.rkllm")) as engine:
         async with aclosing(engine.generate(ids, GenerationOptions(max_new_tokens=64))) as run:
             async for item in run: ...          # Token, Token, …, then one RunStats
 
-    generate(prompt, options)                   a sequence of token ids, TextInput, EmbeddingInput or ImageInput
-    evaluate(prompt, "hidden" | "logits")       Rows; above it ``embed``, ``logits`` and ``rerank`` (evaluations.py)
-    clear_cache, kv_cache_size, save_prompt_cache, load_prompt_cache, release_prompt_cache
-    load_lora, set_chat_template, set_function_tools                                        (adjustments.py)
+    generate(prompt, options)                   token ids, TextInput, EmbeddingInput or ImageInput
+    evaluate(prompt, "hidden" | "logits")       OutputRows; on top of it embed, logits and rerank
+    clear_cache, kv_cache_size, save_prompt_cache
+    extras.py                                   LoRA, prompt caches, chat template, function tools
 
-One run at a time; of those that wait, the one that reuses most of the KV cache goes next, and nobody waits for long
-(waiting.py). Whoever leaves early has the run aborted, and the next one starts when the runtime has really returned.
-The model loads in the background: ``ready`` waits for it, and so does every run. When the worker dies, the generation
-under way fails with an error that names the signal and says how many tokens had come (``tokens_delivered``), and a new
-worker loads the model for the next one. A runtime that shows no sign of life is aborted, then killed (watchdog.py).
+Runs go one at a time; scheduler.py orders the waiting ones. A consumer that leaves early aborts its run, and the next
+run starts when the runtime has returned. The model loads in the background: ``ready`` and every run wait for it. If the
+worker dies, the current generation fails with the signal and the number of delivered tokens, and a new worker loads the
+model. A silent runtime is aborted, then killed (``supervisor.Watchdog``).
 
-Several models: one engine each, with domains of their own (``domains.with_domains``).
-
-Consumers own nothing, so a consumer that is cancelled leaves nothing undone. It knows no conversations, no tools and no
-prompts.
+Several models: one engine each, with separate IOMMU domains (``settings.with_domains``).
 """
 
 from __future__ import annotations
@@ -69,7 +65,7 @@ Output = Literal["hidden", "logits"]
 
 
 class Evaluations(ABC):
-    """The part of an engine that evaluates."""
+    """The evaluating part of an engine."""
 
     @abstractmethod
     async def evaluate(
@@ -86,8 +82,8 @@ class Evaluations(ABC):
         Args:
             prompt: the input; a plain sequence is one of token ids.
             output: ``hidden`` for the last layer's states, ``logits`` for a value per token of the vocabulary.
-            rows: the last token's row, or every row that the runtime gives.
-            columns: only these columns of each row; empty for all.
+            rows: the last token's row, or all rows of the runtime.
+            columns: selected columns of each row; empty for all.
             lora: name of the adapter to use.
 
         Raises:
@@ -103,10 +99,10 @@ class Evaluations(ABC):
         normalise: bool = True,
         lora: str | None = None,
     ) -> list[array[float]]:
-        """One vector per prompt: the hidden state of its last token.
+        """Return one vector per prompt: the hidden state of its last token.
 
         Args:
-            prompts: each one's token ids, with the end token that the model was trained with.
+            prompts: token ids of each, with the end token that the model was trained with.
             dimensions: keep this many leading dimensions (Matryoshka), for models trained for it; None for all.
             normalise: scale each vector to length 1, after cutting.
             lora: name of the adapter to use.
@@ -123,7 +119,7 @@ class Evaluations(ABC):
         return vectors
 
     async def logits(self, prompt: Input | Sequence[int], *, lora: str | None = None) -> array[float]:
-        """The logits of the token that would come next, one per id of the model's vocabulary.
+        """Return the logits of the next token, one per id of the vocabulary.
 
         Raises:
             GenerationError: as for ``evaluate``.
@@ -133,12 +129,12 @@ class Evaluations(ABC):
     async def rerank(
         self, prompts: Sequence[Input | Sequence[int]], yes_id: int, no_id: int, *, lora: str | None = None
     ) -> list[float]:
-        """How probable it is that each prompt is answered with yes rather than no.
+        """Return for each prompt the probability that the answer is yes rather than no.
 
         Args:
-            prompts: each one's token ids: instruction, query and document as the model wants them.
-            yes_id: the token that means a document answers the query.
-            no_id: the token that means it does not.
+            prompts: token ids of each: instruction, query and document in the model's layout.
+            yes_id: id of the token for a relevant document.
+            no_id: id of the token for an irrelevant one.
             lora: name of the adapter to use.
 
         Raises:
@@ -152,7 +148,7 @@ class Evaluations(ABC):
 
 
 def cut(vector: array[float], dimensions: int | None) -> array[float]:
-    """The leading dimensions of a vector.
+    """Return the leading dimensions of a vector.
 
     Raises:
         InputRefusedError: there are not that many.
@@ -165,25 +161,25 @@ def cut(vector: array[float], dimensions: int | None) -> array[float]:
 
 
 def normalised(vector: array[float]) -> array[float]:
-    """The vector scaled to length 1; a vector of zeros stays one."""
+    """Return the vector scaled to length 1; a zero vector is unchanged."""
     length = math.sqrt(sum(map(mul, vector, vector)))
     return array("f", [value / length for value in vector]) if length else vector
 
 
 def probability(yes: float, no: float) -> float:
-    """Softmax over two logits: the share of the first."""
+    """Return the softmax of two logits: the share of the first."""
     difference = no - yes
-    # The exponential of a large number is none, and either end is the limit.
+    # math.exp overflows above 709.
     return 1.0 / (1.0 + math.exp(difference)) if difference < 700 else 0.0
 
 
-# 0 and less keeps the limit that the model was loaded with: how a run that generates nothing counts is not documented,
-# and one that goes on all the same is ended when it does.
+# 0 keeps the limit that the model was loaded with: the effect of a limit on a run without generation is undocumented,
+# and a run that generates is aborted.
 _NO_LIMIT_OF_ITS_OWN = 0
 # An int32 of the library
 _MOST_TOKENS = 2**31 - 1
 
-# What a wrong type would break far from where it was written: a single text is a sequence of stop strings, too.
+# A wrong type would fail far from its origin: a single text is a sequence of stop strings, too.
 _OPTION_TYPES: dict[str, tuple[type, ...]] = {
     "max_new_tokens": (int,),
     "stop_ids": (frozenset, set),
@@ -195,7 +191,7 @@ _OPTION_TYPES: dict[str, tuple[type, ...]] = {
 
 
 def generation_command(run: int, prompt: Input, options: GenerationOptions) -> RunCommand:
-    """The command of a generation.
+    """Return the command of a generation.
 
     Raises:
         InputRefusedError: an option that cannot work.
@@ -233,7 +229,7 @@ def generation_command(run: int, prompt: Input, options: GenerationOptions) -> R
 def evaluation_command(
     run: int, prompt: Input, output: Output, wanted: OutputSelection, lora: str | None
 ) -> RunCommand:
-    """The command of an evaluation.
+    """Return the command of an evaluation.
 
     Raises:
         InputRefusedError: an output or rows that there are not, or a column that no row has.
@@ -257,103 +253,103 @@ __all__ = ["EMULATOR", "Engine", "EngineSettings", "open_engine"]
 
 
 class Engine(Evaluations, Extras):
-    """The owner of the NPU; ``open_engine`` makes one."""
+    """Asynchronous client of one worker; ``open_engine`` creates it."""
 
     def __init__(self, settings: EngineSettings) -> None:
         self._settings = settings
-        self._lane = Dispatcher(settings)
-        self._supervisor = self._lane.supervisor
+        self._dispatcher = Dispatcher(settings)
+        self._supervisor = self._dispatcher.supervisor
         self._numbers = count(1)
 
-    # What a consumer sees
+    # Public interface
 
     @property
     def is_ready(self) -> bool:
-        """Whether the model is loaded."""
+        """True while the model is loaded."""
         return self._supervisor.loaded is not None
 
     @property
     def context_tokens(self) -> int:
-        """The context window that the model is loaded with, tokens."""
+        """Context window that the model is loaded with, tokens."""
         return self._settings.context_tokens
 
     @property
     def version(self) -> str:
-        """The runtime's release; empty until the model is loaded."""
+        """Release of the runtime; empty until the model is loaded."""
         return self._supervisor.loaded.version if self._supervisor.loaded else ""
 
     @property
     def abi_name(self) -> str:
-        """The interface in use; empty until the model is loaded."""
+        """Interface in use; empty until the model is loaded."""
         return self._supervisor.loaded.abi if self._supervisor.loaded else ""
 
     @property
     def is_emulated(self) -> bool:
-        """Whether the runtime is the emulated one; False until the model is loaded."""
+        """True for the emulated runtime; False until the model is loaded."""
         return self._supervisor.loaded is not None and self._supervisor.loaded.emulated
 
     @property
     def limits_each_run(self) -> bool:
-        """Whether the runtime keeps each run's own limit (1.3.0 on); False until the model is loaded."""
-        return self._lane.abi is not None and self._lane.abi.has_per_run_token_limit
+        """True if the runtime applies each run's own limit (1.3.0 on); False until the model is loaded."""
+        return self._dispatcher.abi is not None and self._dispatcher.abi.has_per_run_token_limit
 
     @property
     def may_reuse_prefix(self) -> bool:
-        """Whether a run may find what the run before left in the KV cache; False where it was seen not to."""
+        """False if measurements showed that runs do not reuse the KV cache of the previous run."""
         profile = self._settings.profile
         return profile is None or profile.reuses_prefix is not False
 
     @property
     def library(self) -> str:
-        """The path of the runtime's library; empty until it is known."""
+        """Path of the runtime's library; empty until it is known."""
         return self._supervisor.library
 
     @property
     def is_paused(self) -> bool:
-        """Whether a generation is paused, so that one with ``resume`` goes on with it."""
-        return self._lane.cache.is_paused
+        """True while a generation is paused, so that one with ``resume`` continues it."""
+        return self._dispatcher.cache.is_paused
 
     def uncached(self, tokens: Sequence[int], owner: str | None = "") -> int:
-        """How many of these prompt tokens a run that began now would have to evaluate, as far as its owner may know.
+        """Return how many of these prompt tokens a run would evaluate now, as it may be reported to ``owner``.
 
-        What is known is what the cache held when the run under way, if any, began.
+        The count refers to the content of the cache at the start of the current run.
         """
-        return self._lane.cache.reported_uncached(tokens, owner)
+        return self._dispatcher.cache.reported_uncached(tokens, owner)
 
-    def announce(self, tokens: Sequence[int]) -> None:
-        """A generation whose prompt begins with these tokens will be asked for soon, such as one with a tool's result.
+    def expect(self, tokens: Sequence[int]) -> None:
+        """Expect a generation soon whose prompt begins with these tokens, such as one with a tool's result.
 
-        Others are kept waiting for it for a moment, where their prompts would throw away what it reuses.
+        Other runs whose prompts would replace the reusable part of the cache are held for a moment.
         """
-        self._lane.announce(tokens)
+        self._dispatcher.expect(tokens)
 
     @property
-    def announced(self) -> Sequence[int]:
-        """What the generation that others may be waiting for begins with; empty when none is to come."""
-        return self._lane.announced
+    def expected(self) -> Sequence[int]:
+        """Prefix of the expected generation; empty without one."""
+        return self._dispatcher.expected
 
-    def revoke(self, tokens: Sequence[int]) -> None:
-        """The generation that was announced with this very sequence will not be asked for; nothing if it was."""
-        self._lane.revoke(tokens)
+    def cancel_expected(self, tokens: Sequence[int]) -> None:
+        """Cancel the expected generation with this very sequence, if it is still expected."""
+        self._dispatcher.cancel_expected(tokens)
 
     @property
     def restarts(self) -> int:
-        """How often a worker has been started again."""
+        """Number of restarts of the worker."""
         return self._supervisor.restarts
 
     @property
     def failure(self) -> RkllmMcpError | None:
-        """The reason why no answer will come any more; None while the model is loaded, or is being loaded again."""
+        """Reason why no answer will come any more; None while the model is loaded or loading."""
         return self._supervisor.failure
 
     @property
     def worker_pid(self) -> int | None:
-        """The worker's process; None while there is none."""
+        """Process id of the worker; None without one."""
         return self._supervisor.worker.pid if self._supervisor.worker else None
 
     @property
     def log_lines(self) -> tuple[str, ...]:
-        """The last lines that the runtime printed, of the last worker where there is none now."""
+        """Last lines that the runtime printed, of the current or else the last worker."""
         return self._supervisor.log_lines
 
     async def ready(self) -> None:
@@ -365,7 +361,7 @@ class Engine(Evaluations, Extras):
         await self._supervisor.ready()
 
     async def given_up(self) -> None:
-        """Wait until the model cannot be loaded, or not again, and ``failure`` is the reason.
+        """Wait until the model cannot be loaded any more and ``failure`` holds the reason.
 
         Closing the engine does not end the wait.
         """
@@ -374,11 +370,10 @@ class Engine(Evaluations, Extras):
     async def generate(
         self, prompt: Input | Sequence[int], options: GenerationOptions | None = None
     ) -> AsyncGenerator[Token | RunStats, None]:
-        """Run the model: every token as it comes, then one RunStats. Consume it under ``aclosing``.
+        """Run the model: yield every token, then one RunStats. Use it under ``aclosing``.
 
         Args:
-            prompt: token ids, the whole prompt of which what is in the KV cache already is not evaluated again; or
-                another input.
+            prompt: token ids of the whole prompt, whose cached prefix is not evaluated again; or another input.
             options: limits, sampling and switches. The token that ends the answer is the last one yielded.
 
         Raises:
@@ -392,12 +387,12 @@ class Engine(Evaluations, Extras):
         options = options or GenerationOptions()
         value = self._checked(prompt, options.lora)
         run = self._new_run(generation_command(next(self._numbers), value, options), options)
-        self._lane.submit(run)
+        self._dispatcher.submit(run)
         try:
             while (token := await run.next()) is not None:
                 yield token
                 if options.enough is not None and options.enough():
-                    self._lane.suffice(run)
+                    self._dispatcher.finish_early(run)
             yield run.stats()
         finally:
             await self._leave(run)
@@ -415,7 +410,7 @@ class Engine(Evaluations, Extras):
         value = self._checked(prompt, lora)
         wanted = OutputSelection(rows, tuple(columns))
         run = self._new_run(evaluation_command(next(self._numbers), value, output, wanted, lora), GenerationOptions())
-        self._lane.submit(run)
+        self._dispatcher.submit(run)
         try:
             await run.next()
             if run.rows is None:
@@ -431,11 +426,11 @@ class Engine(Evaluations, Extras):
             await self._leave(run)
 
     async def clear_cache(self, *, keep_system: bool = False, span: tuple[int, int] | None = None) -> None:
-        """Make the runtime forget what was prefilled, after the run under way.
+        """Clear the KV cache, after the current run.
 
         Args:
-            keep_system: all but the system prompt of text inputs, if there is one.
-            span: only the tokens [start, end), which the runtime allows while a generation is paused (1.2.1 on).
+            keep_system: keep the system prompt of text inputs.
+            span: only the tokens [start, end), during a pause (1.2.1 on).
 
         Raises:
             InputRefusedError: a range, and no generation is paused.
@@ -453,7 +448,7 @@ class Engine(Evaluations, Extras):
         await self._call("clear_kv_cache", arguments, needs="has_cache_ranges", cold=False)
 
     async def kv_cache_size(self) -> int | None:
-        """Tokens in the KV cache, after the run under way; None where the runtime cannot tell (1.2.0).
+        """Return the number of tokens in the KV cache, after the current run; None if it is unknown (1.2.0).
 
         Raises:
             RunRejectedError: the runtime refused.
@@ -462,12 +457,12 @@ class Engine(Evaluations, Extras):
         return await self._call("kv_cache_size", {})
 
     async def save_prompt_cache(self, tokens: Sequence[int], path: str | PathLike[str]) -> RunStats:
-        """Evaluate a prefix and have the runtime save it to a file, for ``load_prompt_cache`` in another process.
+        """Evaluate a prefix and save it to a file, for ``extras.load_prompt_cache`` in another process.
 
-        A runtime that has no limit per run (before 1.3.0) generates up to the limit that it was loaded with.
+        A runtime without limits per run (before 1.3.0) generates up to the limit that it was loaded with.
 
         Args:
-            tokens: what prompts begin with.
+            tokens: common prefix of later prompts.
             path: the file, in a folder that exists; it is replaced.
 
         Raises:
@@ -484,10 +479,10 @@ class Engine(Evaluations, Extras):
         return stats
 
     async def run(self) -> None:
-        """Keep the worker running until cancelled; ``open_engine`` does this."""
+        """Keep the worker running until cancelled; called by ``open_engine``."""
         await self._supervisor.run()
 
-    # What is behind it
+    # Internals
 
     def _checked(self, prompt: Input | Sequence[int], lora: str | None) -> Input:
         self._supervisor.check()
@@ -503,10 +498,10 @@ class Engine(Evaluations, Extras):
         return Run(command, options, timed=self._settings.timed_tokens)
 
     async def _leave(self, run: Run) -> None:
-        """The consumer goes: a waiting run is forgotten, a running one is told to stop and given time to return."""
-        if run.is_over or not self._lane.withdraw(run):
+        """Remove or abort a run whose consumer has left, and give an aborted one time to return."""
+        if run.is_over or not self._dispatcher.withdraw(run):
             return
-        # The next run starts when this one has returned, however long that takes; this is so that it usually has.
+        # The next run starts when this one has returned; waiting here means that it usually has.
         with anyio.move_on_after(self._settings.leave_timeout_s, shield=True):
             await run.over()
 
@@ -516,39 +511,39 @@ class Engine(Evaluations, Extras):
         arguments: Mapping[str, Any],
         *,
         needs: str = "",
-        keep: str = "",
+        setting: str = "",
         cold: bool | None = None,
         holds: Sequence[int] = (),
         owner: str | None = None,
     ) -> int | None:
         await self.ready()
-        worker, abi, lane = self._supervisor.worker, self._lane.abi, self._lane
+        worker, abi, dispatcher = self._supervisor.worker, self._dispatcher.abi, self._dispatcher
         if worker is None or abi is None:
             raise RunRejectedError("its process is not running", task=CALL)
         if needs:
             require(abi, self.version, needs)
-        effects = {None: None, True: lane.cache.emptied, False: partial(lane.cache.filled, holds, owner)}
-        answer = lane.ask(worker, CallCommand(name, arguments), keep=keep, change=effects[cold])
+        effects = {None: None, True: dispatcher.cache.emptied, False: partial(dispatcher.cache.filled, holds, owner)}
+        answer = dispatcher.ask(worker, CallCommand(name, arguments), setting=setting, change=effects[cold])
         try:
             return await asyncio.shield(answer)
         except RunRejectedError:
-            if holds and lane.cache.ids is holds:
-                lane.cache.filled()
+            if holds and dispatcher.cache.ids is holds:
+                dispatcher.cache.filled()
             raise
 
-    def _drop(self, keep: str) -> None:
-        self._lane.calls.drop(keep)
+    def _drop(self, setting: str) -> None:
+        self._dispatcher.calls.drop(setting)
 
     @property
     def _kept(self) -> tuple[str, ...]:
-        return self._lane.calls.standing
+        return self._dispatcher.calls.standing
 
 
 @asynccontextmanager
 async def open_engine(settings: EngineSettings) -> AsyncGenerator[Engine, None]:
-    """Start an engine and stop it at the end. Entering returns at once; ``Engine.ready`` waits for the model.
+    """Start an engine and stop it at the end. Entering returns immediately; ``Engine.ready`` waits for the model.
 
-    Leaving stops the worker, also when it is cancelled; what still generates fails.
+    Leaving stops the worker, also when cancelled; running generations fail.
     """
     engine = Engine(settings)
     supervisor = asyncio.create_task(engine.run())

@@ -32,25 +32,15 @@ class Extras(ABC):
         arguments: Mapping[str, Any],
         *,
         needs: str = "",
-        keep: str = "",
+        setting: str = "",
         cold: bool | None = None,
         holds: Sequence[int] = (),
         owner: str | None = None,
     ) -> int | None:
-        """Call a function of the model.
-
-        Args:
-            name: of the method of ``NativeModel``.
-            arguments: its arguments, as JSON has them.
-            needs: the capability of the family that it takes; empty for none.
-            keep: the name under which a new worker is told again; empty when it need not.
-            cold: whether the KV cache is known to be empty afterwards; None when the call leaves it alone.
-            holds: what it is known to hold afterwards, where it is not empty.
-            owner: whose prompt that is, as for ``GenerationOptions``.
-        """
+        """Call a function of the model."""
 
     @abstractmethod
-    def _drop(self, keep: str) -> None:
+    def _drop(self, setting: str) -> None:
         """Tell a new worker no more."""
 
     @property
@@ -82,7 +72,7 @@ class Extras(ABC):
         if name in self.adapters:
             raise InputRefusedError(f"an adapter '{name}' is loaded already; choose another name")
         arguments = {"path": str(_existing(path)), "name": name, "scale": scale}
-        await self._call("load_lora", arguments, keep=f"{_LORA}{name}")
+        await self._call("load_lora", arguments, setting=f"{_LORA}{name}")
 
     async def load_prompt_cache(
         self, path: str | PathLike[str], *, tokens: Sequence[int] = (), owner: str | None = None
@@ -103,7 +93,7 @@ class Extras(ABC):
             # Files may only be changed after the last one was released (SDK guide 1.3.0, 3.2.9).
             await self.release_prompt_cache()
         arguments = {"path": str(_existing(path))}
-        await self._call("load_prompt_cache", arguments, keep=_PROMPT_CACHE, cold=False, holds=tokens, owner=owner)
+        await self._call("load_prompt_cache", arguments, setting=_PROMPT_CACHE, cold=False, holds=tokens, owner=owner)
 
     async def release_prompt_cache(self) -> None:
         """Give up the loaded prompt cache; without one, nothing.
@@ -129,7 +119,7 @@ class Extras(ABC):
         """
         require_c_text(system, prefix, postfix)
         arguments = {"system": system, "prefix": prefix, "postfix": postfix}
-        await self._call("set_chat_template", arguments, keep=_TEMPLATE, cold=True)
+        await self._call("set_chat_template", arguments, setting=_TEMPLATE, cold=True)
 
     async def set_function_tools(
         self, tools: Sequence[Mapping[str, Any]], *, system: str = "", response_tag: str = "tool_response"
@@ -155,7 +145,7 @@ class Extras(ABC):
         except (TypeError, ValueError) as error:
             raise InputRefusedError(f"the tools are no JSON: {error}; use plain values") from None
         arguments = {"system": system, "tools": described, "response_tag": response_tag}
-        await self._call("set_function_tools", arguments, needs="has_function_tools", keep=_TOOLS)
+        await self._call("set_function_tools", arguments, needs="has_function_tools", setting=_TOOLS)
 
 
 def _existing(path: str | PathLike[str]) -> Path:

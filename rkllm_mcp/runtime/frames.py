@@ -23,7 +23,7 @@ LOADED: Final = 32
 LOAD_FAILED: Final = 33
 TOKEN: Final = 34
 RUN_ENDED: Final = 35
-ANSWER: Final = 36
+REPLY: Final = 36
 OPENED: Final = 37
 ROWS: Final = 38
 
@@ -40,7 +40,7 @@ _NO_PERF = Perf(0.0, 0, 0.0, 0, 0.0)
 
 @dataclass(frozen=True)
 class Opened:
-    """The library is loaded and typed, the model is next: which release it says it is, and the interface in use."""
+    """The library is loaded and the model is next: release in the library's marker, and interface in use."""
 
     version: str
     abi: str
@@ -48,7 +48,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class ModelLoaded:
-    """The model is loaded: the runtime's release, its interface, and whether it is the emulated one."""
+    """The model is loaded: release, interface, and True for the emulated runtime."""
 
     version: str
     abi: str
@@ -57,7 +57,7 @@ class ModelLoaded:
 
 @dataclass(frozen=True)
 class LoadFailed:
-    """The model is not loaded: the error's class, what happened and what to do."""
+    """The model is not loaded: class of the error, message and remedy."""
 
     error: str
     message: str
@@ -66,30 +66,25 @@ class LoadFailed:
 
 @dataclass(frozen=True)
 class RunEnded:
-    """A run returned.
-
-    Args:
-        run: which.
-        failure: why it failed; empty when it did not.
-        first_ns: CLOCK_MONOTONIC when the first callback was entered; 0 without one.
-        last_ns: the same of the last callback.
-        perf: the runtime's figures; None where it gave none.
-        is_paused: it only paused.
-        callback_ns: how long its callbacks kept the runtime, ns.
-    """
+    """End of a run."""
 
     run: int
+    # Reason of the failure; empty without one.
     failure: str
+    # CLOCK_MONOTONIC at the entry of the first callback; 0 without one.
     first_ns: int
     last_ns: int
+    # Statistics of the runtime; None without them.
     perf: Perf | None
+    # Paused, not ended.
     is_paused: bool = False
+    # Total duration of the callbacks, ns.
     callback_ns: int = 0
 
 
 @dataclass(frozen=True)
 class RowsReport:
-    """Rows of hidden states or logits: of which run, floats in a row, how many the runtime gave, and those wanted."""
+    """Rows of hidden states or logits: run, floats per row, rows that the runtime returned, selected values."""
 
     run: int
     width: int
@@ -99,75 +94,75 @@ class RowsReport:
 
 @dataclass(frozen=True)
 class CallReply:
-    """What a call gave: its value where it has one, or why it failed."""
+    """Result of a call: its value, if any, or the reason of the failure."""
 
     value: int | None = None
     failure: str = ""
 
 
 def frame(kind: int, body: bytes = b"") -> bytes:
-    """One frame."""
+    """Return one frame."""
     return _HEAD.pack(len(body) + 1, kind) + body
 
 
 def pack_abort(run: int) -> bytes:
-    """The frame that aborts a run, and only that one."""
+    """Return the frame that aborts this run and no other."""
     return frame(ABORT, _RUN_ID.pack(run))
 
 
 def unpack_abort(body: bytes) -> int:
-    """The run to abort."""
+    """Return the run to abort."""
     return int(_RUN_ID.unpack(body)[0])
 
 
 def pack_opened(message: Opened) -> bytes:
-    """The frame of a library that was opened."""
+    """Return the frame of an opened library."""
     return frame(OPENED, json.dumps(asdict(message)).encode())
 
 
 def unpack_opened(body: bytes) -> Opened:
-    """The opened library in a body."""
+    """Return the opened library of a body."""
     return Opened(**json.loads(body))
 
 
 def pack_loaded(message: ModelLoaded) -> bytes:
-    """The frame of a successful load."""
+    """Return the frame of a successful load."""
     return frame(LOADED, json.dumps(asdict(message)).encode())
 
 
 def unpack_loaded(body: bytes) -> ModelLoaded:
-    """The successful load in a body."""
+    """Return the successful load of a body."""
     return ModelLoaded(**json.loads(body))
 
 
 def pack_load_failed(message: LoadFailed) -> bytes:
-    """The frame of a failed load."""
+    """Return the frame of a failed load."""
     return frame(LOAD_FAILED, json.dumps(asdict(message)).encode())
 
 
 def unpack_load_failed(body: bytes) -> LoadFailed:
-    """The failed load in a body."""
+    """Return the failed load of a body."""
     return LoadFailed(**json.loads(body))
 
 
 def pack_token(run: int, token_id: int, entered_ns: int, text: bytes) -> bytes:
-    """The frame of one token: its run, its id, when its callback was entered, and the bytes it completed."""
+    """Return the frame of a token: run, id, entry time of its callback, and the bytes it completed."""
     return _TOKEN_FRAME.pack(_TOKEN_FRAME_REST + len(text), TOKEN, run, token_id, entered_ns) + text
 
 
 def unpack_token(body: bytes) -> tuple[int, int, int, bytes]:
-    """Run, id, time of the callback and bytes of the token in a body."""
+    """Return run, id, callback time and bytes of a token."""
     run, token_id, entered_ns = _TOKEN_BODY.unpack_from(body)
     return run, token_id, entered_ns, body[_TOKEN_BODY.size :]
 
 
 def pack_rows(run: int, width: int, given: int, values: bytes) -> bytes:
-    """The frame of the rows of a run; ``values`` are float32."""
+    """Return the frame of the rows of a run; ``values`` are float32."""
     return frame(ROWS, _ROWS_BODY.pack(run, width, given) + values)
 
 
 def unpack_rows(body: bytes) -> RowsReport:
-    """The rows in a body."""
+    """Return the rows of a body."""
     run, width, given = _ROWS_BODY.unpack_from(body)
     values: array[float] = array("f")
     values.frombytes(memoryview(body)[_ROWS_BODY.size :])
@@ -175,38 +170,38 @@ def unpack_rows(body: bytes) -> RowsReport:
 
 
 def pack_run_ended(message: RunEnded) -> bytes:
-    """The frame of a run's end."""
+    """Return the frame of a run's end."""
     perf, times = message.perf or _NO_PERF, (message.first_ns, message.last_ns, message.callback_ns)
     head = _ENDED_BODY.pack(message.run, message.perf is not None, message.is_paused, *times, *perf)
     return frame(RUN_ENDED, head + message.failure.encode())
 
 
 def unpack_run_ended(body: bytes) -> RunEnded:
-    """The run's end in a body."""
+    """Return the run's end of a body."""
     run, has_perf, is_paused, first_ns, last_ns, callback_ns, *figures = _ENDED_BODY.unpack_from(body)
     perf = Perf(*figures) if has_perf else None
     return RunEnded(run, body[_ENDED_BODY.size :].decode(), first_ns, last_ns, perf, is_paused, callback_ns)
 
 
-def pack_answer(message: CallReply) -> bytes:
-    """The frame that answers a call."""
-    return frame(ANSWER, json.dumps(asdict(message)).encode())
+def pack_reply(message: CallReply) -> bytes:
+    """Return the frame that answers a call."""
+    return frame(REPLY, json.dumps(asdict(message)).encode())
 
 
-def unpack_answer(body: bytes) -> CallReply:
-    """The answer in a body."""
+def unpack_reply(body: bytes) -> CallReply:
+    """Return the reply of a body."""
     return CallReply(**json.loads(body))
 
 
 class FrameReader:
-    """Bytes as they arrive become whole frames."""
+    """Split received bytes into frames."""
 
     def __init__(self) -> None:
         self._rest: list[bytes] = []
         self._missing = 0
 
     def feed(self, received: bytes) -> Iterator[tuple[int, bytes]]:
-        """The frames that are complete now, as (kind, body); consume them all before feeding again."""
+        """Yield the complete frames as (kind, body); exhaust the iterator before feeding again."""
         if self._missing > len(received):
             # In the middle of a large frame: joined once, when it is whole.
             self._rest.append(received)
@@ -234,24 +229,19 @@ WhichRows = Literal["last", "all"]
 
 @dataclass(frozen=True)
 class LoadCommand:
-    """Load a library and a model.
-
-    Args:
-        library: the library's path.
-        abi: the release whose interface to use, or ``auto``.
-        parameters: the model's parameters.
-        check_memory: refuse a model that cannot fit into the memory that is available.
-    """
+    """Load a library and a model."""
 
     library: str
+    # The release whose interface to use, or ``auto``.
     abi: str
     parameters: LoadParameters
+    # Refuse a model that does not fit into the available memory.
     check_memory: bool = False
 
 
 @dataclass(frozen=True)
 class OutputSelection:
-    """What of an evaluation is wanted: the last row or all, whole or only these columns."""
+    """Selected output of an evaluation: the last row or all rows, with all columns or these."""
 
     which: WhichRows = "last"
     columns: tuple[int, ...] = ()
@@ -259,44 +249,39 @@ class OutputSelection:
 
 @dataclass(frozen=True)
 class RunCommand:
-    """Run the model.
+    """Run the model."""
 
-    Args:
-        run: names the run in its reports.
-        prompt: the input.
-        infer: the run's parameters.
-        rows: what is wanted of an evaluation; None for a generation.
-        pause_after: pause after this many tokens; 0 for never.
-        clears_before: empty the KV cache first.
-        clears_after: empty it when the run is over.
-        is_timed: report how long its callbacks keep the runtime.
-    """
-
+    # Identifies the run in its reports.
     run: int
     prompt: Input
     infer: InferParameters
+    # Output of an evaluation; None for a generation.
     rows: OutputSelection | None = None
+    # Pause after this many tokens; 0: never.
     pause_after: int = 0
+    # Clear the KV cache before the run.
     clears_before: bool = False
+    # Clear it after the run.
     clears_after: bool = False
+    # Report the duration of the callbacks.
     is_timed: bool = False
 
 
 @dataclass(frozen=True)
 class CallCommand:
-    """Call a function of the loaded model by its name in ``model.NativeModel``."""
+    """Call a method of ``model.NativeModel`` by name."""
 
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 def pack_load(command: LoadCommand) -> bytes:
-    """The frame of a load command."""
+    """Return the frame of a load command."""
     return frame(LOAD, json.dumps(asdict(command)).encode())
 
 
 def unpack_load(body: bytes) -> LoadCommand:
-    """The load command in a body."""
+    """Return the load command of a body."""
     fields: dict[str, Any] = json.loads(body)
     parameters: dict[str, Any] = fields.pop("parameters")
     parameters["sampling"] = Sampling(**parameters["sampling"])
@@ -305,17 +290,17 @@ def unpack_load(body: bytes) -> LoadCommand:
 
 
 def pack_call(command: CallCommand) -> bytes:
-    """The frame of a call."""
+    """Return the frame of a call."""
     return frame(CALL, json.dumps(asdict(command)).encode())
 
 
 def unpack_call(body: bytes) -> CallCommand:
-    """The call in a body."""
+    """Return the call of a body."""
     return CallCommand(**json.loads(body))
 
 
 def pack_run(command: RunCommand) -> bytes:
-    """The frame of a run command.
+    """Return the frame of a run command.
 
     Raises:
         OverflowError: a token is no 32-bit integer.
@@ -338,7 +323,7 @@ def pack_run(command: RunCommand) -> bytes:
 
 
 def unpack_run(body: bytes) -> RunCommand:
-    """The run command in a body."""
+    """Return the run command of a body."""
     behind = _HEAD_LENGTH.size + _HEAD_LENGTH.unpack_from(body)[0]
     head: dict[str, Any] = json.loads(body[_HEAD_LENGTH.size : behind])
     infer: dict[str, Any] = head.pop("infer")
@@ -354,7 +339,7 @@ def unpack_run(body: bytes) -> RunCommand:
 
 
 def _packed_prompt(prompt: Input) -> tuple[dict[str, Any], bytes]:
-    """What of an input goes into the head, and what behind it."""
+    """Return the JSON part and the binary part of an input."""
     if isinstance(prompt, TokenInput):
         return {}, array("i", prompt.tokens).tobytes()
     if isinstance(prompt, TextInput):

@@ -1,6 +1,6 @@
-"""An input becomes the struct that rkllm_run is given, after everything that is known to break it was refused.
+"""Check inputs, and convert them to the struct of rkllm_run.
 
-Two halves: ``check_input`` runs where the request is made and raises; ``native_input`` runs where the library is.
+``check_input`` runs in the host and raises; ``native_input`` runs in the worker.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from rkllm_mcp.errors import InputRefusedError, PromptTooLongError
 from rkllm_mcp.generation import EmbeddingInput, ImageInput, Input, Role, TextInput, TokenInput
 from rkllm_mcp.runtime.abi.common import Abi, require
 
-# What the runtime looks for in the text of an image input (its own message names it)
+# Marker of an image in the text, named in a message of the runtime
 IMAGE_MARK = "<image>"
 
 
 class NativeInput(NamedTuple):
-    """An RKLLMInput, and the memory that it points to, which has to live as long as the run."""
+    """An RKLLMInput and the memory it points to, which must live as long as the run."""
 
     struct: Any
     memory: Any
 
 
 def as_input(prompt: Input | Sequence[int]) -> Input:
-    """The input that is meant; a plain sequence is one of token ids.
+    """Return the input; a plain sequence is one of token ids.
 
     Raises:
         InputRefusedError: a token id is no 32-bit integer.
@@ -41,7 +41,7 @@ def as_input(prompt: Input | Sequence[int]) -> Input:
 
 
 def token_count(prompt: Input) -> int:
-    """How many tokens of the context an input takes, as far as that can be known before the run; 0 for text."""
+    """Return the tokens of the context that an input takes, if known before the run; 0 for text."""
     if isinstance(prompt, TokenInput):
         return len(prompt.tokens)
     if isinstance(prompt, EmbeddingInput):
@@ -50,7 +50,7 @@ def token_count(prompt: Input) -> int:
 
 
 def check_input(prompt: Input, context_tokens: int) -> None:
-    """Refuse what cannot run, whatever the runtime.
+    """Refuse inputs that no runtime can run.
 
     Raises:
         InputRefusedError: it is empty, or its parts do not fit each other.
@@ -77,7 +77,7 @@ def check_input(prompt: Input, context_tokens: int) -> None:
 
 
 def require_c_text(*texts: str) -> None:
-    """Refuse text that C cannot be given.
+    """Refuse text that cannot be passed to C.
 
     Raises:
         InputRefusedError: with what to leave out.
@@ -90,7 +90,7 @@ def require_c_text(*texts: str) -> None:
 
 
 def check_support(prompt: Input, abi: Abi, version: str) -> None:
-    """Refuse what the runtime at hand has no field for: it would be ignored in silence.
+    """Refuse inputs with values that this runtime has no field for and would ignore.
 
     Raises:
         UnsupportedError: with the release that has it.
@@ -102,7 +102,7 @@ def check_support(prompt: Input, abi: Abi, version: str) -> None:
 
 
 def native_input(prompt: Input, abi: Abi) -> NativeInput:
-    """The struct of an input."""
+    """Return the struct of an input."""
     if isinstance(prompt, TokenInput):
         given = prompt.tokens
         ids = given if isinstance(given, array) else array("i", given)

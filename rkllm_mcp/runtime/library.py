@@ -1,11 +1,8 @@
-"""A specification becomes a bound librkllmrt.so: found, identified, loaded, cross-checked, every function typed.
+"""Find, identify, load and cross-check librkllmrt.so, and type its functions.
 
-Loading the wrong family usually succeeds and dies at the first run, so the version comes first: the marker of the very
-file that is loaded decides, its exports and its default parameters must agree, and a release that is not verified is
-refused with a sentence that says what works and how to override. An explicit ABI overrides the marker and the
-cross-checks, never a missing function.
-
-Source: our choice, after the detection methods that the rknn-llm headers 1.1 to 1.3.1 leave open.
+Loading with the wrong family usually succeeds and dies at the first run. So the version comes first: the marker of the
+file decides, its exports and default parameters must agree, and an unverified release is refused with advice. An
+explicit ABI overrides the marker and the cross-checks, never a missing function.
 """
 
 from __future__ import annotations
@@ -40,45 +37,41 @@ _ELF_MACHINE_END = 20
 
 @dataclass(frozen=True)
 class LibraryFile:
-    """What a file says about itself.
+    """Description of a library file, read without loading it."""
 
-    Args:
-        path: the file, symbolic links resolved.
-        size_bytes: its size.
-        version: the runtime release of its marker; None without one.
-        build: the marker's build text, such as ``27637c95 2025-05-02 17:46:07``.
-        target: the marker's target, such as ``Linux``.
-        machine: the machine it was built for, such as ``aarch64``; None when it is no ELF file.
-        runs_here: whether this machine and this Python can load it.
-        exports: the public RKLLM functions whose names are in it.
-        is_emulator: it is this project's emulated runtime.
-    """
-
+    # The file, symbolic links resolved.
     path: Path
     size_bytes: int
+    # Runtime release of its marker; None without one.
     version: str | None
+    # The marker's build text, such as ``27637c95 2025-05-02 17:46:07``.
     build: str | None
+    # The marker's target, such as ``Linux``.
     target: str | None
+    # Machine it was built for, such as ``aarch64``; None if it is not an ELF file.
     machine: str | None
+    # True if this machine and this Python can load it.
     runs_here: bool
+    # Public RKLLM functions named in it.
     exports: frozenset[str]
+    # True for this project's emulated runtime.
     is_emulator: bool
 
     @property
     def family(self) -> str | None:
-        """The name of the interface family that its version is verified to have."""
+        """Name of the interface family of its verified version, if any."""
         abi = choose_abi(self.version) if self.version else None
         return abi.name if abi else None
 
     @property
     def generation(self) -> str:
-        """What its exports alone tell: from which release to which it may be."""
+        """Range of releases that its exports indicate."""
         return next((meaning for name, meaning in GENERATIONS.items() if name in self.exports), "not an RKLLM runtime")
 
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """A file's exact identity; ``official_release`` names the release whose published library it is, if any."""
+    """A file's exact identity; ``official_release`` names the release of a published library, if it is one."""
 
     sha256: str
     git_blob: str
@@ -86,7 +79,7 @@ class Fingerprint:
 
 
 def read_library_file(path: Path) -> LibraryFile:
-    """Look into a file without loading it.
+    """Describe a file without loading it.
 
     Raises:
         RuntimeUnusableError: the file cannot be read or is empty.
@@ -102,12 +95,12 @@ def read_library_file(path: Path) -> LibraryFile:
 
 
 def fingerprint(path: Path) -> Fingerprint:
-    """Hash a file: SHA-256, and the id git gives it, by which the official releases are known.
+    """Hash a file: SHA-256 and the git blob id, by which official releases are known.
 
     Raises:
         RuntimeUnusableError: the file cannot be read.
     """
-    import hashlib  # only doctor asks; the worker, which reads library files too, should stay small
+    import hashlib  # imported here to keep the worker small
 
     try:
         content = path.read_bytes()
@@ -135,7 +128,7 @@ def _describe(path: Path, content: mmap.mmap) -> LibraryFile:
         target=_text(marker, "target"),
         machine=machine,
         runs_here=machine == os.uname().machine and bits == struct.calcsize("P") * 8,
-        # A name in a string table stands between two NULs; a sentence that mentions it does not.
+        # Names in a string table are enclosed in NULs, unlike names in messages.
         exports=frozenset(name for name in _PUBLIC_FUNCTIONS if content.find(b"\0%s\0" % name.encode()) >= 0),
         is_emulator=build is not None and "emulat" in build.lower(),
     )
@@ -147,7 +140,7 @@ def _text(marker: re.Match[bytes] | None, group: str) -> str | None:
 
 
 def _elf_machine(head: bytes) -> tuple[str | None, int | None]:
-    """The machine name and pointer width of an ELF header, None for anything else."""
+    """Return machine name and pointer width of an ELF header, None for anything else."""
     if len(head) < _ELF_MACHINE_END or head[:4] != b"\x7fELF":
         return None, None
     number = int.from_bytes(head[18:_ELF_MACHINE_END], "big" if head[5] == _ELF_BIG_ENDIAN else "little")
@@ -166,32 +159,27 @@ _WORKING = f"Runtimes that work are {', '.join(WORKING_VERSIONS)}"
 
 @dataclass(frozen=True)
 class Library:
-    """A loaded library whose functions have their types and status checks.
+    """A loaded library with typed and checked functions."""
 
-    Args:
-        file: the file it was loaded from.
-        abi: its interface.
-        functions: the ctypes library; its functions are called by their C names.
-        default_param: the bytes that its rkllm_createDefaultParam returned.
-    """
-
+    # The file it was loaded from.
     file: LibraryFile
     abi: Abi
+    # The ctypes library; its functions are called by their C names.
     functions: ctypes.CDLL
+    # Result of rkllm_createDefaultParam, as bytes.
     default_param: bytes
 
     @property
     def version(self) -> str:
-        """The runtime release, or the ABI's name where the file does not say."""
+        """Runtime release, or the ABI's name if the file has no marker."""
         return self.file.version or self.abi.name
 
 
 def find_library(where: str = AUTOMATIC) -> Path:
-    """Find the file that will be loaded.
+    """Find the file to load.
 
-    Args:
-        where: a path to the file or to the folder that holds it, or ``auto``: $RKLLM_LIBRARY, LD_LIBRARY_PATH, the
-            usual system folders, then the loader's cache.
+    ``where`` is a path to the file or its folder, or ``auto``: $RKLLM_LIBRARY, LD_LIBRARY_PATH, the usual system
+    folders, then the loader's cache.
 
     Raises:
         LibraryNotFoundError: there is none; the message lists where it was looked for.
@@ -215,18 +203,16 @@ def find_library(where: str = AUTOMATIC) -> Path:
 
 
 def visible_libraries() -> list[Path]:
-    """Every librkllmrt.so that ``auto`` could mean here, in the order in which they are looked for, links resolved."""
+    """Return every librkllmrt.so that ``auto`` could find, in search order, links resolved."""
     named = os.environ.get("RKLLM_LIBRARY", "")
     candidates = [*([Path(named).expanduser()] if named else []), *_candidates()]
     return list(dict.fromkeys(path.resolve() for path in candidates if path.is_file()))
 
 
 def accepted_abi(file: LibraryFile, override: str = AUTOMATIC) -> Abi:
-    """The interface to use for a file, before it is loaded.
+    """Return the interface for a file, before it is loaded.
 
-    Args:
-        file: the file, as it describes itself.
-        override: a release whose interface to use whatever the file says, or ``auto``.
+    ``override`` is the release whose interface is used in any case, or ``auto``.
 
     Raises:
         UnknownRuntimeError: the file's release is not verified to work, or ``override`` is not a release that is.
@@ -249,7 +235,7 @@ def accepted_abi(file: LibraryFile, override: str = AUTOMATIC) -> Abi:
 
 
 def open_library(path: Path, override: str = AUTOMATIC) -> Library:
-    """Load a library and give its functions their types.
+    """Load a library and type its functions.
 
     Raises:
         RuntimeUnusableError: the file cannot be loaded; the message says why.
@@ -278,7 +264,7 @@ def _override(version: str) -> str:
 
 
 def _candidates() -> Iterator[Path]:
-    """Where a loader would look, in its order."""
+    """Yield the loader's search locations, in its order."""
     for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
         if folder:
             yield Path(folder, LIBRARY_NAME)
@@ -288,7 +274,7 @@ def _candidates() -> Iterator[Path]:
 
 
 def _cached_by_loader() -> Iterator[Path]:
-    import subprocess  # only when nothing was found elsewhere: the worker should stay small
+    import subprocess  # imported here to keep the worker small
 
     for ldconfig in ("/sbin/ldconfig", "/usr/sbin/ldconfig"):
         try:
@@ -338,7 +324,7 @@ def _unknown_version(path: Path, version: str) -> UnknownRuntimeError:
 
 def _load(file: LibraryFile) -> ctypes.CDLL:
     try:
-        # CDLL, never PyDLL: the interpreter lock must be free while the runtime works and calls back.
+        # CDLL, never PyDLL: the GIL must be free while the runtime works and calls back.
         library = ctypes.CDLL(str(file.path))
     except OSError as error:
         remedy = "Install the library it names, or copy librkllmrt.so again."
@@ -354,13 +340,13 @@ def _load(file: LibraryFile) -> ctypes.CDLL:
 
 
 def _is_mapped(path: Path) -> bool:
-    """Whether this very file is part of this process now."""
+    """True if this very file is mapped into this process."""
     with Path("/proc/self/maps").open(encoding="utf-8", errors="replace") as maps:
         return any(line.rstrip("\n").endswith(f" {path}") for line in maps)
 
 
 def _require_functions(functions: ctypes.CDLL, file: LibraryFile, abi: Abi, *, strict: bool) -> None:
-    """All functions of the family must be there, and, unless overridden, none of another family."""
+    """Require all functions of the family and, unless overridden, none of another family."""
     public = {name for family in FAMILIES for name in family.signatures}
     found = {name for name in public if hasattr(functions, name)}
     missing, extra = sorted(set(abi.signatures) - found), sorted(found - set(abi.signatures))
@@ -373,7 +359,7 @@ def _require_functions(functions: ctypes.CDLL, file: LibraryFile, abi: Abi, *, s
 
 
 def _require_fitting_defaults(default_param: bytes, file: LibraryFile, abi: Abi) -> None:
-    """Refuse defaults that look like another family's; defaults that look like none are no evidence."""
+    """Refuse defaults that match another family's layout; defaults that match none are no evidence."""
     if abi.defaults_fit(default_param):
         return
     for other in FAMILIES:

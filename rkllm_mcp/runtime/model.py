@@ -1,10 +1,8 @@
-"""NativeModel: the synchronous owner of one loaded model. Inputs go in, tokens come out through a callback.
+"""NativeModel: the synchronous owner of one loaded model.
 
-Rules: every object the library may still look at lives as long as the library may look. rkllm_is_running and
-rkllm_run_async are not used: their meaning and health differ between releases (rknn-llm #208, #320). A method that the
-family has no function for raises; it never does half of what was asked.
-
-It knows nothing of processes, sockets or asyncio. How a run goes is told in ``native_run.py``.
+Rules: every object that the library may still read stays alive. rkllm_is_running and rkllm_run_async are not used:
+their meaning and health differ between releases (rknn-llm #208, #320). A method without a function in the family
+raises.
 """
 
 from __future__ import annotations
@@ -40,11 +38,10 @@ __all__ = ["NativeModel", "NativeRun", "OnToken", "RowsRun", "RunReport"]
 
 
 class NativeModel:
-    """A loaded model. Its methods belong to one thread; only ``NativeRun.abort`` may come from others.
+    """A loaded model; its methods belong to one thread, except ``NativeRun.abort``.
 
-    Args:
-        library: the bound library.
-        load: every parameter of loading.
+    Raises:
+        ModelLoadError: the runtime refused the model.
 
     Raises:
         ModelLoadError: the runtime refused the model.
@@ -56,7 +53,7 @@ class NativeModel:
         self.callback_threads = CallbackThreads()
         self._functions = library.functions
         self._active: NativeRun | None = None
-        self._kept: list[Any] = []
+        self._referenced: list[Any] = []
         self._param = self.abi.new_param(library.default_param, load)
         self._callback = self.abi.callback_type(self._on_result)
         self._callback_argument = callback_argument(self.abi, self._callback, load)
@@ -81,15 +78,10 @@ class NativeModel:
         pause_after: int = 0,
         is_timed: bool = False,
     ) -> NativeRun:
-        """Prepare a run.
+        """Prepare a run; ``on_token`` may be called on any thread.
 
-        Args:
-            prompt: the input; a plain sequence is one of token ids.
-            on_token: is given every token of a generation, on any thread.
-            infer: the run's parameters; sampling and limit count where the family has them per run.
-            rows: what is wanted of an evaluation, which is then a ``RowsRun``.
-            pause_after: pause after this many tokens, where the family can; 0 for never.
-            is_timed: report how long the callbacks of a generation that is not to pause keep the runtime.
+        ``rows`` selects the output of an evaluation (``RowsRun``), ``pause_after`` makes a ``PausingRun``, ``is_timed``
+        a ``TimedRun``.
 
         Raises:
             UnsupportedError: the family lacks something that the run needs.
@@ -109,11 +101,7 @@ class NativeModel:
     # The KV cache
 
     def clear_kv_cache(self, *, keep_system: bool = False, span: Sequence[int] | None = None) -> None:
-        """Forget what was prefilled.
-
-        Args:
-            keep_system: all but the system prompt's part, if there is one.
-            span: only this range [start, end), tokens; the runtime allows it while a run is paused (1.2.1 on).
+        """Clear all of the KV cache, all but the system prompt, or, during a pause, only the tokens of ``span``.
 
         Raises:
             RunRejectedError: the runtime refused.
@@ -126,7 +114,7 @@ class NativeModel:
             self._functions.rkllm_clear_kv_cache(self._handle, *arguments)
 
     def kv_cache_size(self) -> int | None:
-        """Tokens in the KV cache, or None where the family cannot tell.
+        """Return the number of tokens in the KV cache; None if the family cannot report it.
 
         Raises:
             RunRejectedError: the runtime refused.
@@ -139,7 +127,7 @@ class NativeModel:
         return sizes[0]
 
     def load_prompt_cache(self, path: str) -> None:
-        """Take the KV cache from a file that a run saved.
+        """Load the KV cache from a file that a run saved.
 
         Raises:
             RunRejectedError: it does not exist, or belongs to another model or release.
@@ -148,7 +136,7 @@ class NativeModel:
             self._functions.rkllm_load_prompt_cache(self._handle, path.encode())
 
     def release_prompt_cache(self) -> None:
-        """Give up the loaded prompt cache, as the runtime wants before another one is loaded.
+        """Release the loaded prompt cache, which the runtime requires before loading another one.
 
         Raises:
             RunRejectedError: the runtime refused.
@@ -156,21 +144,21 @@ class NativeModel:
         with _rejections():
             self._functions.rkllm_release_prompt_cache(self._handle)
 
-    # What else can be set on a model
+    # Other settings of the model
 
     def load_lora(self, path: str, name: str, scale: float = 1.0) -> None:
-        """Load an adapter, which runs then select by its name.
+        """Load an adapter, which runs select by its name.
 
         Raises:
             RunRejectedError: the runtime refused it.
         """
         adapter = self.abi.structs["RKLLMLoraAdapter"]
-        self._kept.append(adapter(lora_adapter_path=path.encode(), lora_adapter_name=name.encode(), scale=scale))
+        self._referenced.append(adapter(lora_adapter_path=path.encode(), lora_adapter_name=name.encode(), scale=scale))
         with _rejections():
-            self._functions.rkllm_load_lora(self._handle, byref(self._kept[-1]))
+            self._functions.rkllm_load_lora(self._handle, byref(self._referenced[-1]))
 
     def set_chat_template(self, system: str, prefix: str, postfix: str) -> None:
-        """Put text inputs between these instead of the model's own template; it empties the KV cache.
+        """Wrap text inputs in these texts instead of the model's own template; clears the KV cache.
 
         Raises:
             RunRejectedError: the runtime refused.
@@ -192,15 +180,15 @@ class NativeModel:
             )
 
     def destroy(self) -> None:
-        """Free the model; harmless when repeated."""
+        """Free the model; may be called again."""
         handle, self._handle = self._handle, c_void_p()
         if handle:
             try:
                 self._functions.rkllm_destroy(handle)
             except CallFailedError:
-                return  # there is nothing more to do about it: the process that owns the model ends next
+                return  # the process ends next
 
-    # For the runs
+    # Called by the runs
 
     def run_native(self, run: NativeRun, value: Any, infer_param: Any) -> None:
         """Call rkllm_run with ``run`` receiving the callbacks; one at a time.
@@ -212,10 +200,10 @@ class NativeModel:
         try:
             self._functions.rkllm_run(self._handle, byref(value), byref(infer_param), None)
         finally:
-            self._active = None  # a callback that comes after the return belongs to nobody
+            self._active = None  # a callback after the return has no run
 
     def abort_native(self) -> None:
-        """Call rkllm_abort; a refusal means that nothing runs, which is what was wanted."""
+        """Call rkllm_abort; a refusal means that nothing runs and is ignored."""
         try:
             self._functions.rkllm_abort(self._handle)
         except CallFailedError:
@@ -226,7 +214,7 @@ class NativeModel:
         run = self._active
         if run is not None:
             try:
-                return run.take(result, state, entered_ns)
+                return run.on_result(result, state, entered_ns)
             except BaseException as failure:  # noqa: BLE001  an exception must not reach C, whatever it is
                 run.fail(failure)
         return 0  # go on
@@ -234,7 +222,7 @@ class NativeModel:
 
 @contextmanager
 def _rejections() -> Generator[None, None, None]:
-    """A status other than success becomes the error of a request."""
+    """Convert a failed status to the error of a request."""
     try:
         yield
     except CallFailedError as error:

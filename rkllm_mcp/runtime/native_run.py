@@ -1,11 +1,8 @@
-"""One run of a native model: rkllm_run is called and blocks, and what its callbacks bring is handed over.
+"""One rkllm_run and its callbacks.
 
-Rules: the return of rkllm_run is the only end of a run that is believed; FINISH only brings figures. The callback,
-which may be called on any thread, copies, hands over and returns; it never raises and keeps nothing that belongs to the
-library. It tells the library to go on, except in the two runs that are made for something else: PausingRun and RowsRun.
-It reads the clock once; only a TimedRun reads it twice.
-
-It knows nothing of processes, sockets or asyncio.
+Rules: only the return of rkllm_run ends a run; FINISH only brings statistics. The callback, which may come on any
+thread, copies, hands over and returns; it never raises and keeps no memory of the library. Its result continues the
+run, except in PausingRun and RowsRun. It reads the clock once; only TimedRun reads it twice.
 """
 
 from __future__ import annotations
@@ -44,10 +41,10 @@ _FAILED = -1
 
 
 class EmbeddingTable:
-    """The rows of a file.
+    """Embedding rows in a file, mapped into memory.
 
-    Args:
-        path: the file.
+    Raises:
+        ModelLoadError: it cannot be read.
 
     Raises:
         ModelLoadError: it cannot be read.
@@ -63,7 +60,7 @@ class EmbeddingTable:
             ) from None
 
     def embed(self, _userdata: Any, tokens: Any, count: int, target: int | None, length: int) -> int:
-        """An LLMGetEmbedCallback: copy the row of each token to ``target``, which has room for ``length`` bytes."""
+        """Copy the row of each token to ``target``, which has room for ``length`` bytes (an LLMGetEmbedCallback)."""
         if not target or count <= 0 or length % count:
             return _FAILED
         row = length // count
@@ -76,12 +73,12 @@ class EmbeddingTable:
 
 
 def refuse_text(*_arguments: Any) -> int:
-    """An LLMTokenizerCallback that cuts nothing."""
+    """Refuse to tokenize (an LLMTokenizerCallback)."""
     return _FAILED
 
 
 def callback_argument(abi: Abi, result_callback: Any, load: LoadParameters) -> Any:
-    """The third argument of rkllm_init, which keeps all that it points to.
+    """Return the third argument of rkllm_init; it keeps everything it points to alive.
 
     Raises:
         ModelLoadError: the family asks the host nothing, or the table cannot be read.
@@ -99,64 +96,59 @@ def callback_argument(abi: Abi, result_callback: Any, load: LoadParameters) -> A
     return abi.new_callback(result_callback, tokenize, embed)
 
 
-# (token id, the bytes of text it completed, CLOCK_MONOTONIC in ns when the callback was entered)
+# (token id, the bytes of text it completed, CLOCK_MONOTONIC at the entry of the callback, ns)
 OnToken = Callable[[int, bytes, int], None]
 
 _FLOAT_BYTES = 4
 
 
 class RunReport(NamedTuple):
-    """How a run went.
+    """Statistics of a returned run."""
 
-    Args:
-        first_ns: CLOCK_MONOTONIC when the first callback was entered; 0 when there was none.
-        last_ns: the same of the last callback.
-        perf: the runtime's figures; None from a family without them, and where no FINISH came.
-        is_paused: it did not end, it was told to pause.
-        callback_ns: how long the callbacks of a TimedRun kept it, ns; taking the interpreter's lock is not in it.
-    """
-
+    # CLOCK_MONOTONIC at the entry of the first callback; 0 without one.
     first_ns: int
     last_ns: int
+    # Statistics of the runtime; None if the family has none or no FINISH came.
     perf: Perf | None
+    # Paused, not ended.
     is_paused: bool = False
+    # Total duration of the callbacks of a TimedRun, ns, without the wait for the GIL.
     callback_ns: int = 0
 
 
 class CallbackThreads:
-    """Keeps the interpreter's state of the runtime's thread from one callback of a run to the next.
+    """Keep Python's thread state of the runtime's thread between the callbacks of a run.
 
-    Python makes such a state whenever a thread it does not know calls in and frees it when the call returns, which is
-    most of what a callback costs (measured on x86-64: 7 µs of 8). It is kept from a run's first callback to its FINISH.
-    A run that ends without one leaves its thread's state behind; the runtime may use a new thread for every run, so
-    only so many are kept.
+    Python creates a thread state when an unknown thread calls in and frees it at the return, which is most of the cost
+    of a callback (7 of 8 µs on x86-64). The state is held from a run's first callback to its FINISH. A run without
+    FINISH leaks it, and the runtime may use a new thread for every run, so the number is limited.
     """
 
-    _KEPT_AT_MOST = 32
+    _MAX_HELD = 32
     _PYGILSTATE_LOCKED = 0
 
     def __init__(self) -> None:
-        # Belongs to the state itself, so it is gone when the state is, whatever becomes of the thread's number.
+        # Part of the thread state, so it disappears with it even if the thread's number is reused.
         self._here = threading.local()
-        self._kept = 0
+        self._held = 0
 
-    def keep(self) -> None:
-        """Keep the state of the thread that calls."""
-        if self._kept < self._KEPT_AT_MOST and not getattr(self._here, "is_kept", False):
+    def hold(self) -> None:
+        """Hold the state of the calling thread."""
+        if self._held < self._MAX_HELD and not getattr(self._here, "is_held", False):
             pythonapi.PyGILState_Ensure()
-            self._here.is_kept = True
-            self._kept += 1
+            self._here.is_held = True
+            self._held += 1
 
-    def let_go(self) -> None:
-        """Let the state of the thread that calls be freed when its call returns."""
-        if getattr(self._here, "is_kept", False):
-            self._here.is_kept = False
-            self._kept -= 1
+    def release(self) -> None:
+        """Release the state of the calling thread; it is freed at the end of the call."""
+        if getattr(self._here, "is_held", False):
+            self._here.is_held = False
+            self._held -= 1
             pythonapi.PyGILState_Release(self._PYGILSTATE_LOCKED)
 
 
 class Runnable(Protocol):
-    """What a run needs of its model: its interface, and the two calls that only the model may make."""
+    """The part of a model that a run needs."""
 
     @property
     def abi(self) -> Abi:
@@ -165,7 +157,7 @@ class Runnable(Protocol):
 
     @property
     def callback_threads(self) -> CallbackThreads:
-        """The threads that have called back."""
+        """Thread states of the callbacks."""
         ...
 
     def run_native(self, run: NativeRun, value: Any, infer_param: Any) -> None:
@@ -178,7 +170,7 @@ class Runnable(Protocol):
 
 
 class NativeRun:
-    """One run of a model: ``execute`` blocks until it is over, ``abort`` ends it from any thread at any time."""
+    """One run of a model: ``execute`` blocks until it has returned, ``abort`` ends it from any thread."""
 
     def __init__(self, model: Runnable, prompt: NativeInput, infer: InferParameters, on_token: OnToken) -> None:
         self._model = model
@@ -214,20 +206,20 @@ class NativeRun:
         return RunReport(self._first_ns, self._last_ns, self._perf, self._is_paused, self._callback_ns)
 
     def abort(self) -> None:
-        """End the run after its current step, or before its first. Returns at once; ``execute`` returns when it ended.
+        """End the run after its current step, or before its first; returns immediately.
 
-        The runtime forgets an abort that reaches it before the run does, so callers repeat it while tokens still come.
+        The runtime forgets an abort that arrives before the run, so callers repeat it while tokens arrive.
         """
         with self._lock:
             self._abort_wanted = True
             if self._running:
                 self._model.abort_native()
 
-    def take(self, result: Any, state: int, entered_ns: int) -> int:
-        """One callback: hand over a token, or note what else it says; what the library is told to do next."""
+    def on_result(self, result: Any, state: int, entered_ns: int) -> int:
+        """Process a callback: hand over a token or note the end; return the callback's result."""
         if not self._first_ns:
             self._first_ns = entered_ns
-            self._model.callback_threads.keep()
+            self._model.callback_threads.hold()
         self._last_ns = entered_ns
         if state <= RKLLM_RUN_WAITING:  # NORMAL or WAITING, one token either way
             if result and self._failure is None:
@@ -236,23 +228,23 @@ class NativeRun:
                 text = value.text if state == RKLLM_RUN_NORMAL else None
                 self._on_token(value.token_id, text or b"", entered_ns)
         elif state == RKLLM_RUN_FINISH:
-            self._model.callback_threads.let_go()
+            self._model.callback_threads.release()
             if result:
                 self._perf = self._model.abi.perf_of(result.contents)
         else:
-            self._model.callback_threads.let_go()
+            self._model.callback_threads.release()
             self._error = True
         return CALLBACK_GO_ON
 
     def fail(self, failure: BaseException) -> None:
-        """Note why tokens cannot be handed over, and end the run."""
+        """Note the exception that prevented handing over a token, and abort the run."""
         if self._failure is None:
             self._failure = failure
             self._abort_elsewhere()
 
     def _abort_elsewhere(self) -> None:
-        """Abort on another thread: whether rkllm_abort may be called inside the callback is not documented."""
-        with suppress(RuntimeError):  # no more threads: the run goes to its end unheard
+        """Abort on another thread: it is undocumented if rkllm_abort may be called inside the callback."""
+        with suppress(RuntimeError):  # no more threads: the run continues to its end
             threading.Thread(target=self.abort, name="rkllm-abort", daemon=True).start()
 
     def _call(self) -> CallFailedError | None:
@@ -267,44 +259,43 @@ class NativeRun:
 
 
 class TimedRun(NativeRun):
-    """A run that adds up how long its callbacks keep the runtime, which keeps it a little longer."""
+    """A run that measures the duration of its callbacks, which makes each slightly longer."""
 
-    def take(self, result: Any, state: int, entered_ns: int) -> int:
-        """One callback, from its entry to its return."""
-        status = super().take(result, state, entered_ns)
+    def on_result(self, result: Any, state: int, entered_ns: int) -> int:
+        """Process and time a callback."""
+        status = super().on_result(result, state, entered_ns)
         self._callback_ns += time.monotonic_ns() - entered_ns
         return status
 
 
 class PausingRun(NativeRun):
-    """A run that pauses after some tokens: rkllm_run returns, and the next one goes on with it.
+    """A run that pauses after some tokens: rkllm_run returns, and the next run continues it.
 
-    No FINISH comes with a pause, and what the next run brings along is ignored by the runtimes that were seen.
-    Source: SDK guide 1.3.0, 3.2.15.
+    A pause brings no FINISH, and the observed runtimes ignore the input of the next run (SDK guide 1.3.0, 3.2.15).
     """
 
     def __init__(self, *arguments: Any, pause_after: int) -> None:
         super().__init__(*arguments)
         self._left = pause_after
 
-    def take(self, result: Any, state: int, entered_ns: int) -> int:
-        """One callback; the one that brings the last wanted token pauses the run."""
-        super().take(result, state, entered_ns)
+    def on_result(self, result: Any, state: int, entered_ns: int) -> int:
+        """Process a callback; the last requested token pauses the run."""
+        super().on_result(result, state, entered_ns)
         if state > RKLLM_RUN_WAITING:
             return CALLBACK_GO_ON
         self._left -= 1
         if self._left:
             return CALLBACK_GO_ON
         self._is_paused = True
-        self._model.callback_threads.let_go()
+        self._model.callback_threads.release()
         return CALLBACK_PAUSE
 
 
 class RowsRun(NativeRun):
-    """A run for its hidden states or logits.
+    """A run for hidden states or logits.
 
-    Rows may come for every token that was evaluated or only for the last, and callbacks without any come before them
-    (rknn-llm #278). The first rows are the prompt's; should a release go on and generate, that ends the run.
+    Rows come for every evaluated token or only for the last one, after callbacks without rows (rknn-llm #278). The
+    first rows are the prompt's; if a release continues to generate, the run is aborted.
     """
 
     def __init__(self, *arguments: Any, infer: InferParameters, wanted: OutputSelection) -> None:
@@ -327,24 +318,24 @@ class RowsRun(NativeRun):
         return report
 
     def rows(self) -> tuple[int, int, bytes] | None:
-        """Width, rows that the runtime gave, and those that were wanted, as float32; None when it was aborted first.
+        """Return width, number of rows that the runtime gave, and the selected values as float32; None if aborted.
 
-        Where a column was wanted that no row has, no values, and the width of the runtime's rows.
+        If a selected column does not exist, the values are empty and the width is that of the runtime's rows.
         """
         if not self._given:
             return None
         return self._width, self._given, self._values
 
-    def take(self, result: Any, state: int, entered_ns: int) -> int:
-        """One callback; rows are copied, and where the library would keep them, it is told that it need not."""
+    def on_result(self, result: Any, state: int, entered_ns: int) -> int:
+        """Process a callback: copy the rows, and let the library free them if it would keep them."""
         if state > RKLLM_RUN_WAITING:
-            return super().take(result, state, entered_ns)
+            return super().on_result(result, state, entered_ns)
         self._first_ns = self._first_ns or entered_ns
         self._last_ns = entered_ns
         if self._given:
             self._abort_elsewhere()
         elif result and self._take_rows(result.contents) and self._model.abi.can_drop_buffers:
-            # The library keeps every row of a long input otherwise (rknn-llm #504).
+            # Otherwise the library keeps every row of a long input (rknn-llm #504).
             return CALLBACK_DROP_BUFFER
         return CALLBACK_GO_ON
 

@@ -1,10 +1,7 @@
-"""RuntimeProfile: what was measured of one runtime library with one model, kept from one start to the next.
+"""RuntimeProfile: measurements of one runtime library with one model, stored between starts.
 
-A profile belongs to the exact bytes of the library and to one model file; another build or another model has another.
-The program is safe without one: whoever asks gets None, or an answer that says "not known", and does as before. A file
-that cannot be read, is of another format or holds something else is no profile, and no error.
-
-It knows no experiments: ``probe`` makes profiles. ``FACTS`` says what each fact means.
+A profile belongs to the exact bytes of the library and to one model file. The program works without one: an absent,
+unreadable or invalid file gives None. ``probe`` makes profiles; ``FACTS`` describes each fact.
 """
 
 from __future__ import annotations
@@ -25,11 +22,11 @@ from rkllm_mcp.runtime.library import find_library, fingerprint
 FORMAT = 1
 _EMULATOR = "emulator"
 
-# A model of some GB is told from another by its size and by both ends: header and last weights.
+# Models are identified by their size and both ends: header and last weights.
 _END_BYTES = 1 << 20
 _ID_CHARS = 16
 
-# Each fact: what it is called on screen. The values are JSON; those in braces are the only ones.
+# Label of each fact on screen. The values are JSON; those in braces are the possible ones.
 FACTS: Mapping[str, str] = {
     "load_ms": "loading the model, ms",
     "complaints": "error lines that it printed without being provoked",
@@ -79,38 +76,33 @@ FACTS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class RuntimeProfile:
-    """What was measured of a library with a model.
+    """Measurements of a library with a model."""
 
-    Args:
-        library: git's id of the library's bytes.
-        model: the model file's identity.
-        version: the runtime's release.
-        abi: the interface it was driven with.
-        emulated: it is the emulated runtime.
-        measured_at: when, ISO 8601.
-        facts: by the names of ``FACTS``; what could not be settled is not there.
-        unsettled: experiment -> why it settled nothing, or not everything.
-    """
-
+    # Git blob id of the library.
     library: str
+    # ``model_identity`` of the model.
     model: str
     version: str
+    # Interface in use.
     abi: str
     emulated: bool
+    # ISO 8601.
     measured_at: str
+    # By the names of ``FACTS``; undetermined facts are absent.
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    # Experiment -> reason why it was inconclusive.
     unsettled: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def reuses_prefix(self) -> bool | None:
-        """Whether a run finds the tokens of the run before in the KV cache; None when that is not known."""
+        """True if a run finds the tokens of the previous run in the KV cache; None if unknown."""
         return self.facts.get("reuses_prefix")
 
     def prefill_s(self, tokens: int) -> float | None:
-        """How long the prefill of so many tokens takes, seconds; None when that is not known.
+        """Return the prefill time of so many tokens, seconds; None if unknown.
 
-        Between two measured lengths it is interpolated. Beyond the longest, the time per token is taken to grow on as
-        it grew between the last two, because attention makes long prompts slower per token.
+        Interpolated between two measured lengths. Beyond the longest, the time per token grows as between the last two,
+        because attention makes long prompts slower per token.
         """
         points = [(0.0, 0.0), *_points(self.facts.get("prefill_ms"))]
         if len(points) == 1:
@@ -125,7 +117,7 @@ class RuntimeProfile:
 
 
 def model_identity(path: Path) -> str:
-    """What tells one model file from another, without reading gigabytes.
+    """Return an id of a model file, without reading all of it.
 
     Raises:
         RuntimeUnusableError: the file cannot be read.
@@ -144,24 +136,18 @@ def model_identity(path: Path) -> str:
 
 
 def profile_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where profiles are kept: ``$XDG_STATE_HOME/rkllm-mcp/profiles``."""
+    """Return the folder of profiles: ``$XDG_STATE_HOME/rkllm-mcp/profiles``."""
     home = environment.get("XDG_STATE_HOME") or Path(environment.get("HOME") or Path.home()) / ".local" / "state"
     return Path(home) / "rkllm-mcp" / "profiles"
 
 
 def profile_path(library_blob: str, model: str, folder: Path | None = None) -> Path:
-    """The file of the profile of a library and a model."""
+    """Return the profile's file of a library and a model."""
     return (folder or profile_folder()) / f"{library_blob[:_ID_CHARS]}-{model[:_ID_CHARS]}.json"
 
 
 def load_profile(library: Path, model: Path, folder: Path | None = None) -> RuntimeProfile | None:
-    """The profile of a library with a model; None when none was measured, or when it cannot be used.
-
-    Args:
-        library: the library's file.
-        model: the model's file.
-        folder: where profiles are kept; ``profile_folder()`` by default.
-    """
+    """Return the profile of a library with a model; None without a usable one."""
     try:
         blob, identity = fingerprint(library).git_blob, model_identity(model)
         content: Any = json.loads(profile_path(blob, identity, folder).read_text("utf-8"))
@@ -174,26 +160,23 @@ def load_profile(library: Path, model: Path, folder: Path | None = None) -> Runt
     return profile if (profile.library, profile.model) == (blob, identity) and is_sound else None
 
 
-def kept_profile(library: str, model: Path, folder: Path | None = None) -> RuntimeProfile | None:
-    """The profile for what an engine is told to run; None for the emulated runtime.
+def find_profile(library: str, model: Path, folder: Path | None = None) -> RuntimeProfile | None:
+    """Return the profile for an engine's settings; None for the emulated runtime.
 
-    Args:
-        library: a path, or ``auto`` to look for it, or ``emulator``.
-        model: the model's file.
-        folder: where profiles are kept; ``profile_folder()`` by default.
+    ``library`` is a path, ``auto`` or ``emulator``.
     """
-    kept_in = folder or profile_folder()
-    # Most starts have no profile at all, and need not hash a library to know.
-    if library == _EMULATOR or next(kept_in.glob("*.json"), None) is None:
+    stored_in = folder or profile_folder()
+    # Avoid hashing a library if there are no profiles.
+    if library == _EMULATOR or next(stored_in.glob("*.json"), None) is None:
         return None
     try:
-        return load_profile(find_library(library), model, kept_in)
+        return load_profile(find_library(library), model, stored_in)
     except RuntimeUnusableError:
-        return None  # the engine will say what is wrong with the library
+        return None  # the engine reports the library's fault
 
 
 def save_profile(profile: RuntimeProfile, folder: Path | None = None) -> Path:
-    """Keep a profile in place of an earlier one of the same library and model; its file.
+    """Store a profile in place of an earlier one of the same library and model; return its file.
 
     Raises:
         RuntimeUnusableError: it cannot be written.
@@ -213,7 +196,7 @@ def save_profile(profile: RuntimeProfile, folder: Path | None = None) -> Path:
 
 
 def _is_sound(profile: RuntimeProfile) -> bool:
-    """Whether the parts that somebody relies on have the types that they must have; the file may be anybody's."""
+    """True if the facts that are used have their types; the file may have been written by another program."""
     facts: object = profile.facts
     if not isinstance(facts, dict) or not isinstance(profile.unsettled, dict):
         return False
@@ -228,7 +211,7 @@ def _is_sound(profile: RuntimeProfile) -> bool:
 
 
 def _points(value: Sequence[object] | None) -> list[tuple[float, float]]:
-    """Measured points, ascending; whatever is no pair of positive numbers is left out."""
+    """Return the measured points, ascending, without invalid entries."""
     points: list[tuple[float, float]] = []
     for entry in value or ():
         match entry:

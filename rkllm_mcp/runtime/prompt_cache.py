@@ -26,35 +26,28 @@ FORMAT = 1
 _DATA, _MANIFEST, _REFUSALS = "prompt.bin", "manifest.json", "refusals.json"
 _KEY_CHARS = 32
 _MB = 1 << 20
-# What a disk must still have when a file was written, or the file may have lost its end.
+# Free space required after writing, or the file may be incomplete.
 _MARGIN_BYTES = 16 * _MB
-_REFUSALS_KEPT = 64
+_MAX_REFUSALS = 64
 
 
 @dataclass(frozen=True)
 class CacheSubject:
-    """What an evaluated prompt belongs to.
-
-    Args:
-        model_path: the model's file.
-        model: what tells its bytes from others (``profile.model_identity``).
-        model_mtime_ns: when it was written; of the bytes, only both ends are looked at.
-        library: git's id of the library's bytes.
-        version: the runtime's release.
-        context_tokens: the context window that the model is loaded with.
-        lora: the adapter's name; empty for the model itself.
-    """
+    """Model, runtime and settings that an evaluated prompt belongs to."""
 
     model_path: str
+    # ``profile.model_identity``, which covers only both ends of the file.
     model: str
     model_mtime_ns: int
+    # Git blob id of the library.
     library: str
     version: str
     context_tokens: int
+    # Name of the adapter; empty for none.
     lora: str = ""
 
     def difference(self, saved: Mapping[str, object]) -> str:
-        """Why what was saved for another subject is of no use for this one; empty when it is."""
+        """Return why a prompt saved for another subject cannot be used here; empty if it can."""
         if (saved.get("model"), saved.get("model_mtime_ns")) != (self.model, self.model_mtime_ns):
             return "the model file is another one now"
         if saved.get("library") != self.library or saved.get("version") != self.version:
@@ -65,7 +58,7 @@ class CacheSubject:
 
 
 def subject_of(model: Path, library: Path, version: str, context_tokens: int, lora: str = "") -> CacheSubject:
-    """What an engine's prompts belong to; reads both ends of the model and all of the library.
+    """Return the subject of an engine's prompts; reads both ends of the model and all of the library.
 
     Raises:
         RuntimeUnusableError: one of them cannot be read.
@@ -79,49 +72,39 @@ def subject_of(model: Path, library: Path, version: str, context_tokens: int, lo
 
 
 @dataclass(frozen=True)
-class KeptPrompt:
-    """An evaluated prompt that is there.
-
-    Args:
-        file: what the runtime wrote.
-        size_bytes: its size.
-        prefill_ms: what evaluating it took when it was saved.
-        is_proven: loading it was seen to save time.
-    """
+class SavedPrompt:
+    """An evaluated prompt on disk."""
 
     file: Path
     size_bytes: int
+    # Prefill time when it was saved.
     prefill_ms: float
+    # True once loading it has saved time.
     is_proven: bool
 
 
 @dataclass(frozen=True)
 class Dropped:
-    """An evaluated prompt that was there and could not be used, and why."""
+    """A saved prompt that was removed, and the reason."""
 
     reason: str
 
 
 def prompts_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where evaluated prompts are kept: ``$XDG_CACHE_HOME/rkllm-mcp/prompts``."""
+    """Return the folder of evaluated prompts: ``$XDG_CACHE_HOME/rkllm-mcp/prompts``."""
     home = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or Path.home()) / ".cache"
     return Path(home) / "rkllm-mcp" / "prompts"
 
 
 class PromptFiles:
-    """The evaluated prompts in a folder, which is made when the first is saved.
-
-    Args:
-        folder: where they are.
-        limit_mb: what all of them together may take, megabytes.
-    """
+    """Evaluated prompts in a folder, limited to ``limit_mb`` megabytes; the folder is made on first use."""
 
     def __init__(self, folder: Path, limit_mb: int) -> None:
         self.folder = folder
         self._limit_bytes = limit_mb * _MB
 
-    def find(self, subject: CacheSubject, ids: Sequence[int]) -> KeptPrompt | Dropped | None:
-        """What was saved for a prefix; what cannot be used is removed. Reads the whole file for its checksum."""
+    def find(self, subject: CacheSubject, ids: Sequence[int]) -> SavedPrompt | Dropped | None:
+        """Return the saved prompt of a prefix; remove an unusable one. Reads the whole file for its checksum."""
         entry = self._entry(subject, ids)
         if not entry.is_dir():
             return None
@@ -129,17 +112,17 @@ class PromptFiles:
             manifest = _read_json(entry / _MANIFEST)
             reason = _fault(entry / _DATA, manifest, ids) or subject.difference(manifest)
             if not reason:
-                # What was used last is removed last.
+                # The order of removal is by last use.
                 os.utime(entry)
                 size, took_ms, proven = manifest["bytes"], float(manifest["prefill_ms"]), manifest["is_proven"] is True
-                return KeptPrompt(entry / _DATA, size, took_ms, proven)
+                return SavedPrompt(entry / _DATA, size, took_ms, proven)
         except (OSError, ValueError, TypeError, KeyError):
             reason = "its manifest cannot be read"
         _remove(entry)
         return Dropped(reason)
 
     def draft(self, subject: CacheSubject, ids: Sequence[int]) -> Path:
-        """A path for the runtime to write to; then call ``keep``, and ``discard`` whatever happens.
+        """Return a path for the runtime to write to; call ``keep`` on success, and ``discard`` always.
 
         Raises:
             OSError: the folder cannot be made.
@@ -151,8 +134,8 @@ class PromptFiles:
         aside.mkdir(mode=0o700)
         return aside / _DATA
 
-    def keep(self, draft: Path, subject: CacheSubject, ids: Sequence[int], prefill_ms: float) -> KeptPrompt | Dropped:
-        """Make what the runtime wrote to ``draft`` the entry of a prefix, and remove what the limit leaves no room for.
+    def keep(self, draft: Path, subject: CacheSubject, ids: Sequence[int], prefill_ms: float) -> SavedPrompt | Dropped:
+        """Make ``draft`` the entry of a prefix, and remove the least recently used entries above the limit.
 
         Raises:
             OSError: it cannot be kept.
@@ -177,11 +160,11 @@ class PromptFiles:
         _remove(entry)
         draft.parent.rename(entry)
         self._trim(spare=entry)
-        return KeptPrompt(entry / _DATA, size, prefill_ms, is_proven=False)
+        return SavedPrompt(entry / _DATA, size, prefill_ms, is_proven=False)
 
-    def prove(self, kept: KeptPrompt) -> None:
-        """Note that loading it was seen to save time."""
-        path = kept.file.with_name(_MANIFEST)
+    def prove(self, saved: SavedPrompt) -> None:
+        """Record that loading the prompt saved time."""
+        path = saved.file.with_name(_MANIFEST)
         with suppress(OSError, ValueError, TypeError):
             _write_json(path, {**_read_json(path), "is_proven": True})
 
@@ -190,14 +173,14 @@ class PromptFiles:
         _remove(file.parent)
 
     def refusal(self, subject: CacheSubject) -> str:
-        """Why nothing is tried with this model and runtime; empty when it may be."""
+        """Return why prompt caches are disabled for this model and runtime; empty if they are not."""
         return self._refusals().get(_pair(subject), "")
 
     def refuse(self, subject: CacheSubject, reason: str) -> None:
-        """Try nothing with this model and runtime from now on."""
+        """Disable prompt caches for this model and runtime."""
         refusals = {**self._refusals(), _pair(subject): reason}
-        latest = dict(list(refusals.items())[-_REFUSALS_KEPT:])
-        with suppress(OSError):  # then it is tried again, which costs time only
+        latest = dict(list(refusals.items())[-_MAX_REFUSALS:])
+        with suppress(OSError):  # it is tried again at the next start
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             _write_json(self.folder / _REFUSALS, latest)
 
@@ -209,7 +192,7 @@ class PromptFiles:
         return (path for path in self.folder.iterdir() if path.is_dir())
 
     def _sweep(self) -> None:
-        """Remove what processes that are gone have left unfinished."""
+        """Remove unfinished files of processes that no longer run."""
         for path in self.folder.iterdir():
             if not path.suffix[1:].isdigit() or Path(f"/proc/{path.suffix[1:]}").exists():
                 continue
@@ -235,7 +218,7 @@ class PromptFiles:
 
 
 def _fault(data: Path, manifest: Mapping[str, Any], ids: Sequence[int]) -> str:
-    """What is wrong with an entry in itself; empty when nothing is."""
+    """Return the fault of an entry; empty without one."""
     if manifest["format"] != FORMAT:
         return "it was saved by another version of this program"
     if (manifest["tokens"], manifest["ids"]) != (len(ids), _ids_digest(ids)):
@@ -260,7 +243,7 @@ def _file_digest(path: Path, *, sync: bool = False) -> str:
         while chunk := file.read(_MB):
             digest.update(chunk)
         if sync:
-            # The manifest must not outlive a power cut that its data does not.
+            # After a power cut the manifest must not exist without its data.
             os.fsync(file.fileno())
     return digest.hexdigest()
 
@@ -285,7 +268,7 @@ def _write_json(path: Path, content: Mapping[str, object]) -> None:
 
 
 def _remove(entry: Path) -> None:
-    """Remove an entry; the manifest first, so that a crash in the middle leaves nothing that is believed."""
+    """Remove an entry; the manifest first, so that a crash leaves no valid entry."""
     with suppress(OSError):
         (entry / _MANIFEST).unlink(missing_ok=True)
     shutil.rmtree(entry, ignore_errors=True)
@@ -305,22 +288,14 @@ def _size(entry: Path) -> int:
         return 0
 
 
-# Fewer tokens are evaluated before anybody has typed a letter.
+# Shorter prefixes are evaluated faster than a question is typed.
 WORTHWHILE_TOKENS = 32
-# Shorter prefills say nothing about a file where the runtime does not count tokens (1.2.0).
+# Shorter prefills prove nothing on runtimes that do not count tokens (1.2.0).
 _TELLING_MS = 200.0
 
 
 class PromptCaches:
-    """The prompts of one engine on disk.
-
-    Args:
-        engine: whose KV cache is filled.
-        files: where they are kept.
-        subject: what they belong to.
-        say: is told, one line each, what was loaded, saved or dropped.
-        owner: whose prompts they are, as for ``GenerationOptions``.
-    """
+    """Saved prompts of one engine; ``say`` gets one line for each that is loaded, saved or dropped."""
 
     def __init__(
         self,
@@ -338,7 +313,7 @@ class PromptCaches:
         self.is_refused = bool(files.refusal(subject))
 
     async def load(self, head: Sequence[int]) -> bool:
-        """Fill the KV cache with what was saved for ``head``; False where that cannot be.
+        """Fill the KV cache with the saved prompt ``head``; return False without a usable one.
 
         Raises:
             GenerationError: the run that tries the file failed, for reasons of its own.
@@ -347,7 +322,7 @@ class PromptCaches:
         found = None if self.is_refused else await to_thread.run_sync(self._files.find, self.subject, head)
         if isinstance(found, Dropped):
             self._say(f"[NPU: the prompt cache is dropped: {found.reason}]")
-        if not isinstance(found, KeptPrompt):
+        if not isinstance(found, SavedPrompt):
             return False
         try:
             await self._engine.load_prompt_cache(found.file, tokens=head, owner=self._owner)
@@ -364,7 +339,7 @@ class PromptCaches:
         return True
 
     async def save(self, head: Sequence[int]) -> None:
-        """Evaluate ``head`` and keep what the runtime writes of it.
+        """Evaluate ``head`` and store the file that the runtime writes.
 
         Raises:
             GenerationError: the run failed.
@@ -381,20 +356,20 @@ class PromptCaches:
             if not draft.is_file():
                 self._refuse("the runtime wrote no file")
                 return
-            kept = await to_thread.run_sync(self._files.keep, draft, self.subject, head, stats.prefill_ms)
+            saved = await to_thread.run_sync(self._files.keep, draft, self.subject, head, stats.prefill_ms)
         except OSError as error:
             self._say(f"[NPU: the prompt cache was not kept: {error.strerror}]")
             return
         finally:
             self._files.discard(draft)
-        if isinstance(kept, Dropped):
-            self._say(f"[NPU: the prompt cache was not kept: {kept.reason}]")
+        if isinstance(saved, Dropped):
+            self._say(f"[NPU: the prompt cache was not kept: {saved.reason}]")
         else:
-            size = f"{kept.size_bytes / _MB:.1f} MB"
+            size = f"{saved.size_bytes / _MB:.1f} MB"
             self._say(f"[NPU: {len(head)} tokens of system text and tools are kept for the next start, {size}]")
 
-    async def _saves_time(self, found: KeptPrompt, head: Sequence[int]) -> bool:
-        """Try it with one token behind it, because of a prompt that is there whole some evaluate all again."""
+    async def _saves_time(self, found: SavedPrompt, head: Sequence[int]) -> bool:
+        """Run the prompt with one more token, because some releases evaluate a fully cached prompt again."""
         stats = await evaluated(self._engine, [*head, head[-1]], GenerationOptions(1, owner=self._owner))
         if stats.prefilled_tokens is None:
             is_faster = found.prefill_ms < _TELLING_MS or stats.prefill_ms < found.prefill_ms / 2
@@ -404,7 +379,7 @@ class PromptCaches:
             await to_thread.run_sync(self._files.prove, found)
         return is_faster
 
-    def _give_up(self, found: KeptPrompt, reason: str) -> None:
+    def _give_up(self, found: SavedPrompt, reason: str) -> None:
         self._files.discard(found.file)
         self._refuse(reason)
 
@@ -415,12 +390,9 @@ class PromptCaches:
 
 
 class CacheWarmUp:
-    """Puts the head of all prompts into the KV cache, once.
+    """Put the common prefix of all prompts into the KV cache, once.
 
-    Args:
-        engine: whose KV cache.
-        caches: where it may come from and go to; None where nothing is kept.
-        evaluates: evaluate it also where nothing is kept.
+    Without ``caches`` it is evaluated only if ``evaluates`` is True.
     """
 
     def __init__(self, engine: Engine, caches: PromptCaches | None, *, evaluates: bool = True) -> None:
@@ -428,20 +400,20 @@ class CacheWarmUp:
         self._caches = caches
         self._evaluates = evaluates and engine.may_reuse_prefix
         self._postponable: anyio.CancelScope | None = None
-        self._is_awaited = False
+        self._is_interrupted = False
 
     def awaited(self) -> None:
-        """Somebody waits for the NPU: what can be done another time is left."""
-        self._is_awaited = True
+        """Give up the part of the warm-up that can be done later, because a run waits for the NPU."""
+        self._is_interrupted = True
         if self._postponable is not None:
             self._postponable.cancel()
 
     async def run(self, head: Sequence[int]) -> None:
         """Load the head, or evaluate and save it, or evaluate it.
 
-        Nothing is evaluated only for a question that is there already; it would wait as long for its own prefill. A
-        run that saves is worth waiting for: it happens once. But before 1.3.0 it generates until the model ends by
-        itself, so it is only made while nobody waits.
+        It is not only evaluated while a question waits, whose own prefill takes as long. A run that saves is made
+        anyway, because it happens once; but before 1.3.0 it generates until the model ends by itself, so it is made
+        only while no run waits.
 
         Raises:
             GenerationError: the run failed.
@@ -456,7 +428,7 @@ class CacheWarmUp:
             if not caches.is_refused and self._engine.limits_each_run:
                 await caches.save(head)
                 return
-        if self._is_awaited:
+        if self._is_interrupted:
             return
         if caches is not None and not caches.is_refused:
             with anyio.CancelScope() as self._postponable:
@@ -467,7 +439,7 @@ class CacheWarmUp:
 
 
 async def evaluated(engine: Engine, ids: Sequence[int], options: GenerationOptions) -> RunStats:
-    """Run a prompt for its effect on the KV cache, and forget what was generated.
+    """Run a prompt for its effect on the KV cache, and discard the generated tokens.
 
     Raises:
         GenerationError: as for ``Engine.generate``.

@@ -30,31 +30,24 @@ class TimedToken(Token):
 
 
 class Run:
-    """One generation.
-
-    Args:
-        command: what the worker is told.
-        options: its limits.
-        timed: yield TimedToken.
-
-    Attributes:
-        number: its name between engine and worker.
-        ids: the tokens that came, also those nobody was given.
-        rows: what an evaluation gave.
-        is_over: it has returned, or never will.
-        is_left: nobody consumes it any more.
-        must_stop: the runtime has to be told to stop.
-        fault: why it is aborted although somebody wants it.
-    """
+    """One generation."""
 
     def __init__(self, command: RunCommand, options: GenerationOptions, *, timed: bool = False) -> None:
+        # Its name between engine and worker.
         self.number = command.run
+        # What the worker is told.
         self.command = command
+        # Its limits.
         self.options = options
+        # The tokens that came, also those nobody was given.
         self.ids: array[int] = array("i")
+        # What an evaluation gave.
         self.rows: RowsReport | None = None
+        # It has returned, or never will.
         self.is_over = False
+        # Nobody consumes it any more.
         self.is_left = False
+        # The runtime has to be told to stop.
         self.must_stop = False
         self._stop_ids = options.stop_ids
         self._stops = StopStrings(options.stop_strings) if options.stop_strings else None
@@ -73,6 +66,7 @@ class Run:
         self._is_complete = False
         self._is_void = False
         self._finish: FinishReason = "stop"
+        # Why it is aborted although somebody wants it.
         self.fault = ""
         self._error: RkllmMcpError | None = None
         self._ended: RunEnded | None = None
@@ -116,14 +110,7 @@ class Run:
         expected_prefill: int | None = None,
         own_tokens: int | None = None,
     ) -> None:
-        """The run goes to the worker now.
-
-        Args:
-            runtime_limit: tokens after which the runtime ends this run; None when it keeps the run's own limit.
-            is_cold: the KV cache is known to be empty.
-            expected_prefill: what of its prompt the KV cache is not known to hold, tokens.
-            own_tokens: as for ``RunStats``.
-        """
+        """The run goes to the worker now."""
         self._started_ns = time.monotonic_ns()
         self._is_cold = is_cold
         self._expected_prefill = expected_prefill
@@ -137,7 +124,7 @@ class Run:
             self._runs_on = self.options.save_prompt_cache is not None
             self._limit = min(self._limit, runtime_limit)
 
-    def take(self, token_id: int, entered_ns: int, text: bytes) -> None:
+    def add(self, token_id: int, entered_ns: int, text: bytes) -> None:
         """A token arrived.
 
         After a stop token, and at a limit that the runtime keeps by itself, the runtime is about to end and need not
@@ -194,15 +181,15 @@ class Run:
             self._error = error
         self._close()
 
-    def fall_silent(self, silence: str) -> None:
+    def mark_silent(self, silence: str) -> None:
         """The runtime showed no sign of life for too long; the run is about to be aborted for it."""
         self.fault = silence
 
-    def void(self, reason: str) -> None:
+    def invalidate(self, reason: str) -> None:
         """What came is no answer, also when it is complete; the run has to be aborted for it."""
         self.fault, self._is_void, self.must_stop = reason, True, True
 
-    def suffice(self) -> None:
+    def finish_early(self) -> None:
         """What was taken is the whole answer; what may still come is not wanted, nor what came meanwhile.
 
         A run that has returned already gives the same: which of the two is first is chance.

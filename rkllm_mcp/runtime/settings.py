@@ -12,27 +12,24 @@ from rkllm_mcp.generation import ImageTags, Sampling
 from rkllm_mcp.runtime.abi.common import N_KEEP_AUTOMATIC, LoadParameters
 from rkllm_mcp.runtime.library import AUTOMATIC
 from rkllm_mcp.runtime.profile import RuntimeProfile
-from rkllm_mcp.runtime.scheduler import PATIENCE_RUNS
+from rkllm_mcp.runtime.scheduler import MAX_SKIPS
 from rkllm_mcp.runtime.worker_process import WorkerKind
 
 
 @dataclass(frozen=True)
 class SilenceLimits:
-    """How long the runtime may be silent.
+    """Longest silence of the runtime before it counts as hung."""
 
-    Args:
-        prefill_base_s: before the first token, however short the prompt, seconds.
-        prefill_patience: and so many times what the prompt should take.
-        prefill_tokens_per_s: the speed to expect before any was measured. The slowest report is 36 (a 1.7B model at
-            8192 tokens, rkllama #169); larger models are slower.
-        decode_s: between two tokens.
-        call_s: for everything that is not a run.
-    """
-
+    # Before the first token, for any prompt, seconds.
     prefill_base_s: float = 60.0
-    prefill_patience: float = 5.0
+    # Added for the prompt: this many times its expected prefill.
+    prefill_factor: float = 5.0
+    # Expected speed before any measurement. The slowest report is 36 (a 1.7B model at 8192 tokens, rkllama
+    # #169); larger models are slower.
     prefill_tokens_per_s: float = 20.0
+    # Between two tokens.
     decode_s: float = 60.0
+    # For calls other than runs.
     call_s: float = 120.0
 
 
@@ -42,43 +39,41 @@ _MASK_BITS = 32
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """What an engine runs and how.
+    """Model, runtime and limits of an engine.
 
     Args:
         model_path: the ``.rkllm`` file.
         library: path of librkllmrt.so, or ``auto`` to look for it, or ``emulator``.
-        abi: the release whose interface to use whatever the library says, or ``auto``.
+        abi: the release whose interface is used, or ``auto`` for the library's own.
         context_tokens: the context window, tokens.
-        max_new_tokens: the longest answer, tokens; a run may set a longer one where the runtime can (1.3.0 on).
-        sampling: how the next token is chosen where a run does not say.
+        max_new_tokens: the longest answer, tokens; a run may set a longer one (1.3.0 on).
+        sampling: sampling of runs without their own.
         skip_special_token: keep control tokens from the callback. The default delivers them, so that every id is known.
         cpus: numbers of the CPUs the runtime may use; empty keeps its own choice.
         log_level: 0 quiet, 1 timing and memory, 2 prompts and tokens as well (RKLLM_LOG_LEVEL).
-        start_timeout_s: the longest that loading may take, seconds.
-        reload_pauses_s: a worker that dies while it loads is tried again after these pauses, seconds; then the engine
+        start_timeout_s: time limit for loading, seconds.
+        reload_pauses_s: pauses before a worker that died while loading is started again, seconds; then the engine
             gives up.
-        healthy_s: a worker that had its model loaded for so long before it died does not count towards that, nor do
-            the deaths before it, seconds.
-        patience_runs: how often a run that waits may be overtaken by one that reuses more of the KV cache; 0 keeps the
-            order asked.
-        leave_timeout_s: the longest that leaving a generation waits for the runtime to return, seconds.
-        silence: how long the runtime may show no sign of life before a run is aborted. An abort during prefill, which
-            the runtime does not interrupt, may take as long as that prefill may.
-        decode_abort_timeout_s: how long an abort may take once tokens came; then the worker is killed.
-        stop_timeout_s: how long the worker may take to end before it is killed, seconds.
-        base_domain_id: the IOMMU domain to begin with; two models on one board need different ones
-            (``domains.with_domains``).
+        healthy_s: a worker that had its model loaded for this long resets the count of deaths, seconds.
+        max_skips: how often a waiting run may be skipped for one that reuses more of the KV cache; 0 keeps the order
+            of arrival.
+        leave_timeout_s: longest wait for the runtime to return after a consumer left, seconds.
+        silence: longest silence of the runtime before a run is aborted. An abort during prefill, which the runtime
+            does not interrupt, may take as long as the prefill.
+        decode_abort_timeout_s: time limit for an abort after the first token; then the worker is killed, seconds.
+        stop_timeout_s: time limit for the worker's shutdown before it is killed, seconds.
+        base_domain_id: the first IOMMU domain; two models on one board need different ones (``with_domains``).
         embed_flash: read the embedding table from storage instead of memory.
-        keep_tokens: leading tokens that survive in a full context; -1 leaves it to the runtime.
-        ignore_eos: answers never end by themselves, where the runtime can (1.3.0 on); for measurements.
-        image_tags: what stands around images in the prompt, for runtimes before 1.3.0.
+        keep_tokens: leading tokens that stay in a full context; -1: the runtime's choice.
+        ignore_eos: answers never end by themselves (1.3.0 on); for measurements.
+        image_tags: texts around images in the prompt, for runtimes before 1.3.0.
         embedding_table: a file with one row per token id, for a model exported without its own (1.3.0 on).
         lacks_tokenizer: the model was exported without one (1.3.0 on); its tokens then come without text.
         check_memory: refuse a model that needs more memory than is available.
-        profile: what was measured of this runtime with this model; None when nothing was.
-        worker: ``process``, or ``inline`` for threads of this process, where a crash is everybody's.
+        profile: measurements of this runtime with this model; None without any.
+        worker: ``process``, or ``inline`` for threads of this process, where a crash ends the host.
         timed_tokens: yield ``run.TimedToken``, for measurements.
-        timed_callbacks: account for the time in callbacks (``RunStats.callback_ms``), which costs each a little more.
+        timed_callbacks: measure the time in callbacks (``RunStats.callback_ms``), which makes each slightly longer.
     """
 
     model_path: str | PathLike[str]
@@ -93,7 +88,7 @@ class EngineSettings:
     start_timeout_s: float = 120.0
     reload_pauses_s: Sequence[float] = (0.0, 0.5, 2.0)
     healthy_s: float = 60.0
-    patience_runs: int = PATIENCE_RUNS
+    max_skips: int = MAX_SKIPS
     leave_timeout_s: float = 2.0
     silence: SilenceLimits = field(default_factory=SilenceLimits)
     decode_abort_timeout_s: float = 15.0
@@ -112,7 +107,7 @@ class EngineSettings:
     timed_callbacks: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse CPUs that there cannot be.
+        """Refuse CPU numbers outside the mask.
 
         Raises:
             InputRefusedError: a number outside the mask that the library takes.
@@ -122,7 +117,7 @@ class EngineSettings:
                 raise InputRefusedError(f"there is no CPU {cpu!r}; name CPUs by their numbers, 0 to {_MASK_BITS - 1}")
 
     def load_parameters(self) -> LoadParameters:
-        """What of this goes to rkllm_init."""
+        """Return the parameters of rkllm_init."""
         return LoadParameters(
             model_path=_absolute(self.model_path),
             context_tokens=self.context_tokens,
@@ -153,10 +148,7 @@ DOMAIN_BYTES = 4_000_000_000
 
 
 def assign_domains(sizes: Sequence[int]) -> list[int]:
-    """The domain that each model begins in.
-
-    Args:
-        sizes: the models' sizes, bytes.
+    """Return the first domain of each model, given the models' sizes in bytes.
 
     Raises:
         ModelLoadError: there are not enough domains.
@@ -176,7 +168,7 @@ def assign_domains(sizes: Sequence[int]) -> list[int]:
 
 
 def with_domains(settings: Sequence[EngineSettings]) -> list[EngineSettings]:
-    """The settings of several models for one board, each with a domain of its own; for ``open_engine`` one by one.
+    """Return the settings of several models for one board, each with its own domain; open one engine for each.
 
     Raises:
         ModelLoadError: there are not enough domains.
@@ -189,4 +181,4 @@ def _size(model: Path) -> int:
     try:
         return model.expanduser().stat().st_size
     except OSError:
-        return 0  # the engine says that it is missing
+        return 0  # loading reports the missing file

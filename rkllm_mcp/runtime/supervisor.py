@@ -1,9 +1,9 @@
-"""The supervisor: a worker with a loaded model, for as long as it is wanted.
+"""Start and restart the worker, and limit the runtime's silence.
 
-It starts the worker, loads the model, notices the worker's death, and starts over: at once when the worker had proven
-itself or was healthy for long, after growing pauses when it died of its first run, and only so often when it died
-before it was asked anything; not at all when the runtime or the model was refused. It knows nothing of generations; it
-tells when a worker is in service and when it is gone.
+The supervisor starts the worker, loads the model and replaces a worker that died: immediately after a successful run or
+a minute with the model loaded, after growing pauses if it died of its first run, a few times if it died before any run,
+and not at all if the runtime or the model was refused. ``Dispatcher`` owns the runs; it is called when a worker is in
+service and when it is lost.
 """
 
 from __future__ import annotations
@@ -25,17 +25,12 @@ from rkllm_mcp.runtime.library import AUTOMATIC
 from rkllm_mcp.runtime.settings import EngineSettings, SilenceLimits
 from rkllm_mcp.runtime.worker_process import WorkerProcess, open_worker
 
-# Runs that prefill less say more about overhead than about speed.
+# The speed of shorter prefills is dominated by overhead.
 _MEASURED_FROM_TOKENS = 64
 
 
 class PrefillPace:
-    """How fast prefill is on this board: the slowest run seen, so that a fast one promises nothing.
-
-    Args:
-        limits: how long the runtime may be silent.
-        expected_s: how long a prompt of so many tokens takes, where that was measured before, seconds.
-    """
+    """Prefill speed on this board: the slowest run measured, so that one fast run does not shorten the limits."""
 
     def __init__(self, limits: SilenceLimits, expected_s: Callable[[int], float | None] | None = None) -> None:
         self._limits = limits
@@ -43,72 +38,64 @@ class PrefillPace:
         self._slowest: float | None = None
 
     def measured(self, tokens: int, took_ms: float) -> None:
-        """A run evaluated so many prompt tokens in so many milliseconds."""
+        """Record the prefill of a run."""
         if tokens >= _MEASURED_FROM_TOKENS and took_ms > 0:
             speed = tokens / took_ms * 1000
             self._slowest = speed if self._slowest is None else min(speed, self._slowest)
 
     def cost_s(self, tokens: int) -> float:
-        """How long so many tokens take at the speed measured; 0 where none was."""
+        """Return the seconds for so many tokens at the measured speed; 0 without a measurement."""
         return tokens / self._slowest if self._slowest else 0.0
 
     def limit_s(self, prompt_tokens: int) -> float:
-        """How long a prompt may take until its first token, seconds.
+        """Return the longest time to the first token of a prompt, seconds.
 
-        What of it is in the cache already is not known for sure, so all of it counts.
+        The whole prompt counts, because the reusable part is not known for certain.
         """
         expected_s = prompt_tokens / (self._slowest or self._limits.prefill_tokens_per_s)
         profiled_s = self._expected_s(prompt_tokens) if self._expected_s else None
         if profiled_s is not None:
             expected_s = max(profiled_s, expected_s) if self._slowest else profiled_s
-        return self._limits.prefill_base_s + self._limits.prefill_patience * expected_s
+        return self._limits.prefill_base_s + self._limits.prefill_factor * expected_s
 
 
 class Watchdog:
-    """Waits for a sign of life.
-
-    Args:
-        on_silence: is told when there was none for as long as was allowed, and what was waited for.
-    """
+    """One timer for the runtime's next sign of life; ``on_silence`` gets a message when it expires."""
 
     def __init__(self, on_silence: Callable[[str], None]) -> None:
         self._on_silence = on_silence
         self._timer: asyncio.TimerHandle | None = None
         self._limit_s = 0.0
-        self._awaited = ""
-        self._heard_at = 0.0
+        self._event = ""
+        self._fed_at = 0.0
 
-    def expect(self, awaited: str, limit_s: float) -> None:
-        """From now on, wait for this at most so long; a new expectation replaces the last.
-
-        Args:
-            awaited: a noun, such as ``a token``.
-            limit_s: the longest silence, seconds.
-        """
-        self.rest()
+    def start(self, event: str, limit_s: float) -> None:
+        """Allow ``limit_s`` seconds of silence until ``event`` (a noun phrase), in place of the previous limit."""
+        self.stop()
         loop = asyncio.get_running_loop()
-        self._awaited, self._limit_s, self._heard_at = awaited, limit_s, loop.time()
-        self._timer = loop.call_later(limit_s, self._look)
+        self._event, self._limit_s, self._fed_at = event, limit_s, loop.time()
+        self._timer = loop.call_later(limit_s, self._check)
 
-    def heard(self) -> None:
-        """There was a sign of life."""
+    def feed(self) -> None:
+        """Note a sign of life; the limit counts from now."""
         if self._timer is not None:
-            self._heard_at = asyncio.get_running_loop().time()
+            self._fed_at = asyncio.get_running_loop().time()
 
-    def rest(self) -> None:
-        """Nothing is expected."""
+    def stop(self) -> None:
+        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         loop = asyncio.get_running_loop()
-        due = self._heard_at + self._limit_s
+        due = self._fed_at + self._limit_s
         if loop.time() < due:
-            self._timer = loop.call_at(due, self._look)
+            # Moved only here: a timer per token would cost more than the token.
+            self._timer = loop.call_at(due, self._check)
             return
         self._timer = None
-        self._on_silence(f"{self._awaited} did not come within {self._limit_s:.3g} s")
+        self._on_silence(f"{self._event} did not come within {self._limit_s:.3g} s")
 
 
 logger = logging.getLogger(__name__)
@@ -119,23 +106,7 @@ _MISFIT = "Run 'rkllm-mcp doctor'; the runtime, the driver and the model may not
 
 
 class Supervisor:
-    """Keeps a worker in service.
-
-    Args:
-        settings: what to load and how long that may take.
-        on_frames: is given what the worker sends, but for the outcome of loading, which is for ``on_load_report``.
-        on_service: is told when a model is loaded.
-        on_loss: is told when the worker is gone or will never be there, and why.
-
-    Attributes:
-        worker: the worker that runs, loaded or loading; None between two.
-        loaded: what it has loaded; None while it has not.
-        library: the path of the library; empty until it is known.
-        opened: the library that the worker has loaded; None while it has not.
-        is_used: a run was given to the worker since its model was loaded; the engine says so.
-        is_proven: a run has returned well since then; the engine says so.
-        restarts: how often a worker has been started again.
-    """
+    """Keep a worker with a loaded model in service."""
 
     def __init__(
         self,
@@ -155,26 +126,33 @@ class Supervisor:
         self._failure: RkllmMcpError | None = None
         self._last_log: tuple[str, ...] = ()
         self._loaded_at_s: float | None = None
+        # Path of the library; empty until it is known.
         self.library = ""
+        # The running worker, loaded or loading; None between two workers.
         self.worker: WorkerProcess | None = None
+        # Report of the loaded model; None until it is loaded.
         self.loaded: frames.ModelLoaded | None = None
+        # Report of the loaded library; None until it is loaded.
         self.opened: frames.Opened | None = None
+        # True once a run was sent to this worker; set by the dispatcher.
         self.is_used = False
+        # True once a run of this worker succeeded; set by the dispatcher.
         self.is_proven = False
+        # Number of restarts.
         self.restarts = 0
 
     @property
     def log_lines(self) -> tuple[str, ...]:
-        """The last lines that the runtime printed, of the last worker where there is none now."""
+        """Last lines that the runtime printed, of the current or else the last worker."""
         return self.worker.log.last() if self.worker else self._last_log
 
     @property
     def failure(self) -> RkllmMcpError | None:
-        """The reason why there will never be a worker in service again; None while one is there or will be."""
+        """Reason why no worker will be in service again; None while one is or will be."""
         return self._failure
 
     def check(self) -> None:
-        """Raise why there will never be a worker in service again; otherwise do nothing."""
+        """Raise ``failure``, if there is one."""
         if self._failure is not None:
             raise copy(self._failure)
 
@@ -188,14 +166,14 @@ class Supervisor:
         self.check()
 
     async def given_up(self) -> None:
-        """Wait until there will never be a worker in service again, and ``failure`` is the reason.
+        """Wait until no worker will be in service again and ``failure`` holds the reason.
 
         Closing the engine does not end the wait.
         """
         await self._given_up.wait()
 
     def on_load_report(self, kind: int, body: bytes) -> None:
-        """News of loading arrived."""
+        """Process a report about loading."""
         if kind == frames.OPENED:
             self.opened = frames.unpack_opened(body)
             return
@@ -204,9 +182,9 @@ class Supervisor:
             self._loading.set_result(report)
 
     def suspicion(self) -> str:
-        """What to do, where the interface was chosen by hand and is not that of the release that the library names.
+        """Return advice if the interface was set by hand and differs from the library's release; else an empty text.
 
-        A wrong interface passes rkllm_init as often as not and dies in the first run (rknn-llm #509).
+        A wrong interface often passes rkllm_init and dies in the first run (rknn-llm #509).
         """
         opened, chosen = self.opened, self._settings.abi
         if chosen == AUTOMATIC or opened is None:
@@ -220,7 +198,7 @@ class Supervisor:
         )
 
     async def run(self) -> None:
-        """Keep a worker in service until cancelled, or until there is no use in it."""
+        """Keep a worker in service until cancelled or given up."""
         try:
             self.library = await self._library()
             await self._keep_worker(self.library)
@@ -242,11 +220,11 @@ class Supervisor:
         pauses = iter(self._settings.reload_pauses_s)
         while True:
             try:
-                death = await self._live_through_one_worker(library)
+                death = await self._run_one_worker(library)
                 failure: ModelLoadError = self._died_unused(death)
             except ModelLoadError as error:
-                # A model that was refused will be refused again; one that had been loaded before may only need a
-                # moment, until the driver has taken back the memory of the worker that died.
+                # A refused model is refused again. One that was loaded before may load a moment later, when the driver
+                # has freed the memory of the dead worker.
                 if not isinstance(error, _DiedWhileLoadingError) and self.restarts == 0:
                     raise
                 logger.info("%s", error.message)
@@ -256,20 +234,20 @@ class Supervisor:
             elif (pause_s := next(pauses, None)) is not None:
                 await anyio.sleep(pause_s)
             elif self.is_used:
-                # It is questions that kill it, not loading: each one may, but none comes sooner than this.
+                # The runs kill it, not loading: restart for each one, with at least this pause.
                 await anyio.sleep(max(self._settings.reload_pauses_s, default=0.0))
             else:
                 raise failure
             self.restarts += 1
 
     def _was_healthy(self) -> bool:
-        """Tell whether the last worker had its model loaded for so long that earlier deaths no longer count."""
+        """True if the last worker had its model loaded for so long that earlier deaths no longer count."""
         if self._loaded_at_s is None:
             return False
         return asyncio.get_running_loop().time() - self._loaded_at_s >= self._settings.healthy_s
 
-    async def _live_through_one_worker(self, library: str) -> WorkerDiedError:
-        """Start a worker, load the model, and stay until the worker is gone; how it went.
+    async def _run_one_worker(self, library: str) -> WorkerDiedError:
+        """Start a worker, load the model, and return the worker's death.
 
         Raises:
             RuntimeUnusableError: the model was not loaded.
@@ -296,7 +274,7 @@ class Supervisor:
                     "The runtime hung in this process.", 'Use worker = "process" and start again.'
                 )
             death = WorkerDiedError(exit_code, "answering", self._last_log, advice=self.suspicion())
-            logger.info("%s", _obituary(death, "with its model loaded"))
+            logger.info("%s", _death_message(death, "with its model loaded"))
             self._on_loss(death)
         return death
 
@@ -339,10 +317,10 @@ class Supervisor:
         return error
 
     def _died_while_loading(self, death: WorkerDiedError) -> ModelLoadError:
-        return _DiedWhileLoadingError(_obituary(death, "while loading the model"), self._remedy())
+        return _DiedWhileLoadingError(_death_message(death, "while loading the model"), self._remedy())
 
     def _died_unused(self, death: WorkerDiedError) -> ModelLoadError:
-        return ModelLoadError(_obituary(death, "again and again before it was asked anything"), self._remedy())
+        return ModelLoadError(_death_message(death, "again and again before it was asked anything"), self._remedy())
 
     def _remedy(self, otherwise: str = _MISFIT) -> str:
         suspicion = self.suspicion()
@@ -353,19 +331,19 @@ class _DiedWhileLoadingError(ModelLoadError):
     """The worker died before the model was loaded."""
 
 
-def _obituary(death: WorkerDiedError, when: str) -> str:
+def _death_message(death: WorkerDiedError, when: str) -> str:
     how = f"was killed by {death.signal_name}" if death.signal_name else f"exited ({death.exit_code_or_signal})"
     said = f' Its last words: "{death.last_lines[-1]}".' if death.last_lines else ""
     return f"The runtime's process {how} {when}.{said}"
 
 
 def complaint(lines: Sequence[str]) -> str:
-    """The runtime's first error line, which names the cause; the later ones tell what failed with it. Empty without."""
+    """Return the runtime's first error line, which names the cause; empty without one."""
     return next((line for line in lines if line.startswith("E ")), "")
 
 
-def failed_arithmetic(lines: Sequence[str]) -> str:
-    """The runtime's first line that says that it could not compute, as ``matmul(w8a8) run failed``. Empty without."""
+def arithmetic_failure(lines: Sequence[str]) -> str:
+    """Return the first line about a failed computation, like ``matmul(w8a8) run failed``; empty without one."""
     return next((line for line in lines if line.startswith("E ") and "run failed" in line), "")
 
 
@@ -376,7 +354,7 @@ _LOAD_ERRORS = {
 
 
 def _load_error(failure: frames.LoadFailed, log: Sequence[str]) -> RuntimeUnusableError:
-    """The error that the worker raised, with what the runtime printed about it."""
+    """Return the worker's error with the runtime's own message."""
     kind = _LOAD_ERRORS.get(failure.error, RuntimeUnusableError)
     said = complaint(log) if kind is ModelLoadError else ""
     return kind(f'{failure.message} It said "{said}".' if said else failure.message, failure.remedy)

@@ -1,11 +1,11 @@
-"""The worker: commands on a socket become runs of a model, and what comes of them becomes frames.
+"""The worker from inside: commands on a socket become runs of a model, and their results become frames.
 
-It is a process of its own because the runtime has crashed hosts in the field, and because the NPU's callbacks should
-not share an interpreter lock with the host that renders, parses and serves. It imports nothing heavy.
+It is a process of its own because the runtime has crashed hosts in the field, and because the callbacks of the NPU must
+not share the GIL with the host. It imports only the standard library and small modules.
 
-Two threads: this one reads commands and aborts; the other owns the model, makes every other call on it, in order, and
-blocks in rkllm_run. The end of the socket means that the engine is gone: abort, destroy, exit. SIGTERM, also sent by
-the kernel when the engine's thread dies, means the same.
+Two threads: this one reads commands and aborts runs; the other owns the model, makes all other calls in order, and
+blocks in rkllm_run. The end of the socket means that the host is gone: abort, destroy, exit. SIGTERM, which the kernel
+also sends when the host's thread dies, means the same.
 """
 
 from __future__ import annotations
@@ -33,28 +33,23 @@ from rkllm_mcp.runtime.native_run import NativeRun, RowsRun, RunReport
 
 MEMORY_TABLE = Path("/proc/meminfo")
 
-# Of the models in the catalogue the one with the smallest cache per token: Qwen2.5-1.5B, 28 layers with 2 heads of 128
-# for keys and values, 2 bytes each.
+# The smallest cache per token in the catalogue: Qwen2.5-1.5B, 28 layers with 2 heads of 128 for keys and values in
+# 2 bytes each.
 LEAST_CACHE_BYTES_PER_TOKEN = 28 * 2 * 128 * 2 * 2
 
 _MB = 1_000_000
 
 
 def needed_bytes(file_bytes: int, context_tokens: int) -> int:
-    """The least memory that a model takes, bytes.
+    """Return the least memory that a model of this file size and context window takes, bytes.
 
-    Args:
-        file_bytes: the size of its ``.rkllm`` file, bytes.
-        context_tokens: the context window, tokens.
-
-    The cache is not counted higher than the weights: files that small are no models of today.
-    Source: our choice.
+    The cache counts at most as much as the weights: no current model has a larger one.
     """
     return file_bytes + min(file_bytes, context_tokens * LEAST_CACHE_BYTES_PER_TOKEN)
 
 
 def available_bytes(table: Path = MEMORY_TABLE) -> int | None:
-    """Memory that could be used without swapping (MemAvailable), bytes; None where the kernel does not say."""
+    """Return the memory available without swapping (MemAvailable), bytes; None if the kernel does not report it."""
     try:
         lines = table.read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
@@ -68,7 +63,7 @@ def available_bytes(table: Path = MEMORY_TABLE) -> int | None:
 
 
 def require_memory(load: LoadParameters, table: Path = MEMORY_TABLE) -> None:
-    """Refuse a model that cannot fit; one that is not there is the runtime's business.
+    """Refuse a model that does not fit into memory; a missing file is left to the runtime.
 
     Raises:
         MemoryShortError: with what it needs and what there is.
@@ -92,11 +87,7 @@ _WITHOUT_WAITING = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 
 
 class SendQueue:
-    """The sending side of a blocking stream socket; any thread may send.
-
-    Args:
-        connection: the socket, which stays its owner's.
-    """
+    """Sending side of a blocking stream socket, for any thread; ``send`` never waits."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -104,11 +95,11 @@ class SendQueue:
         self._overflow: deque[bytes] = deque()
         self._overflowing = threading.Semaphore(0)
         self._is_open = True
-        self._writer = threading.Thread(target=self._write_overflow, name="rkllm-outbox", daemon=True)
+        self._writer = threading.Thread(target=self._write_overflow, name="rkllm-send", daemon=True)
         self._writer.start()
 
     def send(self, frame: bytes) -> None:
-        """Send a frame now, or as soon as the other side has read enough."""
+        """Send a frame now, or queue it until the other side has read enough."""
         with self._lock:
             if not self._is_open:
                 return
@@ -127,7 +118,7 @@ class SendQueue:
                 self._overflowing.release()
 
     def close(self) -> None:
-        """Stop sending; shut the connection down first, or this waits for the other side to read."""
+        """Stop sending; waits for the other side to read unless the connection was shut down first."""
         with self._lock:
             self._is_open = False
         self._overflowing.release()
@@ -139,17 +130,17 @@ class SendQueue:
             try:
                 while (frame := self._first_overflow()) is not None:
                     self._connection.sendall(frame)
-                    # Only now: while a frame is in the queue, no other can overtake it.
+                    # Removed only now: while the queue is not empty, later frames are queued behind it.
                     self._forget_first()
             except OSError:
                 with self._lock:
                     self._give_up()
 
     def _give_up(self) -> None:
-        """Send no more, and make sure that both sides know: frames that are missing must not look like silence."""
+        """Stop sending and shut the connection down, so that missing frames are noticed on both sides."""
         self._is_open = False
         self._overflow.clear()
-        with suppress(OSError):  # it is closed already
+        with suppress(OSError):  # already closed
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def _first_overflow(self) -> bytes | None:
@@ -161,7 +152,7 @@ class SendQueue:
             self._overflow.popleft()
 
 
-# How long the model may take to abort and to be destroyed when the engine is gone; then the process ends without it.
+# Time limit for aborting and destroying the model at the end; after that the process exits anyway.
 STOP_TIMEOUT_S = 10.0
 EXIT_STUCK = 70
 
@@ -171,10 +162,10 @@ _RECEIVE_BYTES = 65_536
 _PR_SET_PDEATHSIG = 1
 _IOLBF = 1
 
-# What a request can get wrong that only the library's types notice, such as a number where a text belongs.
+# Mistakes of a request that only ctypes notices, such as a number in place of text.
 _MISTAKES = (GenerationError, ctypes.ArgumentError, TypeError, ValueError)
 
-# What a CALL may name
+# Methods that a CALL may name
 _CALLS: dict[str, Callable[..., int | None]] = {
     "clear_kv_cache": NativeModel.clear_kv_cache,
     "kv_cache_size": NativeModel.kv_cache_size,
@@ -187,15 +178,11 @@ _CALLS: dict[str, Callable[..., int | None]] = {
 
 
 class Worker:
-    """Serves one engine.
-
-    Args:
-        connection: the socket to the engine; the worker closes it.
-    """
+    """Serve one engine on a socket, which the worker closes."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self._outbox = SendQueue(connection)
+        self._send_queue = SendQueue(connection)
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._owner = threading.Thread(target=self._own_model, name="rkllm-model", daemon=True)
         self._model: NativeModel | None = None
@@ -203,20 +190,20 @@ class Worker:
         self._is_clean = False
 
     def serve(self) -> bool:
-        """Do what the engine says until it says to stop or is gone; False when the runtime was stuck or broke."""
+        """Execute commands until SHUTDOWN or the end of the socket; return False if the runtime hung or broke."""
         self._owner.start()
         self._read_commands()
         if self._run is not None:
             self._run[1].abort()
         self._jobs.put(None)
         self._owner.join(STOP_TIMEOUT_S)
-        self._outbox.close()
+        self._send_queue.close()
         self._connection.close()
         return self._is_clean
 
     def stop(self) -> None:
-        """End ``serve`` from a signal handler or another thread, as if the engine were gone."""
-        with suppress(OSError):  # it is closed already
+        """End ``serve`` from a signal handler or another thread, like the end of the socket."""
+        with suppress(OSError):  # already closed
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def _read_commands(self) -> None:
@@ -226,13 +213,13 @@ class Worker:
                 for kind, body in reader.feed(received):
                     if kind == frames.SHUTDOWN:
                         return
-                    self._obey(kind, body)
+                    self._handle(kind, body)
         except ConnectionError:
             return
         finally:
             self.stop()
 
-    def _obey(self, kind: int, body: bytes) -> None:
+    def _handle(self, kind: int, body: bytes) -> None:
         if kind == frames.ABORT:
             if self._run is not None and self._run[0] == frames.unpack_abort(body):
                 self._run[1].abort()
@@ -244,8 +231,8 @@ class Worker:
             self._jobs.put(partial(self._answer, frames.unpack_call(body)))
 
     def _prepare(self, command: frames.RunCommand) -> None:
-        """Make the run at once, so that an abort that is right behind it finds it."""
-        send, pack, number = self._outbox.send, frames.pack_token, command.run
+        """Create the run immediately, so that an abort right after it finds it."""
+        send, pack, number = self._send_queue.send, frames.pack_token, command.run
 
         def on_token(token_id: int, text: bytes, entered_ns: int) -> None:
             send(pack(number, token_id, entered_ns, text))
@@ -276,22 +263,22 @@ class Worker:
                 self._model.destroy()
             self._is_clean = True
         finally:
-            self.stop()  # when a job broke, there is no use in reading on
+            self.stop()  # also after a failed job
 
     def _load(self, command: frames.LoadCommand) -> None:
         try:
             library = open_library(find_library(command.library), command.abi)
-            # Before anything of it is used: should it die of a wrong interface, this tells why.
-            self._outbox.send(frames.pack_opened(frames.Opened(library.version, library.abi.name)))
+            # Sent before the first call: if a wrong interface kills the process, the host knows the release.
+            self._send_queue.send(frames.pack_opened(frames.Opened(library.version, library.abi.name)))
             if command.check_memory:
                 require_memory(command.parameters)
             self._model = NativeModel(library, command.parameters)
         except RuntimeUnusableError as error:
             failure = frames.LoadFailed(type(error).__name__, error.message, error.remedy)
-            self._outbox.send(frames.pack_load_failed(failure))
+            self._send_queue.send(frames.pack_load_failed(failure))
             return
         loaded = frames.ModelLoaded(library.version, library.abi.name, library.file.is_emulator)
-        self._outbox.send(frames.pack_loaded(loaded))
+        self._send_queue.send(frames.pack_loaded(loaded))
 
     def _execute(self, command: frames.RunCommand, run: NativeRun) -> None:
         report, failure = RunReport(0, 0, None), ""
@@ -300,15 +287,15 @@ class Worker:
                 self._loaded_model().clear_kv_cache()
             report = run.execute()
             if isinstance(run, RowsRun) and (rows := run.rows()) is not None:
-                self._outbox.send(frames.pack_rows(command.run, *rows))
+                self._send_queue.send(frames.pack_rows(command.run, *rows))
         except RunRejectedError as error:
             failure = error.reason
         if command.clears_after:
             failure = self._cleared() or failure
-        self._outbox.send(frames.pack_run_ended(frames.RunEnded(command.run, failure, *report)))
+        self._send_queue.send(frames.pack_run_ended(frames.RunEnded(command.run, failure, *report)))
 
     def _cleared(self) -> str:
-        """Empty the KV cache; why that failed, or nothing."""
+        """Clear the KV cache; return the reason of a failure, or an empty text."""
         try:
             self._loaded_model().clear_kv_cache()
         except RunRejectedError as error:
@@ -323,7 +310,7 @@ class Worker:
             answer = frames.CallReply(failure=error.reason)
         except _MISTAKES as error:
             answer = frames.CallReply(failure=str(error))
-        self._outbox.send(frames.pack_answer(answer))
+        self._send_queue.send(frames.pack_reply(answer))
 
     def _loaded_model(self) -> NativeModel:
         if self._model is None:
@@ -332,7 +319,7 @@ class Worker:
 
 
 def main(descriptor: int) -> None:
-    """The process: serve the engine on an inherited socket, then exit without looking back."""
+    """Serve the engine on an inherited socket, then exit the process."""
     _die_with_parent()
     _allow_many_files()
     _print_lines_at_once()
@@ -341,12 +328,12 @@ def main(descriptor: int) -> None:
     is_clean = worker.serve()
     sys.stdout.flush()
     sys.stderr.flush()
-    # The library's own exit handlers have nothing left to do and have been seen to crash.
+    # The library's exit handlers are not needed and have crashed in the field.
     os._exit(0 if is_clean else EXIT_STUCK)
 
 
 def _die_with_parent() -> None:
-    """Ask the kernel for SIGTERM when the parent dies: a second belt, should somebody else hold the socket open."""
+    """Ask the kernel for SIGTERM when the parent dies, in case another process holds the socket open."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
@@ -358,6 +345,6 @@ def _allow_many_files() -> None:
 
 
 def _print_lines_at_once() -> None:
-    """Make C's stdout line-buffered: the runtime explains itself there, and a crash would take its buffer with it."""
+    """Make C's stdout line-buffered: a crash would lose the runtime's buffered error lines."""
     libc = ctypes.CDLL(None)
     libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _IOLBF, 0)

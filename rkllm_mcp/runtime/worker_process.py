@@ -1,10 +1,10 @@
-"""Where the worker lives: started, spoken to, listened to, and never left behind.
+"""The worker process from outside: process or threads, socket, and the tail of its log.
 
-``open_worker`` starts it in a process of its own, or, for measuring and for debuggers, in threads of this one. Either
-way the same frames go over the same kind of socket. A process gets a session of its own, so that Ctrl-C in a terminal
-does not reach it, and an interpreter that sees this package and the standard library and nothing else.
+``open_worker`` starts it in a process, or in threads of this process for measurements and debuggers; both use the same
+frames and the same kind of socket. The process has a session of its own, so that Ctrl-C in a terminal does not reach
+it, and imports only this package and the standard library.
 
-Leaving stops it: asked first, killed after ``stop_timeout_s``; shielded, so that no cancellation leaves it behind.
+Leaving stops it with SHUTDOWN, then SIGKILL after ``stop_timeout_s``; the wait is shielded from cancellation.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from rkllm_mcp.errors import RuntimeUnusableError
 from rkllm_mcp.runtime import frames
 from rkllm_mcp.runtime.worker import STOP_TIMEOUT_S, Worker
 
-# Enough for the runtime's banner and table; the answer to "why" is in the last few.
-_LINES_KEPT = 200
+# Room for the runtime's banner and table; errors are in the last lines.
+_MAX_LINES = 200
 _LINE_BYTES = 4096
 _READ_BYTES = 65_536
 # As much as the largest pipe can hold
@@ -38,15 +38,11 @@ _READS_AT_ONCE = 16
 
 
 class LogLines:
-    """The last lines of a pipe, read as they come.
-
-    Args:
-        descriptor: the reading end, which now belongs to this object; None for lines that nobody can read.
-    """
+    """Last lines of a pipe, read as they arrive; owns the descriptor (None: no log)."""
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = -1 if descriptor is None else descriptor
-        self._lines: deque[str] = deque(maxlen=_LINES_KEPT)
+        self._lines: deque[str] = deque(maxlen=_MAX_LINES)
         self._rest = b""
         self._total = 0
         if descriptor is not None:
@@ -55,22 +51,22 @@ class LogLines:
 
     @property
     def total(self) -> int:
-        """How many lines there have been, up to this moment."""
+        """Number of lines so far."""
         self.read()
         return self._total
 
     def last(self) -> tuple[str, ...]:
-        """The last lines, oldest first, up to this moment."""
+        """Return the last lines, oldest first."""
         self.read()
         return tuple(self._lines)
 
     def since(self, total: int) -> tuple[str, ...]:
-        """The lines that came after there had been ``total``."""
+        """Return the lines after the first ``total``."""
         lines = self.last()
         return lines[max(0, len(lines) - (self._total - total)) :]
 
     def read(self) -> None:
-        """Take what is in the pipe, without waiting, and not for ever should somebody print without end."""
+        """Read what the pipe holds, without blocking and at most a full pipe at once."""
         with suppress(BlockingIOError):
             for _ in range(_READS_AT_ONCE):
                 if self._descriptor < 0:
@@ -81,10 +77,10 @@ class LogLines:
                 self._split(received)
 
     def close(self) -> None:
-        """Stop reading; the lines stay."""
+        """Stop reading; the lines stay available."""
         if self._descriptor >= 0:
             if self._rest:
-                self._split(b"\n")  # who is killed in the middle of a line said it all the same
+                self._split(b"\n")  # the last line of a killed process has no newline
             asyncio.get_running_loop().remove_reader(self._descriptor)
             os.close(self._descriptor)
             self._descriptor = -1
@@ -109,14 +105,14 @@ _BOOTSTRAP = (
 _PACKAGE_PARENT = Path(__file__).resolve().parents[2]
 
 _BUFFER_BYTES = 65_536
-# Some hundred tokens or more: room for an engine that is busy elsewhere, before the worker has to queue.
+# Room for some hundred tokens while the host is busy; then the worker queues them.
 _SOCKET_BYTES = 1_048_576
-# After SIGKILL only the kernel can be slow: a driver that does not let go of the process.
+# After SIGKILL only the kernel can delay the exit: a driver that does not release the process.
 _KILL_TIMEOUT_S = 5.0
 
 
 class _Link(asyncio.BufferedProtocol):
-    """The engine's end of the socket: bytes become frames."""
+    """The host's end of the socket: bytes to frames."""
 
     def __init__(self, on_frames: OnFrames) -> None:
         self._on_frames = on_frames
@@ -135,7 +131,7 @@ class _Link(asyncio.BufferedProtocol):
 
 
 class _Exit(asyncio.SubprocessProtocol):
-    """The end of the process."""
+    """End of the process."""
 
     def __init__(self) -> None:
         self.has_exited = asyncio.Event()
@@ -145,7 +141,7 @@ class _Exit(asyncio.SubprocessProtocol):
 
 
 class WorkerProcess(ABC):
-    """A worker that runs: its process, its last printed lines, and the frames to it."""
+    """A running worker: its process, its last log lines, and frames to it."""
 
     def __init__(self, link: _Link, transport: asyncio.Transport, pid: int, log: LogLines) -> None:
         self._link = link
@@ -154,12 +150,12 @@ class WorkerProcess(ABC):
         self.log = log
 
     def send(self, frame: bytes) -> None:
-        """Send a frame; to a worker that is gone, nothing."""
+        """Send a frame; does nothing if the worker is gone."""
         if not self._transport.is_closing():
             self._transport.write(frame)
 
     async def stop(self, timeout_s: float) -> None:
-        """Ask it to end, and kill it when that takes longer than ``timeout_s``."""
+        """Ask the worker to end, and kill it after ``timeout_s``."""
         self.send(frames.frame(frames.SHUTDOWN))
         with anyio.move_on_after(timeout_s, shield=True):
             await self.gone()
@@ -174,11 +170,11 @@ class WorkerProcess(ABC):
 
     @abstractmethod
     async def gone(self) -> int:
-        """Wait until it is gone and all that it said has been heard; its exit code, negative for a signal."""
+        """Wait until the worker has ended and all its output was read; return its exit code, negative for a signal."""
 
 
 class _ChildWorker(WorkerProcess):
-    """A worker in a process of its own."""
+    """A worker in its own process."""
 
     def __init__(
         self,
@@ -193,25 +189,25 @@ class _ChildWorker(WorkerProcess):
         self._ending = ending
 
     def kill(self) -> None:
-        with suppress(ProcessLookupError):  # it is gone already
+        with suppress(ProcessLookupError):  # it has already exited
             self._process.kill()
-        asyncio.get_running_loop().call_later(_KILL_TIMEOUT_S, self._take_for_gone)
+        asyncio.get_running_loop().call_later(_KILL_TIMEOUT_S, self._assume_gone)
 
-    def _take_for_gone(self) -> None:
-        """Nobody waits for a dead process that the kernel keeps; what it still says is heard by nobody."""
+    def _assume_gone(self) -> None:
+        """Stop waiting for a killed process that the kernel does not release."""
         self._transport.abort()
         self._ending.has_exited.set()
 
     async def gone(self) -> int:
         await self._ending.has_exited.wait()
-        # The kernel closed its end before it told of the exit, so this is only the rest of what was sent.
+        # The kernel closes the socket before it reports the exit, so only buffered bytes remain.
         await self._link.is_lost.wait()
         code = self._process.get_returncode()
         return -signal.SIGKILL if code is None else code
 
 
 class _InlineWorker(WorkerProcess):
-    """A worker in threads of this process; what it prints goes where this process prints."""
+    """A worker in threads of this process; its output goes to this process's output."""
 
     def __init__(self, link: _Link, transport: asyncio.Transport, thread: threading.Thread) -> None:
         super().__init__(link, transport, os.getpid(), LogLines(None))
@@ -232,11 +228,8 @@ async def open_worker(
 ) -> AsyncGenerator[WorkerProcess, None]:
     """Start a worker, and stop it at the end.
 
-    Args:
-        kind: ``process``, or ``inline`` for threads of this process.
-        on_frames: is given the frames that arrive, in order, as (kind, body); it must take them all.
-        environment: variables to set for the worker's process.
-        stop_timeout_s: how long the worker may take to end before it is killed, seconds.
+    ``on_frames`` gets the received frames in order, as an iterator of (kind, body) that it must exhaust; ``inline``
+    runs the worker in threads of this process; ``stop_timeout_s`` limits the shutdown before SIGKILL, seconds.
 
     Raises:
         RuntimeUnusableError: the process cannot be started.

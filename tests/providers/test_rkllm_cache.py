@@ -76,9 +76,9 @@ async def test_an_answer_that_calls_a_tool_announces_the_run_that_brings_the_res
     world = World()
     conversation = Conversation()
     await world.ask(conversation, "Weather?", f"{called('Tokyo')}{END}", f"Sunny.{END}")
-    (announced,) = world.engine.announced
-    assert announced[:-1] == world.engine.evaluated[0]
-    assert world.engine.prompts[1][: len(announced) - 1] == announced[:-1]
+    (expected,) = world.engine.expected
+    assert expected[:-1] == world.engine.evaluated[0]
+    assert world.engine.prompts[1][: len(expected) - 1] == expected[:-1]
 
 
 async def test_what_was_announced_is_taken_back_when_its_own_answer_is_over() -> None:
@@ -86,7 +86,7 @@ async def test_what_was_announced_is_taken_back_when_its_own_answer_is_over() ->
     conversation = Conversation()
     await world.ask(conversation, "Weather?", f"{called('Tokyo')}{END}", f"Sunny.{END}")
     world.model.over("another")
-    assert world.engine.revoked == []
+    assert world.engine.cancelled == []
     for _ in range(2):
         world.model.over(conversation.id)
-        assert world.engine.revoked == world.engine.announced
+        assert world.engine.cancelled == world.engine.expected

@@ -222,7 +222,7 @@ async def test_a_complaint_is_heard_however_quick_the_worker_is(newest: Emulator
     lane = Dispatcher(newest.settings(RULES))
     lane.supervisor.worker = worker = Quick()
     asked = [lane.ask(worker, CallCommand("load_prompt_cache")) for _ in range(2)]
-    refusal = frames.pack_answer(CallReply(failure="it returned -1"))
+    refusal = frames.pack_reply(CallReply(failure="it returned -1"))
     lane._on_frames(frames.FrameReader().feed(refusal * 2))  # pyright: ignore[reportPrivateUsage]
     with pytest.raises(RunRejectedError, match=r"it returned -1 \(E rkllm: no\)"):
         await asked[0]
@@ -280,9 +280,9 @@ async def test_text_that_only_began_like_a_stop_string_is_all_there_at_the_end(e
 async def test_a_prompt_cache_that_a_new_worker_dies_of_is_not_loaded_into_the_next() -> None:
     calls, sent = Calls(), list[bytes]()
     for name in ("load_lora", "load_prompt_cache"):
-        calls.ask(sent.append, CallCommand(name), keep=name)
-        calls.answered(CallReply())
-    calls.repeat(sent.append)
+        calls.ask(sent.append, CallCommand(name), setting=name)
+        calls.on_reply(CallReply())
+    calls.restore(sent.append)
     calls.fail(WorkerDiedError(-11, "answering"))
     assert calls.standing == ("load_lora",)
     assert len(sent) == 4

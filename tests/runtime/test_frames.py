@@ -33,7 +33,7 @@ def test_every_message_comes_out_as_it_went_in() -> None:
         assert frames.unpack_run_ended(body_of(frames.pack_run_ended(ended))) == ended
     assert frames.unpack_abort(body_of(frames.pack_abort(2**32 - 1))) == 2**32 - 1
     for answer in (CallReply(), CallReply(42), CallReply(failure="だめ")):
-        assert frames.unpack_answer(body_of(frames.pack_answer(answer))) == answer
+        assert frames.unpack_reply(body_of(frames.pack_reply(answer))) == answer
     values = array("f", [0.5, -1.25, 3.0])
     assert frames.unpack_rows(body_of(frames.pack_rows(4, 3, 17, values.tobytes()))) == RowsReport(4, 3, 17, values)
 

@@ -276,7 +276,7 @@ def test_rows_behind_the_prompts_are_of_generated_tokens_and_end_the_run(
         none = structs["RKLLMResult"]()
         prompts = structs["RKLLMResult"](logits=structs["RKLLMResultLogits"](values, 3, 2))
         generated = structs["RKLLMResult"](logits=structs["RKLLMResultLogits"](values, 3, 1))
-        told = [run.take(pointer(result), 0, 1) for result in (none, prompts, generated)]
+        told = [run.on_result(pointer(result), 0, 1) for result in (none, prompts, generated)]
         for thread in threading.enumerate():
             if thread.name.startswith("rkllm-abort"):
                 thread.join(60)

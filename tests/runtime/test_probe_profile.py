@@ -11,7 +11,7 @@ from rkllm_mcp.errors import RuntimeUnusableError
 from rkllm_mcp.runtime.library import fingerprint
 from rkllm_mcp.runtime.profile import (
     RuntimeProfile,
-    kept_profile,
+    find_profile,
     load_profile,
     model_identity,
     profile_folder,
@@ -108,12 +108,12 @@ def test_without_a_profile_there_is_none(tmp_path: Path, library: Path, model: P
 
 def test_an_engine_gets_the_profile_of_what_it_runs(tmp_path: Path, library: Path, model: Path) -> None:
     folder = tmp_path / "profiles"
-    assert kept_profile(str(library), model, folder) is None
+    assert find_profile(str(library), model, folder) is None
     profile = profile_of(library, model)
     save_profile(profile, folder)
-    assert kept_profile(str(library), model, folder) == profile
-    assert kept_profile("emulator", model, folder) is None
-    assert kept_profile(str(tmp_path / "gone.so"), model, folder) is None
+    assert find_profile(str(library), model, folder) == profile
+    assert find_profile("emulator", model, folder) is None
+    assert find_profile(str(tmp_path / "gone.so"), model, folder) is None
 
 
 def test_a_place_that_cannot_be_written_is_a_sentence(tmp_path: Path, library: Path, model: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rkllm_mcp.errors import RuntimeUnusableError
-from rkllm_mcp.runtime.prompt_cache import CacheSubject, Dropped, KeptPrompt, PromptFiles, prompts_folder, subject_of
+from rkllm_mcp.runtime.prompt_cache import CacheSubject, Dropped, PromptFiles, SavedPrompt, prompts_folder, subject_of
 from tests.support.emulator import libraries
 from tests.support.shared import REPOSITORY
 
@@ -29,7 +29,7 @@ def saved(
     draft = files.draft(subject, ids)
     draft.write_bytes(content)
     kept = files.keep(draft, subject, ids, 500.0)
-    assert isinstance(kept, KeptPrompt)
+    assert isinstance(kept, SavedPrompt)
     return kept.file
 
 
@@ -45,7 +45,7 @@ def files(tmp_path: Path) -> PromptFiles:
 def test_what_was_saved_is_found_and_readable_by_its_owner_only(files: PromptFiles) -> None:
     assert files.find(SUBJECT, HEAD) is None
     file = saved(files)
-    assert files.find(SUBJECT, HEAD) == KeptPrompt(file, 2, 500.0, is_proven=False)
+    assert files.find(SUBJECT, HEAD) == SavedPrompt(file, 2, 500.0, is_proven=False)
     assert file.read_bytes() == b"kv"
     assert (files.folder.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o700, 0o700)
     assert files.find(SUBJECT, [1, 2]) is None
@@ -54,7 +54,7 @@ def test_what_was_saved_is_found_and_readable_by_its_owner_only(files: PromptFil
 def test_a_file_that_was_seen_to_save_time_is_so_at_the_next_start(files: PromptFiles) -> None:
     saved(files)
     found = files.find(SUBJECT, HEAD)
-    assert isinstance(found, KeptPrompt)
+    assert isinstance(found, SavedPrompt)
     files.prove(found)
     assert files.find(SUBJECT, HEAD) == replace(found, is_proven=True)
 
@@ -146,9 +146,9 @@ def test_the_one_used_longest_ago_makes_room(files: PromptFiles) -> None:
     paths = [saved(files, ids=[number], content=b"x" * 3 * MB) for number in (1, 2)]
     for age, path in enumerate(reversed(paths)):
         os.utime(path.parent, ns=(age, age))  # the first was used last
-    assert isinstance(files.find(SUBJECT, [1]), KeptPrompt)
+    assert isinstance(files.find(SUBJECT, [1]), SavedPrompt)
     saved(files, ids=[3], content=b"x" * 3 * MB)
-    there = [number for number in (1, 2, 3) if isinstance(files.find(SUBJECT, [number]), KeptPrompt)]
+    there = [number for number in (1, 2, 3) if isinstance(files.find(SUBJECT, [number]), SavedPrompt)]
     assert there == [1, 3]
 
 
@@ -159,7 +159,7 @@ def test_one_that_is_larger_than_all_may_be_is_not_kept(files: PromptFiles) -> N
     assert files.keep(draft, SUBJECT, HEAD, 1.0) == Dropped("9 MB are more than prompt_cache_mb allows")
     files.discard(draft)
     assert files.find(SUBJECT, HEAD) is None
-    assert isinstance(files.find(SUBJECT, [1]), KeptPrompt)
+    assert isinstance(files.find(SUBJECT, [1]), SavedPrompt)
 
 
 def test_a_refusal_holds_for_the_model_and_the_runtime_and_the_oldest_are_forgotten(files: PromptFiles) -> None:

@@ -47,24 +47,24 @@ def ended(perf: Perf | None = None, failure: str = "", first_ns: int = 0) -> Run
 async def test_a_character_split_over_tokens_comes_with_the_token_that_completes_it() -> None:
     run = started()
     for token_id, byte in enumerate("東a京".encode()):
-        run.take(token_id, 1, bytes([byte]))
+        run.add(token_id, 1, bytes([byte]))
     run.end(ended())
     assert [token.text for token in await delivered(run)] == ["", "", "東", "a", "", "", "京"]
 
 
 async def test_bytes_that_are_no_utf8_become_replacement_characters() -> None:
     run = started()
-    run.take(1, 1, b"\xff\xa5a")
+    run.add(1, 1, b"\xff\xa5a")
     run.end(ended())
     assert await delivered(run) == [Token(1, "��a")]
 
 
 async def test_a_stop_token_is_the_last_one_and_the_runtime_is_told_only_if_it_goes_on() -> None:
     run = started(stop=(9,))
-    run.take(1, 1, b"a")
-    run.take(9, 2, b"<end>")
+    run.add(1, 1, b"a")
+    run.add(9, 2, b"<end>")
     assert not run.must_stop
-    run.take(1, 3, b"a")
+    run.add(1, 3, b"a")
     assert run.must_stop
     run.end(ended())
     assert await delivered(run) == [Token(1, "a"), Token(9, "<end>")]
@@ -76,11 +76,11 @@ async def test_at_the_limit_the_runtime_is_told_unless_it_ends_there_by_itself(
     runtime_limit: int | None, told: bool
 ) -> None:
     run = started(limit=2, runtime_limit=runtime_limit)
-    run.take(1, 1, b"a")
+    run.add(1, 1, b"a")
     assert not run.must_stop
-    run.take(2, 2, b"b")
+    run.add(2, 2, b"b")
     assert run.must_stop == told
-    run.take(3, 3, b"c")
+    run.add(3, 3, b"c")
     assert run.must_stop
     run.end(ended())
     assert [token.id for token in await delivered(run)] == [1, 2]
@@ -89,21 +89,21 @@ async def test_at_the_limit_the_runtime_is_told_unless_it_ends_there_by_itself(
 
 async def test_a_runtimes_lower_limit_counts() -> None:
     run = started(limit=10, runtime_limit=1)
-    run.take(1, 1, b"a")
+    run.add(1, 1, b"a")
     run.end(ended())
     assert run.stats().finish == "length"
 
 
 async def test_an_answer_that_ends_before_its_limit_is_a_stop() -> None:
     run = started(limit=2)
-    run.take(1, 1, b"a")
+    run.add(1, 1, b"a")
     run.end(ended())
     assert run.stats().finish == "stop"
 
 
 async def test_the_runtimes_figures_are_used_where_it_has_them() -> None:
     run = started()
-    run.take(1, 1, b"a")
+    run.add(1, 1, b"a")
     run.end(ended(Perf(12.0, 34, 56.0, 7, 890.0)))
     stats = run.stats()
     assert (stats.prefilled_tokens, stats.prefill_ms, stats.decode_ms, stats.memory_mb) == (34, 12.0, 56.0, 890.0)
@@ -115,8 +115,8 @@ async def test_figures_are_measured_where_the_runtime_has_none() -> None:
     run.start(runtime_limit=None, is_cold=False)
     # as if both callbacks had come long after the start
     far = 10**19
-    run.take(1, far, b"a")
-    run.take(2, far + 5_000_000, b"b")
+    run.add(1, far, b"a")
+    run.add(2, far + 5_000_000, b"b")
     run.end(ended(first_ns=far))
     stats = run.stats()
     assert (stats.prefilled_tokens, stats.memory_mb, stats.decode_ms, stats.cold) == (None, None, 5.0, False)
@@ -125,7 +125,7 @@ async def test_figures_are_measured_where_the_runtime_has_none() -> None:
 
 async def test_tokens_before_a_failure_are_delivered_and_then_it_is_raised() -> None:
     run = started()
-    run.take(1, 1, b"a")
+    run.add(1, 1, b"a")
     run.end(ended(failure="rkllm_run returned -1"), "E rkllm: no")
     assert await run.next() == Token(1, "a")
     with pytest.raises(RunRejectedError, match=r"rkllm_run returned -1 \(E rkllm: no\)"):
@@ -134,7 +134,7 @@ async def test_tokens_before_a_failure_are_delivered_and_then_it_is_raised() -> 
 
 async def test_a_failure_after_the_answer_was_complete_does_not_matter() -> None:
     run = started(limit=1, runtime_limit=5)
-    run.take(1, 1, b"a")
+    run.add(1, 1, b"a")
     run.end(ended(failure="aborted"))
     assert await delivered(run) == [Token(1, "a")]
 
@@ -154,9 +154,9 @@ async def test_a_waiting_consumer_is_told_of_the_death_of_the_worker() -> None:
 
 async def test_a_left_run_delivers_nothing_and_must_stop() -> None:
     run = started()
-    run.take(1, 1, b"a")
+    run.add(1, 1, b"a")
     run.leave()
-    run.take(2, 2, b"b")
+    run.add(2, 2, b"b")
     assert run.must_stop
     run.end(ended())
     assert await delivered(run) == []
@@ -164,7 +164,7 @@ async def test_a_left_run_delivers_nothing_and_must_stop() -> None:
 
 async def test_timed_tokens_carry_the_time_of_their_callback() -> None:
     run = started(timed=True)
-    run.take(1, 123, b"a")
+    run.add(1, 123, b"a")
     run.end(ended())
     assert await delivered(run) == [TimedToken(1, "a", 123)]
 
@@ -173,9 +173,9 @@ async def test_a_stop_string_completes_the_answer_and_the_runtime_is_told_at_onc
     run = started(stop_strings=("<end>",))
     for token_id, text in enumerate((b"a", b"<e", b"nd>b"), start=1):
         assert not run.must_stop
-        run.take(token_id, token_id, text)
+        run.add(token_id, token_id, text)
     assert run.must_stop
-    run.take(4, 4, b"more")
+    run.add(4, 4, b"more")
     run.end(ended())
     assert await delivered(run) == [Token(1, "a"), Token(2, ""), Token(3, "")]
     stats = run.stats()
@@ -186,8 +186,8 @@ async def test_a_stop_string_completes_the_answer_and_the_runtime_is_told_at_onc
 @pytest.mark.parametrize("how", ["limit", "stop token", "end", "failure", "death"])
 async def test_text_kept_back_for_a_stop_string_comes_out_when_the_answer_ends(how: str) -> None:
     run = started(2 if how == "limit" else 100, (2,) if how == "stop token" else (), stop_strings=("<end>",))
-    run.take(1, 1, b"a<")
-    run.take(2, 2, b"e")
+    run.add(1, 1, b"a<")
+    run.add(2, 2, b"e")
     if how in ("limit", "stop token"):
         with anyio.fail_after(60):  # before the runtime has returned
             assert await run.next() == Token(1, "a<")
@@ -203,7 +203,7 @@ async def test_text_kept_back_for_a_stop_string_comes_out_when_the_answer_ends(h
 async def test_an_error_says_how_many_tokens_had_come() -> None:
     for fails in (True, False):
         run = started()
-        run.take(1, 1, b"a")
+        run.add(1, 1, b"a")
         if fails:
             run.fail(WorkerDiedError(-9, "answering"))
         else:
@@ -217,11 +217,11 @@ async def test_an_error_says_how_many_tokens_had_come() -> None:
 
 async def test_a_run_that_writes_a_prompt_cache_is_not_aborted_at_its_own_limit() -> None:
     run = started(1, runtime_limit=5, save_prompt_cache="/tmp/x")
-    run.take(1, 1, b"a")
-    run.take(2, 2, b"b")
+    run.add(1, 1, b"a")
+    run.add(2, 2, b"b")
     assert not run.must_stop
     run.leave()
-    run.take(3, 3, b"c")
+    run.add(3, 3, b"c")
     assert run.must_stop
 
 
@@ -229,9 +229,9 @@ async def test_a_run_that_writes_a_prompt_cache_is_not_aborted_at_its_own_limit(
 @pytest.mark.parametrize("failure", ["", "the NPU is gone"])
 async def test_enough_is_enough_also_when_the_run_has_returned_meanwhile(order: str, failure: str) -> None:
     run = started(limit=2)
-    run.take(1, 1, b"a")
+    run.add(1, 1, b"a")
     assert await run.next() == Token(1, "a")
-    steps = [run.suffice, lambda: run.take(2, 1, b"b"), lambda: run.end(ended(failure=failure))]
+    steps = [run.finish_early, lambda: run.add(2, 1, b"b"), lambda: run.end(ended(failure=failure))]
     for step in steps if order.startswith("enough") else steps[1:] + steps[:1]:
         step()
     assert await delivered(run) == []

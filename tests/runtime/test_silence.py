@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 STOP = GenerationOptions(stop_ids=frozenset({IM_END}))
 RULES = "rule\nuser bad\nsay abcdefgh\nfault {}\nrule\nuser (.+)\nsay $1"
-SILENCE = SilenceLimits(prefill_base_s=30.0, prefill_patience=0.0, decode_s=30.0)
+SILENCE = SilenceLimits(prefill_base_s=30.0, prefill_factor=0.0, decode_s=30.0)
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ async def test_a_pause_shorter_than_the_limit_is_no_silence(newest: Emulator) ->
 
 
 def test_the_limit_of_a_prefill_grows_with_the_prompt_and_follows_what_was_measured() -> None:
-    limits = SilenceLimits(prefill_base_s=60.0, prefill_patience=5.0, prefill_tokens_per_s=20.0)
+    limits = SilenceLimits(prefill_base_s=60.0, prefill_factor=5.0, prefill_tokens_per_s=20.0)
     pace = PrefillPace(limits)
     assert (pace.limit_s(0), pace.limit_s(4000)) == (60.0, 60.0 + 5 * 200)
     pace.measured(63, 1.0)  # too short to say anything
@@ -147,7 +147,7 @@ def test_the_limit_of_a_prefill_grows_with_the_prompt_and_follows_what_was_measu
 
 
 def test_a_profile_is_believed_until_a_run_was_slower() -> None:
-    limits = SilenceLimits(prefill_base_s=60.0, prefill_patience=5.0)
+    limits = SilenceLimits(prefill_base_s=60.0, prefill_factor=5.0)
     pace = PrefillPace(limits, lambda tokens: tokens / 100)
     assert pace.limit_s(1000) == 110.0
     pace.measured(1000, 100.0)
@@ -160,16 +160,16 @@ def test_a_profile_is_believed_until_a_run_was_slower() -> None:
 async def test_a_watchdog_waits_anew_after_each_sign_of_life_and_barks_once() -> None:
     silences: list[str] = []
     watchdog = Watchdog(silences.append)
-    watchdog.heard()  # nothing is expected
-    watchdog.expect("a sign", 60.0)
-    watchdog.expect("a token", 10.0)
+    watchdog.feed()  # nothing is expected
+    watchdog.start("a sign", 60.0)
+    watchdog.start("a token", 10.0)
     for _ in range(3):
         await turn(9.0)
-        watchdog.heard()
+        watchdog.feed()
     await turn(9.0)
     assert silences == []
     await turn(1.0)
     assert silences == ["a token did not come within 10 s"]
     await turn(100.0)
-    watchdog.rest()
+    watchdog.stop()
     assert silences == ["a token did not come within 10 s"]

@@ -14,7 +14,7 @@ import pytest
 from bench.switching import play
 from rkllm_mcp.generation import GenerationOptions, Token
 from rkllm_mcp.runtime.engine import Engine, open_engine
-from rkllm_mcp.runtime.scheduler import LONGEST_HOLD_S, PATIENCE_RUNS, WORTHWHILE_TOKENS, ExpectedRun
+from rkllm_mcp.runtime.scheduler import LONGEST_HOLD_S, MAX_SKIPS, WORTHWHILE_TOKENS, ExpectedRun
 from tests.support.clock import STANDING, Backend, turn
 from tests.support.emulator import IM_END, Emulator, prompt_of
 
@@ -36,21 +36,21 @@ class Run:
 
 async def test_preferring_what_the_cache_holds_prefills_less_and_overtakes_nobody_for_long(tmp_path: Path) -> None:
     with anyio.fail_after(60):
-        plain, ours = [await play(4, 3, patience, tmp_path, haste=5000, tool_s=0) for patience in (0, PATIENCE_RUNS)]
+        plain, ours = [await play(4, 3, patience, tmp_path, haste=5000, tool_s=0) for patience in (0, MAX_SKIPS)]
     assert plain.runs == ours.runs
     assert ours.prefilled < plain.prefilled / 1.5
     assert (plain.most_overtaken, plain.longest_wait) == (0, 3)
-    assert 0 < ours.most_overtaken <= PATIENCE_RUNS
-    assert ours.longest_wait <= 3 + PATIENCE_RUNS
+    assert 0 < ours.most_overtaken <= MAX_SKIPS
+    assert ours.longest_wait <= 3 + MAX_SKIPS
 
 
 def test_an_announced_run_is_waited_for_as_long_as_switching_would_cost() -> None:
     mine = list(range(1000))
     announced = ExpectedRun([*mine, 1], since=10.0)
     other = Run([*mine[:400], 7])
-    assert announced.held_until(other, mine, lambda tokens: tokens / 1000) == pytest.approx(10.6)
-    assert announced.held_until(other, mine, lambda _: 60.0) == 10.0 + LONGEST_HOLD_S
-    assert announced.held_until(other, mine, lambda _: 0.0) == 10.0
+    assert announced.hold_until(other, mine, lambda tokens: tokens / 1000) == pytest.approx(10.6)
+    assert announced.hold_until(other, mine, lambda _: 60.0) == 10.0 + LONGEST_HOLD_S
+    assert announced.hold_until(other, mine, lambda _: 0.0) == 10.0
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_an_announced_run_is_waited_for_as_long_as_switching_would_cost() -> Non
     ],
 )
 def test_nothing_is_held_where_that_saves_nothing(upcoming: list[int], cached: list[int]) -> None:
-    assert ExpectedRun(list(range(100)), since=10.0).held_until(Run(upcoming), cached, lambda _: 1.0) == 0.0
+    assert ExpectedRun(list(range(100)), since=10.0).hold_until(Run(upcoming), cached, lambda _: 1.0) == 0.0
 
 
 async def ask(engine: Engine, text: str, done: list[str]) -> None:
@@ -86,7 +86,7 @@ async def test_others_wait_for_the_announced_run_and_go_on_behind_it(newest: Emu
     async with open_engine(newest.settings(ECHO, SLOW)) as engine:
         with anyio.fail_after(60):
             await prepared(engine)
-            engine.announce(prompt_of("a" * 300)[:-11])
+            engine.expect(prompt_of("a" * 300)[:-11])
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(ask, engine, "b" * 300, done)
                 for _ in range(5):
@@ -100,7 +100,7 @@ async def test_an_announced_run_that_never_comes_keeps_others_for_a_moment_only(
     async with open_engine(newest.settings(ECHO, SLOW)) as engine:
         with anyio.fail_after(60):
             await prepared(engine)
-            engine.announce(prompt_of("a" * 300)[:-11])
+            engine.expect(prompt_of("a" * 300)[:-11])
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(ask, engine, "b" * 300, done)
                 await turn(0)
@@ -113,7 +113,7 @@ async def test_an_engine_that_holds_runs_back_can_be_closed_and_can_lose_its_wor
     async with open_engine(newest.settings(ECHO, SLOW)) as engine:
         with anyio.fail_after(60):
             await prepared(engine)
-            engine.announce(prompt_of("a" * 300)[:-11])
+            engine.expect(prompt_of("a" * 300)[:-11])
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(ask, engine, "b" * 300, done)
                 await anyio.lowlevel.checkpoint()
@@ -130,12 +130,12 @@ async def test_others_go_on_at_once_when_the_announced_run_is_taken_back(
         with anyio.fail_after(60):
             await prepared(engine)
             announced = prompt_of("a" * 300)[:-11]
-            engine.announce(announced)
+            engine.expect(announced)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(ask, engine, "b" * 300, done)
                 for _ in range(5):
                     await anyio.lowlevel.checkpoint()
-                engine.revoke(announced if is_the_announced else list(announced))
+                engine.cancel_expected(announced if is_the_announced else list(announced))
                 # What reuses more would go first, were the other not under way already.
                 tasks.start_soon(ask, engine, "a" * 310, done)
     other, announced_one = "b" * 300, "a" * 310

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rkllm_mcp.runtime.scheduler import PATIENCE_RUNS, WORTHWHILE_TOKENS, RunQueue, common_prefix
+from rkllm_mcp.runtime.scheduler import MAX_SKIPS, WORTHWHILE_TOKENS, RunQueue, common_prefix
 
 HEAD = list(range(100))
 LONG = WORTHWHILE_TOKENS
@@ -49,10 +49,10 @@ def test_nobody_is_overtaken_for_ever() -> None:
     mine = [*HEAD, *range(200, 300)]
     queue = waiting(Run("other", HEAD))
     order: list[str] = []
-    for _ in range(PATIENCE_RUNS + 2):
+    for _ in range(MAX_SKIPS + 2):
         queue.append(Run("mine", mine))
         order.append(queue.take(mine).name)
-    assert order == ["mine"] * PATIENCE_RUNS + ["other", "mine"]
+    assert order == ["mine"] * MAX_SKIPS + ["other", "mine"]
 
 
 def test_a_run_that_leaves_is_not_taken() -> None:
@@ -74,7 +74,7 @@ def test_every_run_is_taken_once_and_in_bounded_time(prompts: list[list[int]], c
     for place, index in enumerate(taken):
         overtakers = [later for later in taken[:place] if later > index]
         # Each of those before it may have let that many go first.
-        assert len(overtakers) <= PATIENCE_RUNS
+        assert len(overtakers) <= MAX_SKIPS
 
 
 @given(st.lists(st.integers(0, 3)), st.lists(st.integers(0, 3)))

@@ -190,7 +190,7 @@ async def test_an_abort_right_behind_its_run_finds_it_and_one_for_another_run_do
     async with working() as (worker, reports):
         worker.send(load_of(newest, newest.model(SLOW_RULE, SLOW)))
         worker.send(frames.pack_call(frames.CallCommand("kv_cache_size")))
-        await reports.first(frames.ANSWER)  # behind the load, so the model is there
+        await reports.first(frames.REPLY)  # behind the load, so the model is there
         worker.send(run_of(1, 400) + frames.pack_abort(1))
         ended = frames.unpack_run_ended(await reports.first(frames.RUN_ENDED))
         assert (ended.run, ended.failure) == (1, "")

@@ -42,8 +42,8 @@ class ScriptedEngine:
     prefilled: list[int] = field(default_factory=list[int])
     evaluated: list[list[int]] = field(default_factory=list[list[int]])
     options: list[GenerationOptions] = field(default_factory=list[GenerationOptions])
-    announced: list[list[int]] = field(default_factory=list[list[int]])
-    revoked: list[list[int]] = field(default_factory=list[list[int]])
+    expected: list[list[int]] = field(default_factory=list[list[int]])
+    cancelled: list[list[int]] = field(default_factory=list[list[int]])
     aborted: int = 0
     # Set once a run that hangs has come so far.
     hanging: anyio.Event = field(default_factory=anyio.Event)
@@ -58,11 +58,11 @@ class ScriptedEngine:
     async def ready(self) -> None:
         """The model is always loaded."""
 
-    def announce(self, tokens: Sequence[int]) -> None:
-        self.announced.append(list(tokens))
+    def expect(self, tokens: Sequence[int]) -> None:
+        self.expected.append(list(tokens))
 
-    def revoke(self, tokens: Sequence[int]) -> None:
-        self.revoked.append(list(tokens))
+    def cancel_expected(self, tokens: Sequence[int]) -> None:
+        self.cancelled.append(list(tokens))
 
     def uncached(self, tokens: Sequence[int], owner: str | None = "") -> int:
         return max(1, len(tokens) - common_prefix(tokens, self._known))

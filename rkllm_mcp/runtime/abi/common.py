@@ -86,57 +86,51 @@ def zero_is_success(status: int, function: Any, _arguments: tuple[Any, ...]) -> 
 
 @dataclass(frozen=True)
 class LoadParameters:
-    """Every parameter of loading a model, in Python's names.
+    """Every parameter of loading a model, in Python's names."""
 
-    Args:
-        model_path: the ``.rkllm`` file.
-        context_tokens: the context window, in tokens.
-        max_new_tokens: the limit of every run, in tokens, where a run does not set its own.
-        sampling: how the next token is chosen, where a run does not say.
-        skip_special_tokens: whether control tokens are kept from the callback.
-        base_domain_id: the IOMMU domain to begin with; two models on one board need different ones.
-        embed_flash: read the embedding table from storage instead of memory.
-        cpu_mask: the CPUs that may be used, bit n for CPU n; None keeps the library's choice.
-        keep_tokens: leading cache entries that survive a full context; -1 leaves it to the runtime.
-        ignore_eos: never end by itself, where the family can (for measurements).
-        image_tags: what stands around images, for the families that are told so when the model is loaded.
-        embedding_table: a file with one row per token id, for a model exported without its own.
-        lacks_tokenizer: the model was exported without one; only token ids and embeddings can be its input.
-    """
-
+    # The ``.rkllm`` file.
     model_path: str
+    # The context window, in tokens.
     context_tokens: int
+    # The limit of every run, in tokens, where a run does not set its own.
     max_new_tokens: int
+    # How the next token is chosen, where a run does not say.
     sampling: Sampling
+    # Whether control tokens are kept from the callback.
     skip_special_tokens: bool = False
+    # The IOMMU domain to begin with; two models on one board need different ones.
     base_domain_id: int = 0
+    # Read the embedding table from storage instead of memory.
     embed_flash: bool = True
+    # The CPUs that may be used, bit n for CPU n; None keeps the library's choice.
     cpu_mask: int | None = None
+    # Leading cache entries that survive a full context; -1 leaves it to the runtime.
     keep_tokens: int = N_KEEP_AUTOMATIC
+    # Never end by itself, where the family can (for measurements).
     ignore_eos: bool = False
+    # What stands around images, for the families that are told so when the model is loaded.
     image_tags: ImageTags | None = None
+    # A file with one row per token id, for a model exported without its own.
     embedding_table: str | None = None
+    # The model was exported without one; only token ids and embeddings can be its input.
     lacks_tokenizer: bool = False
 
 
 @dataclass(frozen=True)
 class InferParameters:
-    """Every parameter of one run.
+    """Every parameter of one run."""
 
-    Args:
-        max_new_tokens: the run's limit, tokens, where the family has one per run.
-        sampling: how the next token is chosen, where the family lets a run say; None for the model's own.
-        mode: what is computed, an RKLLMInferMode.
-        lora: the name of the adapter to use.
-        save_prompt_cache: the file to write the evaluated prompt to.
-        keep_history: append to the runs before.
-    """
-
+    # The run's limit, tokens, where the family has one per run.
     max_new_tokens: int
+    # How the next token is chosen, where the family lets a run say; None for the model's own.
     sampling: Sampling | None = None
+    # What is computed, an RKLLMInferMode.
     mode: int = RKLLM_INFER_GENERATE
+    # The name of the adapter to use.
     lora: str | None = None
+    # The file to write the evaluated prompt to.
     save_prompt_cache: str | None = None
+    # Append to the runs before.
     keep_history: bool = False
 
 
@@ -156,71 +150,66 @@ FloatArray = Array[c_float]
 
 @dataclass(frozen=True)
 class Abi:
-    """One family, as the code above sees it.
+    """One family, as the code above sees it."""
 
-    Args:
-        name: the family's name: the release it begins with.
-        versions: the releases that were verified to have this interface.
-        structs: every struct, by its C name.
-        signatures: the C type of every public function.
-        status_checks: what a function's result means; None where it means nothing.
-        callback_type: the C type of the result callback.
-        has_perf: a run's end brings figures.
-        has_kv_cache_size: the size of the KV cache can be asked for.
-        has_per_run_sampling: a run may set its own sampling.
-        has_per_run_token_limit: a run may set its own limit of new tokens.
-        has_roles: an input says whose turn it is and whether to think.
-        has_image_sizes: an image input may hold several images and says their size.
-        has_function_tools: the runtime's own tool prompt can be set.
-        has_cache_ranges: a part of the KV cache can be cleared while a run is paused.
-        has_ignore_eos: the end token can be ignored.
-        callback_returns_int: the callback's result is acted on, so that it can pause a run; before, it was void.
-        can_drop_buffers: the callback may have the library free the rows it has just read.
-        leaks_images: memory is lost with every image of a run without history (rknn-llm #529).
-        new_param: (library defaults, parameters) -> RKLLMParam, every field set that this project relies on.
-        host_callback_types: the C types of what the library may ask of the host, tokenizer and embeddings; None where
-            it asks nothing.
-        new_callback: a ``callback_type`` instance, and one of each host callback where the family has them -> the third
-            argument of rkllm_init.
-        new_input: token ids -> RKLLMInput; like all inputs it does not keep what it points to.
-        new_text_input: text -> RKLLMInput.
-        new_embedding_input: (rows, how many) -> RKLLMInput.
-        new_image_input: (text and counts, rows) -> RKLLMInput.
-        new_infer_param: parameters of a run -> RKLLMInferParam.
-        clear_arguments: (keep the system prompt, range or None for all) -> what rkllm_clear_kv_cache is told after
-            the handle.
-        defaults_fit: whether the bytes of rkllm_createDefaultParam look like this family's defaults.
-        perf_of: RKLLMResult -> its figures, None when the family has none.
-    """
-
+    # The family's name: the release it begins with.
     name: str
+    # The releases that were verified to have this interface.
     versions: tuple[str, ...]
+    # Every struct, by its C name.
     structs: Mapping[str, type[Any]]
+    # The C type of every public function.
     signatures: Mapping[str, Signature]
+    # What a function's result means; None where it means nothing.
     status_checks: Mapping[str, StatusCheck | None]
+    # The C type of the result callback.
     callback_type: type[Any]
+    # A run's end brings figures.
     has_perf: bool
+    # The size of the KV cache can be asked for.
     has_kv_cache_size: bool
+    # A run may set its own sampling.
     has_per_run_sampling: bool
+    # A run may set its own limit of new tokens.
     has_per_run_token_limit: bool
+    # An input says whose turn it is and whether to think.
     has_roles: bool
+    # An image input may hold several images and says their size.
     has_image_sizes: bool
+    # The runtime's own tool prompt can be set.
     has_function_tools: bool
+    # A part of the KV cache can be cleared while a run is paused.
     has_cache_ranges: bool
+    # The end token can be ignored.
     has_ignore_eos: bool
+    # The callback's result is acted on, so that it can pause a run; before, it was void.
     callback_returns_int: bool
+    # The callback may have the library free the rows it has just read.
     can_drop_buffers: bool
+    # Memory is lost with every image of a run without history (rknn-llm #529).
     leaks_images: bool
+    # (library defaults, parameters) -> RKLLMParam, every field set that this project relies on.
     new_param: Callable[[bytes, LoadParameters], Any]
+    # The C types of what the library may ask of the host, tokenizer and embeddings; None where it asks nothing.
     host_callback_types: tuple[type[Any], type[Any]] | None
+    # A ``callback_type`` instance, and one of each host callback where the family has them -> the third argument of
+    # rkllm_init.
     new_callback: Callable[..., Any]
+    # Token ids -> RKLLMInput; like all inputs it does not keep what it points to.
     new_input: Callable[[TokenArray], Any]
+    # Text -> RKLLMInput.
     new_text_input: Callable[[TextInput], Any]
+    # (rows, how many) -> RKLLMInput.
     new_embedding_input: Callable[[FloatArray, int], Any]
+    # (text and counts, rows) -> RKLLMInput.
     new_image_input: Callable[[ImageInput, FloatArray], Any]
+    # Parameters of a run -> RKLLMInferParam.
     new_infer_param: Callable[[InferParameters], Any]
+    # (keep the system prompt, range or None for all) -> what rkllm_clear_kv_cache is told after the handle.
     clear_arguments: Callable[[bool, tuple[int, int] | None], tuple[Any, ...]]
+    # Whether the bytes of rkllm_createDefaultParam look like this family's defaults.
     defaults_fit: Callable[[bytes], bool]
+    # RKLLMResult -> its figures, None when the family has none.
     perf_of: Callable[[Any], Perf | None]
 
 
