@@ -43,7 +43,7 @@ from rkllm_mcp.store.database import state_file
 from rkllm_mcp.store.tool_calls import Retention
 from rkllm_mcp.toolcalls.untrusted_text import escape_markers, without_markers
 from rkllm_mcp.tools.approvals import Approvals, Switches, language_of
-from rkllm_mcp.tools.execution import Safeguards
+from rkllm_mcp.tools.execution import ExecutionPolicies
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
 
 # Package of each kind, equal to the name of the extra, and its vendor.
@@ -378,19 +378,20 @@ async def open_tools(
     retention = Retention(config.security.history_days, config.security.history_calls)
     limits = HistoryLimits(config.service.history_days, config.service.history_conversations)
 
-    def clean_result(text: str, tools: Sequence[ToolSpec]) -> str:
+    def escape_result(text: str, tools: Sequence[ToolSpec]) -> str:
         return escape_markers(text, tools, syntaxes)
 
     tenant = tenant or config.tenant
     path = state_file(os.environ, tenant)
     memories = open_store(path=path, retention=retention, limits=limits, on_problem=status, required=required)
     async with memories as memory:
-        safeguards = Safeguards(
+        policies = ExecutionPolicies(
             approvals=Approvals(memory.grants, language_of(config.agent.language)),
             recorder=memory.calls,
             switches=Switches(await memory.switches.all() or (), memory.switches.keep),
-            clean_result=clean_result,
-            clean_words=without_markers,
+            result_chars=config.agent.tool_result_chars,
+            escape_result=escape_result,
+            escape_description=without_markers,
         )
         folder = memory.database.path.parent
         remembered = await memory.texts(_SERVERS)
@@ -399,10 +400,9 @@ async def open_tools(
         with open_connection_services(folder, remembered=remembered, consent=consent, log_wire=log_wire) as host:
             async with open_toolbox(
                 server_specs(config),
-                result_chars=config.agent.tool_result_chars,
                 on_status=status,
                 host=host,
                 sampler=sampler,
-                safeguards=safeguards,
+                policies=policies,
             ) as toolbox:
                 yield ToolEnvironment(toolbox, memory)

@@ -7,14 +7,14 @@ import hashlib
 import json
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 from weakref import WeakValueDictionary
 
 from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.events import Approval
-from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
+from rkllm_mcp.messages import ToolCall, ToolSpec
 from rkllm_mcp.protocols import CallContext, Decision, FixedApprover
 from rkllm_mcp.records import ApprovalOutcome, ApprovalStore, StoredApproval, Switch
 from rkllm_mcp.toolcalls.untrusted_text import on_one_line
@@ -165,14 +165,6 @@ class Switches:
             self._keep(changes)
 
 
-class Caller(Protocol):
-    """Runs one tool call."""
-
-    async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
-        """Run the call; a failing tool is an error result."""
-        ...
-
-
 # Conversation, server, wire name of the tool, fingerprint.
 _Key: TypeAlias = tuple[str, str, str, str]
 
@@ -279,22 +271,6 @@ class Approvals:
         self._turns[conversation] = lock
         async with lock:
             yield
-
-
-@dataclass(frozen=True)
-class Approved:
-    """Runs a call once it is approved."""
-
-    inner: Caller
-    spec: ServerSpec
-    approvals: Approvals
-
-    async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
-        """Return the inner result, or the refusal; ``ruling`` records the decision."""
-        verdict = await self.approvals.rule(self.spec, tool, call, context)
-        if verdict.refusal:
-            return ToolResult(call.id, call.name, verdict.refusal, is_error=True, ruling=verdict.ruling)
-        return replace(await self.inner.call(tool, call, context), ruling=verdict.ruling)
 
 
 def fingerprint_of(spec: ServerSpec, tool: ToolSpec) -> str:
