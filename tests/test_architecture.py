@@ -82,8 +82,6 @@ def _layers() -> Layers:
             "config": values | pure,
             **dict.fromkeys(io, known),
             "models": known | {"board"},
-            # Approval of sampling requests; it moves behind a port in ``protocols``.
-            "mcp_client": known | {"tools"},
             "tools": known | {"mcp_client", "openapi", "builtin", "store"},
             "providers": known,
             "agent": known,

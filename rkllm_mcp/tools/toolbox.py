@@ -80,7 +80,7 @@ class Toolbox:
         self._on_status = on_status
         self._policies = policies or ExecutionPolicies()
         approvals = self._policies.approvals or Approvals()
-        answers = Answers(sampler, approvals)
+        answers = Answers(sampler, approvals.approve_sampling)
         self.conversation_grants = approvals.conversations
         host = replace(host or ConnectionServices(), callbacks_for=answers.callbacks_for)
         self._connections = {spec.name: source_of(spec, host, on_change=self._changed) for spec in specs}
