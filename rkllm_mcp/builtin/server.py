@@ -20,7 +20,6 @@ from rkllm_mcp.config.server_spec import DeviceReader, LocalTool, ServerSpec
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.protocols import CallContext
-from rkllm_mcp.toolcalls.untrusted_text import LastLines
 
 
 @dataclass(frozen=True)
@@ -115,10 +114,10 @@ class LocalTools:
 
 
 @asynccontextmanager
-async def open_builtin(spec: ServerSpec, notes: LastLines) -> AsyncGenerator[LocalTools]:
+async def open_builtin(spec: ServerSpec, note: Callable[[str], None]) -> AsyncGenerator[LocalTools]:
     """Load the tools of a server.
 
-    ``notes`` receives a line for each omitted tool.
+    ``note`` receives a line for each omitted tool.
 
     Raises:
         ServerUnavailableError: no tool can be loaded.
@@ -133,9 +132,9 @@ async def open_builtin(spec: ServerSpec, notes: LastLines) -> AsyncGenerator[Loc
         loaded = await threads.run(partial(_loaded_or_reason, configured, spec))
         if isinstance(loaded, str):
             problems.append(loaded)
-            notes.add(f"(tool {configured.name!r} is left out: {loaded})")
+            note(f"(tool {configured.name!r} is left out: {loaded})")
         elif configured.name in functions:
-            notes.add(f"(tool {configured.name!r} is listed twice; the first is used)")
+            note(f"(tool {configured.name!r} is listed twice; the first is used)")
         else:
             functions[configured.name] = loaded
     if problems and not functions:

@@ -15,7 +15,6 @@ import anyio
 from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.elicitation import filled, problems
 from rkllm_mcp.events import Elicitation
-from rkllm_mcp.mcp_client.sampling import ApproveSampling, SamplingGate
 from rkllm_mcp.mcp_client.timeouts import active_call
 from rkllm_mcp.protocols import Approver, CallContext, ElicitationAnswer
 
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     )
 
     from rkllm_mcp.config.server_spec import LogLevel
+    from rkllm_mcp.mcp_client.sampling import ApproveSampling
     from rkllm_mcp.protocols import Sampler
 
 
@@ -270,6 +270,7 @@ class Answers:
         ``in_flight`` are the active calls of the connection, newest last, and changes as they start and end. ``note``
         receives a line about each request that failed.
         """
+        from rkllm_mcp.mcp_client.sampling import SamplingGate
         from rkllm_mcp.mcp_client.tasks import Tasks
 
         sampler = None if spec.sampling == "deny" else self._sampler

@@ -16,10 +16,10 @@ from rkllm_mcp.config.servers import is_offered
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.mcp_client.lifecycle import Backoff, ConnectionServices
 from rkllm_mcp.mcp_client.per_request import connection_for
+from rkllm_mcp.mcp_client.wire_log import LastLines
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.openapi.source import open_openapi
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
-from rkllm_mcp.toolcalls.untrusted_text import LastLines
 
 
 class ToolImplementation(Protocol):
@@ -35,7 +35,7 @@ class ToolImplementation(Protocol):
         ...
 
 
-Opener: TypeAlias = Callable[[ServerSpec, LastLines], AbstractAsyncContextManager[ToolImplementation]]
+Opener: TypeAlias = Callable[[ServerSpec, Callable[[str], None]], AbstractAsyncContextManager[ToolImplementation]]
 
 
 class LocalToolServer:
@@ -152,7 +152,7 @@ class LocalToolServer:
         error: Exception | None = None
         with anyio.CancelScope(deadline=started + self.spec.connect_timeout_s) as self._scope:
             try:
-                async with self._opener(self.spec, self.notes) as loaded:
+                async with self._opener(self.spec, self.notes.add) as loaded:
                     self._scope.deadline = math.inf
                     self.tools = self._offered(loaded.tools)
                     self._loaded, self._seconds = loaded, anyio.current_time() - started
@@ -254,9 +254,9 @@ class ToolServer(Protocol):
 
 
 @asynccontextmanager
-async def _open_problem(spec: ServerSpec, notes: LastLines) -> AsyncGenerator[ToolImplementation]:
+async def _open_problem(spec: ServerSpec, note: Callable[[str], None]) -> AsyncGenerator[ToolImplementation]:
     """Fail with the configured ``problem`` of a server that cannot be used."""
-    del notes
+    del note
     raise ServerUnavailableError(spec.problem)
     yield  # makes this function a generator
 

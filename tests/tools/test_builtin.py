@@ -13,9 +13,9 @@ import pytest
 from rkllm_mcp.builtin.server import NAMES, open_builtin
 from rkllm_mcp.config.server_spec import LocalTool, ServerSpec
 from rkllm_mcp.config.servers import OWN_TOOLS
+from rkllm_mcp.mcp_client.wire_log import LastLines
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.protocols import NO_CONTEXT
-from rkllm_mcp.toolcalls.untrusted_text import LastLines
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
 from tests.support import local_tools
 from tests.support.clock import standing_clock, turn
@@ -84,7 +84,7 @@ async def test_tools_that_cannot_be_loaded_are_left_out_with_a_note_and_the_othe
         local("good", "add", description="Adds", input_schema=NUMBERS, read_only=True),
     )
     notes = LastLines()
-    async with open_builtin(ServerSpec("b", "builtin", local_tools=tools), notes) as loaded:
+    async with open_builtin(ServerSpec("b", "builtin", local_tools=tools), notes.add) as loaded:
         assert [(tool.name, tool.read_only) for tool in loaded.tools] == [("clock", True), ("good", True)]
         assert loaded.tools[1].input_schema == {"type": "object", **NUMBERS}
     not_a_function = f"is not a function; name a function of {HOME}"
