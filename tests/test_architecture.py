@@ -106,7 +106,7 @@ def _layers() -> Layers:
             f"rkllm_mcp.runtime.{name}"
             for name in ("abi", "frames", "inputs", "library", "model", "native_run", "worker")
         ),
-        longest_chain=26,
+        longest_chain=19,
         repeated_classes=_NONE,
         path=("prompt", "toolcalls", "runtime", "mcp_client", "agent", "surfaces"),
     )

@@ -16,7 +16,6 @@ from rkllm_mcp.board.machine import Machine
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.server_spec import LocalTool, OAuth, Sandbox, ServerSpec
 from rkllm_mcp.config.servers import BuiltinTool, OpenAPIServer, RemoteServer, ServerConfig, StdioServer
-from rkllm_mcp.diagnostics.checks import check_clock, check_load, check_memory, check_temperature
 from rkllm_mcp.errors import ModelNotFoundError
 from rkllm_mcp.generation import Sampling
 from rkllm_mcp.messages import ToolSpec
@@ -331,6 +330,8 @@ def _local_tool(tool: BuiltinTool) -> LocalTool:
 
 def device_state() -> list[tuple[str, str]]:
     """How the machine is, for the tool that tells it."""
+    from rkllm_mcp.diagnostics.checks import check_clock, check_load, check_memory, check_temperature
+
     machine = Machine()
     checks = (check_load(machine), check_clock(machine), check_temperature(machine), check_memory(machine, 0))
     return [(finding.name, finding.found) for findings in checks for finding in findings]
