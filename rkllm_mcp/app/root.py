@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from rkllm_mcp.app.settings import PromptListing, chosen_model, engine_settings, listing, model_form, server_specs
+from rkllm_mcp.app.settings import (
+    PromptListing,
+    chosen_model,
+    device_state,
+    engine_settings,
+    listing,
+    model_form,
+    server_specs,
+)
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import RkllmMcpError, RuntimeUnusableError, UsageError
 from rkllm_mcp.mcp_client.lifecycle import open_connection_services
@@ -421,5 +429,6 @@ async def open_tools(
                 host=host,
                 sampler=sampler,
                 policies=policies,
+                read_device=device_state,
             ) as toolbox:
                 yield ToolEnvironment(toolbox, memory)

@@ -6,11 +6,12 @@ import math
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import anyio
 
-from rkllm_mcp.builtin.server import open_builtin
+from rkllm_mcp.builtin.server import DeviceReader, open_builtin
 from rkllm_mcp.config.server_spec import ServerSpec, ServerState, State
 from rkllm_mcp.config.servers import is_offered
 from rkllm_mcp.errors import ServerUnavailableError
@@ -194,9 +195,6 @@ def _reason(error: Exception | None, limit_s: float) -> str:
     return str(error) or type(error).__name__
 
 
-_OPENERS: Mapping[str, Opener] = {"builtin": open_builtin, "openapi": open_openapi}
-
-
 class ToolServer(Protocol):
     """A server as the toolbox uses it. One task runs ``run``; the other methods may be called from any task."""
 
@@ -262,13 +260,19 @@ async def _open_problem(spec: ServerSpec, note: Callable[[str], None]) -> AsyncG
 
 
 def source_of(
-    spec: ServerSpec, host: ConnectionServices | None = None, *, on_change: Callable[[ToolServer], None] | None = None
+    spec: ServerSpec,
+    host: ConnectionServices | None = None,
+    *,
+    read_device: DeviceReader | None = None,
+    on_change: Callable[[ToolServer], None] | None = None,
 ) -> ToolServer:
     """Create the tool server for ``spec``.
 
-    ``on_change`` runs in the server's own task after its state or tools changed; it must not block or raise.
+    ``read_device`` gives built-in tools readings of the machine. ``on_change`` runs in the server's own task after its
+    state or tools changed; it must not block or raise.
     """
-    opener = _open_problem if spec.problem else _OPENERS.get(spec.transport)
+    openers: dict[str, Opener] = {"builtin": partial(open_builtin, read_device=read_device), "openapi": open_openapi}
+    opener = _open_problem if spec.problem else openers.get(spec.transport)
     if opener is not None:
         return LocalToolServer(spec, opener, on_change=on_change)
     return connection_for(spec, host or ConnectionServices(), on_change)

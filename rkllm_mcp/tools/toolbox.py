@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import anyio
 
+from rkllm_mcp.builtin.server import DeviceReader
 from rkllm_mcp.config.header_templates import claimed_by
 from rkllm_mcp.config.server_spec import ServerSpec, ServerState
 from rkllm_mcp.errors import NotOfferedError, ServerUnavailableError, ToolboxError
@@ -76,6 +77,7 @@ class Toolbox:
         host: ConnectionServices | None = None,
         sampler: Sampler | None = None,
         policies: ExecutionPolicies | None = None,
+        read_device: DeviceReader | None = None,
     ) -> None:
         self._on_status = on_status
         self._policies = policies or ExecutionPolicies()
@@ -83,7 +85,9 @@ class Toolbox:
         answers = Answers(sampler, approvals.approve_sampling)
         self.conversation_grants = approvals.conversations
         host = replace(host or ConnectionServices(), callbacks_for=answers.callbacks_for)
-        self._connections = {spec.name: source_of(spec, host, on_change=self._changed) for spec in specs}
+        self._connections = {
+            spec.name: source_of(spec, host, read_device=read_device, on_change=self._changed) for spec in specs
+        }
         # Only MCP servers have resources and prompts.
         on_mcp = {
             name: source
@@ -291,6 +295,7 @@ async def open_toolbox(
     host: ConnectionServices | None = None,
     sampler: Sampler | None = None,
     policies: ExecutionPolicies | None = None,
+    read_device: DeviceReader | None = None,
 ) -> AsyncGenerator[Toolbox]:
     """Start all servers concurrently without waiting for them; stop all of them on exit.
 
@@ -301,6 +306,7 @@ async def open_toolbox(
         host: services of the host that connections use.
         sampler: model for sampling requests of servers; None refuses them.
         policies: approvals, recording, switches and the size limit of tool calls; the defaults when None.
+        read_device: readings of the machine for the built-in tool ``device_status``.
 
     Raises:
         ToolboxError: two servers have the same name.
@@ -309,7 +315,7 @@ async def open_toolbox(
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ToolboxError(f"two servers are named {twice!r}; give each a unique name")
-    toolbox = Toolbox(specs, on_status, host, sampler, policies)
+    toolbox = Toolbox(specs, on_status, host, sampler, policies, read_device)
     failure: Exception | None = None
     async with anyio.create_task_group() as lives:
         for connection in toolbox.connections:
