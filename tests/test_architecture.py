@@ -82,8 +82,6 @@ def _layers() -> Layers:
             "config": values | pure,
             **dict.fromkeys(io, known),
             "models": known | {"board"},
-            # Approval of sampling requests; it moves behind a port in ``protocols``.
-            "mcp_client": known | {"tools"},
             "tools": known | {"mcp_client", "openapi", "builtin", "store"},
             "providers": known,
             "agent": known,
@@ -108,7 +106,7 @@ def _layers() -> Layers:
             f"rkllm_mcp.runtime.{name}"
             for name in ("abi", "frames", "inputs", "library", "model", "native_run", "worker")
         ),
-        longest_chain=26,
+        longest_chain=19,
         repeated_classes=_NONE,
         path=("prompt", "toolcalls", "runtime", "mcp_client", "agent", "surfaces"),
     )

@@ -10,7 +10,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup
@@ -37,9 +37,11 @@ from rkllm_mcp.protocols import Approver, CallContext, Decision, ElicitationAnsw
 from rkllm_mcp.providers.prefill_progress import PromptProgress
 from rkllm_mcp.providers.remote_settings import egress_notices
 from rkllm_mcp.records import StoredConversation
-from rkllm_mcp.runtime.engine import Engine
 from rkllm_mcp.tools.approvals import language_of
 from rkllm_mcp.tools.toolbox import report_slow_servers
+
+if TYPE_CHECKING:
+    from rkllm_mcp.runtime.engine import Engine
 
 logger = logging.getLogger(__name__)
 

@@ -9,10 +9,19 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import anyio
 
-from rkllm_mcp.app.settings import PromptListing, chosen_model, engine_settings, listing, model_form, server_specs
+from rkllm_mcp.app.settings import (
+    PromptListing,
+    chosen_model,
+    device_state,
+    engine_settings,
+    listing,
+    model_form,
+    server_specs,
+)
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import RkllmMcpError, RuntimeUnusableError, UsageError
 from rkllm_mcp.mcp_client.lifecycle import open_connection_services
@@ -21,12 +30,8 @@ from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.models.cards import ModelFolder
 from rkllm_mcp.prompt.tokenizer import ModelTokenizer
 from rkllm_mcp.protocols import Sampler, StatefulModel
-from rkllm_mcp.providers.anthropic import AnthropicModel
 from rkllm_mcp.providers.embedding import embed_texts
-from rkllm_mcp.providers.fallback import FallbackModel
-from rkllm_mcp.providers.openai import OpenAIModel
 from rkllm_mcp.providers.prefill_progress import PrefillProgress
-from rkllm_mcp.providers.remote import RemoteModel
 from rkllm_mcp.providers.remote_settings import (
     ASSUMED_CONTEXT_TOKENS,
     Kind,
@@ -34,8 +39,6 @@ from rkllm_mcp.providers.remote_settings import (
     estimated_tool_tokens,
     services_of,
 )
-from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
-from rkllm_mcp.runtime.engine import Engine, open_engine
 from rkllm_mcp.runtime.settings import with_domains
 from rkllm_mcp.store import Store, open_store
 from rkllm_mcp.store.conversations import HistoryLimits
@@ -43,12 +46,16 @@ from rkllm_mcp.store.database import state_file
 from rkllm_mcp.store.tool_calls import Retention
 from rkllm_mcp.toolcalls.untrusted_text import escape_markers, without_markers
 from rkllm_mcp.tools.approvals import Approvals, Switches, language_of
-from rkllm_mcp.tools.execution import Safeguards
+from rkllm_mcp.tools.execution import ExecutionPolicies
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
+
+if TYPE_CHECKING:
+    from rkllm_mcp.providers.remote import RemoteModel
+    from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
+    from rkllm_mcp.runtime.engine import Engine
 
 # Package of each kind, equal to the name of the extra, and its vendor.
 _PACKAGES: Mapping[Kind, tuple[str, str]] = {"openai": ("openai", "OpenAI"), "anthropic": ("anthropic", "Anthropic")}
-_MODELS: Mapping[Kind, type[RemoteModel]] = {"openai": OpenAIModel, "anthropic": AnthropicModel}
 
 
 def check_sdk(service: RemoteSettings) -> None:
@@ -73,11 +80,22 @@ async def open_remote(service: RemoteSettings) -> AsyncGenerator[RemoteModel, No
         RuntimeUnusableError: the SDK for this kind is not installed.
     """
     check_sdk(service)
-    model = _MODELS[service.kind](service)
+    model = _remote_model(service)
     try:
         yield model
     finally:
         await model.close()
+
+
+def _remote_model(service: RemoteSettings) -> RemoteModel:
+    # Only the classes of the service that is used are loaded.
+    if service.kind == "openai":
+        from rkllm_mcp.providers.openai import OpenAIModel
+
+        return OpenAIModel(service)
+    from rkllm_mcp.providers.anthropic import AnthropicModel
+
+    return AnthropicModel(service)
 
 
 @dataclass(frozen=True)
@@ -122,6 +140,8 @@ async def open_auxiliary_models(
     if not folders:
         yield {}
         return
+    from rkllm_mcp.runtime.engine import open_engine
+
     # The chat model begins in the first domain, where every model does that is alone.
     shared = [engine_settings(config, chosen_model(config))]
     shared += [engine_settings(configs[name], folder) for name, folder in folders.items()]
@@ -286,6 +306,8 @@ async def open_model(config: Config, beside: Sequence[str] = ()) -> AsyncGenerat
         opened = _open_service(services["model"]) if "model" in services else _open_on_npu(config, beside)
         core = await stack.enter_async_context(opened)
         if "fallback" in services and fallback is not None:
+            from rkllm_mcp.providers.fallback import FallbackModel
+
             second = await stack.enter_async_context(open_remote(services["fallback"]))
             core = replace(
                 core,
@@ -308,6 +330,9 @@ async def _open_service(service: RemoteSettings) -> AsyncGenerator[ModelHost, No
 @asynccontextmanager
 async def _open_on_npu(config: Config, beside: Sequence[str]) -> AsyncGenerator[ModelHost, None]:
     """A core on the board's own model."""
+    from rkllm_mcp.providers.rkllm import RkllmModel
+    from rkllm_mcp.runtime.engine import open_engine
+
     model = chosen_model(config)
     settings = engine_settings(config, model)
     named = config.agent.embedding_model if config.active_servers else None
@@ -378,19 +403,20 @@ async def open_tools(
     retention = Retention(config.security.history_days, config.security.history_calls)
     limits = HistoryLimits(config.service.history_days, config.service.history_conversations)
 
-    def clean_result(text: str, tools: Sequence[ToolSpec]) -> str:
+    def escape_result(text: str, tools: Sequence[ToolSpec]) -> str:
         return escape_markers(text, tools, syntaxes)
 
     tenant = tenant or config.tenant
     path = state_file(os.environ, tenant)
     memories = open_store(path=path, retention=retention, limits=limits, on_problem=status, required=required)
     async with memories as memory:
-        safeguards = Safeguards(
+        policies = ExecutionPolicies(
             approvals=Approvals(memory.grants, language_of(config.agent.language)),
             recorder=memory.calls,
             switches=Switches(await memory.switches.all() or (), memory.switches.keep),
-            clean_result=clean_result,
-            clean_words=without_markers,
+            result_chars=config.agent.tool_result_chars,
+            escape_result=escape_result,
+            escape_description=without_markers,
         )
         folder = memory.database.path.parent
         remembered = await memory.texts(_SERVERS)
@@ -399,10 +425,10 @@ async def open_tools(
         with open_connection_services(folder, remembered=remembered, consent=consent, log_wire=log_wire) as host:
             async with open_toolbox(
                 server_specs(config),
-                result_chars=config.agent.tool_result_chars,
                 on_status=status,
                 host=host,
                 sampler=sampler,
-                safeguards=safeguards,
+                policies=policies,
+                read_device=device_state,
             ) as toolbox:
                 yield ToolEnvironment(toolbox, memory)

@@ -14,9 +14,8 @@ from rkllm_mcp.agent.instructions import TurnPreparation, TurnTools
 from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
 from rkllm_mcp.board.machine import Machine
 from rkllm_mcp.config.sections import Config
-from rkllm_mcp.config.server_spec import LocalTool, OAuth, Sandbox, ServerSpec
-from rkllm_mcp.config.servers import BuiltinTool, OpenAPIServer, RemoteServer, ServerConfig, StdioServer
-from rkllm_mcp.diagnostics.checks import check_clock, check_load, check_memory, check_temperature
+from rkllm_mcp.config.server_spec import OAuth, Sandbox, ServerSpec
+from rkllm_mcp.config.servers import OpenAPIServer, RemoteServer, ServerConfig, StdioServer
 from rkllm_mcp.errors import ModelNotFoundError
 from rkllm_mcp.generation import Sampling
 from rkllm_mcp.messages import ToolSpec
@@ -302,7 +301,7 @@ def _server_spec(server: ServerConfig) -> ServerSpec:
             include=server.include,
             exclude=server.exclude,
         )
-    return replace(common, local_tools=tuple(map(_local_tool, server.tools)), read_device=device_state)
+    return replace(common, local_tools=server.tools)
 
 
 def _oauth(server: RemoteServer) -> OAuth | None:
@@ -318,19 +317,10 @@ def _oauth(server: RemoteServer) -> OAuth | None:
     )
 
 
-def _local_tool(tool: BuiltinTool) -> LocalTool:
-    return LocalTool(
-        name=tool.name,
-        description=tool.description,
-        input_schema=tool.input_schema,
-        entry_point=tool.entry_point or "",
-        read_only=tool.read_only,
-        destructive=tool.destructive,
-    )
-
-
 def device_state() -> list[tuple[str, str]]:
     """How the machine is, for the tool that tells it."""
+    from rkllm_mcp.diagnostics.checks import check_clock, check_load, check_memory, check_temperature
+
     machine = Machine()
     checks = (check_load(machine), check_clock(machine), check_temperature(machine), check_memory(machine, 0))
     return [(finding.name, finding.found) for findings in checks for finding in findings]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio import to_thread
@@ -16,9 +17,11 @@ from anyio import to_thread
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.models.cards import ModelFolder
-from rkllm_mcp.runtime.engine import Engine
 from rkllm_mcp.runtime.library import find_library
-from rkllm_mcp.runtime.prompt_cache import CacheWarmUp, PromptCaches, PromptFiles, prompts_folder, subject_of
+
+if TYPE_CHECKING:
+    from rkllm_mcp.runtime.engine import Engine
+    from rkllm_mcp.runtime.prompt_cache import CacheWarmUp
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +102,8 @@ class WarmUp:
 
     async def _prepared(self) -> CacheWarmUp | None:
         """What fills the KV cache; None where nothing does."""
+        from rkllm_mcp.runtime.prompt_cache import CacheWarmUp, PromptCaches, PromptFiles, prompts_folder, subject_of
+
         section, model, engine = self._section, self._model, self._engine
         if not model.keeps_prompts:
             if section.prompt_cache:

@@ -6,21 +6,24 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from rkllm_mcp.builtin.calculator import calculate
 from rkllm_mcp.builtin.clock import clock_of
 from rkllm_mcp.builtin.function import Function, FunctionThreads, LocalFunction, LocalToolError, validated
 from rkllm_mcp.builtin.units import convert_units
-from rkllm_mcp.config.server_spec import DeviceReader, LocalTool, ServerSpec
+from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.config.servers import BuiltinTool
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.protocols import CallContext
-from rkllm_mcp.toolcalls.untrusted_text import LastLines
+
+# Returns (quantity, reading) pairs about the machine. Reads files, so it runs in a thread.
+DeviceReader: TypeAlias = Callable[[], Sequence[tuple[str, str]]]
 
 
 @dataclass(frozen=True)
@@ -115,10 +118,12 @@ class LocalTools:
 
 
 @asynccontextmanager
-async def open_builtin(spec: ServerSpec, notes: LastLines) -> AsyncGenerator[LocalTools]:
+async def open_builtin(
+    spec: ServerSpec, note: Callable[[str], None], read_device: DeviceReader | None = None
+) -> AsyncGenerator[LocalTools]:
     """Load the tools of a server.
 
-    ``notes`` receives a line for each omitted tool.
+    ``note`` receives a line for each omitted tool; ``read_device`` gives the tool ``device_status`` its readings.
 
     Raises:
         ServerUnavailableError: no tool can be loaded.
@@ -130,12 +135,12 @@ async def open_builtin(spec: ServerSpec, notes: LastLines) -> AsyncGenerator[Loc
     await threads.run(partial(importlib.import_module, "jsonschema"))
     for configured in spec.local_tools:
         # Importing foreign code can take long and must not block the event loop.
-        loaded = await threads.run(partial(_loaded_or_reason, configured, spec))
+        loaded = await threads.run(partial(_loaded_or_reason, configured, read_device))
         if isinstance(loaded, str):
             problems.append(loaded)
-            notes.add(f"(tool {configured.name!r} is left out: {loaded})")
+            note(f"(tool {configured.name!r} is left out: {loaded})")
         elif configured.name in functions:
-            notes.add(f"(tool {configured.name!r} is listed twice; the first is used)")
+            note(f"(tool {configured.name!r} is listed twice; the first is used)")
         else:
             functions[configured.name] = loaded
     if problems and not functions:
@@ -143,18 +148,16 @@ async def open_builtin(spec: ServerSpec, notes: LastLines) -> AsyncGenerator[Loc
     yield LocalTools(functions)
 
 
-def _loaded_or_reason(configured: LocalTool, spec: ServerSpec) -> LocalFunction | str:
+def _loaded_or_reason(configured: BuiltinTool, read_device: DeviceReader | None) -> LocalFunction | str:
     try:
-        return _loaded(configured, spec)
+        return _loaded(configured, read_device)
     except ValueError as error:
         return str(error)
 
 
-def _loaded(configured: LocalTool, spec: ServerSpec) -> LocalFunction:
-    own = None if configured.entry_point else own_tool(configured.name, spec.read_device)
-    if own is None and not configured.entry_point:
-        raise EntryPointError(f"unknown tool {configured.name!r}; name an entry_point, or one of {', '.join(NAMES)}")
-    base = own or LocalFunction(ToolSpec(configured.name), entry_point(configured.entry_point))
+def _loaded(configured: BuiltinTool, read_device: DeviceReader | None) -> LocalFunction:
+    own = own_tool(configured.name, read_device) if configured.entry_point is None else None
+    base = own or LocalFunction(ToolSpec(configured.name), entry_point(configured.entry_point or ""))
     tool = base.tool
     changed = replace(
         tool,
@@ -172,9 +175,7 @@ def entry_point(name: str) -> Function:
     Raises:
         EntryPointError: the module cannot be imported or has no such function.
     """
-    module_name, colon, path = name.partition(":")
-    if not colon or not module_name or not path:
-        raise EntryPointError(f"its entry_point is {name!r}; write package.module:function")
+    module_name, _, path = name.partition(":")
     try:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from rkllm_mcp.config.servers import BuiltinTool
 
 Transport: TypeAlias = Literal["stdio", "http", "sse", "websocket", "inprocess", "builtin", "openapi"]
 State: TypeAlias = Literal["waiting", "connecting", "ready", "failed", "died", "stopped"]
 
 LogLevel: TypeAlias = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
-
-# Returns (quantity, reading) pairs about the machine. Reads files, so it runs in a thread.
-DeviceReader: TypeAlias = Callable[[], Sequence[tuple[str, str]]]
 
 
 @dataclass(frozen=True)
@@ -26,18 +26,6 @@ class OAuth:
     client_metadata_url: str = ""  # used as client id by authorization servers that support it
     without_person: bool = False  # client credentials grant instead of the browser
     issuer: str = ""  # authorization server the client id belongs to; empty: the one that the server names
-
-
-@dataclass(frozen=True)
-class LocalTool:
-    """A configured tool of a ``builtin`` server; empty values fall back to the built-in tool of the same name."""
-
-    name: str
-    description: str = ""
-    input_schema: Mapping[str, Any] | None = None
-    entry_point: str = ""  # package.module:function; empty: a built-in tool
-    read_only: bool | None = None  # None: not specified
-    destructive: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -71,8 +59,7 @@ class ServerSpec:
     ca_file: str | None = None  # CA certificates to trust in addition to the system's
     oauth: OAuth | None = None
     served: object = None  # [inprocess] an MCPServer of the SDK, or a function that makes one
-    local_tools: tuple[LocalTool, ...] = ()  # [builtin]
-    read_device: DeviceReader | None = None  # [builtin]
+    local_tools: tuple[BuiltinTool, ...] = ()  # [builtin]
     openapi_spec: str | Mapping[str, Any] = ""  # [openapi] path, URL, text, or parsed document
     openapi_base_url: str = ""  # [openapi] empty: the server of the document
     # [openapi] Operations by name, id, tag, path or "METHOD path", with shell patterns; None: all.

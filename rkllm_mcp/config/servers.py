@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Literal, TypeAlias, cast
+from typing import Annotated, Any, Literal, Protocol, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
@@ -25,7 +25,6 @@ from rkllm_mcp.config.section import (
     Section,
     combination,
 )
-from rkllm_mcp.config.server_spec import ServerSpec
 
 # Spellings of other hosts, in lower case and without separators -> ours.
 TRANSPORT_SPELLINGS: Mapping[str, str] = {
@@ -302,13 +301,24 @@ def type_of(transport: str) -> type[ServerBase]:
 SERVER_KEYS = tuple(dict.fromkeys(key for kind in SERVER_TYPES.values() for key in kind.model_fields))
 
 
-def is_offered(spec: ServerSpec, tool: str) -> bool:
+class _ToolPatterns(Protocol):
+    @property
+    def allowed_tools(self) -> Names | None: ...
+
+    @property
+    def excluded_tools(self) -> Names: ...
+
+    @property
+    def safe_tools(self) -> Names: ...
+
+
+def is_offered(spec: _ToolPatterns, tool: str) -> bool:
     """Return True if ``allowed_tools`` and ``excluded_tools`` admit a tool, given its wire name."""
     allowed = spec.allowed_tools is None or _matches(tool, spec.allowed_tools)
     return allowed and not _matches(tool, spec.excluded_tools)
 
 
-def is_safe(spec: ServerSpec, tool: str) -> bool:
+def is_safe(spec: _ToolPatterns, tool: str) -> bool:
     """Return True if ``safe_tools`` marks a tool as read-only, given its wire name."""
     return _matches(tool, spec.safe_tools)
 

@@ -15,10 +15,8 @@ import anyio
 from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.elicitation import filled, problems
 from rkllm_mcp.events import Elicitation
-from rkllm_mcp.mcp_client.sampling import SamplingApprovals, SamplingGate
 from rkllm_mcp.mcp_client.timeouts import active_call
 from rkllm_mcp.protocols import Approver, CallContext, ElicitationAnswer
-from rkllm_mcp.tools.approvals import Approvals
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -44,8 +42,8 @@ if TYPE_CHECKING:
     )
 
     from rkllm_mcp.config.server_spec import LogLevel
+    from rkllm_mcp.mcp_client.sampling import ApproveSampling
     from rkllm_mcp.protocols import Sampler
-    from rkllm_mcp.tools.approvals import Language
 
 
 # Buffer per subscriber; further updates are dropped, because a read is pending anyway.
@@ -255,16 +253,14 @@ class Callbacks:
 class Answers:
     """Creates the callbacks of all servers of one toolbox.
 
-    ``sampler`` is the host's model (None: no sampling); ``approvals`` stores the decisions about sampling. ``updates``
-    holds the subscribers to resource changes.
+    ``sampler`` is the host's model (None: no sampling); ``approve`` decides about each use. ``updates`` holds
+    the subscribers to resource changes.
     """
 
-    def __init__(self, sampler: Sampler | None = None, approvals: Approvals | None = None) -> None:
-        approvals = approvals or Approvals()
+    def __init__(self, sampler: Sampler | None, approve: ApproveSampling) -> None:
         self.updates = ResourceUpdates()
         self._sampler = sampler
-        self._yeses = SamplingApprovals(approvals.grants, approvals.conversations)
-        self._language: Language = approvals.language
+        self._approve = approve
 
     def callbacks_for(
         self, spec: ServerSpec, in_flight: Sequence[CallContext], note: Callable[[str], None]
@@ -274,10 +270,11 @@ class Answers:
         ``in_flight`` are the active calls of the connection, newest last, and changes as they start and end. ``note``
         receives a line about each request that failed.
         """
+        from rkllm_mcp.mcp_client.sampling import SamplingGate
         from rkllm_mcp.mcp_client.tasks import Tasks
 
         sampler = None if spec.sampling == "deny" else self._sampler
-        gate = SamplingGate(spec, sampler, self._yeses, in_flight, note, self._language) if sampler else None
+        gate = SamplingGate(spec, sampler, self._approve, in_flight, note) if sampler else None
         return Callbacks(
             sampling=gate.answer if gate else None,
             elicitation=elicitation_of(spec, in_flight, note),

@@ -31,10 +31,9 @@ from rkllm_mcp.mcp_client.message_filter import MessageListener
 from rkllm_mcp.mcp_client.server_cache import ProtocolRevision, ServerCache, revision_of, transport_fallback
 from rkllm_mcp.mcp_client.session import Changes, call_tool, follow_changes, list_tools, make_client
 from rkllm_mcp.mcp_client.transports import Channel, open_channel
-from rkllm_mcp.mcp_client.wire_log import sdk_logs
+from rkllm_mcp.mcp_client.wire_log import LastLines, sdk_logs
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
-from rkllm_mcp.toolcalls.untrusted_text import LastLines
 
 if TYPE_CHECKING:
     from mcp import Client

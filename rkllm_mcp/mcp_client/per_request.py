@@ -23,9 +23,9 @@ from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.mcp_client.connection import Connection
 from rkllm_mcp.mcp_client.lifecycle import ConnectionServices
 from rkllm_mcp.mcp_client.server_cache import ServerCache
+from rkllm_mcp.mcp_client.wire_log import LastLines
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
-from rkllm_mcp.toolcalls.untrusted_text import LastLines
 
 if TYPE_CHECKING:
     from mcp import Client

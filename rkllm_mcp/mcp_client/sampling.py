@@ -8,17 +8,14 @@ Follows MCP 2025-11-25 (a separate request) and 2026-07-28 (inside the call), cl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.errors import RkllmMcpError
-from rkllm_mcp.events import Approval
 from rkllm_mcp.mcp_client.timeouts import active_call
-from rkllm_mcp.messages import Message, ToolSpec
-from rkllm_mcp.protocols import CallContext, Decision, Sampler, SamplingAnswer, SamplingRequest
-from rkllm_mcp.records import ApprovalStore, StoredApproval
-from rkllm_mcp.tools.approvals import ConversationGrants, Language, fingerprint_of
+from rkllm_mcp.messages import Message
+from rkllm_mcp.protocols import CallContext, Sampler, SamplingAnswer, SamplingRequest
 
 if TYPE_CHECKING:
     from mcp.client.session import ClientRequestContext
@@ -30,12 +27,9 @@ MOST_PER_CALL = 10
 # MCP's example of a rejection by the user; the code has no other meaning.
 _REFUSED = -1
 _ENDINGS = {"end": "endTurn", "stop": "stopSequence", "length": "maxTokens"}
-# Key of the stored approval, next to those of tools; not a valid tool name.
-_GRANTED = "sampling/createMessage"
-_REASONS: Mapping[Language, str] = {
-    "en": "Server '{server}' wants to ask the model this, and gets its answer.",
-    "ja": "サーバー「{server}」が、モデルに次のことを尋ね、その答えを受け取ろうとしています。",
-}
+
+# Decides about a server's request during a call; asks the call's approver where necessary. Runs outside the time limit.
+ApproveSampling: TypeAlias = Callable[[ServerSpec, SamplingRequest, CallContext], Awaitable[bool]]
 
 
 class SamplingRefusedError(Exception):
@@ -44,35 +38,6 @@ class SamplingRefusedError(Exception):
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
         self.code = code
-
-
-class SamplingApprovals:
-    """Approvals of sampling per server, stored permanently (``grants``) or for one conversation.
-
-    They remain valid when the server restarts.
-    """
-
-    def __init__(self, grants: ApprovalStore, conversations: ConversationGrants) -> None:
-        self._grants = grants
-        self._conversations = conversations
-
-    async def find(self, spec: ServerSpec, conversation: str) -> bool | None:
-        """Return True or False if sampling was decided for the server; None if a person has to decide."""
-        grant, fingerprint = await self._grants.find(spec.name, _GRANTED), fingerprint_of(spec, ToolSpec(_GRANTED))
-        if grant is not None and grant.kind == "never":
-            return False
-        if grant is not None and grant.fingerprint == fingerprint:
-            return True
-        return True if self._conversations.allows(conversation, spec.name, _GRANTED, fingerprint) else None
-
-    def keep(self, spec: ServerSpec, conversation: str, decision: Decision) -> None:
-        """Store a decision that is valid for more than this request."""
-        fingerprint = fingerprint_of(spec, ToolSpec(_GRANTED))
-        if decision in ("always", "never"):
-            kind = "always" if decision == "always" else "never"
-            self._grants.keep(spec.name, _GRANTED, StoredApproval(kind, fingerprint))
-        elif decision == "conversation":
-            self._conversations.keep(conversation, spec.name, _GRANTED, fingerprint)
 
 
 class SamplingGate:
@@ -86,15 +51,13 @@ class SamplingGate:
         self,
         spec: ServerSpec,
         sampler: Sampler,
-        yeses: SamplingApprovals,
+        approve: ApproveSampling,
         in_flight: Sequence[CallContext],
         note: Callable[[str], None],
-        language: Language = "en",
     ) -> None:
-        self._language: Language = language
         self._spec = spec
         self._sampler = sampler
-        self._yeses = yeses
+        self._approve = approve
         self._in_flight = in_flight
         self._note = note
         self._counts: list[tuple[CallContext, int]] = []
@@ -129,7 +92,8 @@ class SamplingGate:
             raise SamplingRefusedError(_REFUSED, "the model can only be asked during a call")
         self._count(call)
         with call.pause():
-            await self._require_approval(call, request)
+            if not await self._approve(self._spec, request, call):
+                raise SamplingRefusedError(_REFUSED, "the owner of this assistant did not allow it")
             return await self._sampler.sample(request)
 
     def _count(self, call: CallContext) -> None:
@@ -138,30 +102,6 @@ class SamplingGate:
         self._counts = [*running, (call, asked)]
         if asked > MOST_PER_CALL:
             raise SamplingRefusedError(_REFUSED, f"the model can be asked {MOST_PER_CALL} times during one call")
-
-    async def _require_approval(self, call: CallContext, request: SamplingRequest) -> None:
-        may_ask = self._spec.sampling == "allow" or await self._yeses.find(self._spec, call.conversation_id)
-        if may_ask is None:
-            decision = await call.asker.approve(_question(request, self._language))
-            # Without an answer the request is denied; this is not stored.
-            decision = decision or "deny"
-            self._yeses.keep(self._spec, call.conversation_id, decision)
-            may_ask = decision not in ("deny", "never")
-        if not may_ask:
-            raise SamplingRefusedError(_REFUSED, "the owner of this assistant did not allow it")
-
-
-def _question(request: SamplingRequest, language: Language) -> Approval:
-    return Approval(
-        id="",
-        name=f"sampling:{request.server}",
-        arguments={
-            **({"system": request.system} if request.system else {}),
-            "messages": [{"role": message.role, "text": message.text} for message in request.messages],
-            "max_tokens": request.max_tokens,
-        },
-        reason=_REASONS[language].format(server=request.server),
-    )
 
 
 def _request(server: str, params: CreateMessageRequestParams) -> SamplingRequest:

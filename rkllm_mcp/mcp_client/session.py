@@ -11,10 +11,8 @@ import anyio
 
 from rkllm_mcp.config.server_spec import LogLevel, ServerSpec
 from rkllm_mcp.config.servers import is_offered, is_safe
-from rkllm_mcp.mcp_client.callbacks import Callbacks, logging_to, tool_changes_to, visited
-from rkllm_mcp.mcp_client.message_filter import MessageListener, filter_messages
-from rkllm_mcp.mcp_client.server_cache import ProtocolRevision
-from rkllm_mcp.mcp_client.transports import Channel
+from rkllm_mcp.mcp_client.callbacks import logging_to, tool_changes_to, visited
+from rkllm_mcp.mcp_client.message_filter import filter_messages
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.protocols import CallContext, OnProgress
 from rkllm_mcp.toolcalls.schemas import SchemaCostError, measure_schema
@@ -23,6 +21,11 @@ if TYPE_CHECKING:
     from mcp import Client
     from mcp.shared.dispatcher import ProgressFnT
     from mcp_types import CallToolResult, ListToolsResult, Tool
+
+    from rkllm_mcp.mcp_client.callbacks import Callbacks
+    from rkllm_mcp.mcp_client.message_filter import MessageListener
+    from rkllm_mcp.mcp_client.server_cache import ProtocolRevision
+    from rkllm_mcp.mcp_client.transports import Channel
 
 
 # The largest known servers have some hundreds of tools or resources.

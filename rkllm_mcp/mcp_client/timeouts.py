@@ -7,10 +7,12 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import anyio
 
-from rkllm_mcp.protocols import CallContext
+if TYPE_CHECKING:
+    from rkllm_mcp.protocols import CallContext
 
 # Inherited by child tasks, such as those in which the SDK runs callbacks of a call.
 _OWN: ContextVar[CallContext | None] = ContextVar("active call context", default=None)

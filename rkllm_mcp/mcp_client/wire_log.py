@@ -1,7 +1,7 @@
-"""Redact secrets in the logs of the SDK and of its HTTP library, and keep these logs off the terminal.
+"""Logs of a server: its messages, the last lines of its output, and the SDK's own log without secrets.
 
-Both log whole messages at debug level, and tracebacks with parts of responses above it. The loggers are global, so
-every change is undone when the block ends.
+The SDK and its HTTP library log whole messages at debug level, and tracebacks with parts of responses above it. Their
+loggers are global, so every change is undone when the block ends.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import contextlib
 import json
 import logging
 import os
+import re
+from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
@@ -114,3 +116,48 @@ def _loggers() -> list[logging.Logger]:
     """Return all loggers of these libraries: a filter acts only on the logger it is added to, not on its children."""
     names = [name for name in logging.root.manager.loggerDict if name.split(".", 1)[0] in _FAMILIES]
     return [logging.getLogger(name) for name in names]
+
+
+# Colours, cursor movements and other control sequences, which would act on the terminal that shows the line.
+_CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+class LastLines:
+    """Stores the last ``limit`` lines of a text, decoded, without control characters, cut to ``width`` characters."""
+
+    def __init__(self, limit: int = 40, width: int = 400) -> None:
+        self._lines: deque[str] = deque(maxlen=limit)
+        self._limit = limit
+        self._width = width
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> None:
+        """Add bytes of the text, split at any point."""
+        *whole, rest = (self._rest + chunk).split(b"\n")
+        for line in whole[-self._limit :]:
+            self._keep(line)
+        # A character has at most four bytes; bytes beyond the width are dropped at once.
+        self._rest = rest[: self._width * 4]
+
+    def add(self, line: str) -> None:
+        """Add a line that is not part of the byte stream."""
+        self._keep(line.encode("utf-8", "replace"))
+
+    def finish(self) -> None:
+        """Add the last line if it has no newline."""
+        self._keep(self._rest)
+        self._rest = b""
+
+    def forget(self) -> None:
+        """Drop all lines, which belong to an earlier connection attempt."""
+        self._lines.clear()
+        self._rest = b""
+
+    def shown(self) -> tuple[str, ...]:
+        """Return the lines, oldest first."""
+        return tuple(self._lines)
+
+    def _keep(self, line: bytes) -> None:
+        text = _CONTROL.sub("", line[: self._width * 4].decode("utf-8", "replace")).rstrip()
+        if text:
+            self._lines.append(text[: self._width])

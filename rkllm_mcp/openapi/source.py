@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -45,7 +45,6 @@ from rkllm_mcp.openapi.security import alternatives, credentials_for, schemes_of
 from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.toolcalls.arguments import ArgumentError
 from rkllm_mcp.toolcalls.schemas import SchemaCostError, measure_schema
-from rkllm_mcp.toolcalls.untrusted_text import LastLines
 
 if TYPE_CHECKING:
     from rkllm_mcp.openapi.client import HttpClient
@@ -205,10 +204,10 @@ class RestApi:
 
 
 @asynccontextmanager
-async def open_openapi(spec: ServerSpec, notes: LastLines) -> AsyncGenerator[RestApi]:
+async def open_openapi(spec: ServerSpec, note: Callable[[str], None]) -> AsyncGenerator[RestApi]:
     """Load a specification.
 
-    ``notes`` receives a line for each omitted part.
+    ``note`` receives a line for each omitted part.
 
     Raises:
         ServerUnavailableError: the specification cannot be loaded or read, or names no address of the API.
@@ -220,10 +219,10 @@ async def open_openapi(spec: ServerSpec, notes: LastLines) -> AsyncGenerator[Res
         document, spec_url = await _document(spec, exchange)
         work = partial(_converted, document, spec, spec_url)
         conversion = await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
-        for note in conversion.notes[:_MAX_NOTES]:
-            notes.add(note)
+        for remark in conversion.notes[:_MAX_NOTES]:
+            note(remark)
         if len(conversion.notes) > _MAX_NOTES:
-            notes.add(f"(and {len(conversion.notes) - _MAX_NOTES} more remarks of this kind)")
+            note(f"(and {len(conversion.notes) - _MAX_NOTES} more remarks of this kind)")
         yield RestApi(spec, _chosen(conversion, spec), exchange)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rkllm_mcp.errors import InputRefusedError, ModelLoadError
 from rkllm_mcp.generation import ImageTags, Sampling
@@ -13,7 +14,9 @@ from rkllm_mcp.runtime.abi.common import N_KEEP_AUTOMATIC, LoadParameters
 from rkllm_mcp.runtime.library import AUTOMATIC
 from rkllm_mcp.runtime.profile import RuntimeProfile
 from rkllm_mcp.runtime.scheduler import MAX_SKIPS
-from rkllm_mcp.runtime.worker_process import WorkerKind
+
+if TYPE_CHECKING:
+    from rkllm_mcp.runtime.worker_process import WorkerKind
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from rkllm_mcp.events import ToolCallDetected
 from rkllm_mcp.messages import ToolSpec
-from rkllm_mcp.toolcalls.detector import Detector
-from rkllm_mcp.toolcalls.formats import DEFAULT_FORMS, SYNTAXES, Syntax
-from rkllm_mcp.toolcalls.syntax import CallFormat
+
+if TYPE_CHECKING:
+    from rkllm_mcp.toolcalls.syntax import CallFormat
 
 # A regional flag is a black flag followed by the region's name in tags (England, Scotland, Wales).
 _FLAG = r"\U0001F3F4[\U000E0030-\U000E0039\U000E0061-\U000E007A]{3,6}\U000E007F"
@@ -79,6 +77,8 @@ def escape_markers(text: str, tools: Sequence[ToolSpec], syntaxes: Sequence[str]
     text = without_markers(text)
     if not tools or _BRACKET.search(text) is None:
         return text
+    from rkllm_mcp.toolcalls.formats import DEFAULT_FORMS, SYNTAXES
+
     own = (form for name in syntaxes for form in SYNTAXES[name].forms)
     forms = tuple(dict.fromkeys((*own, *DEFAULT_FORMS)))
     for _ in range(_PASSES):
@@ -108,6 +108,10 @@ def _blank(found: re.Match[str]) -> str:
 
 
 def _calls_in(text: str, tools: Sequence[ToolSpec], forms: tuple[CallFormat, ...]) -> Iterator[tuple[int, int]]:
+    from rkllm_mcp.events import ToolCallDetected
+    from rkllm_mcp.toolcalls.detector import Detector
+    from rkllm_mcp.toolcalls.formats import Syntax
+
     detector = Detector(tools, [Syntax("any", forms, bare_anywhere=True)])
     names = {tool.name for tool in tools}
     place = 0
@@ -150,48 +154,3 @@ def _schema(value: Any, shown: Callable[[str], str], depth: int) -> Any:
     if isinstance(value, list):
         return [_schema(item, shown, depth + 1) for item in cast("list[Any]", value)]
     return value
-
-
-# Colours, cursor movements and other control sequences, which would act on the terminal that shows the line.
-_CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
-
-class LastLines:
-    """Stores the last ``limit`` lines of a text, decoded, without control characters, cut to ``width`` characters."""
-
-    def __init__(self, limit: int = 40, width: int = 400) -> None:
-        self._lines: deque[str] = deque(maxlen=limit)
-        self._limit = limit
-        self._width = width
-        self._rest = b""
-
-    def feed(self, chunk: bytes) -> None:
-        """Add bytes of the text, split at any point."""
-        *whole, rest = (self._rest + chunk).split(b"\n")
-        for line in whole[-self._limit :]:
-            self._keep(line)
-        # A character has at most four bytes; bytes beyond the width are dropped at once.
-        self._rest = rest[: self._width * 4]
-
-    def add(self, line: str) -> None:
-        """Add a line that is not part of the byte stream."""
-        self._keep(line.encode("utf-8", "replace"))
-
-    def finish(self) -> None:
-        """Add the last line if it has no newline."""
-        self._keep(self._rest)
-        self._rest = b""
-
-    def forget(self) -> None:
-        """Drop all lines, which belong to an earlier connection attempt."""
-        self._lines.clear()
-        self._rest = b""
-
-    def shown(self) -> tuple[str, ...]:
-        """Return the lines, oldest first."""
-        return tuple(self._lines)
-
-    def _keep(self, line: bytes) -> None:
-        text = _CONTROL.sub("", line[: self._width * 4].decode("utf-8", "replace")).rstrip()
-        if text:
-            self._lines.append(text[: self._width])

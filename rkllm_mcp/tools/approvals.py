@@ -1,4 +1,4 @@
-"""Approval of tool calls: the calls that need one, who is asked, how long it holds; tools switched on and off."""
+"""Approval of tool calls and sampling: what needs one, who is asked, how long it holds; switches of tools."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import hashlib
 import json
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 from weakref import WeakValueDictionary
 
 from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.events import Approval
-from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
-from rkllm_mcp.protocols import CallContext, Decision, FixedApprover
+from rkllm_mcp.messages import ToolCall, ToolSpec
+from rkllm_mcp.protocols import CallContext, Decision, FixedApprover, SamplingRequest
 from rkllm_mcp.records import ApprovalOutcome, ApprovalStore, StoredApproval, Switch
 from rkllm_mcp.toolcalls.untrusted_text import on_one_line
 from rkllm_mcp.tools.risk import Risk, risk_of
@@ -50,6 +50,14 @@ _EFFECTS: Mapping[Concern, str] = {
     "send": "it sends, publishes or orders something",
     "change": "it changes something",
     "asked": "the configuration requires approval for it",
+}
+
+
+# Key of the stored approval of sampling, next to those of tools; not a valid tool name.
+_SAMPLING = ToolSpec("sampling/createMessage")
+_SAMPLING_REASONS: Mapping[Language, str] = {
+    "en": "Server '{server}' wants to ask the model this, and gets its answer.",
+    "ja": "サーバー「{server}」が、モデルに次のことを尋ね、その答えを受け取ろうとしています。",
 }
 
 
@@ -165,14 +173,6 @@ class Switches:
             self._keep(changes)
 
 
-class Caller(Protocol):
-    """Runs one tool call."""
-
-    async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
-        """Run the call; a failing tool is an error result."""
-        ...
-
-
 # Conversation, server, wire name of the tool, fingerprint.
 _Key: TypeAlias = tuple[str, str, str, str]
 
@@ -229,6 +229,21 @@ class Approvals:
         with context.pause():
             return await self._ask(spec, tool, call, context)
 
+    async def approve_sampling(self, spec: ServerSpec, request: SamplingRequest, context: CallContext) -> bool:
+        """Return True if a server may ask the model during a call; stored decisions survive the server's restart."""
+        if spec.sampling == "allow":
+            return True
+        fingerprint = fingerprint_of(spec, _SAMPLING)
+        key = (context.conversation_id, spec.name, _SAMPLING.name, fingerprint)
+        grant = await self.grants.find(spec.name, _SAMPLING.name)
+        if grant is not None and grant.kind == "never":
+            return False
+        if (grant is not None and grant.fingerprint == fingerprint) or self.conversations.allows(*key):
+            return True
+        decision = await context.asker.approve(sampling_question(request, self.language))
+        self._note(decision, key)
+        return decision not in (None, "deny", "never")
+
     async def _ask(self, spec: ServerSpec, tool: ToolSpec, call: ToolCall, context: CallContext) -> ApprovalVerdict:
         async with self._turn(context.conversation_id):
             # The decision about a call that was ahead in the queue may apply to this one.
@@ -281,20 +296,18 @@ class Approvals:
             yield
 
 
-@dataclass(frozen=True)
-class Approved:
-    """Runs a call once it is approved."""
-
-    inner: Caller
-    spec: ServerSpec
-    approvals: Approvals
-
-    async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
-        """Return the inner result, or the refusal; ``ruling`` records the decision."""
-        verdict = await self.approvals.rule(self.spec, tool, call, context)
-        if verdict.refusal:
-            return ToolResult(call.id, call.name, verdict.refusal, is_error=True, ruling=verdict.ruling)
-        return replace(await self.inner.call(tool, call, context), ruling=verdict.ruling)
+def sampling_question(request: SamplingRequest, language: Language) -> Approval:
+    """Return the approval request for a server that asks the model."""
+    return Approval(
+        id="",
+        name=f"sampling:{request.server}",
+        arguments={
+            **({"system": request.system} if request.system else {}),
+            "messages": [{"role": message.role, "text": message.text} for message in request.messages],
+            "max_tokens": request.max_tokens,
+        },
+        reason=_SAMPLING_REASONS[language].format(server=request.server),
+    )
 
 
 def fingerprint_of(spec: ServerSpec, tool: ToolSpec) -> str:

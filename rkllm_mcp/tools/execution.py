@@ -1,163 +1,36 @@
-"""Execution policies of tool calls; each part may be omitted.
-
-    Recorded ─▶ Switched ─▶ Approved ─▶ Timed ─▶ Cleaned ─▶ SizeLimited ─▶ TimeLimited ─▶ the server
-
-Every call is recorded, also a failed or cancelled one; approval happens before the clock starts; a result is truncated
-before it is searched for call markup.
-"""
+"""``execute_call``: every policy of one tool call, in order."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import anyio
 
 from rkllm_mcp.config import secrets
 from rkllm_mcp.config.header_templates import redacted
 from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.mcp_client.timeouts import Stopwatch, time_limit
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.records import CallRecord, CallRecorder
-from rkllm_mcp.toolcalls.results import cut, paging_arguments
+from rkllm_mcp.toolcalls.results import cut, paging_arguments, result_text
 from rkllm_mcp.toolcalls.untrusted_text import without_invisible
-from rkllm_mcp.tools.approvals import Approvals, Approved, Caller, Switches
+from rkllm_mcp.tools.approvals import Approvals, Switches
 
-
-@dataclass(frozen=True)
-class TimeLimited:
-    """Cancels a call after ``timeout_s`` seconds; the connection stays usable.
-
-    Time spent waiting for a person or for the host's model is not counted.
-    """
-
-    inner: Caller
-    timeout_s: float
-
-    async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
-        """Return the inner result, or an error result that names the limit."""
-        with time_limit(self.timeout_s, context) as (_, limited):
-            return await self.inner.call(tool, call, limited)
-        text = f"Tool '{call.name}' did not answer within {self.timeout_s:g} s and was stopped."
-        return ToolResult(call.id, call.name, text, is_error=True)
-
-
-@dataclass(frozen=True)
-class SizeLimited:
-    """Truncates the text of a result to ``limit_chars`` characters."""
-
-    inner: Caller
-    limit_chars: int
-
-    async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
-        """Return the inner result, truncated if it is longer."""
-        result = await self.inner.call(tool, call, context)
-        text, truncated = cut(result.text, self.limit_chars, paging_arguments(tool.input_schema))
-        return replace(result, text=text, truncated=truncated)
-
-
-@dataclass(frozen=True)
-class Timed:
-    """Records the duration of a call, without the time spent waiting for a person or for the host's model."""
-
-    inner: Caller
-
-    async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
-        """Return the inner result with ``seconds`` set."""
-        watch = Stopwatch(context)
-        result = await self.inner.call(tool, call, watch.context)
-        return replace(result, seconds=watch.seconds())
-
-
-@dataclass(frozen=True)
-class Cleaned:
-    """Removes invisible characters and call markup from a result; ``clean`` escapes the call markup."""
-
-    inner: Caller
-    clean: Callable[[str], str]
-
-    async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
-        """Return the inner result with cleaned text."""
-        result = await self.inner.call(tool, call, context)
-        visible, _ = without_invisible(result.text)
-        return replace(result, text=self.clean(visible))
-
-
-@dataclass(frozen=True)
-class Switched:
-    """Refuses calls of disabled tools."""
-
-    inner: Caller
-    switches: Switches
-
-    async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
-        """Return the inner result, or an error result if the tool is disabled."""
-        if self.switches.is_on(tool.server, tool.wire_name):
-            return await self.inner.call(tool, call, context)
-        text = f"Tool '{call.name}' is switched off; answer without it."
-        return ToolResult(call.id, call.name, text, is_error=True, ruling="off")
-
-
+RESULT_CHARS = 4000
 # Enough to identify a call, without storing whole files that a call wrote.
 _ARGUMENT_CHARS = 2000
 _ERROR_CHARS = 300
 _REQUEST_CHARS = 500
 _STOPPED = "cancelled before it finished"
 
-
-@dataclass(frozen=True)
-class Recorded:
-    """Records every call. ``clock`` returns seconds since 1970; ``now`` is the monotonic clock for cancelled calls."""
-
-    inner: Caller
-    recorder: CallRecorder
-    clock: Callable[[], float] = time.time
-    now: Callable[[], float] = anyio.current_time
-
-    async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
-        """Run and record the call."""
-        watch = Stopwatch(context, self.now)
-        # Also recorded if cancelled: the call may already have had its effect.
-        result = ToolResult(call.id, call.name, _STOPPED, is_error=True, ruling="stopped")
-        try:
-            result = await self.inner.call(tool, call, watch.context)
-        finally:
-            if result.ruling == "stopped":
-                result = replace(result, seconds=watch.seconds())
-            self.recorder.record(self._record(tool, call, context, result))
-        return result
-
-    def _record(self, tool: ToolSpec, call: ToolCall, context: CallContext, result: ToolResult) -> CallRecord:
-        tokens = tuple(context.tokens.values())
-        first_line = result.text.strip().split("\n", 1)[0] if result.is_error else ""
-        return CallRecord(
-            at=self.clock(),
-            server=tool.server,
-            tool=tool.wire_name or tool.name,
-            arguments=redacted(arguments_text(call), tokens)[:_ARGUMENT_CHARS],
-            ruling=result.ruling or "free",
-            is_error=result.is_error,
-            error=redacted(secrets.redacted_text(first_line), tokens)[:_ERROR_CHARS],
-            result_chars=len(result.text),
-            seconds=round(result.seconds, 3),
-            conversation=context.conversation_id,
-            request=redacted(secrets.redacted_text(context.request), tokens)[:_REQUEST_CHARS],
-        )
-
-
-def arguments_text(call: ToolCall) -> str:
-    """Return the arguments of a call as compact, redacted JSON."""
-    shown = secrets.redacted(dict(call.arguments))
-    text = json.dumps(shown, ensure_ascii=False, separators=(",", ":"), default=str)
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
 # (text of a tool, all tools) -> the text with call markup of these tools escaped.
-CleanResult: TypeAlias = Callable[[str, Sequence[ToolSpec]], str]
+EscapeResult: TypeAlias = Callable[[str, Sequence[ToolSpec]], str]
 
 
 def _unchanged(text: str, tools: Sequence[ToolSpec] = ()) -> str:
@@ -166,18 +39,129 @@ def _unchanged(text: str, tools: Sequence[ToolSpec] = ()) -> str:
 
 
 @dataclass(frozen=True)
-class Safeguards:
-    """Execution policies of a toolbox."""
+class ExecutionPolicies:
+    """Policies of all calls of a toolbox."""
 
     approvals: Approvals | None = None  # None: every call is allowed
     recorder: CallRecorder | None = None  # None: calls are not recorded
     switches: Switches = field(default_factory=Switches)
-    clean_result: CleanResult = _unchanged
-    clean_words: Callable[[str], str] = _unchanged  # removes call markup from tool descriptions
+    result_chars: int = RESULT_CHARS  # longer results are truncated
+    escape_result: EscapeResult = _unchanged
+    escape_description: Callable[[str], str] = _unchanged  # escapes call markup in tool descriptions
 
-    def around(self, spec: ServerSpec, caller: Caller) -> Caller:
-        """Return ``caller`` wrapped in the policies of its server."""
-        if self.approvals is not None:
-            caller = Approved(caller, spec, self.approvals)
-        caller = Switched(caller, self.switches)
-        return caller if self.recorder is None else Recorded(caller, self.recorder)
+
+class CallableServer(Protocol):
+    """The part of a ``ToolServer`` that runs calls."""
+
+    @property
+    def spec(self) -> ServerSpec:
+        """Settings of the server."""
+        ...
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = ...) -> dict[str, Any]:
+        """Call a tool by the server's own name; return the JSON of a ``tools/call`` result.
+
+        Raises:
+            ServerUnavailableError: the server is not available, or was lost during the call.
+        """
+        ...
+
+
+async def execute_call(
+    server: CallableServer,
+    tool: ToolSpec,
+    call: ToolCall,
+    context: CallContext,
+    policies: ExecutionPolicies,
+    *,
+    escape: Callable[[str], str] = _unchanged,
+    foreign_tokens: frozenset[str] = frozenset(),
+    clock: Callable[[], float] = time.time,
+    now: Callable[[], float] = anyio.current_time,
+) -> ToolResult:
+    """Run one call; every failure is an error result, only cancellation is raised.
+
+    The server checks the arguments: an MCP server its own way, a server of this process when it is called. ``escape``
+    escapes call markup in the result; ``foreign_tokens`` names the tokens of other servers.
+    """
+    watch = Stopwatch(context, now)
+    result = ToolResult(call.id, call.name, _STOPPED, is_error=True, ruling="stopped")
+    try:
+        if not policies.switches.is_on(tool.server, tool.wire_name):
+            result = disabled_result(call)
+            return result
+        ruling = ""
+        if policies.approvals is not None:
+            # Before any clock starts: a person may take an hour.
+            verdict = await policies.approvals.rule(server.spec, tool, call, watch.context)
+            if verdict.refusal:
+                result = ToolResult(call.id, call.name, verdict.refusal, is_error=True, ruling=verdict.ruling)
+                return result
+            ruling = verdict.ruling
+        call_watch = Stopwatch(watch.context, now)
+        received = await call_within_limit(server, tool, call, own_tokens(call_watch.context, foreign_tokens))
+        seconds = call_watch.seconds()
+        visible, _ = without_invisible(received.text)
+        text, truncated = cut(visible, policies.result_chars, paging_arguments(tool.input_schema))
+        # After truncation: the search for call markup takes time in proportion to the text.
+        result = replace(received, text=escape(text), truncated=truncated, seconds=seconds, ruling=ruling)
+        return result
+    finally:
+        # Also if cancelled: the call may already have had its effect.
+        if policies.recorder is not None:
+            done = replace(result, seconds=watch.seconds()) if result.ruling == "stopped" else result
+            policies.recorder.record(call_record(tool, call, context, done, clock()))
+
+
+def disabled_result(call: ToolCall) -> ToolResult:
+    """Return the error result for a disabled tool."""
+    text = f"Tool '{call.name}' is switched off; answer without it."
+    return ToolResult(call.id, call.name, text, is_error=True, ruling="off")
+
+
+def own_tokens(context: CallContext, foreign: frozenset[str]) -> CallContext:
+    """Return the context without the tokens of other servers; an OpenAPI document could ask for any of them."""
+    return replace(context, tokens={name: token for name, token in context.tokens.items() if name not in foreign})
+
+
+async def call_within_limit(server: CallableServer, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
+    """Call the server; cancel the call after the server's ``timeout_s``, the connection stays usable.
+
+    Time spent waiting for a person or for the host's model is not counted. A timeout and a server that is not available
+    are error results.
+    """
+    timeout_s = server.spec.timeout_s
+    with time_limit(timeout_s, context) as (_, limited):
+        try:
+            received = await server.call(tool.wire_name or tool.name, call.arguments, limited)
+        except ServerUnavailableError as error:
+            return ToolResult(call.id, call.name, str(error), is_error=True)
+        return ToolResult(call.id, call.name, result_text(received), is_error=bool(received.get("isError")))
+    text = f"Tool '{call.name}' did not answer within {timeout_s:g} s and was stopped."
+    return ToolResult(call.id, call.name, text, is_error=True)
+
+
+def call_record(tool: ToolSpec, call: ToolCall, context: CallContext, result: ToolResult, at: float) -> CallRecord:
+    """Return the redacted and truncated record of a call that ended ``at`` seconds since 1970."""
+    tokens = tuple(context.tokens.values())
+    first_line = result.text.strip().split("\n", 1)[0] if result.is_error else ""
+    return CallRecord(
+        at=at,
+        server=tool.server,
+        tool=tool.wire_name or tool.name,
+        arguments=redacted(arguments_text(call), tokens)[:_ARGUMENT_CHARS],
+        ruling=result.ruling or "free",
+        is_error=result.is_error,
+        error=redacted(secrets.redacted_text(first_line), tokens)[:_ERROR_CHARS],
+        result_chars=len(result.text),
+        seconds=round(result.seconds, 3),
+        conversation=context.conversation_id,
+        request=redacted(secrets.redacted_text(context.request), tokens)[:_REQUEST_CHARS],
+    )
+
+
+def arguments_text(call: ToolCall) -> str:
+    """Return the arguments of a call as compact, redacted JSON."""
+    shown = secrets.redacted(dict(call.arguments))
+    text = json.dumps(shown, ensure_ascii=False, separators=(",", ":"), default=str)
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -6,20 +6,21 @@ import math
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import anyio
 
-from rkllm_mcp.builtin.server import open_builtin
+from rkllm_mcp.builtin.server import DeviceReader, open_builtin
 from rkllm_mcp.config.server_spec import ServerSpec, ServerState, State
 from rkllm_mcp.config.servers import is_offered
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.mcp_client.lifecycle import Backoff, ConnectionServices
 from rkllm_mcp.mcp_client.per_request import connection_for
+from rkllm_mcp.mcp_client.wire_log import LastLines
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.openapi.source import open_openapi
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
-from rkllm_mcp.toolcalls.untrusted_text import LastLines
 
 
 class ToolImplementation(Protocol):
@@ -35,7 +36,7 @@ class ToolImplementation(Protocol):
         ...
 
 
-Opener: TypeAlias = Callable[[ServerSpec, LastLines], AbstractAsyncContextManager[ToolImplementation]]
+Opener: TypeAlias = Callable[[ServerSpec, Callable[[str], None]], AbstractAsyncContextManager[ToolImplementation]]
 
 
 class LocalToolServer:
@@ -152,7 +153,7 @@ class LocalToolServer:
         error: Exception | None = None
         with anyio.CancelScope(deadline=started + self.spec.connect_timeout_s) as self._scope:
             try:
-                async with self._opener(self.spec, self.notes) as loaded:
+                async with self._opener(self.spec, self.notes.add) as loaded:
                     self._scope.deadline = math.inf
                     self.tools = self._offered(loaded.tools)
                     self._loaded, self._seconds = loaded, anyio.current_time() - started
@@ -192,9 +193,6 @@ def _reason(error: Exception | None, limit_s: float) -> str:
     if error is None:
         return f"it was not loaded within {limit_s:g} s; raise connect_timeout_s if it only needs longer"
     return str(error) or type(error).__name__
-
-
-_OPENERS: Mapping[str, Opener] = {"builtin": open_builtin, "openapi": open_openapi}
 
 
 class ToolServer(Protocol):
@@ -254,21 +252,27 @@ class ToolServer(Protocol):
 
 
 @asynccontextmanager
-async def _open_problem(spec: ServerSpec, notes: LastLines) -> AsyncGenerator[ToolImplementation]:
+async def _open_problem(spec: ServerSpec, note: Callable[[str], None]) -> AsyncGenerator[ToolImplementation]:
     """Fail with the configured ``problem`` of a server that cannot be used."""
-    del notes
+    del note
     raise ServerUnavailableError(spec.problem)
     yield  # makes this function a generator
 
 
 def source_of(
-    spec: ServerSpec, host: ConnectionServices | None = None, *, on_change: Callable[[ToolServer], None] | None = None
+    spec: ServerSpec,
+    host: ConnectionServices | None = None,
+    *,
+    read_device: DeviceReader | None = None,
+    on_change: Callable[[ToolServer], None] | None = None,
 ) -> ToolServer:
     """Create the tool server for ``spec``.
 
-    ``on_change`` runs in the server's own task after its state or tools changed; it must not block or raise.
+    ``read_device`` gives built-in tools readings of the machine. ``on_change`` runs in the server's own task after its
+    state or tools changed; it must not block or raise.
     """
-    opener = _open_problem if spec.problem else _OPENERS.get(spec.transport)
+    openers: dict[str, Opener] = {"builtin": partial(open_builtin, read_device=read_device), "openapi": open_openapi}
+    opener = _open_problem if spec.problem else openers.get(spec.transport)
     if opener is not None:
         return LocalToolServer(spec, opener, on_change=on_change)
     return connection_for(spec, host or ConnectionServices(), on_change)

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import anyio
 
+from rkllm_mcp.builtin.server import DeviceReader
 from rkllm_mcp.config.header_templates import claimed_by
 from rkllm_mcp.config.server_spec import ServerSpec, ServerState
 from rkllm_mcp.errors import NotOfferedError, ServerUnavailableError, ToolboxError
@@ -24,10 +25,9 @@ from rkllm_mcp.mcp_client.per_request import PerRequestConnection, connected_wit
 from rkllm_mcp.mcp_client.resources import ResourceHub
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec, long_name, safe_name, shown_names
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext, Sampler
-from rkllm_mcp.toolcalls.results import result_text
 from rkllm_mcp.toolcalls.untrusted_text import on_one_line, presentable
-from rkllm_mcp.tools.approvals import Approvals, Caller, Switches
-from rkllm_mcp.tools.execution import Cleaned, Safeguards, SizeLimited, Timed, TimeLimited
+from rkllm_mcp.tools.approvals import Approvals, Switches
+from rkllm_mcp.tools.execution import ExecutionPolicies, execute_call
 from rkllm_mcp.tools.tool_servers import ToolServer, source_of
 
 # Most servers connect faster than this and need no status line.
@@ -46,31 +46,12 @@ async def report_slow_servers(
         tell(f"[MCP: Still waiting for {names}, at most {limit_s:g} s in all]")
 
 
-RESULT_CHARS = 4000
 # (server name, wire name of the tool)
 ToolKey: TypeAlias = tuple[str, str]
 # The error for an unknown name lists at most this many tools: it uses the model's context.
 _NAMED_TOOLS = 12
 # Number of a failed server's last output lines in its status line.
 _SHOWN_LINES = 5
-
-
-@dataclass(frozen=True)
-class ServerCaller:
-    """Sends a call to its server and converts the result to text; the innermost ``Caller``."""
-
-    connection: ToolServer
-    others: frozenset[str] = frozenset()  # token names of other servers; an OpenAPI document could ask for any of them
-
-    async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
-        """Return the server's result, or an error result if the server is not available."""
-        own = {name: token for name, token in context.tokens.items() if name not in self.others}
-        context = replace(context, tokens=own)
-        try:
-            result = await self.connection.call(tool.wire_name or tool.name, call.arguments, context)
-        except ServerUnavailableError as error:
-            return ToolResult(call.id, call.name, str(error), is_error=True)
-        return ToolResult(call.id, call.name, result_text(result), is_error=bool(result.get("isError")))
 
 
 @dataclass(frozen=True)
@@ -92,19 +73,21 @@ class Toolbox:
     def __init__(
         self,
         specs: Sequence[ServerSpec],
-        result_chars: int,
         on_status: Callable[[str], None] | None,
         host: ConnectionServices | None = None,
         sampler: Sampler | None = None,
-        safeguards: Safeguards | None = None,
+        policies: ExecutionPolicies | None = None,
+        read_device: DeviceReader | None = None,
     ) -> None:
         self._on_status = on_status
-        self._safeguards = safeguards or Safeguards()
-        approvals = self._safeguards.approvals or Approvals()
-        answers = Answers(sampler, approvals)
+        self._policies = policies or ExecutionPolicies()
+        approvals = self._policies.approvals or Approvals()
+        answers = Answers(sampler, approvals.approve_sampling)
         self.conversation_grants = approvals.conversations
         host = replace(host or ConnectionServices(), callbacks_for=answers.callbacks_for)
-        self._connections = {spec.name: source_of(spec, host, on_change=self._changed) for spec in specs}
+        self._connections = {
+            spec.name: source_of(spec, host, read_device=read_device, on_change=self._changed) for spec in specs
+        }
         # Only MCP servers have resources and prompts.
         on_mcp = {
             name: source
@@ -112,7 +95,7 @@ class Toolbox:
             if isinstance(source, (Connection, PerRequestConnection))
         }
         self.offerings = ResourceHub(on_mcp, answers.updates, on_status, self.clean)
-        self._callers = {name: self._call_chain(source, result_chars) for name, source in self._connections.items()}
+        self._foreign_tokens = {name: self._tokens_of_others(name) for name in self._connections}
         self._reported: set[ToolKey] = set()
         self._index: _Index | None = None
 
@@ -124,7 +107,7 @@ class Toolbox:
     @property
     def switches(self) -> Switches:
         """On/off switches of tools and servers."""
-        return self._safeguards.switches
+        return self._policies.switches
 
     async def connected(self) -> None:
         """Wait until every server is ready or has failed; ``connect_timeout_s`` of each bounds the wait."""
@@ -217,7 +200,15 @@ class Toolbox:
         tool = self.resolve(call.name)
         if tool is None:
             return ToolResult(call.id, call.name, self._unknown(call.name), is_error=True)
-        return await self._callers[tool.server].call(tool, call, context)
+        return await execute_call(
+            self._connections[tool.server],
+            tool,
+            call,
+            context,
+            self._policies,
+            escape=self.clean,
+            foreign_tokens=self._foreign_tokens[tool.server],
+        )
 
     # --- configured texts for the prompt ------------------------------------------------------------------------------
 
@@ -236,18 +227,14 @@ class Toolbox:
         wanted = {(c.spec.name, c.spec.auto_context_tool) for c in self.connections}
         return tuple(tool for tool in self.tools() if (tool.server, tool.wire_name) in wanted)
 
-    # --- call chain ---------------------------------------------------------------------------------------------------
-
-    def _call_chain(self, source: ToolServer, result_chars: int) -> Caller:
+    def _tokens_of_others(self, server: str) -> frozenset[str]:
         claimed = {name: claimed_by(name, one.spec.headers_template) for name, one in self._connections.items()}
-        own = claimed.pop(source.spec.name)
-        caller = ServerCaller(source, frozenset[str]().union(*claimed.values()) - own)
-        limited = SizeLimited(TimeLimited(caller, source.spec.timeout_s), result_chars)
-        return self._safeguards.around(source.spec, Timed(Cleaned(limited, self.clean)))
+        own = claimed.pop(server)
+        return frozenset[str]().union(*claimed.values()) - own
 
     def clean(self, text: str) -> str:
         """Escape markup in untrusted text that the model could repeat as a call of one of these tools."""
-        return self._safeguards.clean_result(text, self.tools())
+        return self._policies.escape_result(text, self.tools())
 
     # --- names -------------------------------------------------------------------------------------------------------
 
@@ -259,7 +246,7 @@ class Toolbox:
 
     def _presented(self, tool: ToolSpec) -> ToolSpec:
         """Return the tool with a cleaned description; report removed invisible characters once per tool."""
-        shown, hidden = presentable(tool, self._safeguards.clean_words)
+        shown, hidden = presentable(tool, self._policies.escape_description)
         key = (tool.server, tool.wire_name)
         if hidden and key not in self._reported and self._on_status is not None:
             self._reported.add(key)
@@ -304,22 +291,22 @@ class Toolbox:
 async def open_toolbox(
     specs: Sequence[ServerSpec],
     *,
-    result_chars: int = RESULT_CHARS,
     on_status: Callable[[str], None] | None = None,
     host: ConnectionServices | None = None,
     sampler: Sampler | None = None,
-    safeguards: Safeguards | None = None,
+    policies: ExecutionPolicies | None = None,
+    read_device: DeviceReader | None = None,
 ) -> AsyncGenerator[Toolbox]:
     """Start all servers concurrently without waiting for them; stop all of them on exit.
 
     Args:
         specs: the servers; names must be unique.
-        result_chars: limit of a tool result, characters; longer results are truncated.
         on_status: called with a status line when a server is ready, has new tools, fails or dies; for the last two, the
             server's last output lines follow.
         host: services of the host that connections use.
         sampler: model for sampling requests of servers; None refuses them.
-        safeguards: policies of tool calls in addition to time and size limits; None adds nothing.
+        policies: approvals, recording, switches and the size limit of tool calls; the defaults when None.
+        read_device: readings of the machine for the built-in tool ``device_status``.
 
     Raises:
         ToolboxError: two servers have the same name.
@@ -328,7 +315,7 @@ async def open_toolbox(
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ToolboxError(f"two servers are named {twice!r}; give each a unique name")
-    toolbox = Toolbox(specs, result_chars, on_status, host, sampler, safeguards)
+    toolbox = Toolbox(specs, on_status, host, sampler, policies, read_device)
     failure: Exception | None = None
     async with anyio.create_task_group() as lives:
         for connection in toolbox.connections:

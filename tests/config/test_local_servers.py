@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rkllm_mcp.app.settings import server_specs
+from rkllm_mcp.app.settings import device_state, server_specs
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.sections import Config
-from rkllm_mcp.config.server_spec import LocalTool
+from rkllm_mcp.config.servers import BuiltinTool
 from rkllm_mcp.errors import ConfigError
 
 
@@ -40,11 +40,10 @@ def test_built_in_tools_reach_the_tools_layer_with_a_way_to_look_at_the_machine(
     )
     (spec,) = server_specs(config)
     assert spec.local_tools == (
-        LocalTool("clock"),
-        LocalTool("t", "T", entry_point="a.b:c", read_only=True),
+        BuiltinTool(name="clock"),
+        BuiltinTool(name="t", description="T", entry_point="a.b:c", read_only=True),
     )
-    assert spec.read_device is not None
-    assert "memory" in dict(spec.read_device())
+    assert "memory" in dict(device_state())
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ import anyio.to_thread
 import pytest
 
 from rkllm_mcp.builtin.server import NAMES, open_builtin
-from rkllm_mcp.config.server_spec import LocalTool, ServerSpec
-from rkllm_mcp.config.servers import OWN_TOOLS
+from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.config.servers import OWN_TOOLS, BuiltinTool
+from rkllm_mcp.mcp_client.wire_log import LastLines
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.protocols import NO_CONTEXT
-from rkllm_mcp.toolcalls.untrusted_text import LastLines
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
 from tests.support import local_tools
 from tests.support.clock import standing_clock, turn
@@ -27,13 +27,13 @@ PATIENCE_S = 60
 NUMBERS = {"properties": {"a": {"type": "integer", "minimum": 0}, "b": {"type": "integer"}}, "required": ["a"]}
 
 
-def local(name: str, entry_point: str, **more: Any) -> LocalTool:
-    return LocalTool(name, entry_point=f"{HOME}:{entry_point}", **more)
+def local(name: str, entry_point: str, **more: Any) -> BuiltinTool:
+    return BuiltinTool(name=name, entry_point=f"{HOME}:{entry_point}", **more)
 
 
-async def called(tool: LocalTool, arguments: dict[str, Any] | None = None, **spec: Any) -> str:
+async def called(tool: BuiltinTool, arguments: dict[str, Any] | None = None, **spec: Any) -> str:
     """The text of a result, ``error: `` before it when it is one."""
-    async with open_builtin(ServerSpec("b", "builtin", local_tools=(tool,), **spec), LastLines()) as tools:
+    async with open_builtin(ServerSpec("b", "builtin", local_tools=(tool,), **spec), LastLines().add) as tools:
         result = await tools.call(tool.name, arguments or {}, NO_CONTEXT)
     text = result["content"][0]["text"]
     return f"error: {text}" if result["isError"] else text
@@ -43,7 +43,7 @@ def test_the_configuration_knows_the_names_of_our_tools() -> None:
     assert OWN_TOOLS == NAMES
 
 
-CALLS: list[tuple[LocalTool, dict[str, Any], str]] = [
+CALLS: list[tuple[BuiltinTool, dict[str, Any], str]] = [
     (local("t", "add", input_schema=NUMBERS), {"a": "2"}, '{"sum":3}'),
     (local("t", "wait_a_moment"), {"text": "ok"}, "ok"),
     (local("t", "promise"), {"text": "ok"}, "ok"),
@@ -65,18 +65,16 @@ CALLS: list[tuple[LocalTool, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("tool", "arguments", "text"), CALLS)
 async def test_a_function_is_called_with_what_its_schema_allows(
-    tool: LocalTool, arguments: dict[str, Any], text: str
+    tool: BuiltinTool, arguments: dict[str, Any], text: str
 ) -> None:
     assert await called(tool, arguments) == text
 
 
 async def test_tools_that_cannot_be_loaded_are_left_out_with_a_note_and_the_others_serve() -> None:
     tools = (
-        LocalTool("clock"),
-        LocalTool("clock"),
-        LocalTool("nameless"),
-        LocalTool("shapeless", entry_point="nonsense"),
-        LocalTool("missing", entry_point="no_such_package.x:f"),
+        BuiltinTool(name="clock"),
+        BuiltinTool(name="clock"),
+        BuiltinTool(name="missing", entry_point="no_such_package.x:f"),
         local("not_there", "no_such_function"),
         local("no_function", "NOT_A_FUNCTION"),
         local("bad_schema", "add", input_schema={"type": "array"}),
@@ -84,14 +82,11 @@ async def test_tools_that_cannot_be_loaded_are_left_out_with_a_note_and_the_othe
         local("good", "add", description="Adds", input_schema=NUMBERS, read_only=True),
     )
     notes = LastLines()
-    async with open_builtin(ServerSpec("b", "builtin", local_tools=tools), notes) as loaded:
+    async with open_builtin(ServerSpec("b", "builtin", local_tools=tools), notes.add) as loaded:
         assert [(tool.name, tool.read_only) for tool in loaded.tools] == [("clock", True), ("good", True)]
         assert loaded.tools[1].input_schema == {"type": "object", **NUMBERS}
     not_a_function = f"is not a function; name a function of {HOME}"
-    known = "clock, calculator, convert_units, device_status"
     reasons = {
-        "nameless": f"unknown tool 'nameless'; name an entry_point, or one of {known}",
-        "shapeless": "its entry_point is 'nonsense'; write package.module:function",
         "missing": (
             "its entry_point needs the module 'no_such_package', which is not installed; "
             "install it, or correct 'no_such_package.x:f'"
@@ -99,7 +94,7 @@ async def test_tools_that_cannot_be_loaded_are_left_out_with_a_note_and_the_othe
         "not_there": f"its entry_point '{HOME}:no_such_function' {not_a_function}",
         "no_function": f"its entry_point '{HOME}:NOT_A_FUNCTION' {not_a_function}",
         "bad_schema": "its input_schema has the type 'array'; arguments are an object",
-        "worse_schema": "its input_schema is not a JSON Schema: properties: 5 is not of type 'object'",
+        "worse_schema": "its input_schema is no JSON Schema: properties: 5 is not of type 'object'",
     }
     assert notes.shown() == (
         "(tool 'clock' is listed twice; the first is used)",
@@ -111,7 +106,7 @@ async def test_a_module_that_fails_when_imported_is_a_reason(tmp_path: Path, mon
     (tmp_path / "module_that_fails.py").write_text("raise SystemExit('no')\n", encoding="utf-8")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     lines: list[str] = []
-    server = ServerSpec("b", "builtin", local_tools=(LocalTool("t", entry_point="module_that_fails:f"),))
+    server = ServerSpec("b", "builtin", local_tools=(BuiltinTool(name="t", entry_point="module_that_fails:f"),))
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([server], on_status=lines.append) as toolbox:
             await toolbox.connected()
@@ -123,7 +118,9 @@ async def test_a_module_that_fails_when_imported_is_a_reason(tmp_path: Path, mon
 
 @standing_clock
 async def test_a_function_that_does_not_return_costs_its_caller_a_timeout() -> None:
-    server = ServerSpec("b", "builtin", local_tools=(local("hang", "hang"), LocalTool("calculator")), timeout_s=30.0)
+    server = ServerSpec(
+        "b", "builtin", local_tools=(local("hang", "hang"), BuiltinTool(name="calculator")), timeout_s=30.0
+    )
     hung: list[tuple[bool, str]] = []
 
     async def hang(toolbox: Toolbox, number: int) -> None:
@@ -152,10 +149,10 @@ async def test_a_function_that_does_not_return_costs_its_caller_a_timeout() -> N
 async def test_our_tools_are_called_by_their_names() -> None:
     device = [("npu load", "core 0 12 %"), ("temperature", "45 °C")]
     server = ServerSpec(
-        "b", "builtin", local_tools=tuple(map(LocalTool, NAMES)), read_device=lambda: device, excluded_tools=("clock",)
+        "b", "builtin", local_tools=tuple(BuiltinTool(name=name) for name in NAMES), excluded_tools=("clock",)
     )
     with anyio.fail_after(PATIENCE_S):
-        async with open_toolbox([server]) as toolbox:
+        async with open_toolbox([server], read_device=lambda: device) as toolbox:
             await toolbox.connected()
             assert [tool.name for tool in toolbox.tools()] == ["calculator", "convert_units", "device_status"]
             results = [
@@ -173,13 +170,15 @@ async def test_our_tools_are_called_by_their_names() -> None:
 
 
 async def test_our_tools_may_be_described_in_other_words() -> None:
-    tool = LocalTool("calculator", description="電卓", input_schema={"properties": {"expression": {"type": "string"}}})
-    async with open_builtin(ServerSpec("b", "builtin", local_tools=(tool,)), LastLines()) as tools:
+    tool = BuiltinTool(
+        name="calculator", description="電卓", input_schema={"properties": {"expression": {"type": "string"}}}
+    )
+    async with open_builtin(ServerSpec("b", "builtin", local_tools=(tool,)), LastLines().add) as tools:
         assert tools.tools[0].description == "電卓"
         assert "required" not in tools.tools[0].input_schema
 
 
 async def test_a_machine_that_tells_nothing_is_an_answer() -> None:
-    assert await called(LocalTool("device_status")) == (
+    assert await called(BuiltinTool(name="device_status")) == (
         "error: This machine does not report its NPU, temperature or memory."
     )

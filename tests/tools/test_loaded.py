@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,7 +14,6 @@ from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.mcp_client.connection import Connection
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.protocols import CallContext
-from rkllm_mcp.toolcalls.untrusted_text import LastLines
 from rkllm_mcp.tools.tool_servers import LocalToolServer, Opener, source_of
 
 pytestmark = pytest.mark.anyio
@@ -36,7 +35,7 @@ def opener(log: list[str], failures: int = 0) -> Opener:
     """Opens ``Told``, after so many failures."""
 
     @asynccontextmanager
-    async def open_told(spec: ServerSpec, notes: LastLines) -> AsyncGenerator[Told]:
+    async def open_told(spec: ServerSpec, note: Callable[[str], None]) -> AsyncGenerator[Told]:
         log.append("opened")
         if log.count("opened") <= failures:
             raise ValueError("the disk is full")
@@ -87,7 +86,7 @@ async def test_one_that_failed_is_loaded_at_its_next_use_then_only_after_a_pause
 
 async def test_stopping_ends_a_load_that_does_not_end() -> None:
     @asynccontextmanager
-    async def never(spec: ServerSpec, notes: LastLines) -> AsyncGenerator[Told]:
+    async def never(spec: ServerSpec, note: Callable[[str], None]) -> AsyncGenerator[Told]:
         await anyio.sleep_forever()
         yield Told()
 

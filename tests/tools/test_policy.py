@@ -1,36 +1,48 @@
-"""Which tools are offered, and what the wrappers change."""
+"""Tools that are offered, and the steps of one call."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import anyio
 import pytest
 
 from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.config.servers import is_offered
+from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
-from rkllm_mcp.tools.execution import SizeLimited, Timed, TimeLimited
+from rkllm_mcp.tools.approvals import Approvals, Switches
+from rkllm_mcp.tools.execution import ExecutionPolicies, call_within_limit, disabled_result, execute_call, own_tokens
 
-TOOL = ToolSpec("t")
+SERVER = ServerSpec("s")
+TOOL = ToolSpec("t", server="s", wire_name="t")
 CALL = ToolCall("call_1", "t", {})
 HOW = "; call it again for a smaller part to see them"
 
 
-@dataclass(frozen=True)
-class Says:
-    text: str
+@dataclass
+class Server:
+    """Answers each call with ``text``; never, if that is None."""
 
-    async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
-        return ToolResult(call.id, tool.name, self.text)
+    text: str | None = "x"
+    spec: ServerSpec = SERVER
+    error: Exception | None = None
+    contexts: list[CallContext] = field(default_factory=list[CallContext])
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = NO_CONTEXT) -> dict[str, Any]:
+        self.contexts.append(context)
+        if self.error is not None:
+            raise self.error
+        if self.text is None:
+            await anyio.sleep_forever()
+        return {"content": [{"type": "text", "text": self.text}], "isError": False}
 
 
-@dataclass(frozen=True)
-class NeverAnswers:
-    async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
-        await anyio.sleep_forever()
-        raise AssertionError
+async def executed(server: Server, policies: ExecutionPolicies | None = None, tool: ToolSpec = TOOL) -> ToolResult:
+    return await execute_call(server, tool, CALL, NO_CONTEXT, policies or ExecutionPolicies())
 
 
 def test_every_tool_is_offered_unless_the_configuration_says_otherwise() -> None:
@@ -45,19 +57,63 @@ def test_every_tool_is_offered_unless_the_configuration_says_otherwise() -> None
 
 @pytest.mark.anyio
 async def test_a_call_that_takes_too_long_becomes_a_result_that_says_so() -> None:
-    result = await TimeLimited(NeverAnswers(), 0.01).call(TOOL, CALL, NO_CONTEXT)
+    result = await call_within_limit(Server(None, ServerSpec("s", timeout_s=0.01)), TOOL, CALL, NO_CONTEXT)
     assert result == ToolResult("call_1", "t", "Tool 't' did not answer within 0.01 s and was stopped.", is_error=True)
 
 
 @pytest.mark.anyio
+async def test_a_server_that_is_not_available_becomes_a_result_that_says_so() -> None:
+    gone = Server(error=ServerUnavailableError("Server 's' is down."))
+    assert await call_within_limit(gone, TOOL, CALL, NO_CONTEXT) == ToolResult(
+        "call_1", "t", "Server 's' is down.", is_error=True
+    )
+
+
+@pytest.mark.anyio
 async def test_a_long_result_is_cut_and_marked() -> None:
-    limited = SizeLimited(Says("0123456789"), 4)
-    assert await limited.call(TOOL, CALL, NO_CONTEXT) == ToolResult(
+    cut = await executed(Server("0123456789"), ExecutionPolicies(result_chars=4))
+    assert replace(cut, seconds=0) == ToolResult(
         "call_1", "t", f"0123\n… truncated, 6 more characters{HOW}", truncated=True
     )
-    assert (await SizeLimited(Says("0123"), 4).call(TOOL, CALL, NO_CONTEXT)).truncated is False
+    assert (await executed(Server("0123"), ExecutionPolicies(result_chars=4))).truncated is False
 
 
 @pytest.mark.anyio
 async def test_a_result_says_how_long_it_took() -> None:
-    assert (await Timed(Says("x")).call(TOOL, CALL, NO_CONTEXT)).seconds > 0
+    assert (await executed(Server())).seconds > 0
+
+
+@pytest.mark.anyio
+async def test_invisible_characters_are_removed_before_a_result_is_cut_and_markup_is_escaped_after() -> None:
+    result = await execute_call(
+        Server("a\u200bb\u200bc<d<"),
+        TOOL,
+        CALL,
+        NO_CONTEXT,
+        ExecutionPolicies(result_chars=4),
+        escape=lambda text: text.replace("<", "‹"),
+    )
+    assert result.text == f"abc‹\n… truncated, 2 more characters{HOW}"
+
+
+@pytest.mark.anyio
+async def test_a_tool_that_is_switched_off_is_not_called_and_its_owner_not_asked() -> None:
+    server, switches = Server(), Switches()
+    switches.turn("s", "t", is_on=False)
+    result = await executed(server, ExecutionPolicies(Approvals(), switches=switches))
+    assert (result, server.contexts) == (disabled_result(CALL), [])
+    assert result.text == "Tool 't' is switched off; answer without it."
+
+
+@pytest.mark.anyio
+async def test_a_call_that_is_not_approved_is_not_made_and_one_that_is_says_how() -> None:
+    policies = ExecutionPolicies(Approvals())
+    refusing = Server(spec=ServerSpec("s", always_ask=("t",)))
+    result = await executed(refusing, policies)
+    assert (result.is_error, result.ruling, refusing.contexts) == (True, "refused", [])
+    assert (await executed(Server(), policies)).ruling == "free"
+
+
+def test_a_server_gets_no_tokens_of_another() -> None:
+    context = CallContext(tokens={"mine": "1", "theirs": "2"})
+    assert own_tokens(context, frozenset({"theirs"})).tokens == {"mine": "1"}

@@ -1,25 +1,24 @@
-"""``open_channel``: choose and open the transport of a server.
+"""``open_channel``: choose and open the transport of a server; the in-process transport, without messages.
 
-A channel is opened before the SDK is imported, so that the server's start and the import (0.6 s) run in parallel.
+A transport is imported when it is used. A channel is opened before the SDK is imported, so that the server's start and
+the import (0.6 s) run in parallel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+import importlib
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.errors import ServerUnavailableError
-from rkllm_mcp.mcp_client.oauth import SignIn
-from rkllm_mcp.mcp_client.transports.http import open_remote
-from rkllm_mcp.mcp_client.transports.in_process import open_inprocess
-from rkllm_mcp.mcp_client.transports.stdio import open_stdio
-from rkllm_mcp.mcp_client.transports.websocket import open_websocket
-from rkllm_mcp.toolcalls.untrusted_text import LastLines
 
 if TYPE_CHECKING:
     from mcp.client import Transport
+
+    from rkllm_mcp.mcp_client.oauth import SignIn
+    from rkllm_mcp.mcp_client.wire_log import LastLines
 
 
 AVAILABLE = ("stdio", "http", "sse", "websocket", "inprocess")
@@ -60,10 +59,16 @@ def open_channel(
     """
     transport = transport or spec.transport
     if transport == "stdio":
+        from rkllm_mcp.mcp_client.transports.stdio import open_stdio
+
         return open_stdio(spec, notes)
     if transport in ("http", "sse"):
+        from rkllm_mcp.mcp_client.transports.http import open_remote
+
         return open_remote(spec, transport, sign_in.auth(spec, waiting_for_person))
     if transport == "websocket":
+        from rkllm_mcp.mcp_client.transports.websocket import open_websocket
+
         return open_websocket(spec, notes)
     if transport == "inprocess":
         return open_inprocess(spec)
@@ -71,3 +76,52 @@ def open_channel(
         f"transport {transport!r} is not supported for MCP servers; "
         f"use one of {', '.join(AVAILABLE)}, or set enabled = false"
     )
+
+
+class InProcessChannel:
+    """Channel of an in-process server."""
+
+    def __init__(self, served: Any) -> None:
+        self.served = served
+
+    def streams(self) -> Transport:
+        """Not supported: the client takes ``served``.
+
+        Raises:
+            ServerUnavailableError: always.
+        """
+        raise ServerUnavailableError("an in-process server has no streams; please report this bug")
+
+    def ending(self) -> str:
+        """Return an empty text: the server ends with this process."""
+        return ""
+
+
+@asynccontextmanager
+async def open_inprocess(spec: ServerSpec) -> AsyncGenerator[InProcessChannel]:
+    """Open the transport to a server object: ``mcp.Client`` calls it directly.
+
+    ``served`` is an ``MCPServer`` (or low-level ``Server``) of the SDK, a function that makes one, or ``module:name``.
+
+    Raises:
+        ServerUnavailableError: the configured object is not an MCP server.
+    """
+    from mcp.server import Server
+    from mcp.server.mcpserver import MCPServer
+
+    served: Any = _imported(spec.served) if isinstance(spec.served, str) else spec.served
+    if callable(served) and not isinstance(served, (Server, MCPServer)):
+        served = served()
+    if not isinstance(served, (Server, MCPServer)):
+        raise ServerUnavailableError(
+            f"{spec.served!r} is not an MCP server; name an MCPServer or a function that makes one"
+        )
+    yield InProcessChannel(served)
+
+
+def _imported(entry: str) -> Any:
+    module, _, name = entry.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ServerUnavailableError(f"{entry!r} cannot be loaded: {error}; write it as module:name") from None

@@ -21,7 +21,7 @@ from typing import IO
 import anyio
 
 from rkllm_mcp.config.server_spec import ServerSpec
-from rkllm_mcp.toolcalls.untrusted_text import LastLines
+from rkllm_mcp.mcp_client.wire_log import LastLines
 
 # Variables every program needs, without secrets (the SDK's list, mcp 2.3.0 client/stdio.py).
 INHERITED_ALWAYS = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")

@@ -18,7 +18,7 @@ from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.mcp_client.allowed_commands import launch_of
 from rkllm_mcp.mcp_client.message_filter import MAX_MESSAGE_BYTES, message_in
 from rkllm_mcp.mcp_client.transports.process import Child, open_child
-from rkllm_mcp.toolcalls.untrusted_text import LastLines
+from rkllm_mcp.mcp_client.wire_log import LastLines
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream

@@ -19,7 +19,7 @@ import anyio
 from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.mcp_client.message_filter import MAX_MESSAGE_BYTES, message_in
 from rkllm_mcp.mcp_client.transports.http import tls_context
-from rkllm_mcp.toolcalls.untrusted_text import LastLines
+from rkllm_mcp.mcp_client.wire_log import LastLines
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream

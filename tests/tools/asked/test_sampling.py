@@ -25,7 +25,7 @@ from rkllm_mcp.protocols import (
     SamplingRequest,
 )
 from rkllm_mcp.tools.approvals import Approvals, RecentApprovals
-from rkllm_mcp.tools.execution import Safeguards
+from rkllm_mcp.tools.execution import ExecutionPolicies
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
 from tests.support.mcp_servers.specs import PATIENCE_S, asking
 
@@ -66,10 +66,10 @@ class Owner:
 
 @asynccontextmanager
 async def toolbox_with(
-    spec: ServerSpec, model: Model | None, safeguards: Safeguards | None = None
+    spec: ServerSpec, model: Model | None, policies: ExecutionPolicies | None = None
 ) -> AsyncGenerator[Toolbox]:
     with anyio.fail_after(PATIENCE_S):
-        async with open_toolbox([spec], sampler=model, safeguards=safeguards) as toolbox:
+        async with open_toolbox([spec], sampler=model, policies=policies) as toolbox:
             await toolbox.connected()
             yield toolbox
 
@@ -135,9 +135,9 @@ async def test_a_yes_for_the_conversation_holds_for_that_one() -> None:
 async def test_what_is_said_for_good_is_kept_beyond_the_toolbox(decision: Decision, outcome: str) -> None:
     grants, owner = RecentApprovals(), Owner([decision])
     for _ in range(2):
-        safeguards = Safeguards(approvals=Approvals(grants, "ja"))
+        policies = ExecutionPolicies(approvals=Approvals(grants, "ja"))
         spec = asking("curious", always_allow=("*",))
-        async with toolbox_with(spec, Model(), safeguards) as toolbox:
+        async with toolbox_with(spec, Model(), policies) as toolbox:
             assert await said(toolbox, owner) == outcome
     (question,) = owner.asked
     assert question.reason == "サーバー「curious」が、モデルに次のことを尋ね、その答えを受け取ろうとしています。"

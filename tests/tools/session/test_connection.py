@@ -11,6 +11,7 @@ import pytest
 from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.protocols import CallContext
+from rkllm_mcp.tools.execution import ExecutionPolicies
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
 from tests.support.clock import standing_clock, turn
 from tests.support.mcp_servers.calling import call, said
@@ -190,7 +191,7 @@ async def test_half_a_character_does_not_lose_its_answer() -> None:
 
 async def test_a_huge_result_is_cut_and_one_beyond_all_measure_ends_the_connection() -> None:
     with anyio.fail_after(PATIENCE_S):
-        async with open_toolbox([hostile("huge")], result_chars=150) as toolbox:
+        async with open_toolbox([hostile("huge")], policies=ExecutionPolicies(result_chars=150)) as toolbox:
             await toolbox.connected()
             result = await call(toolbox, "say_much", megabytes=6)
             remark = "… truncated, 999850 more characters; call it again for a smaller part to see them"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rkllm_mcp.mcp_client.transports.stdio import LineSplitter, LineTooLongError
-from rkllm_mcp.toolcalls.untrusted_text import LastLines
+from rkllm_mcp.mcp_client.wire_log import LastLines
 
 TEXT = "first\n\n天気\r\nlast".encode()
 

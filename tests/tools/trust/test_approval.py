@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import anyio
 import pytest
@@ -11,9 +12,10 @@ import pytest
 from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.events import Approval, Elicitation
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
-from rkllm_mcp.protocols import CallContext, Decision, ElicitationAnswer, FixedApprover
+from rkllm_mcp.protocols import DENY_ALL, NO_CONTEXT, Approver, CallContext, Decision, ElicitationAnswer, FixedApprover
 from rkllm_mcp.records import StoredApproval
-from rkllm_mcp.tools.approvals import Approvals, Approved, RecentApprovals
+from rkllm_mcp.tools.approvals import Approvals, RecentApprovals
+from rkllm_mcp.tools.execution import ExecutionPolicies, execute_call
 
 pytestmark = pytest.mark.anyio
 
@@ -44,11 +46,12 @@ class Person:
 class Counting:
     """A tool that says how often it ran."""
 
+    spec: ServerSpec = FILES
     runs: int = 0
 
-    async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
+    async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = NO_CONTEXT) -> dict[str, Any]:
         self.runs += 1
-        return ToolResult(call.id, call.name, f"run {self.runs}")
+        return {"content": [{"type": "text", "text": f"run {self.runs}"}]}
 
 
 @dataclass
@@ -67,9 +70,10 @@ class World:
     async def call(
         self, tool: ToolSpec = DELETE, conversation: str = "c1", spec: ServerSpec | None = None
     ) -> ToolResult:
-        approved = Approved(self.tool, spec or self.spec, self.approvals)
+        self.tool.spec = spec or self.spec
         context = CallContext(asker=self.person, conversation_id=conversation)
-        return await approved.call(tool, ToolCall("call_1", tool.name, {"path": "/a"}), context)
+        call = ToolCall("call_1", tool.name, {"path": "/a"})
+        return await execute_call(self.tool, tool, call, context, ExecutionPolicies(self.approvals))
 
 
 def outcome(result: ToolResult) -> tuple[str, str]:
@@ -208,16 +212,21 @@ async def test_a_tool_that_always_asks_is_not_remembered() -> None:
 
 
 async def test_where_nobody_can_be_asked_the_standing_answer_counts_and_says_what_to_do() -> None:
-    approved = Approved(Counting(), FILES, Approvals())
-    call = ToolCall("call_1", "delete_file", {})
-    refused = await approved.call(DELETE, call, CallContext(asker=FixedApprover("deny", "Say --yes.")))
+    tool, policies = Counting(), ExecutionPolicies(Approvals())
+
+    async def asking(asker: Approver) -> ToolResult:
+        return await execute_call(
+            tool, DELETE, ToolCall("call_1", "delete_file", {}), CallContext(asker=asker), policies
+        )
+
+    refused = await asking(FixedApprover("deny", "Say --yes."))
     assert (refused.is_error, refused.ruling) == (True, "refused")
     assert refused.text == (
         "'delete_file' was not run: it deletes or overwrites something, and no user could approve it. "
         "Tell the user. Say --yes."
     )
-    assert outcome(await approved.call(DELETE, call, CallContext(asker=FixedApprover("once")))) == ("run 1", "granted")
-    assert outcome(await approved.call(DELETE, call, CallContext())) == ("refused", "refused")
+    assert outcome(await asking(FixedApprover("once"))) == ("run 1", "granted")
+    assert outcome(await asking(DENY_ALL)) == ("refused", "refused")
 
 
 async def test_calls_of_one_conversation_ask_one_after_the_other_and_share_the_answer() -> None:

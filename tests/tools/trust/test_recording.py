@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import anyio
 import pytest
 
+from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.mcp_client.timeouts import Stopwatch
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from rkllm_mcp.records import CallRecord
-from rkllm_mcp.tools.execution import Recorded
+from rkllm_mcp.tools.execution import ExecutionPolicies, call_record, execute_call
 
 pytestmark = pytest.mark.anyio
 
+SERVER = ServerSpec("s")
 TOOL = ToolSpec("shown", server="s", wire_name="tool")
 SECRET = "tok-4711-secret"
 
@@ -27,42 +31,21 @@ class Notebook:
         self.calls.append(call)
 
 
-@dataclass(frozen=True)
-class Answers:
-    result: ToolResult | None
-
-    async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
-        if self.result is None:
-            await anyio.sleep_forever()
-            raise AssertionError
-        return self.result
-
-
-async def recorded(result: ToolResult | None, arguments: dict[str, object]) -> CallRecord:
-    notebook = Notebook()
-    way = Recorded(Answers(result), notebook, clock=lambda: 1000.0)
+def recorded(result: ToolResult, arguments: dict[str, object]) -> CallRecord:
     context = CallContext(tokens={"jira": SECRET}, conversation_id="c1")
-    with anyio.move_on_after(0 if result is None else 10):
-        assert await way.call(TOOL, ToolCall("call_1", "shown", arguments), context) == result
-    (call,) = notebook.calls
-    return call
+    return call_record(TOOL, ToolCall("call_1", "shown", arguments), context, result, 1000.0)
 
 
 async def test_a_call_leaves_a_record() -> None:
     result = ToolResult("call_1", "shown", "晴れ\n18度", seconds=0.12345, ruling="once")
-    assert await recorded(result, {"city": "東京"}) == CallRecord(
+    assert recorded(result, {"city": "東京"}) == CallRecord(
         1000.0, "s", "tool", '{"city":"東京"}', "once", result_chars=6, seconds=0.123, conversation="c1"
     )
 
 
 async def test_a_failure_leaves_its_first_line() -> None:
-    call = await recorded(ToolResult("call_1", "shown", "\nno such city\nTraceback …", is_error=True), {})
+    call = recorded(ToolResult("call_1", "shown", "\nno such city\nTraceback …", is_error=True), {})
     assert (call.is_error, call.error, call.ruling) == (True, "no such city", "free")
-
-
-async def test_a_call_that_is_stopped_is_recorded_all_the_same() -> None:
-    call = await recorded(None, {"a": 1})
-    assert (call.is_error, call.error, call.ruling) == (True, "cancelled before it finished", "stopped")
 
 
 @dataclass
@@ -78,8 +61,9 @@ class Asking:
     """Works for 3 s, asks its owner for 60, works for 2, and asks again for as long as there is."""
 
     clock: Clock
+    spec: ServerSpec = SERVER
 
-    async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
+    async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = NO_CONTEXT) -> dict[str, Any]:
         self.clock.seconds += 3
         with context.pause():
             self.clock.seconds += 60
@@ -90,11 +74,25 @@ class Asking:
         raise AssertionError
 
 
-async def test_a_call_that_is_stopped_at_a_question_took_as_long_as_it_worked() -> None:
-    notebook, clock = Notebook(), Clock()
+async def stopped(now: Callable[[], float], server: Asking) -> CallRecord:
+    """The record of a call that is cancelled while it asks."""
+    notebook = Notebook()
+    policies = ExecutionPolicies(recorder=notebook)
     with anyio.move_on_after(0):
-        await Recorded(Asking(clock), notebook, now=clock).call(TOOL, ToolCall("call_1", "shown", {}), NO_CONTEXT)
+        await execute_call(server, TOOL, ToolCall("call_1", "shown", {"a": 1}), NO_CONTEXT, policies, now=now)
     (call,) = notebook.calls
+    return call
+
+
+async def test_a_call_that_is_stopped_is_recorded_all_the_same() -> None:
+    clock = Clock()
+    call = await stopped(clock, Asking(clock))
+    assert (call.is_error, call.error, call.ruling) == (True, "cancelled before it finished", "stopped")
+
+
+async def test_a_call_that_is_stopped_at_a_question_took_as_long_as_it_worked() -> None:
+    clock = Clock()
+    call = await stopped(clock, Asking(clock))
     assert (call.ruling, call.seconds) == ("stopped", 5.0)
 
 
@@ -116,7 +114,7 @@ async def test_secrets_are_replaced_wherever_they_stand() -> None:
         "text": "plain",
     }
     failure = ToolResult("call_1", "shown", f"401: {SECRET} is wrong", is_error=True)
-    call = await recorded(failure, arguments)
+    call = recorded(failure, arguments)
     assert SECRET not in repr(call)
     assert "hunter2" not in repr(call)
     assert "sk-abc" not in repr(call)
@@ -125,5 +123,5 @@ async def test_secrets_are_replaced_wherever_they_stand() -> None:
 
 
 async def test_what_is_long_is_cut() -> None:
-    call = await recorded(ToolResult("call_1", "shown", "x" * 9000, is_error=True), {"content": "y" * 9000})
+    call = recorded(ToolResult("call_1", "shown", "x" * 9000, is_error=True), {"content": "y" * 9000})
     assert (len(call.arguments), len(call.error), call.result_chars) == (2000, 300, 9000)
