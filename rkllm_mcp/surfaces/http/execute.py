@@ -29,7 +29,7 @@ from rkllm_mcp.surfaces.http.conversations import leads_on
 from rkllm_mcp.surfaces.http.errors import HTTPError, problem_of
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import service_of, tenant_of
-from rkllm_mcp.surfaces.http.streaming import event_stream, in_turn, record, while_connected
+from rkllm_mcp.surfaces.http.streaming import EventStream, Write, in_turn, record, while_connected
 
 CONVERSATION = "X-Conversation-Id"
 _Words = Annotated[str, Field(min_length=1)]
@@ -118,7 +118,7 @@ async def execute(request: Request) -> Response:
     )
     headers = {CONVERSATION: conversation.id}
     if body.stream:
-        return event_stream(_records(events), headers=headers)
+        return EventStream(partial(_stream, events), headers=headers)
     return JSONResponse(await while_connected(request, partial(_whole, conversation.id, events)), headers=headers)
 
 
@@ -155,10 +155,10 @@ def _reply(app: Assistant, conversation: Conversation, body: ExecuteBody) -> Asy
     return app.reply(conversation, body.message or "", options)
 
 
-async def _records(events: AsyncGenerator[Event, None]) -> AsyncGenerator[bytes, None]:
+async def _stream(events: AsyncGenerator[Event, None], write: Write) -> None:
     async with aclosing(events):
         async for event in events:
-            yield record(event_to_dict(event))
+            await write(record(event_to_dict(event)))
 
 
 async def _whole(conversation: str, events: AsyncGenerator[Event, None]) -> dict[str, Any]:

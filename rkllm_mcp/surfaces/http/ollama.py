@@ -39,7 +39,7 @@ from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.openai import DEFAULT_MODEL, MOST_TEXTS, asked_by, count_tokens, known_models, sound
 from rkllm_mcp.surfaces.http.route import NDJSON, Link, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import ServiceState, service_of, tenant_of
-from rkllm_mcp.surfaces.http.streaming import as_json, evaluated, in_turn, line_stream, while_connected
+from rkllm_mcp.surfaces.http.streaming import Write, as_json, evaluated, in_turn, line_stream, while_connected
 
 VERSION = "0.12.0"
 _TAG = ":latest"
@@ -130,18 +130,16 @@ async def _answer(request: Request, body: OllamaRequest, translated: Any, *, is_
     # As Ollama does, which loads a model when it is asked: its programs do not ask a second time.
     events = sound(in_turn(request, answering, may_load=True))
     if body.stream is not False:
-        return line_stream(_lines(events, reply, started), NDJSON)
+        return line_stream(partial(_stream, events, reply, started), NDJSON)
     return JSONResponse(await while_connected(request, partial(_whole, events, reply, started)))
 
 
-async def _lines(
-    events: AsyncGenerator[Occurrence, None], reply: OllamaReply, started: float
-) -> AsyncGenerator[bytes, None]:
+async def _stream(events: AsyncGenerator[Occurrence, None], reply: OllamaReply, started: float, write: Write) -> None:
     async with aclosing(events):
         async for event in events:
             for piece in reply.of(event):
-                yield as_json(piece) + b"\n"
-    yield as_json(reply.last(time.monotonic() - started)) + b"\n"
+                await write(as_json(piece) + b"\n")
+    await write(as_json(reply.last(time.monotonic() - started)) + b"\n")
 
 
 async def _whole(events: AsyncGenerator[Occurrence, None], reply: OllamaReply, started: float) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Link, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import ServiceState, service_of, tenant_of
-from rkllm_mcp.surfaces.http.streaming import DONE, evaluated, event_stream, in_turn, record, while_connected
+from rkllm_mcp.surfaces.http.streaming import DONE, EventStream, Write, evaluated, in_turn, record, while_connected
 
 # The name that every service knows its model by.
 DEFAULT_MODEL = "default"
@@ -56,7 +56,7 @@ async def chat_completions(request: Request) -> Response:
     events = in_turn(request, partial(complete, threads=service.threads, request=asked, tenant=tenant.name))
     if body.stream:
         with_usage = body.stream_options is not None and body.stream_options.include_usage is True
-        return event_stream(_records(events, ReplyChunks(head, with_usage=with_usage)))
+        return EventStream(partial(_stream, events, ReplyChunks(head, with_usage=with_usage)))
     return JSONResponse(await while_connected(request, partial(_whole, events, WholeReply(head))))
 
 
@@ -109,21 +109,17 @@ async def _whole(events: _Events, reply: WholeReply) -> dict[str, Any]:
     return reply.object()
 
 
-async def _records(events: _Events, chunks: ReplyChunks) -> AsyncGenerator[bytes, None]:
+async def _stream(events: _Events, chunks: ReplyChunks, write: Write) -> None:
     has_begun = False
     async with aclosing(sound(events)) as heard:
         async for event in heard:
             for chunk in chunks.of(event):
                 # Not before: as long as nothing was sent, a failure has a status of its own.
-                if not has_begun:
-                    has_begun = True
-                    yield record(chunks.first())
-                yield record(chunk)
-    if not has_begun:
-        yield record(chunks.first())
-    for chunk in chunks.last():
-        yield record(chunk)
-    yield DONE
+                first = b"" if has_begun else record(chunks.first())
+                has_begun = True
+                await write(first + record(chunk))
+    first = b"" if has_begun else record(chunks.first())
+    await write(first + b"".join(map(record, chunks.last())) + DONE)
 
 
 async def sound(events: AsyncGenerator[Occurrence, None]) -> AsyncGenerator[Occurrence, None]:
