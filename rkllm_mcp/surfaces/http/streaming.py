@@ -9,10 +9,10 @@ failure is the last record. A client that disconnects cancels the answer.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
-from contextlib import aclosing, contextmanager
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from time import monotonic
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.app.tenants import Tenant
 from rkllm_mcp.errors import RkllmMcpError
-from rkllm_mcp.events import EVENT_TYPES, End, Queued, Usage
+from rkllm_mcp.events import EVENT_TYPES, End, Queued, Text, Thinking, Usage
 from rkllm_mcp.surfaces.http.errors import ClientGoneError, HTTPError, as_told, problem_of
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM
 from rkllm_mcp.surfaces.http.state import ServiceState, service_of, stopping, tenant_of
@@ -183,10 +183,10 @@ def line_stream(answer: Callable[[Write], Awaitable[None]], media: str) -> Respo
 
 
 async def while_connected(request: Request, work: Callable[[], Awaitable[T]]) -> T:
-    """Do the work of an answer in one piece, unless the client leaves; its body must have been read.
+    """Return the result of ``work``, which a disconnect cancels; the request's body must have been read.
 
     Raises:
-        ClientGoneError: it has left, and the work has been stopped.
+        ClientGoneError: the client has disconnected.
     """
     result: list[T] = []
     failure: list[Exception] = []
@@ -210,21 +210,23 @@ async def _cancel_when_gone(receive: Receive, scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-# An event, or whatever else a kind of answer consists of
+# An event, or another part of which a kind of answer consists.
 _T = TypeVar("_T")
+_Emit: TypeAlias = Callable[[Sequence[_T]], Awaitable[None]]
+_TEXT_EVENTS = frozenset({Text, Thinking})
 
 
 @contextmanager
 def queued(request: Request, turnstile: Turnstile, *, may_load: bool = False) -> Generator[Slot, None, None]:
-    """A place in a queue for whoever sent the request.
+    """Hold a place in a queue for a request.
 
     Args:
-        request: who asks.
+        request: the request.
         turnstile: the queue.
         may_load: the model may still be loading; its engine lets runs wait.
 
     Raises:
-        Problem: 503 the service cannot answer now; 429 too many wait.
+        HTTPError: 503 the service cannot answer now; 429 too many wait.
     """
     service_of(request).check_ready(may_load=may_load)
     try:
@@ -240,23 +242,25 @@ def queued(request: Request, turnstile: Turnstile, *, may_load: bool = False) ->
 
 async def in_turn(
     request: Request,
-    answering: Callable[[Assistant], AsyncGenerator[_T, None]],
+    answering: Callable[[Assistant, _Emit[_T]], Awaitable[None]],
+    emit: _Emit[_T | Queued | End],
     placed: Callable[[], object] | None = None,
     *,
     may_load: bool = False,
-) -> AsyncGenerator[_T | Queued | End, None]:
-    """The events of an answer once it is its turn, and where it stands before; consume it under ``aclosing``.
+) -> None:
+    """Emit the positions of a request in the queue, and then the events of its answer.
 
     Args:
-        request: who asks.
-        answering: begins the answer; called when it is its turn, with the assistant that is there then: a changed
-            configuration may have replaced it meanwhile.
-        placed: is called once the request has its place and will not be refused any more.
-        may_load: it waits while the model loads; else that is a refusal.
+        request: the request.
+        answering: makes the answer and emits its events; called when its turn has come, with the assistant in use
+            then: a changed configuration may have replaced it meanwhile.
+        emit: takes the events in batches, in order.
+        placed: called once the request has its place and will not be refused any more.
+        may_load: wait while the model loads; a refusal otherwise.
 
     Raises:
-        Problem: before the first event: 503 the service cannot answer now; 429 too many wait. At any time: 429 today's
-            tokens are used up.
+        HTTPError: before the first event: 503 the service cannot answer now; 429 too many wait. At any time: 429 the
+            tokens of the day are used up.
     """
     service, tenant = service_of(request), tenant_of(request)
     service.check_ready(may_load=may_load)
@@ -265,25 +269,59 @@ async def in_turn(
         if placed is not None:
             placed()
         while (position := await place.changed()) is not None:
-            yield Queued(position)
-        # Those who waited together may have used it up one after the other.
+            await emit([Queued(position)])
+        # Requests that waited together may have used it up one after the other.
         await service.allowances.check(tenant)
         app = tenant_of(request).app
-        async with aclosing(_counted(service, tenant, app.bill.settle, answering(app))) as events:
-            async for event in events:
-                yield event
+        counted = _CountedEvents(service, tenant, app, emit)
+        try:
+            await answering(app, counted.emit)
+        finally:
+            # Tokens of an answer that was left before its Usage are counted too.
+            with anyio.CancelScope(shield=True):
+                await counted.settle()
+
+
+class _CountedEvents(Generic[_T]):
+    """The events of an answer: metrics, traces and the tenant's quota, before they are forwarded."""
+
+    def __init__(self, service: ServiceState, tenant: Tenant, app: Assistant, emit: _Emit[_T | Queued | End]) -> None:
+        self._service = service
+        self._tenant = tenant
+        self._app = app
+        self._emit = emit
+
+    async def emit(self, events: Sequence[_T]) -> None:
+        """Count the events and forward them."""
+        seen: Sequence[_T | End] = events
+        for event in events:
+            # Most events are text, which counts nothing.
+            if type(event) not in _TEXT_EVENTS and isinstance(event, EVENT_TYPES):
+                self._service.metrics.take(event)
+                self._service.traces.take(event)
+                if isinstance(event, Usage):
+                    self._service.count(self._tenant.name, event)
+                    await self.settle()
+                elif isinstance(event, End):
+                    seen = [*events[:-1], as_told(event)]
+        await self._emit(seen)
+
+    async def settle(self) -> None:
+        """Subtract what the assistant's answers have cost from the tenant's quota."""
+        if tokens := self._app.usage.settle():
+            await self._service.allowances.spend(self._tenant, tokens)
 
 
 async def evaluated(request: Request, work: Callable[[], Awaitable[_T]], cost: Callable[[], Awaitable[int]]) -> _T:
-    """What an evaluation comes to, once it is its turn.
+    """Return the result of an evaluation, once its turn has come.
 
     Args:
-        request: who asks; leaving it ends the work.
+        request: the request; a disconnect cancels the evaluation.
         work: evaluates.
-        cost: how many tokens that is, also where somebody leaves before its end; asked where there is a limit.
+        cost: counts its tokens, also of an evaluation that was cancelled; called where there is a quota.
 
     Raises:
-        Problem: 503 the service cannot answer now; 429 too many wait, or today's tokens are used up.
+        HTTPError: 503 the service cannot answer now; 429 too many wait, or the tokens of the day are used up.
         RkllmMcpError: it cannot be evaluated, which costs nothing.
     """
     service, tenant = service_of(request), tenant_of(request)
@@ -292,7 +330,7 @@ async def evaluated(request: Request, work: Callable[[], Awaitable[_T]], cost: C
     async def in_its_turn() -> _T:
         with queued(request, service.evaluations) as place:
             await place.turn()
-            # Those who waited together may have used it up one after the other.
+            # Requests that waited together may have used it up one after the other.
             await service.allowances.check(tenant)
             is_counted = service.allowances.limit(tenant) is not None
             try:
@@ -306,27 +344,3 @@ async def evaluated(request: Request, work: Callable[[], Awaitable[_T]], cost: C
                         await service.allowances.spend(tenant, await cost())
 
     return await while_connected(request, in_its_turn)
-
-
-async def _counted(
-    service: ServiceState, tenant: Tenant, cost: Callable[[], int], events: AsyncGenerator[_T, None]
-) -> AsyncGenerator[_T | End, None]:
-    """The same events; what they cost is counted, also where somebody leaves before that is told."""
-
-    async def settle() -> None:
-        if tokens := cost():
-            await service.allowances.spend(tenant, tokens)
-
-    try:
-        async with aclosing(events):
-            async for event in events:
-                if isinstance(event, EVENT_TYPES):
-                    service.metrics.take(event)
-                    service.traces.take(event)
-                if isinstance(event, Usage):
-                    service.count(tenant.name, event)
-                    await settle()
-                yield as_told(event)
-    finally:
-        with anyio.CancelScope(shield=True):
-            await settle()
