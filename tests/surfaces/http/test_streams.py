@@ -71,6 +71,12 @@ async def test_records_go_out_one_by_one_and_the_end_is_told() -> None:
     assert work.is_over
 
 
+async def test_records_of_one_batch_leave_in_one_send() -> None:
+    connection = Connection()
+    await answered(EventStream(Work(record(1) + record(2), DONE)), connection)
+    assert [message.get("body") for message in connection.sent] == [None, record(1) + record(2), DONE, b""]
+
+
 async def test_half_a_surrogate_pair_of_a_model_does_not_end_the_stream() -> None:
     assert record("\ud83d") == b'data: "?"\n\n'
 
