@@ -7,13 +7,16 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
-from rkllm_mcp.events import Approval, Elicitation, ModelEvent
+from rkllm_mcp.events import Approval, Elicitation, Event, ModelEvent
 from rkllm_mcp.generation import SamplingOverrides
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
 
 # once: this call; conversation: this tool until the conversation ends; always: this tool from now on; deny: not this
 # call; never: not this tool from now on.
 Decision: TypeAlias = Literal["once", "conversation", "always", "deny", "never"]
+
+# Takes the next events of an answer, one batch at a time, in their order.
+EmitEvents: TypeAlias = Callable[[Sequence[Event]], Awaitable[None]]
 
 # (progress, total, message), as in notifications/progress.
 OnProgress: TypeAlias = Callable[[float, "float | None", "str | None"], Awaitable[None]]

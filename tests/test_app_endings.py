@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
@@ -151,6 +151,58 @@ async def test_closing_does_not_wait_for_a_reader_who_stalls(tmp_path: Path) -> 
         stream = app.reply(app.new_conversation(), "Hello")
         await anext(stream)
     assert [event async for event in stream][-1] == End("cancelled")
+
+
+async def test_an_answer_that_is_pushed_is_over_when_its_end_comes(tmp_path: Path) -> None:
+    async with running(make_demo(tmp_path, [TIME_SERVER])) as app:
+        conversation = app.new_conversation()
+        seen: list[Event] = []
+        is_answering: list[bool] = []
+
+        async def emit(events: Sequence[Event]) -> None:
+            seen.extend(events)
+            is_answering.append(app.is_answering(conversation.id))
+
+        await app.answer(conversation, QUESTION, emit)
+        assert is_answering == [True] * (len(is_answering) - 1) + [False]
+        assert [event for event in seen if isinstance(event, End)] == seen[-1:] == [End("answered")]
+        pulled = await events_of(app, app.new_conversation(), QUESTION)
+        said = ["".join(event.text for event in each if isinstance(event, Text)) for each in (seen, pulled)]
+        assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("how", ["cancel", "close", "leave"])
+async def test_an_answer_that_is_pushed_ends_with_its_cancellation(tmp_path: Path, how: str) -> None:
+    seen: list[Event] = []
+    is_over = anyio.Event()
+    async with anyio.create_task_group() as callers, running(make_demo(tmp_path, []), speed="") as app:
+        conversation = app.new_conversation()
+        has_begun = anyio.Event()
+
+        async def emit(events: Sequence[Event]) -> None:
+            seen.extend(events)
+            if isinstance(events[-1], Text):
+                has_begun.set()
+
+        async def ask(scope: anyio.CancelScope) -> None:
+            with scope:
+                await app.answer(conversation, "Hello", emit)
+            is_over.set()
+
+        scope = anyio.CancelScope()
+        callers.start_soon(ask, scope)
+        await has_begun.wait()
+        if how == "leave":
+            scope.cancel()
+        elif how == "cancel":
+            assert app.cancel(conversation.id)
+        if how != "close":
+            await is_over.wait()
+            assert not app.is_answering(conversation.id)
+            assert (await events_of(app, conversation, "こんにちは"))[-1] == End("answered")
+    ends = [event for event in seen if isinstance(event, End)]
+    assert ends == ([] if how == "leave" else [End("cancelled")])
+    assert descendants(os.getpid()) == set()
 
 
 @pytest.mark.parametrize("error", [KeyError("mine"), ModelNotFoundError("none", "")])

@@ -50,7 +50,7 @@ async def test_two_conversations_ask_at_once_and_each_gets_its_own_answer(tmp_pa
             async for event in stream:
                 events.append(event)
                 if isinstance(event, Approval):
-                    if len(app.questions()) == 2:
+                    if len(app.pending_requests()) == 2:
                         both.set()
                     await both.wait()
                     assert app.decide(event.id, decision)
@@ -60,7 +60,7 @@ async def test_two_conversations_ask_at_once_and_each_gets_its_own_answer(tmp_pa
         async with anyio.create_task_group() as people:
             people.start_soon(ask, app, "once")
             people.start_soon(ask, app, "deny")
-        assert app.questions() == ()
+        assert app.pending_requests() == ()
     assert {decision: results(events) for decision, events in answers.items()} == {"once": [False], "deny": [True]}
 
 
@@ -77,7 +77,7 @@ async def test_an_answer_may_be_left_or_stopped_while_its_question_is_open(tmp_p
                             break
                         assert app.cancel(conversation.id)
             await app.settled(asked)
-            assert (asked != "", app.questions(), app.decide(asked, "once")) == (True, (), False)
+            assert (asked != "", app.pending_requests(), app.decide(asked, "once")) == (True, (), False)
             async with aclosing(app.reply(conversation, "Hello", ASK)) as stream:
                 assert [event async for event in stream][-1] == End("answered")
         # A call that nobody allowed was not made, and is on record as stopped.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
@@ -12,13 +12,14 @@ import anyio.lowlevel
 import pytest
 
 from rkllm_mcp.agent.markup_filter import SENTENCES
-from rkllm_mcp.agent.pending_requests import Emit
-from rkllm_mcp.app.assistant import Assistant, ReplyOptions, open_app
+from rkllm_mcp.agent.usage import UsageCounter
+from rkllm_mcp.app.assistant import AnswerStream, Assistant, ReplyOptions, Work, open_app
 from rkllm_mcp.app.recorder import Recorder, restored_turns, turns_of
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.events import End, Event, Status, Text, ToolCallDetected, Usage
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult
+from rkllm_mcp.protocols import EmitEvents
 from rkllm_mcp.records import CallRecord, Ending, StoredConversation, StoredTurn
 from rkllm_mcp.store import open_store
 from rkllm_mcp.store.conversations import Conversations, HistoryLimits
@@ -57,28 +58,31 @@ async def keeping_in(
         yield Recorder(Conversations(database), "", clock=lambda: NOW), database
 
 
-async def events_of(
-    keeping: Recorder, conversation: Conversation, work: Callable[[Emit], Awaitable[None]]
-) -> list[Event]:
+async def events_of(recorder: Recorder, conversation: Conversation, work: Work) -> list[Event]:
     """The events of an answer to 'Why?' that ``work`` makes."""
     events: list[Event] = []
 
-    async def emit(event: Event) -> None:
+    async def emit(batch: Sequence[Event]) -> None:
         await anyio.lowlevel.checkpoint()
-        events.append(event)
+        events.extend(batch)
 
-    await keeping.kept(conversation, "Why?", ("tok-secret-1",), work)(emit)
+    await answer(recorder, conversation, work, emit)
     return events
 
 
-def answering(
-    conversation: Conversation, *messages: Message, end: Event | None = None
-) -> Callable[[Emit], Awaitable[None]]:
+async def answer(recorder: Recorder, conversation: Conversation, work: Work, emit: EmitEvents) -> None:
+    """Have ``work`` answer 'Why?'."""
+    stream = AnswerStream(conversation, emit, UsageCounter())
+    stream.save_with(recorder.record(conversation, "Why?", ("tok-secret-1",)))
+    await stream.run(work, lambda: None)
+
+
+def answering(conversation: Conversation, *messages: Message, end: End | None = None) -> Work:
     """Work that adds messages to a conversation as a loop would."""
 
-    async def work(emit: Emit) -> None:
+    async def work(stream: AnswerStream) -> None:
         conversation.messages.extend(messages)
-        await emit(end or End("answered"))
+        await stream.emit([end or End("answered")])
 
     return work
 
@@ -168,47 +172,53 @@ async def test_the_end_of_an_answer_comes_when_it_is_kept_and_not_before(tmp_pat
     async with keeping_in(tmp_path) as (keeping, _):
         conversation = Conversation("c1")
 
-        async def emit(event: Event) -> None:
+        async def emit(events: Sequence[Event]) -> None:
             await anyio.lowlevel.checkpoint()
             with sqlite3.connect(tmp_path / "state.db") as other:
                 rows = other.execute("SELECT text, ending FROM messages ORDER BY position").fetchall()
             other.close()
-            stored.extend(rows if isinstance(event, End) else [])
+            stored.extend(rows if isinstance(events[-1], End) else [])
 
         work = answering(conversation, Message("user", "Why?"), Message("assistant", "Because tok-secret-1."))
-        await keeping.kept(conversation, "Why?", ("tok-secret-1",), work)(emit)
+        await answer(keeping, conversation, work, emit)
     assert stored == [("Why?", ""), ("Because [REDACTED].", "answered")]
 
 
 @pytest.mark.parametrize("error", [UsageError("no such thing"), KeyError("a mistake of ours")])
 async def test_an_answer_that_fails_is_kept_as_such(tmp_path: Path, error: Exception) -> None:
-    async def work(emit: Emit) -> None:
+    async def work(stream: AnswerStream) -> None:
         conversation.messages.extend([Message("user", "Why?"), Message("assistant", "Bec")])
         raise error
 
     async with keeping_in(tmp_path) as (keeping, database):
         conversation = Conversation("c1")
-        if isinstance(error, KeyError):
-            with pytest.raises(KeyError):
-                await events_of(keeping, conversation, work)
-        else:
-            assert await events_of(keeping, conversation, work) == [End("failed", "no such thing")]
+        (end,) = await events_of(keeping, conversation, work)
+        assert isinstance(end, End)
+        assert (end.reason, end.cause) == ("failed", error)
+        internal = f"internal error: {error!r}; please report it with the output of --debug"
+        assert end.error == ("no such thing" if isinstance(error, UsageError) else internal)
         kept = await Conversations(database).get("", "c1")
         assert kept is not None
         assert kept.turns == (StoredTurn("user", "Why?", at=NOW), assistant("Bec", "failed", at=NOW))
 
 
-async def test_an_answer_that_is_stopped_is_kept_with_what_had_come(tmp_path: Path) -> None:
-    async def work(emit: Emit) -> None:
+@pytest.mark.parametrize("is_left", [False, True])
+async def test_an_answer_that_is_stopped_is_kept_with_what_had_come(tmp_path: Path, is_left: bool) -> None:
+    async def work(stream: AnswerStream) -> None:
         conversation.messages.extend([Message("user", "Why?"), Message("assistant", "Bec")])
-        await emit(Text("Bec"))
-        begun.cancel()
+        await stream.emit([Text("Bec")])
+        if is_left:
+            reading.cancel()
+        else:
+            stream.scope.cancel()
         await anyio.sleep_forever()
 
     async with keeping_in(tmp_path) as (keeping, database):
         conversation = Conversation("c1")
-        with anyio.CancelScope() as begun:
-            await events_of(keeping, conversation, work)
+        events: list[Event] = []
+        with anyio.CancelScope() as reading:
+            events = await events_of(keeping, conversation, work)
+        assert events == ([] if is_left else [Text("Bec"), End("cancelled")])
         kept = await Conversations(database).get("", "c1")
         assert kept is not None
         assert kept.turns[1] == assistant("Bec", "cancelled", at=NOW)
@@ -223,9 +233,9 @@ READ_ONLY = ("query_only = 1", "", "attempt to write a readonly database", "name
 async def test_a_disk_that_takes_no_more_is_said_and_costs_neither_the_answer_nor_what_comes_later(
     tmp_path: Path, spoil: str, mend: str, found: str, remedy: str, *, stopped: bool
 ) -> None:
-    async def stop(emit: Emit) -> None:
+    async def stop(stream: AnswerStream) -> None:
         conversation.messages.extend([Message("user", "Why?"), Message("assistant", "x" * 50_000)])
-        begun.cancel()
+        reading.cancel()
         await anyio.lowlevel.checkpoint()
 
     async with keeping_in(tmp_path) as (keeping, database):
@@ -235,12 +245,12 @@ async def test_a_disk_that_takes_no_more_is_said_and_costs_neither_the_answer_no
         long = (Message("user", "Why?"), Message("assistant", "x" * 50_000))
         events: list[Event] = []
 
-        async def emit(event: Event) -> None:
+        async def emit(batch: Sequence[Event]) -> None:
             await anyio.lowlevel.checkpoint()
-            events.append(event)
+            events.extend(batch)
 
-        with anyio.CancelScope() as begun:
-            await keeping.kept(conversation, "Why?", (), stop if stopped else answering(conversation, *long))(emit)
+        with anyio.CancelScope() as reading:
+            await answer(keeping, conversation, stop if stopped else answering(conversation, *long), emit)
         told, *end = events
         assert isinstance(told, Status)
         problem = f"{tmp_path / 'state.db'} cannot be used ({found}); {remedy}"

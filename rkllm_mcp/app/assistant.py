@@ -1,15 +1,17 @@
-"""The answers under way: each is a task of its own that writes its events into a bounded stream.
+"""The assistant: answers questions in conversations, one answer at a time in each.
 
-So whoever reads them may leave at any moment: leaving cancels the task and waits until it is over, the NPU free again
-and the conversation in order. One conversation has one answer at a time. It knows neither models nor tools.
+    agent ─▶ batches of events ─▶ AnswerStream (usage, saving) ─▶ emit: an HTTP response, or a stream for a generator
+
+An answer is cancelled by its ``CancelScope`` alone; afterwards the NPU is free and the conversation consistent.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import anyio
@@ -23,7 +25,7 @@ from rkllm_mcp.agent.pending_requests import Emit, PendingRequest, PendingReques
 from rkllm_mcp.agent.question import Question, question_from_prompt, question_from_text
 from rkllm_mcp.agent.sampling import ModelSampler
 from rkllm_mcp.agent.usage import UsageCounter
-from rkllm_mcp.app.recorder import Recorder, restored_turns
+from rkllm_mcp.app.recorder import AnswerRecord, Recorder, restored_turns
 from rkllm_mcp.app.root import ModelHost, StatusSink, ToolEnvironment, open_model, open_tools
 from rkllm_mcp.app.settings import briefing, unsupported_settings
 from rkllm_mcp.app.warmup import WarmUp
@@ -33,10 +35,18 @@ from rkllm_mcp.events import End, Event, Status
 from rkllm_mcp.generation import SamplingOverrides
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.models.cards import ModelFolder
-from rkllm_mcp.protocols import Approver, CallContext, Decision, ElicitationAnswer, FixedApprover, ResponseOptions
+from rkllm_mcp.protocols import (
+    Approver,
+    CallContext,
+    Decision,
+    ElicitationAnswer,
+    EmitEvents,
+    FixedApprover,
+    ResponseOptions,
+)
 from rkllm_mcp.providers.prefill_progress import PromptProgress
 from rkllm_mcp.providers.remote_settings import egress_notices
-from rkllm_mcp.records import StoredConversation
+from rkllm_mcp.records import Ending, StoredConversation
 from rkllm_mcp.tools.approvals import language_of
 from rkllm_mcp.tools.toolbox import report_slow_servers
 
@@ -45,150 +55,129 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# What an answer consists of: it sends its events, the last one an ``End``.
-Work: TypeAlias = Callable[[Emit], Awaitable[None]]
-
-# Events that an answer may be ahead of its reader; a full buffer slows the answer, it never drops anything.
-EVENTS_AHEAD = 256
-
-
-@dataclass
-class _Job:
-    """One answer under way."""
-
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    done: anyio.Event = field(default_factory=anyio.Event)
+# Batches that an answer may be ahead of the reader of a generator; a full stream slows the answer and drops nothing.
+BATCHES_AHEAD = 256
+# A cancelled answer waits at most this long for its reader to take the line about a failed save, seconds.
+SAVE_NOTICE_TIMEOUT_S = 1.0
 
 
-class ActiveAnswers:
-    """The answers of one assistant.
+class AnswerStream:
+    """One answer: counts usage, saves the answer before its ``End``, and forwards its events.
+
+    ``End`` is forwarded when the answer is over, so a client that received it can ask the next question at once.
 
     Args:
-        tasks: where they run.
-        bill: counts what they cost.
+        conversation: the conversation that is answered.
+        emit: takes the events.
+        usage: counts the tokens.
     """
 
-    def __init__(self, tasks: TaskGroup, bill: UsageCounter) -> None:
-        self._tasks = tasks
-        self._bill = bill
-        self._jobs: dict[str, _Job] = {}
-        self._is_closed = False
-        self._idle = anyio.Event()
+    def __init__(self, conversation: Conversation, emit: EmitEvents, usage: UsageCounter) -> None:
+        self.scope = anyio.CancelScope()
+        self.done = anyio.Event()
+        self.conversation = conversation
+        self._forward = emit
+        self._usage = usage
+        self._count: Callable[[Event], None] = _uncounted
+        self._record: AnswerRecord | None = None
+        self._end: End | None = None
 
-    def __contains__(self, conversation_id: str) -> bool:
-        return conversation_id in self._jobs
+    async def run(self, work: Work, finished: Callable[[], None]) -> None:
+        """Make the answer; ``finished`` is called before ``End`` is forwarded, and when the answer is cancelled."""
+        with suppress(anyio.BrokenResourceError):  # the reader of a generator has left
+            try:
+                with self._usage.of(self.conversation) as self._count, self.scope:
+                    await self._make(work)
+            finally:
+                finished()
+                self.done.set()
+            await self._forward((self._end or End("cancelled"),))
 
-    async def stream(self, conversation: Conversation, work: Work) -> AsyncGenerator[Event, None]:
-        """The events of an answer, an ``End`` last; consume it under ``aclosing``.
+    async def emit(self, events: Sequence[Event]) -> None:
+        """Forward a batch; an ``End`` is held back until the answer is over."""
+        for event in events:
+            self._count(event)
+        last = events[-1]
+        if not isinstance(last, End):
+            await self._forward(events)
+            return
+        if len(events) > 1:
+            await self._forward(events[:-1])
+        await self._save(last.reason)
+        self._end = self._end or last
 
-        Args:
-            conversation: what it answers.
-            work: sends the events. What it raises becomes a failed ``End``.
+    def save_with(self, record: AnswerRecord) -> None:
+        """Save the answer with ``record`` when it ends, whatever its end."""
+        self._record = record
 
-        Raises:
-            UsageError: the conversation has an answer under way, or there are to be no more.
-        """
-        if conversation.id in self._jobs:
-            raise UsageError("this conversation has an answer under way; wait for it or cancel it")
-        if self._is_closed:
-            raise UsageError("this assistant is closed; ask while its 'async with open_app(...)' block runs")
-        send, receive = anyio.create_memory_object_stream[Event](EVENTS_AHEAD)
-        job = self._jobs[conversation.id] = _Job()
-        self._tasks.start_soon(self._run, conversation, work, send, job)
+    async def _make(self, work: Work) -> None:
         try:
-            with receive:
-                async for event in receive:
-                    yield event
-                    if isinstance(event, End):
-                        return
-            # Stopped: the task that made the answer may not wait for a reader any more, so the reader says it.
-            yield End("cancelled")
-        finally:
-            job.scope.cancel()
-            with anyio.CancelScope(shield=True):
-                # Bounded: everything that the answer may be in, a run, a tool, a connection, has a limit of its own.
-                await job.done.wait()
-
-    def cancel(self, conversation_id: str) -> bool:
-        """Stop an answer; its stream closes with ``End("cancelled")``. False when there is none."""
-        job = self._jobs.get(conversation_id)
-        if job is None:
-            return False
-        job.scope.cancel()
-        return True
-
-    async def stopped(self, conversation_id: str) -> None:
-        """Stop an answer and wait until it is over, kept what there was of it; nothing happens when there is none."""
-        if (job := self._jobs.get(conversation_id)) is not None:
-            job.scope.cancel()
-            await job.done.wait()
-
-    async def idle(self) -> None:
-        """Wait until there is none; there may be again by the time that the caller runs."""
-        while self._jobs:
-            self._idle = anyio.Event()
-            await self._idle.wait()
-
-    def close(self) -> None:
-        """Take no more."""
-        self._is_closed = True
-
-    async def _run(
-        self, conversation: Conversation, work: Work, send: MemoryObjectSendStream[Event], job: _Job
-    ) -> None:
-        async def emit(event: Event) -> None:
-            count(event)
-            await send.send(event)
-
-        try:
-            with self._bill.of(conversation) as count, job.scope:
-                await _worked(emit, work)
+            await work(self)
+        except RkllmMcpError as error:
+            await self.emit((End("failed", str(error), error),))
         except anyio.BrokenResourceError:
-            pass  # the reader has left; there is nobody to tell
+            raise
+        except Exception as error:
+            # A defect costs this answer, not the service and the answers of others.
+            logger.exception("an answer failed")
+            text = f"internal error: {error!r}; please report it with the output of --debug"
+            await self.emit((End("failed", text, error),))
         finally:
-            send.close()
-            del self._jobs[conversation.id]
-            job.done.set()
-            if not self._jobs:
-                self._idle.set()
+            await self._save("cancelled")
+
+    async def _save(self, ending: Ending) -> None:
+        record, self._record = self._record, None
+        notice = await record.save(ending) if record is not None else ""
+        if not notice:
+            return
+        with anyio.CancelScope() as telling, suppress(anyio.BrokenResourceError):
+            if ending == "cancelled":
+                # The client that cancelled it may still read.
+                telling.shield, telling.deadline = True, anyio.current_time() + SAVE_NOTICE_TIMEOUT_S
+            await self._forward((Status(notice),))
 
 
-async def _worked(emit: Emit, work: Work) -> None:
-    try:
-        await work(emit)
-    except RkllmMcpError as error:
-        await emit(End("failed", str(error), error))
-    except anyio.BrokenResourceError:
-        raise
-    except Exception as error:
-        # A mistake of ours must cost this answer, not the service and everybody else's answers.
-        logger.exception("an answer failed")
-        await emit(End("failed", f"internal error: {error!r}; please report it with the output of --debug", error))
+# Makes an answer: emits its events, an ``End`` last.
+Work: TypeAlias = Callable[[AnswerStream], Awaitable[None]]
 
 
-# For the model to pass on when nobody could be asked.
+def _uncounted(event: Event) -> None:
+    """Count nothing: the answer has not begun."""
+    del event
+
+
+def one_by_one(emit: EmitEvents) -> Emit:
+    """Return an ``emit`` for code that emits single events."""
+
+    async def emit_one(event: Event) -> None:
+        await emit((event,))
+
+    return emit_one
+
+
+# For the model to pass on when there was no user to ask.
 HOW_TO_ALLOW = "It can be allowed with 'rkllm-mcp run --yes', or for good with always_allow in the configuration."
 
-# What is asked, made ready for the loop once everything is there.
+# Prepares the question for the loop, once model and servers are ready.
 Prepare: TypeAlias = Callable[[Emit, CallContext], Awaitable[Question]]
 
 
 @dataclass(frozen=True)
 class ReplyOptions:
-    """One answer's wishes.
+    """Options of one answer.
 
     Args:
         tools: the model is shown tools and may call them.
         max_new_tokens: the longest answer of one round; None for the configuration's.
         force_tool: the answer begins with a call of this tool.
-        approvals: what becomes of a call that needs a yes: ``ask`` puts an Approval on the stream and waits for
-            ``App.decide``; ``grant`` and ``refuse`` answer beforehand.
-        tokens: secrets that ``headers_template`` placeholders are filled with, by name; held for this answer only.
+        approvals: decision about calls that need approval: ``ask`` emits an Approval and waits for
+            ``Assistant.decide``; ``grant`` and ``refuse`` decide beforehand.
+        tokens: secrets for ``headers_template`` placeholders, by name; held for this answer only.
         allowed_tools: the only tools that this answer may use, by any of their names; all when None.
-        keep: question and answer are kept before the ``End`` comes; what cannot be kept is told by a ``Status``.
-        sampling: how the next token is chosen, as far as this answer differs from the configuration.
+        keep: question and answer are saved before ``End``; a ``Status`` reports what cannot be saved.
+        sampling: how the next token is chosen, where it differs from the configuration.
         stop: texts that end the answer and are no part of it.
-        thinking: the model is to think before it answers, or not; None for the configuration's.
+        thinking: the model thinks before it answers, or not; None for the configuration's.
     """
 
     tools: bool = True
@@ -207,37 +196,39 @@ class Assistant:
     """A running assistant; ``open_app`` makes one.
 
     Attributes:
-        config: what it was started with.
+        config: the configuration.
         core: the model that answers.
-        toolbox: every server's tools.
-        memory: what is remembered between runs, the calls of tools and the conversations among it.
-        tenant: whose assistant it is; empty for the owner.
-        keeping: what puts answers into the memory.
-        bill: what its answers cost.
+        toolbox: the tools of all servers.
+        memory: the store, with tool calls and conversations.
+        tenant: the tenant's name; empty for the owner.
+        recorder: saves answers.
+        usage: counts the tokens of its answers.
     """
 
     def __init__(
         self,
         config: Config,
         core: ModelHost,
-        equipment: ToolEnvironment,
+        tools: ToolEnvironment,
         tasks: TaskGroup,
-        head_start: WarmUp | None,
+        warm_up: WarmUp | None,
         tenant: str = "",
-        bill: UsageCounter | None = None,
+        usage: UsageCounter | None = None,
     ) -> None:
         self.config = config
         self.core = core
-        self.toolbox = equipment.toolbox
-        self.memory = equipment.memory
+        self.toolbox = tools.toolbox
+        self.memory = tools.memory
         self.tenant = tenant
-        self.keeping = Recorder(equipment.memory.conversations, tenant)
-        self._equipment = equipment
+        self.recorder = Recorder(tools.memory.conversations, tenant)
+        self.usage = usage or UsageCounter()
+        self._tools = tools
         self._tasks = tasks
-        self._head_start = head_start
-        self.bill = bill or UsageCounter()
-        self._under_way = ActiveAnswers(tasks, self.bill)
-        self._questions = PendingRequests(config.security.question_timeout_s)
+        self._warm_up = warm_up
+        self._answers: dict[str, AnswerStream] = {}
+        self._idle = anyio.Event()
+        self._is_closed = False
+        self._pending = PendingRequests(config.security.question_timeout_s)
         self._briefing = briefing(config, core.listing, self.toolbox, self.memory.calls, core.embedder)
         self._has_announced = False
 
@@ -252,12 +243,14 @@ class Assistant:
         return self.core.board.engine
 
     def close(self) -> None:
-        """Stop every answer and take no more; ``open_app`` does this at the end."""
-        self._under_way.close()
+        """Cancel every answer and take no more; ``open_app`` does this at the end."""
+        self._is_closed = True
+        for each in self._answers.values():
+            each.scope.cancel()
         self._tasks.cancel_scope.cancel()
 
     def new_conversation(self, system: str | None = None) -> Conversation:
-        """A conversation that begins with the system text: ``system``, or the configuration's."""
+        """Make a conversation that begins with the system text: ``system``, or the configuration's."""
         agent = self.config.agent
         text = system_text(agent.system_prompt, agent.language) if system is None else system
         conversation = Conversation(own_system=system, tenant=self.tenant)
@@ -266,26 +259,65 @@ class Assistant:
         return conversation
 
     def resume(self, kept: StoredConversation) -> Conversation:
-        """A conversation of ``memory.conversations`` to go on with; the model reads it anew, under its own id."""
+        """Restore a conversation of ``memory.conversations``, with its id; the model reads it again."""
         return restored_turns(kept, self.new_conversation(kept.system))
+
+    async def answer(
+        self, conversation: Conversation, text: str, emit: EmitEvents, options: ReplyOptions | None = None
+    ) -> None:
+        """Answer ``text``; the last event is always an ``End``, unless the caller is cancelled.
+
+        A resource that the text names as ``@server:uri`` is read first; when it cannot be read, the answer ends as
+        ``failed`` before the model runs.
+
+        Args:
+            conversation: the conversation; one answer at a time.
+            text: the user's words.
+            emit: takes the events in batches, in order; the answer waits while it does not return.
+            options: options of the answer.
+
+        Raises:
+            UsageError: the conversation has a running answer, or the assistant is closed.
+        """
+        await self.run(conversation, self._text_work(text, options), emit)
+
+    async def answer_prompt(
+        self,
+        conversation: Conversation,
+        prompt: str,
+        arguments: Mapping[str, str],
+        emit: EmitEvents,
+        options: ReplyOptions | None = None,
+    ) -> None:
+        """Answer a server's prompt, ``server:name`` or a unique name, with its arguments; else like ``answer``.
+
+        An unknown prompt, or an argument that is missing or unknown, ends the answer as ``failed``.
+        """
+        await self.run(conversation, self._prompt_work(prompt, arguments, options), emit)
+
+    async def run(self, conversation: Conversation, work: Work, emit: EmitEvents) -> None:
+        """Run an answer that ``work`` makes once the model is ready; else like ``answer``.
+
+        Args:
+            conversation: the conversation; one answer at a time.
+            work: emits the events, an ``End`` last; an exception becomes a failed ``End``.
+            emit: takes the events in batches, in order.
+
+        Raises:
+            UsageError: the conversation has a running answer, or the assistant is closed.
+        """
+        self._check_free(conversation)
+        await self._run(self._begin(conversation, emit), work)
 
     def reply(
         self, conversation: Conversation, text: str, options: ReplyOptions | None = None
     ) -> AsyncGenerator[Event, None]:
-        """Answer ``text``; the last event is always an ``End``.
-
-        A resource that the text names as ``@server:uri`` is read first; when it cannot be, the answer ends as
-        ``failed`` before the model runs. Consume it under ``aclosing``: leaving early stops the answer.
+        """Return the events of ``answer``; consume them under ``aclosing``: leaving early cancels the answer.
 
         Raises:
-            UsageError: the conversation has an answer under way, or the assistant is closed.
+            UsageError: the conversation has a running answer, or the assistant is closed.
         """
-
-        async def prepare(emit: Emit, context: CallContext) -> Question:
-            limit_chars = self.config.agent.resource_chars
-            return await question_from_text(text, self.toolbox.offerings, limit_chars, emit, context)
-
-        return self.stream(conversation, self._reply(conversation, prepare, options or ReplyOptions(), text))
+        return self.stream(conversation, self._text_work(text, options))
 
     def reply_prompt(
         self,
@@ -294,77 +326,86 @@ class Assistant:
         arguments: Mapping[str, str],
         options: ReplyOptions | None = None,
     ) -> AsyncGenerator[Event, None]:
-        """Answer a server's prompt, ``server:name`` or a unique name, with its arguments; else like ``reply``.
+        """Return the events of ``answer_prompt``; else like ``reply``."""
+        return self.stream(conversation, self._prompt_work(prompt, arguments, options))
 
-        A prompt that there is not, or an argument that is missing or unknown, ends the answer as ``failed``.
-        """
-
-        async def prepare(emit: Emit, context: CallContext) -> Question:
-            return await question_from_prompt(prompt, arguments, self.toolbox.offerings, emit, context)
-
-        return self.stream(conversation, self._reply(conversation, prepare, options or ReplyOptions()))
-
-    def stream(self, conversation: Conversation, work: Work) -> AsyncGenerator[Event, None]:
-        """An answer that ``work`` makes once the model is there: what ``reply`` promises holds for it as well.
-
-        Args:
-            conversation: what it answers; one answer at a time.
-            work: sends the events, an ``End`` last. What it raises becomes a failed ``End``.
+    async def stream(self, conversation: Conversation, work: Work) -> AsyncGenerator[Event, None]:
+        """Yield the events of ``run``; consume them under ``aclosing``: leaving early cancels the answer.
 
         Raises:
-            UsageError: the conversation has an answer under way, or the assistant is closed.
+            UsageError: the conversation has a running answer, or the assistant is closed.
         """
-
-        async def ready_work(emit: Emit) -> None:
-            await self._wait_until_ready(emit)
-            await work(emit)
-
-        return self._under_way.stream(conversation, ready_work)
+        self._check_free(conversation)
+        send, receive = anyio.create_memory_object_stream[Sequence[Event]](BATCHES_AHEAD)
+        running = self._begin(conversation, send.send)
+        self._tasks.start_soon(self._produce, running, work, send)
+        try:
+            with receive:
+                async for events in receive:
+                    for event in events:
+                        yield event
+                        if isinstance(event, End):
+                            return
+            # The assistant was closed, which cancelled the task before it could emit an End.
+            yield End("cancelled")
+        finally:
+            running.scope.cancel()
+            with anyio.CancelScope(shield=True):
+                # Bounded: a run, a tool call and a connection have time limits of their own.
+                await running.done.wait()
 
     def cancel(self, conversation_id: str) -> bool:
-        """Stop the answer under way; its stream closes with ``End("cancelled")``. False when there is none."""
-        return self._under_way.cancel(conversation_id)
+        """Cancel a running answer, whose last event is ``End("cancelled")``; False if there is none."""
+        running = self._answers.get(conversation_id)
+        if running is None:
+            return False
+        running.scope.cancel()
+        return True
 
     async def stopped(self, conversation_id: str) -> None:
-        """Stop the answer under way, if there is one, and wait until it is over and kept."""
-        await self._under_way.stopped(conversation_id)
+        """Cancel the running answer, if there is one, and wait until it is over and saved."""
+        if (running := self._answers.get(conversation_id)) is not None:
+            running.scope.cancel()
+            await running.done.wait()
 
     def is_answering(self, conversation_id: str) -> bool:
-        """Whether a conversation has an answer under way."""
-        return conversation_id in self._under_way
+        """Return True if a conversation has a running answer."""
+        return conversation_id in self._answers
 
     async def idle(self) -> None:
-        """Wait until no answer is under way."""
-        await self._under_way.idle()
+        """Wait until no answer runs; the next one may begin before the caller goes on."""
+        while self._answers:
+            self._idle = anyio.Event()
+            await self._idle.wait()
 
     def reading(self, conversation_id: str) -> PromptProgress | None:
-        """The prompt that the NPU is reading for an answer under way; None when it reads none."""
+        """Return the progress of the prefill for a running answer; None outside of a prefill."""
         npu = self.core.npu
         if npu is None:
             return None
-        tokens = self._head_start.reading_tokens if self._head_start else 0
-        if tokens and conversation_id in self._under_way:
+        tokens = self._warm_up.reading_tokens if self._warm_up else 0
+        if tokens and conversation_id in self._answers:
             return npu.readings.estimate(tokens)
         return npu.readings.of(conversation_id)
 
-    def questions(self) -> tuple[PendingRequest, ...]:
-        """What waits for a person: calls for approval and servers' questions, oldest first."""
-        return self._questions.open()
+    def pending_requests(self) -> tuple[PendingRequest, ...]:
+        """Return the approvals and elicitations that wait for a user, oldest first."""
+        return self._pending.open()
 
     async def settled(self, question_id: str) -> None:
-        """Wait until a question does not wait any more; whoever shows it can take it away then."""
-        await self._questions.settled(question_id)
+        """Wait until a request is answered, timed out or cancelled, and need not be shown any longer."""
+        await self._pending.settled(question_id)
 
     def decide(self, question_id: str, decision: Decision) -> bool:
-        """Answer an ``Approval``; False when it does not wait (any more)."""
-        return self._questions.decide(question_id, decision)
+        """Answer an ``Approval``; False if it is not pending."""
+        return self._pending.decide(question_id, decision)
 
     def fill(self, question_id: str, answer: ElicitationAnswer) -> bool:
-        """Answer an ``Elicitation``; False when it does not wait (any more)."""
-        return self._questions.fill(question_id, answer)
+        """Answer an ``Elicitation``; False if it is not pending."""
+        return self._pending.fill(question_id, answer)
 
     def starting(self) -> tuple[Status, ...]:
-        """What is being started, to be shown to whoever waits; empty from the second time on."""
+        """Return lines about the model and the servers that are starting; empty from the second call on."""
         if self._has_announced:
             return ()
         self._has_announced = True
@@ -379,12 +420,12 @@ class Assistant:
         Raises:
             RuntimeUnusableError: the model could not be loaded.
         """
-        # Both are under way already; a model that fails is known at once this way, whatever the servers take.
+        # Both are starting already; in this order a failed model is reported without waiting for slow servers.
         await self.core.ready()
         await self.toolbox.connected()
 
     def tools(self, options: ReplyOptions | None = None) -> tuple[ToolSpec, ...]:
-        """The tools that an answer is shown."""
+        """Return the tools that an answer with these options is shown."""
         options = options or ReplyOptions()
         if not options.tools:
             return ()
@@ -394,24 +435,57 @@ class Assistant:
         return tuple(tool for tool in self.toolbox.tools() if tool.name in allowed)
 
     def head(self) -> list[int]:
-        """The ids that every prompt begins with: system text and tools, as they are now."""
+        """Return the token ids that every prompt begins with: system text and current tools."""
         conversation = self.new_conversation()
         lists = self._briefing.beginnings(conversation, self.tools())
         return self.core.board.chat_model.head(conversation, lists)
 
-    def _reply(self, conversation: Conversation, prepare: Prepare, options: ReplyOptions, words: str = "") -> Work:
-        """The work of answering what ``prepare`` makes ready; ``words`` are a person's, as they came."""
-        hearing = MarkupFilter(language_of(self.config.agent.language))
+    def _check_free(self, conversation: Conversation) -> None:
+        if conversation.id in self._answers:
+            raise UsageError("this conversation has an answer under way; wait for it or cancel it")
+        if self._is_closed:
+            raise UsageError("this assistant is closed; ask while its 'async with open_app(...)' block runs")
 
-        async def work(emit: Emit) -> None:
-            await self._equipment.refresh()
-            # A server that wants a token of the one who asks is there, and its tools are known, for this answer.
-            async with self.toolbox.attending(options.tokens):
-                heard = hearing.of(emit, has_tools=bool(self.tools(options)))
-                await self._answer_with_tools(heard, conversation, prepare, options)
+    def _begin(self, conversation: Conversation, emit: EmitEvents) -> AnswerStream:
+        running = self._answers[conversation.id] = AnswerStream(conversation, emit, self.usage)
+        return running
 
-        secrets = options.tokens.values()
-        return self.keeping.kept(conversation, words, secrets, work, hearing.words) if options.keep else work
+    async def _run(self, running: AnswerStream, work: Work) -> None:
+        async def work_when_ready(running: AnswerStream) -> None:
+            await self._wait_until_ready(running.emit)
+            await work(running)
+
+        await running.run(work_when_ready, partial(self._remove, running))
+
+    def _remove(self, running: AnswerStream) -> None:
+        del self._answers[running.conversation.id]
+        if not self._answers:
+            self._idle.set()
+
+    async def _produce(self, running: AnswerStream, work: Work, send: MemoryObjectSendStream[Sequence[Event]]) -> None:
+        with send:
+            await self._run(running, work)
+
+    def _text_work(self, text: str, options: ReplyOptions | None) -> Work:
+        prepare = partial(question_from_text, text, self.toolbox.offerings, self.config.agent.resource_chars)
+        return partial(self._answer_question, prepare, options or ReplyOptions(), text)
+
+    def _prompt_work(self, prompt: str, arguments: Mapping[str, str], options: ReplyOptions | None) -> Work:
+        prepare = partial(question_from_prompt, prompt, arguments, self.toolbox.offerings)
+        return partial(self._answer_question, prepare, options or ReplyOptions(), "")
+
+    async def _answer_question(self, prepare: Prepare, options: ReplyOptions, text: str, running: AnswerStream) -> None:
+        """Answer the question that ``prepare`` makes; ``text`` is the user's, empty for a prompt."""
+        conversation = running.conversation
+        markup = MarkupFilter(language_of(self.config.agent.language))
+        if options.keep:
+            secrets = tuple(options.tokens.values())
+            running.save_with(self.recorder.record(conversation, text, secrets, markup.words))
+        await self._tools.refresh()
+        # A server that needs a token of the request is connected, and its tools are known, for this answer.
+        async with self.toolbox.attending(options.tokens):
+            emit = markup.of(one_by_one(running.emit), has_tools=bool(self.tools(options)))
+            await self._answer_with_tools(emit, conversation, prepare, options)
 
     async def _answer_with_tools(
         self, emit: Emit, conversation: Conversation, prepare: Prepare, options: ReplyOptions
@@ -431,19 +505,18 @@ class Assistant:
 
     def _asker(self, options: ReplyOptions, emit: Emit) -> AbstractContextManager[Approver]:
         if options.approvals == "ask":
-            return StreamApprover(self._questions, emit)
+            return StreamApprover(self._pending, emit)
         is_granted = options.approvals == "grant"
         return nullcontext(FixedApprover("once") if is_granted else FixedApprover("deny", HOW_TO_ALLOW))
 
-    async def _wait_until_ready(self, emit: Emit) -> None:
-        if self._head_start is not None:
-            self._head_start.awaited()
-        if not self.core.is_ready:
-            for status in self.starting():
-                await emit(status)
+    async def _wait_until_ready(self, emit: EmitEvents) -> None:
+        if self._warm_up is not None:
+            self._warm_up.awaited()
+        if not self.core.is_ready and (statuses := self.starting()):
+            await emit(statuses)
         await self.ready()
-        if self._head_start is not None:
-            await self._head_start.over()
+        if self._warm_up is not None:
+            await self._warm_up.over()
 
     def _forced_tool(self, options: ReplyOptions) -> str | None:
         if options.force_tool is None:
@@ -459,7 +532,7 @@ class Assistant:
 
 
 def _wishes(options: ReplyOptions, forced: str | None) -> ResponseOptions:
-    """What an answer's options ask of the model."""
+    """Return the model's options for an answer."""
     return ResponseOptions(
         options.max_new_tokens, forced, sampling=options.sampling, stop=options.stop, thinking=options.thinking
     )
@@ -476,15 +549,15 @@ async def open_app(
 ) -> AsyncGenerator[Assistant, None]:
     """Start everything that ``config`` names, and stop it at the end.
 
-    The model loads and the servers connect in the background: entering returns at once, ``App.ready`` waits. A server
-    that fails is left out and said so; a model that fails is an error of the first answer.
+    The model loads and the servers connect in the background: entering returns at once, ``Assistant.ready`` waits. A
+    server that fails is left out with a status line; a model that fails is an error of the first answer.
 
     Args:
         config: the configuration.
-        status: is told, one line each, what is connected and what is not.
-        one_shot: there will be one question, which comes at once, so nothing is prefilled in advance.
-        core: the model that answers, which stays when this assistant ends; one of its own when None.
-        tenant: whose assistant it is; what is remembered of one tenant is never seen by another. Empty for the owner.
+        status: takes a line about each server that is connected or failed.
+        one_shot: there will be one question, at once, so nothing is prefilled in advance.
+        core: the model that answers, which stays open when this assistant ends; one of its own when None.
+        tenant: the tenant's name, whose stored data no other tenant sees; empty for the owner.
 
     Raises:
         ModelNotFoundError: there is no such model, or it lacks a file.
@@ -496,24 +569,27 @@ async def open_app(
     async with AsyncExitStack() as stack:
         if core is None:
             core = await stack.enter_async_context(open_model(config))
-        model, bill = core.chat_model, UsageCounter()
-        sampler = ModelSampler(model, core.name, config.agent.sampling_tokens, model.forget, bill, tenant)
-        tools = open_tools(config, status=status, sampler=sampler, syntaxes=core.syntaxes, tenant=tenant)
-        equipment = await stack.enter_async_context(tools)
+        model, usage = core.chat_model, UsageCounter()
+        sampler = ModelSampler(model, core.name, config.agent.sampling_tokens, model.forget, usage, tenant)
+        opening = open_tools(config, status=status, sampler=sampler, syntaxes=core.syntaxes, tenant=tenant)
+        tools = await stack.enter_async_context(opening)
         tasks = await stack.enter_async_context(anyio.create_task_group())
         npu = core.npu
-        head_start = WarmUp(config, npu.model, npu.engine, status, one_shot=one_shot, tenant=tenant) if npu else None
-        app = Assistant(config, core, equipment, tasks, head_start, tenant, bill)
-        tasks.start_soon(app.keeping.tidy, status)
+        warm_up = WarmUp(config, npu.model, npu.engine, status, one_shot=one_shot, tenant=tenant) if npu else None
+        app = Assistant(config, core, tools, tasks, warm_up, tenant, usage)
+        tasks.start_soon(app.recorder.tidy, status)
         if status is not None:
             tasks.start_soon(report_slow_servers, app.toolbox.connections, status)
-        if head_start is not None:
-            tasks.start_soon(head_start.run, app.ready, app.head)
+        if warm_up is not None:
+            tasks.start_soon(warm_up.run, app.ready, app.head)
         try:
             yield app
         except Exception as error:  # noqa: BLE001  (raised again below: the task group would wrap it in a group)
             failure = error
         finally:
             app.close()
+            with anyio.CancelScope(shield=True):
+                # Answers that run in their caller's task still use the tools and the model.
+                await app.idle()
     if failure is not None:
         raise failure

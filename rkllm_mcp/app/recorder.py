@@ -1,37 +1,30 @@
-"""An answer is kept before its end is told: whoever has seen an ``End`` finds the answer again, whatever happens next.
+"""Save answers before their ``End`` event is sent, so a client that received ``End`` can always load the answer.
 
-    messages of an answer ─▶ turns: the words and what they got at last ─▶ store ─▶ End
-    turns ─▶ ``revived`` ─▶ a conversation to go on with
+    messages of an answer ─▶ turns: the question and the last answer to it ─▶ store
+    turns ─▶ ``restored_turns`` ─▶ a conversation to continue
 
 Rules:
-* Rounds of tools are left out; an answer that was stopped or failed is kept with all that had come, marked as such.
-* What cannot be kept is said and is no failure of the answer; the next save tries again.
-* Tokens of the request are replaced before anything is kept.
-
-It knows the store and the events of an answer, neither models nor servers.
+* Tool rounds are left out; an answer that was cancelled or failed is saved with all text so far, marked as such.
+* A failed save is reported and does not fail the answer; the next save tries again.
+* Tokens of the request are replaced before anything is saved.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import anyio
 
-from rkllm_mcp.agent.pending_requests import Emit
 from rkllm_mcp.config.header_templates import redacted
-from rkllm_mcp.errors import RkllmMcpError, StoreError
-from rkllm_mcp.events import End, Event, Status
+from rkllm_mcp.errors import StoreError
 from rkllm_mcp.messages import Conversation, Message
 from rkllm_mcp.records import Ending, StoredConversation, StoredTurn
 from rkllm_mcp.store.conversations import Conversations
 
-# A write waits for another process at most half of it; what is left is a disk that does not answer.
+# A write waits for another process at most half of it; the rest is for a disk that does not answer.
 SAVE_TIMEOUT_S = 10.0
-# A stopped answer waits so long for its reader to take a line about it.
-TELL_TIMEOUT_S = 1.0
 _DAY_S = 86400.0
 _NO_DISK = "the disk does not answer; look after it"
 _NO_FILE = "what is remembered lasts until this run ends, because its file cannot be used"
@@ -39,11 +32,11 @@ _OTHERS = "[Memory: this conversation went on elsewhere too; all of it is kept, 
 
 
 class Recorder:
-    """Keeps the answers of one assistant.
+    """Saves the answers of one assistant.
 
     Args:
-        conversations: where.
-        tenant: whose.
+        conversations: the store.
+        tenant: the tenant's name.
         clock: the time, seconds since 1970.
     """
 
@@ -52,33 +45,25 @@ class Recorder:
         self._tenant = tenant
         self._clock = clock
 
-    def kept(
+    def record(
         self,
         conversation: Conversation,
-        words: str,
-        secrets: Iterable[str],
-        work: Callable[[Emit], Awaitable[None]],
-        words_of: Callable[[str], str] = str,
-    ) -> Callable[[Emit], Awaitable[None]]:
-        """The same work, whose answer is kept however it ends.
+        question: str,
+        secrets: Sequence[str],
+        visible: Callable[[str], str] = str,
+    ) -> AnswerRecord:
+        """Begin the record of an answer, before the conversation gets the question.
 
         Args:
-            conversation: what is answered.
-            words: what was asked, for an answer that ends before the conversation has the question; empty where
-                nobody knows.
-            secrets: never kept.
-            work: sends the events, an ``End`` last.
-            words_of: what of an answer its reader got.
+            conversation: the conversation that is answered.
+            question: the user's text, for an answer that ends before the conversation has it; empty if unknown.
+            secrets: texts that are never saved.
+            visible: returns the part of the answer's text that its reader received.
         """
-
-        async def keep(emit: Emit) -> None:
-            keeper = _AnswerRecorder(self, conversation, words, tuple(secrets), emit, words_of, self._clock)
-            await keeper.run(work)
-
-        return keep
+        return AnswerRecord(self, conversation, question, secrets, visible, self._clock)
 
     async def save(self, conversation: Conversation) -> str:
-        """Keep what is not kept yet; a line about what a person must know, empty where there is nothing."""
+        """Save the turns that are not saved yet; return a notice for the user, empty if there is none."""
         is_new = conversation.kept_turns == 0
         with anyio.move_on_after(SAVE_TIMEOUT_S, shield=True):
             try:
@@ -91,7 +76,7 @@ class Recorder:
         return f"[Memory: this answer was not kept: {_NO_DISK}]"
 
     async def tidy(self, say: Callable[[str], None] | None = None) -> None:
-        """Forget what is kept no longer, now and once a day; runs until it is cancelled."""
+        """Delete what exceeds the limits of the history, now and once a day; runs until it is cancelled."""
         while True:
             try:
                 await self._conversations.clean(self._tenant)
@@ -101,80 +86,48 @@ class Recorder:
             await anyio.sleep(_DAY_S)
 
 
-class _AnswerRecorder:
-    """One answer on its way to the store and to its reader."""
+class AnswerRecord:
+    """The record of one answer; ``Recorder.record`` makes it."""
 
     def __init__(
         self,
-        keeping: Recorder,
+        recorder: Recorder,
         conversation: Conversation,
-        words: str,
+        question: str,
         secrets: Sequence[str],
-        emit: Emit,
-        words_of: Callable[[str], str],
+        visible: Callable[[str], str],
         clock: Callable[[], float],
     ) -> None:
-        self._keeping = keeping
+        self._recorder = recorder
         self._conversation = conversation
-        self._words = words
+        self._question = question
         self._secrets = secrets
-        self._emit = emit
-        self._words_of = words_of
+        self._visible = visible
         self._clock = clock
         self._asked_at = clock()
         self._before = len(_said(conversation.messages))
-        self._is_over = False
 
-    async def run(self, work: Callable[[Emit], Awaitable[None]]) -> None:
-        """Have it made, and keep it."""
-        ending: Ending = "cancelled"
-        try:
-            await work(self._pass_on)
-        except anyio.BrokenResourceError:
-            raise  # the reader has left, which stops the answer
-        except RkllmMcpError as error:
-            await self._pass_on(End("failed", str(error), error))
-        except Exception:
-            ending = "failed"
-            raise
-        finally:
-            await self._finish(ending)
-
-    async def _pass_on(self, event: Event) -> None:
-        if isinstance(event, End):
-            await self._finish(event.reason)
-        await self._emit(event)
-
-    async def _finish(self, ending: Ending) -> None:
-        if self._is_over:
-            return
-        self._is_over = True
+    async def save(self, ending: Ending) -> str:
+        """Save the answer as it is; return a notice for the user, empty if there is none."""
         said = _said(self._conversation.messages)[self._before :]
-        turns = turns_of(said, self._words, ending, asked_at=self._asked_at, ended_at=self._clock())
-        heard = (replace(turn, text=self._words_of(turn.text)) if turn.role == "assistant" else turn for turn in turns)
-        self._conversation.unkept.extend(_discreet(turn, self._secrets) for turn in heard)
-        line = await self._keeping.save(self._conversation)
-        if not line:
-            return
-        with anyio.CancelScope() as telling, suppress(anyio.BrokenResourceError):
-            if ending == "cancelled":
-                # Whoever stopped it still listens; whoever left does not.
-                telling.shield, telling.deadline = True, anyio.current_time() + TELL_TIMEOUT_S
-            await self._emit(Status(line))
+        turns = turns_of(said, self._question, ending, asked_at=self._asked_at, ended_at=self._clock())
+        read = (replace(turn, text=self._visible(turn.text)) if turn.role == "assistant" else turn for turn in turns)
+        self._conversation.unkept.extend(_discreet(turn, self._secrets) for turn in read)
+        return await self._recorder.save(self._conversation)
 
 
 def turns_of(
     said: Sequence[Message], words: str, ending: Ending, *, asked_at: float, ended_at: float
 ) -> list[StoredTurn]:
-    """What is kept of one answer, its question first; nothing where nobody knows what was asked.
+    """Return the turns that are saved of one answer, its question first; empty if the question is unknown.
 
     Args:
-        said: what the conversation has got by it: a question, rounds of the model and of tools, an answer. A server's
-            prompt may bring turns of both sides before that.
-        words: the question, where ``said`` does not have it because the answer ended before.
+        said: messages that the answer added: a question, rounds of the model and of tools, an answer. A server's
+            prompt may add turns of both roles before them.
+        words: the question, if the answer ended before ``said`` had it.
         ending: how it ended.
-        asked_at: when the question came, seconds since 1970.
-        ended_at: when the answer ended.
+        asked_at: time of the question, seconds since 1970.
+        ended_at: time of the answer's end.
     """
     turns: list[StoredTurn] = []
     exchanges = list(_exchanges(said)) or [(Message("user", words) if words else None, [])]
@@ -188,13 +141,13 @@ def turns_of(
 
 
 def restored_turns(kept: StoredConversation, conversation: Conversation) -> Conversation:
-    """A kept conversation to go on with; the model reads it anew from its messages.
+    """Restore a saved conversation; the model reads it again from its messages.
 
-    A question whose answer has no words is not told to the model again; it stays kept.
+    A question whose answer has no text is left out of the prompt and stays saved.
 
     Args:
-        kept: what was said.
-        conversation: a new one, which becomes it.
+        kept: the saved conversation.
+        conversation: a new one, which is filled and returned.
     """
     conversation.id, conversation.calls_made = kept.id, kept.calls_made
     conversation.own_system, conversation.kept_turns = kept.system, len(kept.turns)
@@ -211,12 +164,12 @@ def restored_turns(kept: StoredConversation, conversation: Conversation) -> Conv
 
 
 def _said(messages: Sequence[Message]) -> list[Message]:
-    """The messages without the system text, which may be written anew before the first question."""
+    """Return the messages without the system text, which may be replaced before the first question."""
     return [message for message in messages if message.role != "system"]
 
 
 def _exchanges(said: Sequence[Message]) -> Iterator[tuple[Message | None, list[Message]]]:
-    """Each question with the rounds of the model behind it; what a prompt has the model say first has no question."""
+    """Yield each question with the model's rounds after it; a prompt's leading assistant turns have no question."""
     asked: Message | None = None
     rounds: list[Message] = []
     for message in said:
@@ -231,7 +184,7 @@ def _exchanges(said: Sequence[Message]) -> Iterator[tuple[Message | None, list[M
 
 
 def _answer(rounds: Sequence[Message], ending: Ending, at: float) -> StoredTurn:
-    """What the rounds came to: the words of the last one, or of all where it came to no end or said nothing."""
+    """Return the rounds as one turn: the last one, or all if the answer did not end or the last has no text."""
     if ending in ("answered", "token_limit", "round_limit") and rounds and rounds[-1].text.strip():
         return StoredTurn("assistant", rounds[-1].text, rounds[-1].thinking, ending=ending, at=at)
     text = "\n\n".join(words for message in rounds if (words := message.text.strip()))

@@ -13,14 +13,14 @@ It knows the assistant (``app``) and no protocol.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from rkllm_mcp.agent.pending_requests import Emit
 from rkllm_mcp.agent.tool_set import TWO_STEPS_NOTE, ToolSet, named
-from rkllm_mcp.app.assistant import Assistant, ReplyOptions
+from rkllm_mcp.app.assistant import AnswerStream, Assistant, ReplyOptions, one_by_one
 from rkllm_mcp.completions.conversation_cache import ConversationCache, Owner
 from rkllm_mcp.completions.request import ChatRequest, RequestRefusedError
 from rkllm_mcp.completions.structured_output import FormatMismatchError
@@ -28,7 +28,7 @@ from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.events import End, Event, Status, Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult
 from rkllm_mcp.prompt.tool_list import signature
-from rkllm_mcp.protocols import ChatModel, ResponseOptions
+from rkllm_mcp.protocols import ChatModel, EmitEvents, ResponseOptions
 
 CALL_NOTE = "The answer has to be a call of one of the tools. Call one now."
 TOGETHER_NOTE = "Call this again together with the others."
@@ -203,9 +203,10 @@ class Refusal:
 
 
 Occurrence: TypeAlias = Event | Refusal
+EmitOccurrences: TypeAlias = Callable[[Sequence[Occurrence]], Awaitable[None]]
 
-# Asks the model what the last of these messages is about.
-_Ask: TypeAlias = Callable[[Sequence[Message]], AsyncGenerator[Event, None]]
+# Asks the model about the last of these messages, and emits the events of its answer.
+_Ask: TypeAlias = Callable[[Sequence[Message], EmitEvents], Awaitable[None]]
 
 
 @dataclass
@@ -228,18 +229,19 @@ class _Seen:
 
 
 async def complete(
-    app: Assistant, threads: ConversationCache, request: ChatRequest, tenant: str = ""
-) -> AsyncGenerator[Occurrence, None]:
-    """Answer a request; consume it under ``aclosing``: leaving early stops the answer.
+    app: Assistant, threads: ConversationCache, request: ChatRequest, emit: EmitOccurrences, tenant: str = ""
+) -> None:
+    """Answer a request; the last event is always an ``End``, unless the caller is cancelled.
 
     Args:
-        app: who answers.
-        threads: what programs have said and seen.
-        request: what is asked.
-        tenant: who asks.
+        app: the assistant that answers.
+        threads: the conversations of programs.
+        request: the request.
+        emit: takes the events in batches, in order.
+        tenant: the tenant's name.
 
     Raises:
-        RequestRefusedError: the host's tools are to be run for something that is no question.
+        RequestRefusedError: the host's tools are requested for a message that is no question.
         UsageError: the assistant is closed.
     """
     asked = request.messages[-1]
@@ -254,14 +256,18 @@ async def complete(
     ask = (
         _ask_the_host(app, conversation, request) if request.host_tools else _ask_the_model(app, conversation, request)
     )
+
+    async def keep(events: Sequence[Occurrence]) -> None:
+        nonlocal is_kept
+        for event in events:
+            seen.take(event, calls=not request.host_tools)
+            if isinstance(event, End) and event.reason not in {"failed", "cancelled"}:
+                is_kept = True
+                threads.keep(branch, seen.message(), asked_at=_asked_at(conversation, start, asked))
+        await emit(events)
+
     try:
-        async with aclosing(_in_form(ask, request)) as events:
-            async for event in events:
-                seen.take(event, calls=not request.host_tools)
-                if isinstance(event, End) and event.reason not in {"failed", "cancelled"}:
-                    is_kept = True
-                    threads.keep(branch, seen.message(), asked_at=_asked_at(conversation, start, asked))
-                yield event
+        await _in_form(ask, request, keep)
     finally:
         if not is_kept:
             threads.drop(branch)
@@ -290,9 +296,9 @@ def _ask_the_host(app: Assistant, conversation: Conversation, request: ChatReque
         thinking=wish.thinking,
     )
 
-    def ask(messages: Sequence[Message]) -> AsyncGenerator[Event, None]:
+    async def ask(messages: Sequence[Message], emit: EmitEvents) -> None:
         words = (part for message in messages for part in (message.context, message.text))
-        return app.reply(conversation, "\n\n".join(filter(None, words)), options)
+        await app.answer(conversation, "\n\n".join(filter(None, words)), emit, options)
 
     return ask
 
@@ -303,13 +309,14 @@ def _ask_the_model(app: Assistant, conversation: Conversation, request: ChatRequ
     model, agent = app.core.chat_model, app.config.agent
     patience = RepairLimits(agent.repair_rounds, agent.max_rounds)
 
-    def ask(messages: Sequence[Message]) -> AsyncGenerator[Event, None]:
-        async def work(emit: Emit) -> None:
+    async def ask(messages: Sequence[Message], emit: EmitEvents) -> None:
+        async def work(running: AnswerStream) -> None:
             *before, last = messages
             conversation.messages += [*before, *(noted(last, NO_CALLS_NOTE) if not_now else [last])]
-            await Rounds(model, conversation, request, patience, emit, may_name=app.core.npu is not None).run()
+            single = one_by_one(running.emit)
+            await Rounds(model, conversation, request, patience, single, may_name=app.core.npu is not None).run()
 
-        return app.stream(conversation, work)
+        await app.run(conversation, work, emit)
 
     return ask
 
@@ -317,44 +324,43 @@ def _ask_the_model(app: Assistant, conversation: Conversation, request: ChatRequ
 # The form of the answer
 
 
-@dataclass
 class _Held:
-    """An answer whose words are held back."""
+    """An answer whose text is held back; its other events are forwarded to ``emit``."""
 
-    words: list[str] = field(default_factory=list[str])
-    has_calls: bool = False
-    end: End = field(default_factory=lambda: End("failed"))
+    def __init__(self, emit: EmitOccurrences) -> None:
+        self._emit = emit
+        self.words: list[str] = []
+        self.has_calls = False
+        self.end = End("failed")
 
-    async def passed(self, events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
-        """The events that are no words."""
-        async with aclosing(events):
-            async for event in events:
-                if isinstance(event, Text):
-                    self.words.append(event.text)
-                elif isinstance(event, End):
-                    self.end = event
-                else:
-                    if isinstance(event, ToolCallDetected):
-                        # What is said before a call is no part of an answer that is JSON.
-                        self.has_calls = True
-                        self.words.clear()
-                    yield event
+    async def take(self, events: Sequence[Event]) -> None:
+        """Take events of the answer."""
+        passed: list[Event] = []
+        for event in events:
+            if isinstance(event, Text):
+                self.words.append(event.text)
+            elif isinstance(event, End):
+                self.end = event
+            else:
+                if isinstance(event, ToolCallDetected):
+                    # Text before a call is no part of an answer that is JSON.
+                    self.has_calls = True
+                    self.words.clear()
+                passed.append(event)
+        if passed:
+            await self._emit(passed)
 
 
-async def _in_form(ask: _Ask, request: ChatRequest) -> AsyncGenerator[Occurrence, None]:
-    """The events of an answer; where it has to have a form, its words come when they have it."""
+async def _in_form(ask: _Ask, request: ChatRequest, emit: EmitOccurrences) -> None:
+    """Answer; an answer that must have a form is emitted when it has it, and asked for once more where it has not."""
     asked, form = request.messages[-1], request.form
     if form is None:
-        async with aclosing(ask([asked])) as events:
-            async for event in events:
-                yield event
+        await ask([asked], emit)
         return
     messages = noted(asked, form.told())
     for is_last in (False, True):
-        held = _Held()
-        async with aclosing(held.passed(ask(messages))) as events:
-            async for event in events:
-                yield event
+        held = _Held(emit)
+        await ask(messages, held.take)
         text = "".join(held.words)
         is_whole = held.end.reason == "answered" and not (held.has_calls and not request.host_tools)
         try:
@@ -364,7 +370,5 @@ async def _in_form(ask: _Ask, request: ChatRequest) -> AsyncGenerator[Occurrence
                 messages = [Message("user", form.told_again(misfit))]
                 continue
             said = Refusal(f"The model gave no answer of the form that was asked for: {misfit}. Its answer was: {text}")
-        if said.text:
-            yield said
-        yield held.end
+        await emit([said, held.end] if said.text else [held.end])
         return

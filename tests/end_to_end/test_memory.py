@@ -24,27 +24,31 @@ WRITER = """
 import sys
 from pathlib import Path
 import anyio
-from rkllm_mcp.events import End, Text
+from rkllm_mcp.agent.usage import UsageCounter
+from rkllm_mcp.app.assistant import AnswerStream
 from rkllm_mcp.app.recorder import Recorder
+from rkllm_mcp.events import End
 from rkllm_mcp.messages import Conversation, Message
 from rkllm_mcp.store import open_store
 
 async def main():
-    async with open_store(path=Path(sys.argv[1]), required=True) as memory:
-        keeping = Recorder(memory.conversations, "")
+    async with open_store(path=Path(sys.argv[1]), required=True) as store:
+        recorder = Recorder(store.conversations, "")
         for number in range(100_000):
             if number % 3 == 0:
                 conversation = Conversation()
             name = f"{sys.argv[2]}.{number}"
 
-            async def work(emit):
+            async def work(running):
                 conversation.messages += [Message("user", f"Q{name}"), Message("assistant", f"A{name}" + "x" * 3000)]
-                await emit(End("answered"))
+                await running.emit([End("answered")])
 
-            async def emit(event):
+            async def emit(events):
                 print(name, flush=True)
 
-            await keeping.kept(conversation, f"Q{name}", (), work)(emit)
+            running = AnswerStream(conversation, emit, UsageCounter())
+            running.save_with(recorder.record(conversation, f"Q{name}", ()))
+            await running.run(work, lambda: None)
 
 anyio.run(main)
 """

@@ -56,7 +56,7 @@ class Answered(BaseModel):
 
 async def waiting(request: Request) -> Response:
     """List what waits."""
-    questions = tenant_of(request).app.questions()
+    questions = tenant_of(request).app.pending_requests()
     return JSONResponse({"questions": [event_to_dict(question) for question in questions]})
 
 
@@ -80,7 +80,7 @@ async def fill(request: Request) -> Response:
 
 
 def _form(app: Assistant, question_id: str) -> Elicitation:
-    for question in app.questions():
+    for question in app.pending_requests():
         if question.id == question_id and isinstance(question, Elicitation):
             return question
     raise _gone(question_id)

@@ -8,11 +8,10 @@ names the conversation as the body does, where a load balancer sees it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.requests import Request
@@ -24,16 +23,19 @@ from rkllm_mcp.completions.openai_types import MOST_MESSAGES, MOST_TOOLS, Positi
 from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.events import End, Event, Text, event_to_dict
 from rkllm_mcp.messages import Conversation
+from rkllm_mcp.protocols import EmitEvents
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.conversations import leads_on
 from rkllm_mcp.surfaces.http.errors import HTTPError, problem_of
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import service_of, tenant_of
-from rkllm_mcp.surfaces.http.streaming import event_stream, in_turn, record, while_connected
+from rkllm_mcp.surfaces.http.streaming import EventStream, Write, in_turn, record, while_connected
 
 CONVERSATION = "X-Conversation-Id"
 _Words = Annotated[str, Field(min_length=1)]
 _Name = Annotated[str, Field(min_length=1, max_length=256)]
+# Runs an answer and emits its events.
+_Run: TypeAlias = Callable[[EmitEvents], Awaitable[None]]
 
 
 class MessageBody(bodies.RequestBody):
@@ -111,15 +113,16 @@ async def execute(request: Request) -> Response:
     app = tenant_of(request).app
     service.check_ready()
     conversation = await _conversation(request, app, body)
-    events = in_turn(
-        request,
-        partial(_reply, conversation=conversation, body=body),
-        placed=partial(service.desk.put, app, conversation),
-    )
+    answering = partial(_answer, conversation, body)
+    placed = partial(service.desk.put, app, conversation)
     headers = {CONVERSATION: conversation.id}
+
+    async def run(emit: EmitEvents) -> None:
+        await in_turn(request, answering, emit, placed)
+
     if body.stream:
-        return event_stream(_records(events), headers=headers)
-    return JSONResponse(await while_connected(request, partial(_whole, conversation.id, events)), headers=headers)
+        return EventStream(partial(_stream, run), headers=headers)
+    return JSONResponse(await while_connected(request, partial(_whole, conversation.id, run)), headers=headers)
 
 
 async def _conversation(request: Request, app: Assistant, body: ExecuteBody) -> Conversation:
@@ -140,7 +143,7 @@ async def _conversation(request: Request, app: Assistant, body: ExecuteBody) -> 
     return found
 
 
-def _reply(app: Assistant, conversation: Conversation, body: ExecuteBody) -> AsyncGenerator[Event, None]:
+async def _answer(conversation: Conversation, body: ExecuteBody, app: Assistant, emit: EmitEvents) -> None:
     options = ReplyOptions(
         tools=body.allowed_tools is None or bool(body.allowed_tools),
         max_new_tokens=body.max_tokens,
@@ -151,19 +154,25 @@ def _reply(app: Assistant, conversation: Conversation, body: ExecuteBody) -> Asy
         keep=app.config.service.history,
     )
     if body.prompt is not None:
-        return app.reply_prompt(conversation, body.prompt.name, body.prompt.arguments, options)
-    return app.reply(conversation, body.message or "", options)
+        await app.answer_prompt(conversation, body.prompt.name, body.prompt.arguments, emit, options)
+    else:
+        await app.answer(conversation, body.message or "", emit, options)
 
 
-async def _records(events: AsyncGenerator[Event, None]) -> AsyncGenerator[bytes, None]:
-    async with aclosing(events):
-        async for event in events:
-            yield record(event_to_dict(event))
+async def _stream(run: _Run, write: Write) -> None:
+    async def emit(events: Sequence[Event]) -> None:
+        await write(b"".join([record(event_to_dict(event)) for event in events]))
+
+    await run(emit)
 
 
-async def _whole(conversation: str, events: AsyncGenerator[Event, None]) -> dict[str, Any]:
-    async with aclosing(events):
-        happened = [event async for event in events]
+async def _whole(conversation: str, run: _Run) -> dict[str, Any]:
+    happened: list[Event] = []
+
+    async def emit(events: Sequence[Event]) -> None:
+        happened.extend(events)
+
+    await run(emit)
     last = happened[-1]
     if isinstance(last, End) and isinstance(last.cause, PromptTooLongError):
         raise replace(problem_of(last.cause), param="message")

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from functools import partial
 from typing import Annotated, Any
@@ -24,7 +23,7 @@ from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp.app.board_services import board_services_of
 from rkllm_mcp.app.root import ModelHost
-from rkllm_mcp.completions.completion import Occurrence, complete
+from rkllm_mcp.completions.completion import Occurrence
 from rkllm_mcp.completions.ollama import (
     OllamaChat,
     OllamaGenerate,
@@ -36,10 +35,18 @@ from rkllm_mcp.completions.ollama import (
 from rkllm_mcp.completions.openai_types import ChatBody, Positive
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
-from rkllm_mcp.surfaces.http.openai import DEFAULT_MODEL, MOST_TEXTS, asked_by, count_tokens, known_models, sound
+from rkllm_mcp.surfaces.http.openai import (
+    DEFAULT_MODEL,
+    MOST_TEXTS,
+    CompletionRun,
+    asked_by,
+    completion_run,
+    count_tokens,
+    known_models,
+)
 from rkllm_mcp.surfaces.http.route import NDJSON, Link, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import ServiceState, service_of, tenant_of
-from rkllm_mcp.surfaces.http.streaming import as_json, evaluated, in_turn, line_stream, while_connected
+from rkllm_mcp.surfaces.http.streaming import Write, as_json, evaluated, line_stream, while_connected
 
 VERSION = "0.12.0"
 _TAG = ":latest"
@@ -126,27 +133,29 @@ async def _answer(request: Request, body: OllamaRequest, translated: Any, *, is_
     asked = await asked_by(openai, service, tenant)
     reply = OllamaReply(body.model, is_chat, asked.host_tools)
     started = time.monotonic()
-    answering = partial(complete, threads=service.threads, request=asked, tenant=tenant.name)
-    # As Ollama does, which loads a model when it is asked: its programs do not ask a second time.
-    events = sound(in_turn(request, answering, may_load=True))
+    # Ollama loads a model when it is asked, and its clients do not ask a second time.
+    run = completion_run(request, asked, may_load=True)
     if body.stream is not False:
-        return line_stream(_lines(events, reply, started), NDJSON)
-    return JSONResponse(await while_connected(request, partial(_whole, events, reply, started)))
+        return line_stream(partial(_stream, run, reply, started), NDJSON)
+    return JSONResponse(await while_connected(request, partial(_whole, run, reply, started)))
 
 
-async def _lines(
-    events: AsyncGenerator[Occurrence, None], reply: OllamaReply, started: float
-) -> AsyncGenerator[bytes, None]:
-    async with aclosing(events):
-        async for event in events:
-            for piece in reply.of(event):
-                yield as_json(piece) + b"\n"
-    yield as_json(reply.last(time.monotonic() - started)) + b"\n"
+async def _stream(run: CompletionRun, reply: OllamaReply, started: float, write: Write) -> None:
+    async def emit(events: Sequence[Occurrence]) -> None:
+        if pieces := [piece for event in events for piece in reply.of(event)]:
+            await write(b"".join([as_json(piece) + b"\n" for piece in pieces]))
+
+    await run(emit)
+    await write(as_json(reply.last(time.monotonic() - started)) + b"\n")
 
 
-async def _whole(events: AsyncGenerator[Occurrence, None], reply: OllamaReply, started: float) -> dict[str, Any]:
-    async with aclosing(events):
-        happened = [event async for event in events]
+async def _whole(run: CompletionRun, reply: OllamaReply, started: float) -> dict[str, Any]:
+    happened: list[Occurrence] = []
+
+    async def emit(events: Sequence[Occurrence]) -> None:
+        happened.extend(events)
+
+    await run(emit)
     return reply.whole(happened, time.monotonic() - started)
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 import base64
 import time
 from array import array
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -18,9 +17,10 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.app.board_services import BoardServices, board_services_of
 from rkllm_mcp.app.tenants import Tenant
-from rkllm_mcp.completions.completion import Occurrence, complete
+from rkllm_mcp.completions.completion import EmitOccurrences, Occurrence, complete
 from rkllm_mcp.completions.openai_request import chat_request
 from rkllm_mcp.completions.openai_response import ReplyChunks, ReplyHead, WholeReply, new_reply_id
 from rkllm_mcp.completions.openai_types import ChatBody, ChatCompletion, ChatCompletionChunk, Positive, TokenId
@@ -31,12 +31,13 @@ from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Link, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import ServiceState, service_of, tenant_of
-from rkllm_mcp.surfaces.http.streaming import DONE, evaluated, event_stream, in_turn, record, while_connected
+from rkllm_mcp.surfaces.http.streaming import DONE, EventStream, Write, evaluated, in_turn, record, while_connected
 
 # The name that every service knows its model by.
 DEFAULT_MODEL = "default"
 
-_Events: TypeAlias = AsyncGenerator[Occurrence, None]
+# Runs an answer and emits its events.
+CompletionRun: TypeAlias = Callable[[EmitOccurrences], Awaitable[None]]
 
 
 async def chat_completions(request: Request) -> Response:
@@ -53,11 +54,11 @@ async def chat_completions(request: Request) -> Response:
         host_tools=asked.host_tools,
         with_events=body.x_events is True,
     )
-    events = in_turn(request, partial(complete, threads=service.threads, request=asked, tenant=tenant.name))
+    run = completion_run(request, asked)
     if body.stream:
         with_usage = body.stream_options is not None and body.stream_options.include_usage is True
-        return event_stream(_records(events, ReplyChunks(head, with_usage=with_usage)))
-    return JSONResponse(await while_connected(request, partial(_whole, events, WholeReply(head))))
+        return EventStream(partial(_stream, run, ReplyChunks(head, with_usage=with_usage)))
+    return JSONResponse(await while_connected(request, partial(_whole, run, WholeReply(head))))
 
 
 def check_model(name: str | None, service: ServiceState) -> None:
@@ -102,40 +103,52 @@ def _problem(error: RequestRefusedError) -> HTTPError:
     )
 
 
-async def _whole(events: _Events, reply: WholeReply) -> dict[str, Any]:
-    async with aclosing(sound(events)) as heard:
-        async for event in heard:
+async def _whole(run: CompletionRun, reply: WholeReply) -> dict[str, Any]:
+    async def emit(events: Sequence[Occurrence]) -> None:
+        for event in events:
             reply.take(event)
+
+    await run(emit)
     return reply.object()
 
 
-async def _records(events: _Events, chunks: ReplyChunks) -> AsyncGenerator[bytes, None]:
-    has_begun = False
-    async with aclosing(sound(events)) as heard:
-        async for event in heard:
-            for chunk in chunks.of(event):
-                # Not before: as long as nothing was sent, a failure has a status of its own.
-                if not has_begun:
-                    has_begun = True
-                    yield record(chunks.first())
-                yield record(chunk)
-    if not has_begun:
-        yield record(chunks.first())
-    for chunk in chunks.last():
-        yield record(chunk)
-    yield DONE
+async def _stream(run: CompletionRun, chunks: ReplyChunks, write: Write) -> None:
+    # Sent with the first chunk and not before: while nothing was sent, a failure has a status of its own.
+    first = [chunks.first()]
+
+    async def emit(events: Sequence[Occurrence]) -> None:
+        if made := [chunk for event in events for chunk in chunks.of(event)]:
+            records = [record(chunk) for chunk in first + made]
+            first.clear()
+            await write(b"".join(records))
+
+    await run(emit)
+    await write(b"".join(map(record, [*first, *chunks.last()])) + DONE)
 
 
-async def sound(events: AsyncGenerator[Occurrence, None]) -> AsyncGenerator[Occurrence, None]:
-    """The events of an answer that comes to its end; every other end is raised."""
-    async with aclosing(events):
+def completion_run(request: Request, asked: ChatRequest, *, may_load: bool = False) -> CompletionRun:
+    """Return a function that answers ``asked`` when its turn has come.
+
+    It raises HTTPError for a request that is refused and an answer that fails or is cancelled.
+    """
+    service, tenant = service_of(request), tenant_of(request)
+
+    async def answer(app: Assistant, emit: EmitOccurrences) -> None:
         try:
-            async for event in events:
-                if isinstance(event, End):
-                    _check_end(event)
-                yield event
+            await complete(app, service.threads, asked, emit, tenant.name)
         except RequestRefusedError as error:
             raise _problem(error) from None
+
+    async def run(emit: EmitOccurrences) -> None:
+        async def checked(events: Sequence[Occurrence]) -> None:
+            last = events[-1]
+            if isinstance(last, End):
+                _check_end(last)
+            await emit(events)
+
+        await in_turn(request, answer, checked, may_load=may_load)
+
+    return run
 
 
 def _check_end(end: End) -> None:

@@ -1,23 +1,21 @@
-"""Answers that take their time: records to a client as they come, and an end to the work when the client leaves.
+"""Streamed HTTP answers (server-sent events, JSON lines), answers in one piece, and their admission to the queue.
 
-    records ─▶ one at a time ─▶ client        ": heartbeat" in between while nothing comes
+    events ─▶ records of a batch ─▶ EventStream.write ─▶ one ASGI send        ": heartbeat" while nothing is sent
 
-Rules: the headers go out with the first record or the first heartbeat, so what fails at once is still a status of its
-own; afterwards the failure is the last record. Whoever leaves cancels the work, and the answer is over when the work
-is. The work is never further ahead of the client than the connection's buffer; a client that takes nothing for long
-counts as gone.
+The headers are sent with the first record or the first heartbeat, so an early failure has a status of its own; a later
+failure is the last record. A client that disconnects cancels the answer.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
-from contextlib import aclosing, contextmanager
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from time import monotonic
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import anyio
-from anyio.abc import ObjectReceiveStream, ObjectSendStream
+import anyio.lowlevel
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -25,76 +23,170 @@ from starlette.types import Receive, Scope, Send
 from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.app.tenants import Tenant
 from rkllm_mcp.errors import RkllmMcpError
-from rkllm_mcp.events import EVENT_TYPES, End, Queued, Usage
+from rkllm_mcp.events import EVENT_TYPES, End, Queued, Text, Thinking, Usage
 from rkllm_mcp.surfaces.http.errors import ClientGoneError, HTTPError, as_told, problem_of
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM
 from rkllm_mcp.surfaces.http.state import ServiceState, service_of, stopping, tenant_of
 from rkllm_mcp.surfaces.http.turnstile import QueueFullError, Slot, Turnstile, TurnstileClosedError
 
-# Proxies give up a silent connection after 30 to 60 seconds, impatient clients after 15.
+# Proxies drop a silent connection after 30 to 60 seconds, some clients after 15.
 HEARTBEAT_S = 5.0
 HEARTBEAT = b": heartbeat\n\n"
-# The first one brings the headers, and the page wants to know the conversation's id soon, seconds.
+# The first heartbeat brings the headers, and the page needs the conversation's id soon, seconds.
 FIRST_HEARTBEAT_S = 1.0
-# A client that has taken nothing for so long is not there any more, seconds.
+# A client that has not read for this long is treated as disconnected, seconds.
 STALL_S = 60.0
+# Interval at which a stream compares its timestamps, seconds.
+TICK_S = 1.0
 DONE = b"data: [DONE]\n\n"
 
 T = TypeVar("T")
+# Sends bytes of an answer; returns when the connection has taken them.
+Write: TypeAlias = Callable[[bytes], Awaitable[None]]
+# An encoder of its own: json.dumps makes one per call when it has options.
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def record(value: Any) -> bytes:
-    """One record of an event stream: a JSON value."""
+    """Encode one record of an event stream: a JSON value."""
     return b"data: " + as_json(value) + b"\n\n"
 
 
 def as_json(value: Any) -> bytes:
-    """A JSON value in one line, as it goes over the wire."""
-    # A model may write half of a surrogate pair, and UTF-8 has no room for that.
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    """Encode a JSON value in one line."""
+    # A model may write half of a surrogate pair, which UTF-8 cannot represent.
+    return _encode(value).encode("utf-8", "replace")
 
 
-def event_stream(
-    records: AsyncGenerator[bytes, None],
-    *,
-    headers: Mapping[str, str] | None = None,
-    heartbeat_s: float = HEARTBEAT_S,
-    stall_s: float = STALL_S,
-    failure: Callable[[HTTPError], bytes] | None = None,
-) -> Response:
-    """An answer in server-sent events.
+def _error_record(problem: HTTPError) -> bytes:
+    return record(problem.detail())
+
+
+class EventStream(Response):
+    """A response that is sent while it is made.
 
     Args:
-        records: what is sent, as ``record`` makes it; closed in any case.
-        headers: headers of the answer.
+        answer: makes the answer and passes it to ``write``; cancelled when the client disconnects.
+        media: the content type.
+        headers: further headers.
+        heartbeat: sent in silence; where it is empty, the first one still sends the headers.
         heartbeat_s: the longest silence, seconds.
-        stall_s: how long a client may take nothing, seconds.
-        failure: how a failure in the middle is written; as ``{"error": …}`` when None.
+        stall_s: how long the client may not read, seconds.
+        failure: encodes a failure that comes after the headers.
     """
-    rhythm = _HeartbeatTimer(heartbeat_s, HEARTBEAT, stall_s)
-    return _Stream(records, EVENT_STREAM, headers, rhythm, failure or (lambda problem: record(problem.detail())))
+
+    def __init__(
+        self,
+        answer: Callable[[Write], Awaitable[None]],
+        *,
+        media: str = EVENT_STREAM,
+        headers: Mapping[str, str] | None = None,
+        heartbeat: bytes = HEARTBEAT,
+        heartbeat_s: float = HEARTBEAT_S,
+        stall_s: float = STALL_S,
+        failure: Callable[[HTTPError], bytes] = _error_record,
+    ) -> None:
+        # no-transform and X-Accel-Buffering: a proxy that buffers or compresses would delay every record.
+        own = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
+        super().__init__(None, 200, {**own, **(headers or {})}, f"{media}; charset=utf-8")
+        # The length is not known.
+        del self.headers["content-length"]
+        self._answer = answer
+        self._heartbeat = heartbeat
+        self._heartbeat_s = heartbeat_s
+        self._stall_s = stall_s
+        self._failure = failure
+        self._scope = anyio.CancelScope()
+        self._has_begun = False
+        self._is_gone = False
+        # Sends that have not returned, and when the last of them began or returned.
+        self._pending = 0
+        self._moved_at = monotonic()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the answer."""
+        del scope
+        self._send = send
+        self._moved_at = monotonic()
+        failure: Exception | None = None
+        async with anyio.create_task_group() as tasks:
+            self._scope = tasks.cancel_scope
+            tasks.start_soon(self._watch_client, receive)
+            tasks.start_soon(self._tick)
+            try:
+                await self._answer(self.write)
+                await self.write(more=False)
+            except Exception as error:  # noqa: BLE001  (the last record, or raised outside of the group)
+                failure = error
+                if self._has_begun and not self._is_gone:
+                    await self.write(self._failure(problem_of(error)), more=False)
+            tasks.cancel_scope.cancel()
+        if failure is not None and not (self._has_begun or self._is_gone):
+            raise failure
+
+    async def write(self, content: bytes = b"", *, more: bool = True) -> None:
+        """Send records as one message; waits while the connection's buffer is full.
+
+        Several tasks may write at once: a message is passed to the connection whole and in order.
+        """
+        if self._is_gone:
+            await anyio.lowlevel.checkpoint()
+            return
+        if not self._pending:
+            self._moved_at = monotonic()
+        self._pending += 1
+        try:
+            if not self._has_begun:
+                self._has_begun = True
+                start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+                await self._send(start)
+            if content or not more:
+                await self._send({"type": "http.response.body", "body": content, "more_body": more})
+        except OSError:
+            self._disconnect()
+        finally:
+            self._pending -= 1
+            self._moved_at = monotonic()
+
+    def _disconnect(self) -> None:
+        """Treat the client as gone: cancel the answer."""
+        self._is_gone = True
+        self._scope.cancel()
+
+    async def _watch_client(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._disconnect()
+
+    async def _tick(self) -> None:
+        """Send heartbeats, and disconnect a client that does not read."""
+        while True:
+            await anyio.sleep(min(TICK_S, self._heartbeat_s, self._stall_s))
+            silence_s = monotonic() - self._moved_at
+            longest_s = self._heartbeat_s if self._has_begun else min(FIRST_HEARTBEAT_S, self._heartbeat_s)
+            if self._pending and silence_s >= self._stall_s:
+                self._disconnect()
+            elif not self._pending and silence_s >= longest_s:
+                with anyio.move_on_after(self._stall_s) as sending:
+                    await self.write(self._heartbeat)
+                if sending.cancelled_caught:
+                    self._disconnect()
 
 
-def line_stream(
-    lines: AsyncGenerator[bytes, None],
-    media: str,
-    *,
-    headers: Mapping[str, str] | None = None,
-    failure: Callable[[HTTPError], bytes] | None = None,
-) -> Response:
-    """An answer in lines, such as Ollama's JSON; there is no heartbeat, since nothing may stand between the lines."""
+def line_stream(answer: Callable[[Write], Awaitable[None]], media: str) -> Response:
+    """Make a response in lines, such as Ollama's JSON, which have no heartbeat between them."""
 
     def last_line(problem: HTTPError) -> bytes:
         return as_json({"error": problem.message}) + b"\n"
 
-    return _Stream(lines, media, headers, _HeartbeatTimer(heartbeat=b""), failure or last_line)
+    return EventStream(answer, media=media, heartbeat=b"", failure=last_line)
 
 
 async def while_connected(request: Request, work: Callable[[], Awaitable[T]]) -> T:
-    """Do the work of an answer in one piece, unless the client leaves; its body must have been read.
+    """Return the result of ``work``, which a disconnect cancels; the request's body must have been read.
 
     Raises:
-        ClientGoneError: it has left, and the work has been stopped.
+        ClientGoneError: the client has disconnected.
     """
     result: list[T] = []
     failure: list[Exception] = []
@@ -118,147 +210,23 @@ async def _cancel_when_gone(receive: Receive, scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-@dataclass(frozen=True)
-class _HeartbeatTimer:
-    """What silence is filled with, and how long either side may be silent, seconds."""
-
-    heartbeat_s: float = HEARTBEAT_S
-    heartbeat: bytes = HEARTBEAT
-    stall_s: float = STALL_S
-
-
-class _Stream(Response):
-    """The response that sends as it goes."""
-
-    def __init__(
-        self,
-        records: AsyncGenerator[bytes, None],
-        media: str,
-        headers: Mapping[str, str] | None,
-        rhythm: _HeartbeatTimer,
-        failure: Callable[[HTTPError], bytes],
-    ) -> None:
-        # no-transform and X-Accel-Buffering: a proxy that collects or compresses would hold every record back.
-        own = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
-        super().__init__(None, 200, {**own, **(headers or {})}, f"{media}; charset=utf-8")
-        # The length is not known.
-        del self.headers["content-length"]
-        self._records = records
-        self._rhythm = rhythm
-        self._failure = failure
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the answer."""
-        del scope
-        failure: Exception | None = None
-        writer = _Writer(send, self.status_code, self.raw_headers, self._rhythm.stall_s)
-        async with aclosing(self._records):
-            try:
-                await self._answer(receive, writer)
-            except Exception as error:  # noqa: BLE001  (told below, or raised as it is)
-                failure = error
-        if failure is None or writer.is_gone:
-            return
-        if not writer.has_begun:
-            raise failure
-        await writer.end(self._failure(problem_of(failure)))
-
-    async def _answer(self, receive: Receive, writer: _Writer) -> None:
-        failure: list[Exception] = []
-        put, take = anyio.create_memory_object_stream[bytes](0)
-        async with anyio.create_task_group() as tasks:
-
-            async def leave() -> None:
-                while (await receive())["type"] != "http.disconnect":
-                    pass
-                writer.is_gone = True
-                tasks.cancel_scope.cancel()
-
-            tasks.start_soon(leave)
-            tasks.start_soon(self._produce, put, failure)
-            with take:
-                await self._deliver(take, writer)
-            tasks.cancel_scope.cancel()
-        if failure:
-            raise failure[0]
-        if not writer.is_gone:
-            await writer.end()
-
-    async def _produce(self, put: ObjectSendStream[bytes], failure: list[Exception]) -> None:
-        """Hand over every record; the generator's own task, from its first step to its last."""
-        async with put, aclosing(self._records):
-            try:
-                async for each in self._records:
-                    await put.send(each)
-            except anyio.BrokenResourceError:
-                pass
-            except Exception as error:  # noqa: BLE001  (raised by ``_answer``, outside of the group)
-                failure.append(error)
-
-    async def _deliver(self, take: ObjectReceiveStream[bytes], writer: _Writer) -> None:
-        while not writer.is_gone:
-            each: bytes | None = None
-            patience_s = self._rhythm.heartbeat_s
-            if not writer.has_begun:
-                patience_s = min(patience_s, FIRST_HEARTBEAT_S)
-            with anyio.move_on_after(patience_s) as silence:
-                try:
-                    each = await take.receive()
-                except anyio.EndOfStream:
-                    return
-            if each is not None:
-                await writer.write(each)
-            elif silence.cancelled_caught:
-                await writer.write(self._rhythm.heartbeat)
-
-
-class _Writer:
-    """The client's side of an answer that has begun or not."""
-
-    def __init__(self, send: Send, status: int, headers: list[tuple[bytes, bytes]], stall_s: float) -> None:
-        self._send = send
-        self._stall_s = stall_s
-        self._start = {"type": "http.response.start", "status": status, "headers": headers}
-        self.has_begun = False
-        self.is_gone = False
-
-    async def write(self, content: bytes) -> None:
-        """Send; waits for a client that is slow, and gives up one that takes nothing."""
-        await self._sent(content, more=True)
-
-    async def end(self, content: bytes = b"") -> None:
-        """Send what comes last."""
-        await self._sent(content, more=False)
-
-    async def _sent(self, content: bytes, *, more: bool) -> None:
-        with anyio.move_on_after(self._stall_s) as patience:
-            try:
-                if not self.has_begun:
-                    self.has_begun = True
-                    await self._send(self._start)
-                if content or not more:
-                    await self._send({"type": "http.response.body", "body": content, "more_body": more})
-            except OSError:
-                self.is_gone = True
-        if patience.cancelled_caught:
-            self.is_gone = True
-
-
-# An event, or whatever else a kind of answer consists of
+# An event, or another part of which a kind of answer consists.
 _T = TypeVar("_T")
+_Emit: TypeAlias = Callable[[Sequence[_T]], Awaitable[None]]
+_TEXT_EVENTS = frozenset({Text, Thinking})
 
 
 @contextmanager
 def queued(request: Request, turnstile: Turnstile, *, may_load: bool = False) -> Generator[Slot, None, None]:
-    """A place in a queue for whoever sent the request.
+    """Hold a place in a queue for a request.
 
     Args:
-        request: who asks.
+        request: the request.
         turnstile: the queue.
         may_load: the model may still be loading; its engine lets runs wait.
 
     Raises:
-        Problem: 503 the service cannot answer now; 429 too many wait.
+        HTTPError: 503 the service cannot answer now; 429 too many wait.
     """
     service_of(request).check_ready(may_load=may_load)
     try:
@@ -274,23 +242,25 @@ def queued(request: Request, turnstile: Turnstile, *, may_load: bool = False) ->
 
 async def in_turn(
     request: Request,
-    answering: Callable[[Assistant], AsyncGenerator[_T, None]],
+    answering: Callable[[Assistant, _Emit[_T]], Awaitable[None]],
+    emit: _Emit[_T | Queued | End],
     placed: Callable[[], object] | None = None,
     *,
     may_load: bool = False,
-) -> AsyncGenerator[_T | Queued | End, None]:
-    """The events of an answer once it is its turn, and where it stands before; consume it under ``aclosing``.
+) -> None:
+    """Emit the positions of a request in the queue, and then the events of its answer.
 
     Args:
-        request: who asks.
-        answering: begins the answer; called when it is its turn, with the assistant that is there then: a changed
-            configuration may have replaced it meanwhile.
-        placed: is called once the request has its place and will not be refused any more.
-        may_load: it waits while the model loads; else that is a refusal.
+        request: the request.
+        answering: makes the answer and emits its events; called when its turn has come, with the assistant in use
+            then: a changed configuration may have replaced it meanwhile.
+        emit: takes the events in batches, in order.
+        placed: called once the request has its place and will not be refused any more.
+        may_load: wait while the model loads; a refusal otherwise.
 
     Raises:
-        Problem: before the first event: 503 the service cannot answer now; 429 too many wait. At any time: 429 today's
-            tokens are used up.
+        HTTPError: before the first event: 503 the service cannot answer now; 429 too many wait. At any time: 429 the
+            tokens of the day are used up.
     """
     service, tenant = service_of(request), tenant_of(request)
     service.check_ready(may_load=may_load)
@@ -299,25 +269,59 @@ async def in_turn(
         if placed is not None:
             placed()
         while (position := await place.changed()) is not None:
-            yield Queued(position)
-        # Those who waited together may have used it up one after the other.
+            await emit([Queued(position)])
+        # Requests that waited together may have used it up one after the other.
         await service.allowances.check(tenant)
         app = tenant_of(request).app
-        async with aclosing(_counted(service, tenant, app.bill.settle, answering(app))) as events:
-            async for event in events:
-                yield event
+        counted = _CountedEvents(service, tenant, app, emit)
+        try:
+            await answering(app, counted.emit)
+        finally:
+            # Tokens of an answer that was left before its Usage are counted too.
+            with anyio.CancelScope(shield=True):
+                await counted.settle()
+
+
+class _CountedEvents(Generic[_T]):
+    """The events of an answer: metrics, traces and the tenant's quota, before they are forwarded."""
+
+    def __init__(self, service: ServiceState, tenant: Tenant, app: Assistant, emit: _Emit[_T | Queued | End]) -> None:
+        self._service = service
+        self._tenant = tenant
+        self._app = app
+        self._emit = emit
+
+    async def emit(self, events: Sequence[_T]) -> None:
+        """Count the events and forward them."""
+        seen: Sequence[_T | End] = events
+        for event in events:
+            # Most events are text, which counts nothing.
+            if type(event) not in _TEXT_EVENTS and isinstance(event, EVENT_TYPES):
+                self._service.metrics.take(event)
+                self._service.traces.take(event)
+                if isinstance(event, Usage):
+                    self._service.count(self._tenant.name, event)
+                    await self.settle()
+                elif isinstance(event, End):
+                    seen = [*events[:-1], as_told(event)]
+        await self._emit(seen)
+
+    async def settle(self) -> None:
+        """Subtract what the assistant's answers have cost from the tenant's quota."""
+        if tokens := self._app.usage.settle():
+            await self._service.allowances.spend(self._tenant, tokens)
 
 
 async def evaluated(request: Request, work: Callable[[], Awaitable[_T]], cost: Callable[[], Awaitable[int]]) -> _T:
-    """What an evaluation comes to, once it is its turn.
+    """Return the result of an evaluation, once its turn has come.
 
     Args:
-        request: who asks; leaving it ends the work.
+        request: the request; a disconnect cancels the evaluation.
         work: evaluates.
-        cost: how many tokens that is, also where somebody leaves before its end; asked where there is a limit.
+        cost: counts its tokens, also of an evaluation that was cancelled; called where there is a quota.
 
     Raises:
-        Problem: 503 the service cannot answer now; 429 too many wait, or today's tokens are used up.
+        HTTPError: 503 the service cannot answer now; 429 too many wait, or the tokens of the day are used up.
         RkllmMcpError: it cannot be evaluated, which costs nothing.
     """
     service, tenant = service_of(request), tenant_of(request)
@@ -326,7 +330,7 @@ async def evaluated(request: Request, work: Callable[[], Awaitable[_T]], cost: C
     async def in_its_turn() -> _T:
         with queued(request, service.evaluations) as place:
             await place.turn()
-            # Those who waited together may have used it up one after the other.
+            # Requests that waited together may have used it up one after the other.
             await service.allowances.check(tenant)
             is_counted = service.allowances.limit(tenant) is not None
             try:
@@ -340,27 +344,3 @@ async def evaluated(request: Request, work: Callable[[], Awaitable[_T]], cost: C
                         await service.allowances.spend(tenant, await cost())
 
     return await while_connected(request, in_its_turn)
-
-
-async def _counted(
-    service: ServiceState, tenant: Tenant, cost: Callable[[], int], events: AsyncGenerator[_T, None]
-) -> AsyncGenerator[_T | End, None]:
-    """The same events; what they cost is counted, also where somebody leaves before that is told."""
-
-    async def settle() -> None:
-        if tokens := cost():
-            await service.allowances.spend(tenant, tokens)
-
-    try:
-        async with aclosing(events):
-            async for event in events:
-                if isinstance(event, EVENT_TYPES):
-                    service.metrics.take(event)
-                    service.traces.take(event)
-                if isinstance(event, Usage):
-                    service.count(tenant.name, event)
-                    await settle()
-                yield as_told(event)
-    finally:
-        with anyio.CancelScope(shield=True):
-            await settle()

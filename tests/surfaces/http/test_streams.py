@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -14,26 +14,26 @@ from starlette.responses import Response
 
 from rkllm_mcp.surfaces.http import streaming
 from rkllm_mcp.surfaces.http.errors import ClientGoneError, HTTPError
-from rkllm_mcp.surfaces.http.streaming import DONE, event_stream, line_stream, record, while_connected
+from rkllm_mcp.surfaces.http.streaming import DONE, EventStream, Write, line_stream, record, while_connected
 from tests.support.http_app import Connection
 
 pytestmark = pytest.mark.anyio
 
 
 class Work:
-    """A generator of records that says what became of it."""
+    """An answer of these steps, and what became of it."""
 
     def __init__(self, *steps: bytes | float | Exception | Callable[[], Awaitable[None]]) -> None:
         self.steps = steps
         self.made = 0
         self.is_over = False
 
-    async def __call__(self) -> AsyncGenerator[bytes, None]:
+    async def __call__(self, write: Write) -> None:
         try:
             for step in self.steps:
                 if isinstance(step, bytes):
                     self.made += 1
-                    yield step
+                    await write(step)
                 elif isinstance(step, Exception):
                     raise step
                 elif callable(step):
@@ -57,7 +57,7 @@ async def answered(response: Response, connection: Connection) -> None:
 
 async def test_records_go_out_one_by_one_and_the_end_is_told() -> None:
     work, connection = Work(record({"a": "日本"}), record(2), DONE), Connection()
-    await answered(event_stream(work(), headers={"X-Conversation-Id": "c"}), connection)
+    await answered(EventStream(work, headers={"X-Conversation-Id": "c"}), connection)
     start, *bodies, end = connection.sent
     headers = {name.decode(): value.decode() for name, value in start["headers"]}
     assert headers == {
@@ -71,6 +71,12 @@ async def test_records_go_out_one_by_one_and_the_end_is_told() -> None:
     assert work.is_over
 
 
+async def test_records_of_one_batch_leave_in_one_send() -> None:
+    connection = Connection()
+    await answered(EventStream(Work(record(1) + record(2), DONE)), connection)
+    assert [message.get("body") for message in connection.sent] == [None, record(1) + record(2), DONE, b""]
+
+
 async def test_half_a_surrogate_pair_of_a_model_does_not_end_the_stream() -> None:
     assert record("\ud83d") == b'data: "?"\n\n'
 
@@ -78,7 +84,7 @@ async def test_half_a_surrogate_pair_of_a_model_does_not_end_the_stream() -> Non
 async def test_while_nothing_comes_there_is_a_heartbeat() -> None:
     work, connection = Work(FOREVER), Connection()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(answered, event_stream(work(), heartbeat_s=0.01), connection)
+        tasks.start_soon(answered, EventStream(work, heartbeat_s=0.01), connection)
         await connection.until(": heartbeat\n\n" * 3)
         connection.left.set()
     assert connection.text.replace(": heartbeat\n\n", "") == ""
@@ -88,7 +94,7 @@ async def test_while_nothing_comes_there_is_a_heartbeat() -> None:
 async def test_lines_have_no_heartbeat_between_them() -> None:
     connection = Connection()
     lines = Work(b'{"a":1}\n', 0.05, b'{"b":2}\n')
-    response = line_stream(lines(), "application/x-ndjson")
+    response = line_stream(lines, "application/x-ndjson")
     await answered(response, connection)
     assert connection.text == '{"a":1}\n{"b":2}\n'
 
@@ -96,26 +102,26 @@ async def test_lines_have_no_heartbeat_between_them() -> None:
 async def test_what_fails_before_the_first_record_is_a_status_of_its_own() -> None:
     connection = Connection()
     with pytest.raises(HTTPError, match="too long"):
-        await answered(event_stream(Work(HTTPError(400, "too long"))()), connection)
+        await answered(EventStream(Work(HTTPError(400, "too long"))), connection)
     assert connection.sent == []
 
 
 async def test_what_fails_later_is_the_last_record() -> None:
     connection = Connection()
-    await answered(event_stream(Work(record(1), HTTPError(503, "gone"))()), connection)
+    await answered(EventStream(Work(record(1), HTTPError(503, "gone"))), connection)
     *_, last, end = connection.text.split("\n\n")
     assert json.loads(last.removeprefix("data: "))["error"]["message"] == "gone"
     assert end == ""
     assert connection.sent[-1]["more_body"] is False
     lines = Connection()
-    await answered(line_stream(Work(b"1\n", HTTPError(503, "gone"))(), "application/x-ndjson"), lines)
+    await answered(line_stream(Work(b"1\n", HTTPError(503, "gone")), "application/x-ndjson"), lines)
     assert lines.text == '1\n{"error":"gone"}\n'
 
 
 async def test_what_fails_after_a_heartbeat_is_told_in_the_stream() -> None:
     connection = Connection()
     heartbeat = partial(connection.until, ": heartbeat")
-    await answered(event_stream(Work(heartbeat, HTTPError(500, "late"))(), heartbeat_s=0.01), connection)
+    await answered(EventStream(Work(heartbeat, HTTPError(500, "late")), heartbeat_s=0.01), connection)
     assert connection.status == 200
     assert '"message":"late"' in connection.text
 
@@ -125,9 +131,9 @@ async def test_a_client_that_leaves_ends_the_work_and_only_its_own() -> None:
     is_alone = anyio.Event()
     mine, theirs = Work(record(1), FOREVER), Work(record(1), is_alone.wait, record(2))
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(answered, event_stream(theirs()), staying)
+        tasks.start_soon(answered, EventStream(theirs), staying)
         async with anyio.create_task_group() as ours:
-            ours.start_soon(answered, event_stream(mine()), leaving)
+            ours.start_soon(answered, EventStream(mine), leaving)
             await leaving.until("data: 1\n\n")
             leaving.left.set()
         assert mine.is_over
@@ -138,7 +144,7 @@ async def test_a_client_that_leaves_ends_the_work_and_only_its_own() -> None:
 async def test_a_client_that_leaves_before_anything_came_ends_the_work_as_well() -> None:
     work, connection = Work(FOREVER), Connection()
     connection.left.set()
-    await answered(event_stream(work()), connection)
+    await answered(EventStream(work), connection)
     assert connection.sent == []
 
 
@@ -151,7 +157,7 @@ async def test_a_connection_that_breaks_under_a_record_ends_the_work() -> None:
                 raise OSError("broken pipe")
             self.sent.append(message)
 
-    await answered(event_stream(work()), Broken())
+    await answered(EventStream(work), Broken())
     assert work.is_over
     assert work.made < 10
 
@@ -159,7 +165,7 @@ async def test_a_connection_that_breaks_under_a_record_ends_the_work() -> None:
 async def test_the_work_is_never_far_ahead_of_a_client_that_is_slow() -> None:
     work, connection = Work(*[record(number) for number in range(1000)]), Connection(is_stuck=True)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(answered, event_stream(work()), connection)
+        tasks.start_soon(answered, EventStream(work), connection)
         await anyio.wait_all_tasks_blocked()
         assert work.made <= 3
         connection.left.set()
@@ -168,9 +174,15 @@ async def test_the_work_is_never_far_ahead_of_a_client_that_is_slow() -> None:
 
 async def test_a_client_that_takes_nothing_for_long_counts_as_gone() -> None:
     work, connection = Work(*[record(number) for number in range(1000)]), Connection(is_stuck=True)
-    await answered(event_stream(work(), stall_s=0.01), connection)
+    await answered(EventStream(work, stall_s=0.01), connection)
     assert work.is_over
     assert work.made <= 3
+
+
+async def test_a_client_that_does_not_take_a_heartbeat_counts_as_gone_as_well() -> None:
+    work, connection = Work(FOREVER), Connection(is_stuck=True)
+    await answered(EventStream(work, heartbeat_s=0.01, stall_s=0.01), connection)
+    assert (work.is_over, connection.sent) == (True, [])
 
 
 async def asked(connection: Connection) -> Request:
