@@ -154,7 +154,7 @@ def _commands(command: Any, context: Any, path: str) -> Iterator[str]:
     if rows:
         yield _table(("", "meaning"), rows)
     for name in children:
-        child = command.get_command(context, name)
+        _, child, _ = command.resolve_command(context, [name])
         yield from _commands(child, typer.Context(child, parent=context, info_name=name), f"{path} {name}")
 
 

@@ -71,8 +71,7 @@ def _layers() -> Layers:
     io = frozenset({"board", "models", "store", "runtime", "mcp_client", "openapi", "builtin"})
     below = known | io | {"tools", "providers", "agent"}
     application = frozenset({"app", "completions", "diagnostics"})
-    # Types of the toolbox, the store and the board in signatures; they move behind ``app``.
-    surface = known | application | {"models", "tools", "store", "board"}
+    surface = known | application
     return Layers(
         values=values,
         pure=pure,
@@ -85,18 +84,20 @@ def _layers() -> Layers:
             "tools": known | {"mcp_client", "openapi", "builtin", "store"},
             "providers": known,
             "agent": known,
-            # The device tool reads four checks; they move to ``board``.
-            "app": below | {"diagnostics"},
+            "app": below,
             "completions": below | {"app"},
             "diagnostics": below | {"app"},
-            "surfaces.chat": surface | {"surfaces.terminal", "surfaces.invocation", "surfaces.cli"},
+            # surfaces.terminal: widths, colours and columns; surfaces.tables: lists for the chat and the command line.
+            "surfaces.terminal": known,
+            "surfaces.tables": surface | {"surfaces.terminal"},
+            "surfaces.invocation": surface | {"surfaces.terminal"},
+            "surfaces.chat": surface | {"surfaces.terminal", "surfaces.tables", "surfaces.invocation"},
             "surfaces.http": surface | {"surfaces.terminal", "surfaces.invocation"},
             "surfaces.mcp_server": surface | {"surfaces.terminal", "surfaces.invocation", "surfaces.chat"},
+            # The command ``models`` shows and changes model folders.
             "surfaces.cli": surface
-            | {"surfaces.chat", "surfaces.http", "surfaces.mcp_server", "surfaces.terminal", "surfaces.invocation"},
-            # surfaces.terminal: widths, colours and tables for the chat and the command line.
-            "surfaces.terminal": known,
-            "surfaces.invocation": surface | {"surfaces.terminal", "surfaces.chat"},
+            | {"models"}
+            | {f"surfaces.{name}" for name in ("chat", "http", "invocation", "mcp_server", "tables", "terminal")},
             "surfaces": _NONE,
             "__main__": frozenset({"surfaces.cli"}),
         },

@@ -14,7 +14,7 @@ import anyio
 import httpx2
 import pytest
 
-from rkllm_mcp.app.preview import open_toolbox_only
+from rkllm_mcp.app.root import open_tools
 from rkllm_mcp.app.tenants import Tenants, open_tenants
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.sections import Config
@@ -134,9 +134,9 @@ async def test_a_login_is_the_tenants_it_was_made_for_and_nobody_elses(tmp_path:
         extra = entry("shared", server.url, "oauth") + tenant("ann", "shared") + tenant("bob o'brien", "shared")
         async with world(tmp_path, extra) as config:
             ann = next(section for section in config.tenants if section.name == "ann")
-            async with open_toolbox_only(config.for_tenant(ann), log_in=browse) as toolbox:
-                await toolbox.connected()
-                assert toolbox.servers()[0].state == "ready"
+            async with open_tools(config.for_tenant(ann), log_in=browse) as environment:
+                await environment.toolbox.connected()
+                assert environment.toolbox.servers()[0].state == "ready"
             lines: list[str] = []
             everybody_knows = anyio.Event()
 

@@ -5,17 +5,21 @@ Like ``app`` it knows every layer below and no surface; unlike ``app`` it never 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from rkllm_mcp.app.conversation_export import moment
 from rkllm_mcp.board.machine import Machine
-from rkllm_mcp.board.npu import Gauges, npu_node, read_gauges
+from rkllm_mcp.board.npu import npu_loads, npu_node
+from rkllm_mcp.board.system import hottest, memory_bytes
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import ConfigError, RuntimeUnusableError, UsageError
 from rkllm_mcp.models.cards import choose_model
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
+from rkllm_mcp.records import StoredConversation
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.root import ToolEnvironment
@@ -26,48 +30,6 @@ if TYPE_CHECKING:
 
 EMULATOR = "emulator"
 AUTOMATIC = "auto"
-
-
-@asynccontextmanager
-async def open_toolbox_only(
-    config: Config,
-    status: Callable[[str], None] | None = None,
-    log_in: Callable[[str, str], Awaitable[None]] | None = None,
-) -> AsyncGenerator[Toolbox, None]:
-    """Connect the servers that ``config`` names, without a model; on leaving all of them are gone.
-
-    Args:
-        config: the configuration.
-        status: is told, one line each, which server is connected and which is not.
-        log_in: shows somebody the address where to log in to a server, by its name; nobody can be shown when None.
-    """
-    async with open_toolbox_and_store(config, status, log_in=log_in) as equipment:
-        yield equipment.toolbox
-
-
-@asynccontextmanager
-async def open_toolbox_and_store(
-    config: Config,
-    status: Callable[[str], None] | None = None,
-    *,
-    required: bool = False,
-    log_in: Callable[[str, str], Awaitable[None]] | None = None,
-) -> AsyncGenerator[ToolEnvironment, None]:
-    """``open_tools`` with what is remembered about the tools.
-
-    Args:
-        config: the configuration.
-        status: see ``open_tools``.
-        required: not being able to remember is an error.
-        log_in: see ``open_tools``.
-
-    Raises:
-        StoreError: remembering is required and cannot be done.
-    """
-    from rkllm_mcp.app.root import open_tools
-
-    async with open_tools(config, status=status, required=required, log_in=log_in) as equipment:
-        yield equipment
 
 
 @asynccontextmanager
@@ -83,6 +45,58 @@ async def open_stored(config: Config) -> AsyncGenerator[Store, None]:
     retention = Retention(config.security.history_days, config.security.history_calls)
     async with open_store(retention=retention, required=True) as memory:
         yield memory
+
+
+async def find_conversation(store: Store, tenant: str, prefix: str) -> StoredConversation:
+    """Return the stored conversation whose id begins with ``prefix``.
+
+    Raises:
+        UsageError: there is none, or there are several, which the message lists.
+        StoreError: the file cannot be read.
+    """
+    found = await store.conversations.matching(tenant, prefix) if prefix else []
+    if len(found) > 1:
+        several = "\n".join(f"  {one.id}  {moment(one.updated)}  {one.title}" for one in found)
+        raise UsageError(f"several conversations begin with {prefix!r}; type more of the id:\n{several}")
+    stored = await store.conversations.get(tenant, found[0].id) if found else None
+    if stored is None:
+        raise UsageError(f"there is no conversation {prefix!r}; 'rkllm-mcp conversations list' shows them")
+    return stored
+
+
+async def forget_approvals(store: Store, name: str) -> list[tuple[str, str]]:
+    """Delete the stored approvals and refusals of a tool, or of all tools of a server; return (server, tool) of each.
+
+    Raises:
+        UsageError: nothing is stored for this name.
+        StoreError: the file cannot be read or written.
+    """
+    stored = await store.grants.all()
+    chosen = matching_tools(name, [(server, tool) for server, tool, _ in stored])
+    if not chosen:
+        raise UsageError(f"nothing is remembered about {name!r}; 'rkllm-mcp tools approvals' lists what is")
+    for server, tool in chosen:
+        await store.grants.forget(server, tool)
+    return chosen
+
+
+def matching_tools(name: str, tools: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return those of these (server, tool) that a name means: a tool in either spelling, or all tools of a server."""
+    return [(server, tool) for server, tool in tools if name in (tool, server, f"mcp__{server}__{tool}")]
+
+
+def set_switch(toolbox: Toolbox, config: Config, name: str, *, is_on: bool) -> tuple[str, str | None]:
+    """Switch a tool or a server on or off; return its server, and the tool's name or None for a server.
+
+    Raises:
+        ToolboxError: there is neither a tool nor a server of that name.
+    """
+    # The name of a server never means another server's tool of the same name.
+    if name in {server.name for server in config.servers}:
+        toolbox.switches.turn_server(name, is_on=is_on)
+        return name, None
+    (tool,) = toolbox.enable(name) if is_on else toolbox.disable(name)
+    return tool.server, tool.name
 
 
 async def prompt_parts(
@@ -125,9 +139,26 @@ async def prompt_parts(
     return prompt.parts(conversation.messages, brief.offer.listed)
 
 
-def gauges() -> Gauges:
-    """How the board is at this moment, as figures."""
-    return read_gauges()
+@dataclass(frozen=True)
+class Gauges:
+    """Readings at one moment."""
+
+    npu_load: tuple[int, ...] | None  # percent per core; None if not readable
+    temperature_c: float | None  # hottest sensor, degrees Celsius
+    memory_total: int | None  # bytes
+    memory_available: int | None  # bytes that programs can still allocate
+
+
+def read_gauges(machine: Machine | None = None) -> Gauges:
+    """Read all values once; takes some milliseconds of file reads."""
+    machine = machine or Machine()
+    zone = hottest(machine)
+    return Gauges(
+        npu_load=npu_loads(machine),
+        temperature_c=zone[1] if zone else None,
+        memory_total=memory_bytes(machine, "MemTotal"),
+        memory_available=memory_bytes(machine, "MemAvailable"),
+    )
 
 
 def npu_devices(machine: Machine | None = None) -> tuple[str, ...]:

@@ -13,6 +13,8 @@ from typing import TypeVar
 from rkllm_mcp.agent.instructions import TurnPreparation, TurnTools
 from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
 from rkllm_mcp.board.machine import Machine
+from rkllm_mcp.board.npu import describe_load, npu_clocks, npu_node
+from rkllm_mcp.board.system import gib, hottest, memory_bytes
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.server_spec import OAuth, Sandbox, ServerSpec
 from rkllm_mcp.config.servers import OpenAPIServer, RemoteServer, ServerConfig, StdioServer
@@ -318,12 +320,17 @@ def _oauth(server: RemoteServer) -> OAuth | None:
 
 
 def device_state() -> list[tuple[str, str]]:
-    """How the machine is, for the tool that tells it."""
-    from rkllm_mcp.diagnostics.checks import check_clock, check_load, check_memory, check_temperature
-
+    """Return the board's current readings by name, for the ``device`` tool and ``board_status``."""
     machine = Machine()
-    checks = (check_load(machine), check_clock(machine), check_temperature(machine), check_memory(machine, 0))
-    return [(finding.name, finding.found) for findings in checks for finding in findings]
+    load = describe_load(machine) or ("not readable" if npu_node(machine) else "")
+    zone, available = hottest(machine), memory_bytes(machine, "MemAvailable")
+    unreadable = "/proc/meminfo does not report the available memory"
+    return [
+        *([("npu load", load)] if load else []),
+        *(("npu clock", str(clock)) for clock in npu_clocks(machine)),
+        *([("temperature", f"{zone[1]:.0f} °C ({zone[0]})")] if zone else []),
+        ("memory", unreadable if available is None else f"{gib(available)} available"),
+    ]
 
 
 def unsupported_settings(config: Config) -> list[str]:

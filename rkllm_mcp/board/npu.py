@@ -1,7 +1,6 @@
-"""Current readings of the board, for charts and metrics.
+"""The NPU: SoC, driver, device node, load and clock.
 
-Unreadable values are None: the NPU load is in debugfs, which only root can read on most images. Readings are not judged
-here; ``npu`` and ``system`` do that.
+Unreadable values are None: the NPU load is in debugfs, which only root can read on most images.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rkllm_mcp.board.machine import Machine
-from rkllm_mcp.board.system import memory_bytes, temperatures
 
 
 @dataclass(frozen=True)
@@ -69,8 +67,19 @@ def npu_node(machine: Machine) -> Path | None:
 
 def npu_loads(machine: Machine) -> tuple[int, ...] | None:
     """Return the load of each NPU core in percent; None if not readable."""
-    text = next((text for name in _LOADS if (text := machine.text(name))), None)
-    return (_loads(text) or None) if text is not None else None
+    return _loads(_load_text(machine)) or None
+
+
+def describe_load(machine: Machine) -> str:
+    """Return the load of each core as text, or the driver's own text if it has another form; empty if unreadable."""
+    text = _load_text(machine)
+    loads = _loads(text)
+    names = [f"core {core} " for core in range(len(loads))] if len(loads) > 1 or "Core" in text else [""]
+    return ", ".join(f"{name}{load} %" for name, load in zip(names, loads, strict=False)) or text
+
+
+def _load_text(machine: Machine) -> str:
+    return next((text for name in _LOADS if (text := machine.text(name))), "")
 
 
 def _loads(text: str) -> tuple[int, ...]:
@@ -79,22 +88,24 @@ def _loads(text: str) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Gauges:
-    """Readings at one moment."""
+class NpuClock:
+    """Clock of the NPU: a devfreq device with a governor, or a fixed frequency in debugfs."""
 
-    npu_load: tuple[int, ...] | None  # percent per core; None if not readable
-    temperature_c: float | None  # hottest sensor, degrees Celsius
-    memory_total: int | None  # bytes
-    memory_available: int | None  # bytes that programs can still allocate
+    device: str  # path of the devfreq folder; empty for debugfs
+    hertz: int | None
+    governor: str | None = None
+
+    def __str__(self) -> str:
+        if not self.device and self.hertz is not None:
+            return f"{self.hertz / 1e6:.0f} MHz"
+        clock = f"{self.hertz / 1e6:.0f} MHz, " if self.hertz is not None else ""
+        return f"{clock}governor {self.governor}"
 
 
-def read_gauges(machine: Machine | None = None) -> Gauges:
-    """Read all values once; takes some milliseconds of file reads."""
-    machine = machine or Machine()
-    heat = [celsius for _, celsius in temperatures(machine)]
-    return Gauges(
-        npu_load=npu_loads(machine),
-        temperature_c=max(heat, default=None),
-        memory_total=memory_bytes(machine, "MemTotal"),
-        memory_available=memory_bytes(machine, "MemAvailable"),
-    )
+def npu_clocks(machine: Machine) -> list[NpuClock]:
+    """Return the clocks of the NPU; none if they are unreadable."""
+    names = [machine.inside(folder) for folder in machine.glob("sys/class/devfreq/*npu*")]
+    if names:
+        return [NpuClock(name, machine.number(f"{name}/cur_freq"), machine.text(f"{name}/governor")) for name in names]
+    hertz = machine.number("sys/kernel/debug/rknpu/freq")
+    return [] if hertz is None else [NpuClock("", hertz)]

@@ -1,7 +1,6 @@
-"""Checks of the rest of the board: clocks, temperature, limits, and memory for the model.
+"""The rest of the board: temperature and memory, and the limits that the checks compare with.
 
-Source: Rockchip's fix_freq scripts (relevant clocks), the demo of rknn-llm (open files), rknn-llm #62 (``Too many open
-files``), the library's own dependencies (libgomp).
+Source: the demo of rknn-llm and rknn-llm #62 (``Too many open files``).
 """
 
 from __future__ import annotations
@@ -32,6 +31,11 @@ def temperatures(machine: Machine) -> list[tuple[str, float]]:
         if millidegrees is not None:
             zones.append((machine.text(f"{machine.inside(zone)}/type") or zone.name, millidegrees / 1000))
     return zones
+
+
+def hottest(machine: Machine) -> tuple[str, float] | None:
+    """Return the name and the temperature of the hottest sensor, degrees Celsius; None without sensors."""
+    return max(temperatures(machine), key=lambda zone: (zone[1], zone[0]), default=None)
 
 
 def memory_bytes(machine: Machine, field: str) -> int | None:

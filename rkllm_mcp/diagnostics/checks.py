@@ -1,9 +1,10 @@
-"""Checks of the runtime library, the model and its file, and the configured servers.
+"""Checks of the board, the runtime library, the model and its file, and the configured servers.
 
-The composition root provides the reports; no check starts a program or executes code of a library.
+``doctor`` provides the reports; no check starts a program or executes code of a library.
 
 Source: git blob ids of the official libraries; rknn-llm's messages for a model of another SoC or of a newer toolkit;
-rknn-llm #534 for models whose answers 1.3.0 does not end.
+rknn-llm #534 for models whose answers 1.3.0 does not end; Rockchip's fix_freq scripts (relevant clocks), the demo of
+rknn-llm (open files), rknn-llm #62 (``Too many open files``), the library's own dependencies (libgomp).
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from pathlib import Path
 
 from rkllm_mcp.board.machine import Machine
 from rkllm_mcp.board.npu import (
-    _LOADS,
     DOMAIN_BYTES,
     OLDEST_DRIVER,
     RECOMMENDED_DRIVER,
     SOCS,
-    _loads,
+    describe_load,
     driver_version,
+    npu_clocks,
+    npu_loads,
     npu_node,
     soc_of,
 )
@@ -32,8 +34,8 @@ from rkllm_mcp.board.system import (
     OPEN_FILES_WANTED,
     VENDOR_KERNELS,
     gib,
+    hottest,
     memory_bytes,
-    temperatures,
 )
 from rkllm_mcp.diagnostics.report import CheckResult, LibraryReport, ModelReport, ServerReport, Subjects
 from rkllm_mcp.models.compatibility import platform_of
@@ -293,43 +295,27 @@ def _forbidden(machine: Machine, what: str, node: Path) -> CheckResult:
 
 def check_load(machine: Machine) -> Iterator[CheckResult]:
     """Report the load of each NPU core."""
-    text = next((text for name in _LOADS if (text := machine.text(name))), None)
-    if text is None:
-        if npu_node(machine) is not None:
-            command = "sudo cat /sys/kernel/debug/rknpu/load"
-            yield CheckResult("npu load", "unknown", "not readable", "Only root can read it.", command)
-        return
-    loads = _loads(text)
-    names = [f"core {core} " for core in range(len(loads))] if len(loads) > 1 or "Core" in text else [""]
-    found = ", ".join(f"{name}{load} %" for name, load in zip(names, loads, strict=False))
-    yield CheckResult("npu load", "info" if loads else "unknown", found or text)
+    found = describe_load(machine)
+    if found:
+        yield CheckResult("npu load", "info" if npu_loads(machine) else "unknown", found)
+    elif npu_node(machine) is not None:
+        command = "sudo cat /sys/kernel/debug/rknpu/load"
+        yield CheckResult("npu load", "unknown", "not readable", "Only root can read it.", command)
 
 
 def check_clock(machine: Machine) -> Iterator[CheckResult]:
     """Check the clock and governor of the NPU."""
     soc = soc_of(machine)
-    folders = machine.glob("sys/class/devfreq/*npu*")
-    for folder in folders:
-        name = machine.inside(folder)
-        hertz = machine.number(f"{name}/cur_freq")
-        governor = machine.text(f"{name}/governor")
-        found = f"{hertz / 1e6:.0f} MHz, governor {governor}" if hertz is not None else f"governor {governor}"
-        slow = governor not in _GOVERNORS_AT_FULL_SPEED or (soc and hertz is not None and hertz < soc.npu_hz)
-        command = f"echo performance | sudo tee /{name}/governor"
-        yield (
-            CheckResult("npu clock", "warn", found, _FULL_SPEED, command)
-            if slow
-            else CheckResult("npu clock", "ok", found)
-        )
-    if not folders and (hertz := machine.number("sys/kernel/debug/rknpu/freq")) is not None:
-        slow = soc is not None and hertz < soc.npu_hz
+    for clock in npu_clocks(machine):
+        is_slow = soc is not None and clock.hertz is not None and clock.hertz < soc.npu_hz
         command = f"echo {soc.npu_hz if soc else 0} | sudo tee /sys/kernel/debug/rknpu/freq"
-        found = f"{hertz / 1e6:.0f} MHz"
-        yield (
-            CheckResult("npu clock", "warn", found, _FULL_SPEED, command)
-            if slow
-            else CheckResult("npu clock", "ok", found)
-        )
+        if clock.device:
+            is_slow = is_slow or clock.governor not in _GOVERNORS_AT_FULL_SPEED
+            command = f"echo performance | sudo tee /{clock.device}/governor"
+        if is_slow:
+            yield CheckResult("npu clock", "warn", str(clock), _FULL_SPEED, command)
+        else:
+            yield CheckResult("npu clock", "ok", str(clock))
 
 
 _GOMP = "libgomp.so.1"
@@ -402,10 +388,10 @@ def check_memory_clock(machine: Machine) -> Iterator[CheckResult]:
 
 def check_temperature(machine: Machine) -> Iterator[CheckResult]:
     """Check the hottest sensor of the chip."""
-    zones = temperatures(machine)
-    if not zones:
+    zone = hottest(machine)
+    if zone is None:
         return
-    name, celsius = max(zones, key=lambda zone: (zone[1], zone[0]))
+    name, celsius = zone
     found = f"{celsius:.0f} °C ({name})"
     if celsius >= HOT_CELSIUS:
         command = "watch cat /sys/class/thermal/thermal_zone*/temp"

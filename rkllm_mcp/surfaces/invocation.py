@@ -10,15 +10,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.surfaces.chat.forms import is_interactive
-from rkllm_mcp.surfaces.terminal import Terminal
+from rkllm_mcp.surfaces.terminal import Terminal, is_interactive
 
 if TYPE_CHECKING:
     from rkllm_mcp.config.sections import Config
-    from rkllm_mcp.surfaces.chat.phrases import Language
 
 
 PREFIX = "RKLLM_MCP_TOKEN_"
@@ -146,11 +144,15 @@ class Session:
         return next((path for path in search_order() if path.is_file()), Path.cwd() / "mcp_config.toml")
 
 
-def emulation_note(model: str, language: Language = "en") -> str:
-    """What a person must know about answers of an emulated model."""
-    from rkllm_mcp.surfaces.chat.phrases import PHRASES
+_EMULATED: Mapping[str, str] = {
+    "en": "[NPU: emulated; model '{model}' answers from a script, not from a language model]",
+    "ja": "[NPU: エミュレーター。モデル「{model}」の回答は言語モデルではなくスクリプトによるものです]",
+}
 
-    return PHRASES[language].emulated.format(model=model)
+
+def emulation_note(model: str, language: Literal["en", "ja"] = "en") -> str:
+    """Return the status line for a model that is emulated."""
+    return _EMULATED[language].format(model=model)
 
 
 def run_async(work: Callable[[], Awaitable[int]], on_interrupt: Callable[[], bool] | None = None) -> int:

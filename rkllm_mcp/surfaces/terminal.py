@@ -8,11 +8,7 @@ import re
 import sys
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TextIO
-
-if TYPE_CHECKING:
-    pass
-
+from typing import Any, TextIO
 
 # An escape sequence in a tool's result could rewrite the screen: whole ones (CSI, OSC), so that no "[31m" stays behind,
 # then what is left of C0 and C1 but tab and newline.
@@ -29,6 +25,11 @@ BOLD = "1"
 def printable(text: str) -> str:
     """The text without what a terminal would obey."""
     return _CONTROL.sub("", text)
+
+
+def is_interactive() -> bool:
+    """Return True when a person can be asked: questions and answers are both at a terminal."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def wants_color(stream: TextIO, env: Mapping[str, str] = os.environ) -> bool:

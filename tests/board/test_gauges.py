@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from rkllm_mcp.app.preview import Gauges, read_gauges
 from rkllm_mcp.board.machine import Machine
-from rkllm_mcp.board.npu import Gauges, read_gauges
 from tests.board.trees import RK3588, plant
 
 

@@ -15,6 +15,7 @@ from rkllm_mcp.messages import Message, ToolCall, ToolResult
 from rkllm_mcp.surfaces.chat.commands import COMMANDS
 from rkllm_mcp.surfaces.chat.phrases import CHAT_PHRASES, HELP, PHRASES, ChatPhrases, Phrases
 from rkllm_mcp.surfaces.chat.render import transcript
+from rkllm_mcp.surfaces.invocation import emulation_note
 from tests.support.demo_app import make_demo
 from tests.support.feature_demo import DESK, make_features
 
@@ -81,7 +82,7 @@ def test_a_japanese_chat_explains_itself_in_japanese(tmp_path: Path) -> None:
     shown += [said.no_tools, said.no_servers, said.no_resources, said.no_prompts, said.no_calls, said.nothing_said]
     assert [piece for piece in shown if piece not in done.stdout] == []
     told = [*said.need.values(), said.not_kept_yet, said.new_conversation]
-    told += [PHRASES["ja"].emulated.format(model="demo"), "「x」というツールはありません。一覧は /tools"]
+    told += [emulation_note("demo", "ja"), "「x」というツールはありません。一覧は /tools"]
     told += ["/hlep というコマンドはありません。/help のことですか？", "この会話を続けるには: rkllm-mcp chat --resume"]
     assert [piece for piece in told if piece not in done.stderr] == []
 
@@ -91,7 +92,7 @@ def test_a_japanese_answer_is_told_in_japanese(tmp_path: Path) -> None:
     done = demo.run("run", "--no-tools", "Who am I?")
     assert f"◆ {SENTENCES['ja']}" in done.stdout
     assert "[MCP: ツールの呼び出しを読み取れません: " in done.stderr
-    assert PHRASES["ja"].emulated.format(model="secretary") in done.stderr
+    assert emulation_note("secretary", "ja") in done.stderr
 
 
 @pytest.mark.parametrize("table", [PHRASES, CHAT_PHRASES], ids=["around an answer", "of the commands"])

@@ -10,7 +10,7 @@ import pytest
 
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.surfaces.cli.main import main
-from rkllm_mcp.surfaces.cli.resources import read_pairs, split_words
+from rkllm_mcp.surfaces.tables import read_pairs, split_words
 from tests.support.demo_app import PythonServer
 from tests.support.feature_demo import DESK, make_features
 from tests.support.mcp_servers.asking import PICTURE

@@ -4,7 +4,8 @@ import pytest
 
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.messages import ToolSpec
-from rkllm_mcp.surfaces.cli.tools import read_arguments, tool_table, tool_text
+from rkllm_mcp.surfaces.cli.tools import read_arguments
+from rkllm_mcp.surfaces.tables import tool_table, tool_text
 
 SCHEMA = {
     "type": "object",

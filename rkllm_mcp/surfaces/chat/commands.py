@@ -13,21 +13,22 @@ from typing import TYPE_CHECKING, TypeAlias
 import anyio
 
 from rkllm_mcp.app.conversation_export import moment
+from rkllm_mcp.app.preview import find_conversation, forget_approvals, matching_tools, set_switch
 from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.records import StoredConversation
-from rkllm_mcp.surfaces.chat.phrases import HELP
+from rkllm_mcp.surfaces.chat.phrases import HELP, switched_line
 from rkllm_mcp.surfaces.chat.render import one_line, transcript
 from rkllm_mcp.surfaces.chat.state import ChatState, Stats
-from rkllm_mcp.surfaces.cli.conversations import conversation_table, the_one
-from rkllm_mcp.surfaces.cli.resources import prompt_table, read_pairs, resource_table, split_words
-from rkllm_mcp.surfaces.cli.tools import (
-    forget,
+from rkllm_mcp.surfaces.tables import (
+    conversation_table,
     grant_table,
-    meant_by,
+    prompt_table,
+    read_pairs,
+    resource_table,
     short_call_table,
+    split_words,
     tool_table,
     tool_text,
-    turn_switch,
 )
 from rkllm_mcp.surfaces.terminal import table, wrapped
 
@@ -49,7 +50,7 @@ async def kept_conversation(app: Assistant, name: str) -> StoredConversation | N
     """
     conversations = app.memory.conversations
     if name != LATEST:
-        return await the_one(app.memory, app.tenant, name)
+        return await find_conversation(app.memory, app.tenant, name)
     newest = await conversations.latest(app.tenant, 1)
     return await conversations.get(app.tenant, newest[0].id) if newest else None
 
@@ -118,7 +119,8 @@ async def switch_off(state: ChatState, rest: str) -> None:
 
 def _switch(state: ChatState, name: str, *, is_on: bool) -> None:
     if name:
-        state.terminal.note(turn_switch(state.app.toolbox, state.app.config, name, state.phrases, is_on=is_on))
+        server, tool = set_switch(state.app.toolbox, state.app.config, name, is_on=is_on)
+        state.terminal.note(switched_line(state.phrases, server, tool, is_on=is_on))
     else:
         state.need("/enable" if is_on else "/disable")
 
@@ -139,14 +141,14 @@ async def approvals(state: ChatState, rest: str) -> None:
 
 async def _forget(state: ChatState, name: str) -> None:
     held = state.app.toolbox.conversation_grants
-    for_now = meant_by(name, held.of(state.conversation.id))
+    for_now = matching_tools(name, held.of(state.conversation.id))
     for server, tool in for_now:
         held.forget(state.conversation.id, server, tool)
         state.terminal.note(state.phrases.forgotten_here.format(tool=tool, server=server))
     for_good = [(server, tool) for server, tool, _ in await state.app.memory.grants.all()]
-    if meant_by(name, for_good) or not for_now:
-        for line in await forget(state.app.memory, name, state.phrases):
-            state.terminal.note(line)
+    if matching_tools(name, for_good) or not for_now:
+        for server, tool in await forget_approvals(state.app.memory, name):
+            state.terminal.note(state.phrases.forgotten.format(tool=tool, server=server))
 
 
 async def history(state: ChatState, rest: str) -> None:

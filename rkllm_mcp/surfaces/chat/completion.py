@@ -23,7 +23,6 @@ from rkllm_mcp.surfaces.chat.commands import COMMANDS
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import Assistant
     from rkllm_mcp.messages import PromptTemplate, ResourceTemplate
-    from rkllm_mcp.tools.toolbox import Toolbox
 
 
 # Whoever presses Tab types on rather than wait longer, seconds.
@@ -59,9 +58,9 @@ class Completions:
         command, *words = text.split() or [""]
         given = words if not word else words[:-1]
         if word.startswith("@"):
-            return [f"@{reference}" for reference in await resource_references(toolbox, word[1:], self._context)]
+            return [f"@{reference}" for reference in await self._references(word[1:])]
         if command == "/resource" and not given:
-            return await resource_references(toolbox, word, self._context)
+            return await self._references(word)
         if command == "/resources" and not given:
             return _beginning(word, toolbox.offerings.server_names())
         if command == "/prompt":
@@ -99,34 +98,33 @@ class Completions:
         remembered = await self._app.memory.grants.all()
         return _beginning(word, sorted({tool for _, tool, _ in remembered}))
 
+    async def _references(self, begun: str) -> list[str]:
+        """Return each ``server:uri`` that begins with the typed text."""
+        offerings = self._app.toolbox.offerings
+        server, colon, uri = begun.partition(":")
+        if not colon:
+            return _beginning(begun, [f"{name}:" for name in offerings.server_names()])
+        if server not in offerings.server_names():
+            return []
+        uris = [resource.uri for resource in await offerings.resources(server, self._context)]
+        for template in await offerings.templates(server, self._context):
+            uris += await self._from_template(template, uri)
+        return [f"{server}:{name}" for name in _beginning(uri, dict.fromkeys(uris))]
 
-async def resource_references(toolbox: Toolbox, begun: str, context: CallContext) -> list[str]:
-    """What ``server:uri`` may be meant by what was typed of it."""
-    server, colon, uri = begun.partition(":")
-    if not colon:
-        return _beginning(begun, [f"{name}:" for name in toolbox.offerings.server_names()])
-    if server not in toolbox.offerings.server_names():
-        return []
-    uris = [resource.uri for resource in await toolbox.offerings.resources(server, context)]
-    for template in await toolbox.offerings.templates(server, context):
-        uris += await _made_of(toolbox, template, uri, context)
-    return [f"{server}:{name}" for name in _beginning(uri, dict.fromkeys(uris))]
-
-
-async def _made_of(toolbox: Toolbox, template: ResourceTemplate, uri: str, context: CallContext) -> list[str]:
-    """The addresses that a template with one blank may become."""
-    head, opening, rest = template.uri_template.partition("{")
-    blank, _, tail = rest.partition("}")
-    if not opening or "{" in tail:
-        return []
-    if not uri.startswith(head):
-        # The person has not come to the blank yet.
-        return [head] if head.startswith(uri) else []
-    name, typed = blank.lstrip("+#"), uri[len(head) :]
-    ideas = await toolbox.offerings.complete_resource(
-        template.server, template.uri_template, name, typed, None, context
-    )
-    return [f"{head}{idea}{tail}" for idea in ideas]
+    async def _from_template(self, template: ResourceTemplate, uri: str) -> list[str]:
+        """Complete the address of a template with one blank."""
+        head, opening, rest = template.uri_template.partition("{")
+        blank, _, tail = rest.partition("}")
+        if not opening or "{" in tail:
+            return []
+        if not uri.startswith(head):
+            # The person has not come to the blank yet.
+            return [head] if head.startswith(uri) else []
+        name, typed = blank.lstrip("+#"), uri[len(head) :]
+        ideas = await self._app.toolbox.offerings.complete_resource(
+            template.server, template.uri_template, name, typed, None, self._context
+        )
+        return [f"{head}{idea}{tail}" for idea in ideas]
 
 
 def prompt_names(prompts: Iterable[PromptTemplate]) -> Mapping[str, PromptTemplate]:

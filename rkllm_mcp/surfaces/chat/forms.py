@@ -252,11 +252,6 @@ _MOST_TRIES = 5
 _ANSWERS = {"": True, "y": True, "yes": True, "n": False, "no": False}
 
 
-def is_interactive() -> bool:
-    """Whether a person can be asked: both the questions and the answers are at a terminal."""
-    return sys.stdin.isatty() and sys.stderr.isatty()
-
-
 class UnattendedApprover:
     """Answers no question."""
 

@@ -21,7 +21,6 @@ class Phrases:
     """Everything that is said around an answer.
 
     Args:
-        emulated: what a person must know about answers of the emulated ``{model}``.
         reading: how many ``{tokens}`` the NPU has to read, and ``{share}`` of ``about``.
         about: how many ``{seconds}`` that takes.
         queued: how many questions come first, ``{position}``.
@@ -49,7 +48,6 @@ class Phrases:
         again: the answer was none of the keys.
     """
 
-    emulated: str
     reading: str
     about: str
     queued: str
@@ -78,7 +76,6 @@ class Phrases:
 
 
 ENGLISH = Phrases(
-    emulated="[NPU: emulated; model '{model}' answers from a script, not from a language model]",
     reading="[NPU: reading {tokens} tokens{share} …]",
     about=", about {seconds} s",
     queued="[Queue: {position} before this question]",
@@ -125,7 +122,6 @@ ENGLISH = Phrases(
 )
 
 JAPANESE = Phrases(
-    emulated="[NPU: エミュレーター。モデル「{model}」の回答は言語モデルではなくスクリプトによるものです]",
     reading="[NPU: {tokens} トークンを読み込み中{share} …]",
     about="、約 {seconds} 秒",
     queued="[待ち順: この質問の前に {position} 件]",
@@ -479,5 +475,13 @@ HELP_JAPANESE = Help(
     "質問の中の @server:uri はそのリソースを添えます。Alt-Enter で改行、Tab で補完、"
     "Ctrl-C で回答を中止、Ctrl-D で終了します。",
 )
+
+
+def switched_line(phrases: ChatPhrases, server: str, tool: str | None, *, is_on: bool) -> str:
+    """Return the line that confirms a switch of a tool, or of a whole server."""
+    if tool is None:
+        return (phrases.server_on if is_on else phrases.server_off).format(server=server)
+    return (phrases.tool_on if is_on else phrases.tool_off).format(tool=tool, server=server)
+
 
 HELP: Mapping[Language, Help] = {"en": HELP_ENGLISH, "ja": HELP_JAPANESE}

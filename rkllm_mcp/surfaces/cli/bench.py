@@ -7,7 +7,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
 
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.surfaces.cli.plot import Panel, Series, plot
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 JSON_FORMAT = 1
 
 
-def bench(session: Session, part: str | None, *, as_json: bool, plot_file: str | None) -> int:
+def benchmark(session: Session, part: str | None, *, as_json: bool, plot_file: str | None) -> int:
     """Measure one part or all of them, and print what was found.
 
     Raises:
@@ -157,3 +159,19 @@ def picture(report: Report) -> str:
 
 def _present(points: Sequence[tuple[float, float | None]]) -> list[tuple[float, float]]:
     return [(x, y) for x, y in points if y is not None]
+
+
+app = typer.Typer()
+
+
+@app.command("bench")
+def bench_command(
+    context: typer.Context,
+    part: Annotated[
+        str | None, typer.Argument(metavar="[prefill|decode|delivery|prompt]", help="What to measure; all of it.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="The figures as JSON.")] = False,
+    plot: Annotated[str | None, typer.Option("--plot", metavar="FILE", help="Write a plot of the speeds, SVG.")] = None,
+) -> None:
+    """Read the options of ``bench``."""
+    raise typer.Exit(benchmark(context.obj, part, as_json=as_json, plot_file=plot))

@@ -14,7 +14,7 @@ import typer
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.surfaces.terminal import YELLOW
 
-app = typer.Typer(help="The configuration that holds here.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.command()

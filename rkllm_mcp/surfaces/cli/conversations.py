@@ -6,12 +6,13 @@ They are the owner's own; a tenant sees theirs over HTTP. No model is loaded and
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated
 
 import anyio
+import typer
 from rich.console import Group, RenderableType
 from rich.markdown import Markdown
 from rich.padding import Padding
@@ -27,12 +28,10 @@ from rkllm_mcp.app.conversation_export import (
     summary_dict,
 )
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.records import ConversationSummary, StoredConversation, StoredTurn
+from rkllm_mcp.records import StoredConversation, StoredTurn
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session, run_async
-from rkllm_mcp.surfaces.terminal import printable, table, wants_color, write_json
-
-if TYPE_CHECKING:
-    from rkllm_mcp.store import Store
+from rkllm_mcp.surfaces.tables import conversation_table
+from rkllm_mcp.surfaces.terminal import printable, wants_color, write_json
 
 
 def layout(kept: StoredConversation) -> RenderableType:
@@ -83,37 +82,41 @@ class ConversationFilter:
 
 def list_all(session: Session, wish: ConversationFilter, *, as_json: bool) -> int:
     """Print the conversations, the one that went on last first."""
+    from rkllm_mcp.app.preview import open_stored
 
-    async def work(memory: Store) -> int:
-        found = await memory.conversations.latest(OWNER, wish.limit, wish.offset, wish.search)
-        count = await memory.conversations.count(OWNER, wish.search)
-        if as_json:
-            write_json({"conversations": list(map(summary_dict, found)), "count": count})
+    async def work() -> int:
+        async with open_stored(session.config()) as memory:
+            found = await memory.conversations.latest(OWNER, wish.limit, wish.offset, wish.search)
+            count = await memory.conversations.count(OWNER, wish.search)
+            if as_json:
+                write_json({"conversations": list(map(summary_dict, found)), "count": count})
+                return EXIT_DONE
+            sys.stdout.write(conversation_table(found, session.terminal.columns))
+            if not count:
+                session.status("No conversation is kept." if not wish.search else "No conversation has these words.")
+            elif len(found) < count:
+                session.status(f"{len(found)} of {count} conversations; --limit and --offset show others.")
             return EXIT_DONE
-        sys.stdout.write(conversation_table(found, session.terminal.columns))
-        if not count:
-            session.status("No conversation is kept." if not wish.search else "No conversation has these words.")
-        elif len(found) < count:
-            session.status(f"{len(found)} of {count} conversations; --limit and --offset show others.")
-        return EXIT_DONE
 
-    return _with_conversations(session, work)
+    return run_async(work)
 
 
 def show(session: Session, name: str, *, as_json: bool) -> int:
     """Print one conversation: laid out on a terminal, Markdown elsewhere."""
+    from rkllm_mcp.app.preview import find_conversation, open_stored
 
-    async def work(memory: Store) -> int:
-        kept = await the_one(memory, OWNER, name)
-        if as_json:
-            sys.stdout.write(_json([kept]))
-        elif wants_color(sys.stdout):
-            _lay_out(kept)
-        else:
-            session.terminal.answer(as_markdown(kept))
-        return EXIT_DONE
+    async def work() -> int:
+        async with open_stored(session.config()) as memory:
+            kept = await find_conversation(memory, OWNER, name)
+            if as_json:
+                sys.stdout.write(_json([kept]))
+            elif wants_color(sys.stdout):
+                _lay_out(kept)
+            else:
+                session.terminal.answer(as_markdown(kept))
+            return EXIT_DONE
 
-    return _with_conversations(session, work)
+    return run_async(work)
 
 
 def export(session: Session, names: Sequence[str], form: Format, target: str | None, *, everything: bool) -> int:
@@ -129,21 +132,28 @@ def export(session: Session, names: Sequence[str], form: Format, target: str | N
     Raises:
         UsageError: nothing, or both, was named; or the file exists or cannot be written.
     """
+    from rkllm_mcp.app.preview import find_conversation, open_stored
+
     _check_choice(names, everything=everything)
 
-    async def work(memory: Store) -> int:
-        ids = [one.id for one in await _all(memory)] if everything else names
-        kept = [await the_one(memory, OWNER, name) for name in ids]
-        text = _json(kept) if form == "json" else "\n---\n\n".join(map(as_markdown, kept))
-        if target is None:
-            sys.stdout.write(text)
-        else:
-            path = await anyio.Path(target).expanduser()
-            await _write_new(path, text)
-            session.status(f"{len(kept)} conversation{'' if len(kept) == 1 else 's'} written to {path}")
-        return EXIT_DONE
+    async def work() -> int:
+        async with open_stored(session.config()) as memory:
+            ids = (
+                [one.id for one in await memory.conversations.latest(OWNER, await memory.conversations.count(OWNER))]
+                if everything
+                else names
+            )
+            kept = [await find_conversation(memory, OWNER, name) for name in ids]
+            text = _json(kept) if form == "json" else "\n---\n\n".join(map(as_markdown, kept))
+            if target is None:
+                sys.stdout.write(text)
+            else:
+                path = await anyio.Path(target).expanduser()
+                await _write_new(path, text)
+                session.status(f"{len(kept)} conversation{'' if len(kept) == 1 else 's'} written to {path}")
+            return EXIT_DONE
 
-    return _with_conversations(session, work)
+    return run_async(work)
 
 
 def delete(session: Session, names: Sequence[str], *, everything: bool, yes: bool) -> int:
@@ -152,36 +162,42 @@ def delete(session: Session, names: Sequence[str], *, everything: bool, yes: boo
     Raises:
         UsageError: nothing, or both, was named; or everything without a yes.
     """
+    from rkllm_mcp.app.preview import find_conversation, open_stored
+
     _check_choice(names, everything=everything)
     if everything and not yes:
         raise UsageError("--all deletes every conversation for good; say so with --all --yes")
 
-    async def work(memory: Store) -> int:
-        if everything:
-            count = await memory.conversations.delete_all(OWNER)
-            session.status(f"{count} conversation{'' if count == 1 else 's'} deleted.")
+    async def work() -> int:
+        async with open_stored(session.config()) as memory:
+            if everything:
+                count = await memory.conversations.delete_all(OWNER)
+                session.status(f"{count} conversation{'' if count == 1 else 's'} deleted.")
+                return EXIT_DONE
+            # All are found before the first one goes: a word that was mistyped deletes nothing.
+            for kept in [await find_conversation(memory, OWNER, name) for name in names]:
+                await memory.conversations.delete(OWNER, kept.id)
+                session.status(f"Deleted: {kept.id} '{kept.title}'.")
             return EXIT_DONE
-        # All are found before the first one goes: a word that was mistyped deletes nothing.
-        for kept in [await the_one(memory, OWNER, name) for name in names]:
-            await memory.conversations.delete(OWNER, kept.id)
-            session.status(f"Deleted: {kept.id} '{kept.title}'.")
-        return EXIT_DONE
 
-    return _with_conversations(session, work)
+    return run_async(work)
 
 
 def rename(session: Session, name: str, title: str) -> int:
     """Give a conversation another title."""
+    from rkllm_mcp.app.preview import find_conversation, open_stored
+
     if not title.strip():
         raise UsageError("the title is empty; write it behind the id, in quotes")
 
-    async def work(memory: Store) -> int:
-        kept = await the_one(memory, OWNER, name)
-        await memory.conversations.rename(OWNER, kept.id, title)
-        session.status(f"Renamed: {kept.id}.")
-        return EXIT_DONE
+    async def work() -> int:
+        async with open_stored(session.config()) as memory:
+            kept = await find_conversation(memory, OWNER, name)
+            await memory.conversations.rename(OWNER, kept.id, title)
+            session.status(f"Renamed: {kept.id}.")
+            return EXIT_DONE
 
-    return _with_conversations(session, work)
+    return run_async(work)
 
 
 def import_file(session: Session, source: str) -> int:
@@ -190,47 +206,23 @@ def import_file(session: Session, source: str) -> int:
     Raises:
         UsageError: the file cannot be read or is no export.
     """
+    from rkllm_mcp.app.preview import open_stored
+
     try:
         text = sys.stdin.buffer.read() if source == "-" else Path(source).expanduser().read_bytes()
     except OSError as error:
         raise UsageError(f"{source} cannot be read ({error.strerror}); name the JSON file of an export") from None
     imported = from_json(text)
 
-    async def work(memory: Store) -> int:
-        for kept in imported:
-            conversation_id = await memory.conversations.add(OWNER, kept)
-            sys.stdout.write(f"{conversation_id}\n")
-        session.status(f"{len(imported)} conversation{'' if len(imported) == 1 else 's'} imported.")
-        return EXIT_DONE
+    async def work() -> int:
+        async with open_stored(session.config()) as memory:
+            for kept in imported:
+                conversation_id = await memory.conversations.add(OWNER, kept)
+                sys.stdout.write(f"{conversation_id}\n")
+            session.status(f"{len(imported)} conversation{'' if len(imported) == 1 else 's'} imported.")
+            return EXIT_DONE
 
-    return _with_conversations(session, work)
-
-
-async def the_one(memory: Store, tenant: str, name: str) -> StoredConversation:
-    """The conversation whose id begins so.
-
-    Raises:
-        UsageError: there is none, or there are several, which are listed.
-        StoreError: the file cannot be read.
-    """
-    found = await memory.conversations.matching(tenant, name) if name else []
-    if len(found) > 1:
-        several = "\n".join(f"  {one.id}  {moment(one.updated)}  {one.title}" for one in found)
-        raise UsageError(f"several conversations begin with {name!r}; type more of the id:\n{several}")
-    kept = await memory.conversations.get(tenant, found[0].id) if found else None
-    if kept is None:
-        raise UsageError(f"there is no conversation {name!r}; {_LISTING}")
-    return kept
-
-
-def conversation_table(found: Sequence[ConversationSummary], columns: int | None = None) -> str:
-    """Conversations for a person; empty when there are none."""
-    rows = [(one.id, moment(one.updated), str(one.messages), one.title) for one in found]
-    return table(("ID", "LAST", "MESSAGES", "TITLE"), rows, columns)
-
-
-async def _all(memory: Store) -> list[ConversationSummary]:
-    return await memory.conversations.latest(OWNER, await memory.conversations.count(OWNER))
+    return run_async(work)
 
 
 def _json(kept: Sequence[StoredConversation]) -> str:
@@ -261,11 +253,77 @@ def _check_choice(names: Sequence[str], *, everything: bool) -> None:
         raise UsageError(f"name one conversation or more, or --all, and not both; {_LISTING}")
 
 
-def _with_conversations(session: Session, work: Callable[[Store], Awaitable[int]]) -> int:
-    from rkllm_mcp.app.preview import open_stored
+app = typer.Typer(no_args_is_help=True)
 
-    async def remembered() -> int:
-        async with open_stored(session.config()) as memory:
-            return await work(memory)
+_Name = Annotated[str, typer.Argument(metavar="ID", help="Its id, or the beginning of it.")]
+_Names = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Their ids, or the beginnings of them.")]
 
-    return run_async(remembered)
+
+@app.command("list")
+def list_command(
+    context: typer.Context,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many.")] = 20,
+    offset: Annotated[int, typer.Option(min=0, metavar="N", help="Leave out so many at the front.")] = 0,
+    search: Annotated[str, typer.Option(metavar="TEXT", help="Those alone whose title or words hold it.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")] = False,
+) -> None:
+    """List the conversations, the one that went on last first."""
+    raise typer.Exit(list_all(context.obj, ConversationFilter(limit, offset, search), as_json=as_json))
+
+
+@app.command("show")
+def show_command(
+    context: typer.Context,
+    name: _Name,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")] = False,
+) -> None:
+    """Show one conversation."""
+    raise typer.Exit(show(context.obj, name, as_json=as_json))
+
+
+@app.command("export")
+def export_command(
+    context: typer.Context,
+    names: _Names = None,
+    everything: Annotated[bool, typer.Option("--all", metavar="", help="All of them.")] = False,
+    form: Annotated[
+        str, typer.Option("--format", metavar="markdown|json", help="To read, or to import again.")
+    ] = "markdown",
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="FILE", help="A new file instead of standard output.")
+    ] = None,
+) -> None:
+    """Write conversations as Markdown or JSON."""
+    if form not in ("markdown", "json"):
+        raise UsageError(f"there is no format {form!r}; choose markdown or json")
+    raise typer.Exit(export(context.obj, names or [], form, output, everything=everything))
+
+
+@app.command("delete")
+def delete_command(
+    context: typer.Context,
+    names: _Names = None,
+    everything: Annotated[bool, typer.Option("--all", metavar="", help="All of them.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Yes, with --all.")] = False,
+) -> None:
+    """Delete conversations, and what was recorded of their tool calls, for good."""
+    raise typer.Exit(delete(context.obj, names or [], everything=everything, yes=yes))
+
+
+@app.command("rename")
+def rename_command(
+    context: typer.Context,
+    name: _Name,
+    title: Annotated[str, typer.Argument(metavar="TITLE", help="The new title, in quotes.")],
+) -> None:
+    """Give a conversation another title."""
+    raise typer.Exit(rename(context.obj, name, title))
+
+
+@app.command("import")
+def import_command(
+    context: typer.Context,
+    source: Annotated[str, typer.Argument(metavar="FILE", help="A JSON export; - reads standard input.")],
+) -> None:
+    """Keep the conversations of a JSON export."""
+    raise typer.Exit(import_file(context.obj, source))

@@ -6,7 +6,9 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from rkllm_mcp.errors import RuntimeUnusableError
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, EXIT_UNUSABLE, Session
@@ -115,3 +117,18 @@ def _sentence(text: str, columns: int | None, margin: int) -> list[str]:
 
 def _times(count: int, one: str, many: str) -> str:
     return f"{count} {one if count == 1 else many}"
+
+
+app = typer.Typer()
+
+
+@app.command("doctor")
+def doctor_command(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="The findings as JSON.")] = False,
+    probe: Annotated[
+        bool, typer.Option("--probe", metavar="", help="Measure also what no document says; takes minutes on a board.")
+    ] = False,
+) -> None:
+    """Read the options of ``doctor``."""
+    raise typer.Exit(examine(context.obj, as_json=as_json, probe=probe))

@@ -9,22 +9,23 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 from urllib.parse import urlsplit
 
 import anyio
+import typer
 
 from rkllm_mcp.errors import ServerUnavailableError, ToolboxError, ToolTimeoutError, UsageError
 from rkllm_mcp.protocols import CallContext
-from rkllm_mcp.surfaces.chat.forms import TerminalApprover, UnattendedApprover, is_interactive
+from rkllm_mcp.surfaces.chat.forms import TerminalApprover, UnattendedApprover
 from rkllm_mcp.surfaces.cli.servers import require_mcp
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session, run_async
-from rkllm_mcp.surfaces.terminal import printable, table, write_json
+from rkllm_mcp.surfaces.terminal import is_interactive, printable, table, write_json
 
 if TYPE_CHECKING:
+    from rkllm_mcp.app.root import ToolEnvironment
     from rkllm_mcp.config.sections import Config
     from rkllm_mcp.config.servers import ServerConfig
-    from rkllm_mcp.tools.toolbox import Toolbox
 
 
 Facts: TypeAlias = dict[str, Any]
@@ -43,12 +44,12 @@ class Knowledge:
     """The knowledge server, connected.
 
     Args:
-        toolbox: has it alone.
+        environment: connects this server only.
         session: is told how far something is.
     """
 
-    def __init__(self, toolbox: Toolbox, session: Session) -> None:
-        (self._server,) = toolbox.connections
+    def __init__(self, environment: ToolEnvironment, session: Session) -> None:
+        (self._server,) = environment.toolbox.connections
         self._session = session
 
     async def available(self) -> None:
@@ -140,7 +141,7 @@ def with_knowledge(session: Session, work: Callable[[Knowledge], Awaitable[int]]
     Raises:
         ServerUnavailableError: there is no connection.
     """
-    from rkllm_mcp.app.preview import open_toolbox_only
+    from rkllm_mcp.app.root import open_tools
 
     config = session.config()
     require_mcp(config)
@@ -152,10 +153,10 @@ def with_knowledge(session: Session, work: Callable[[Knowledge], Awaitable[int]]
     tokens = session.tokens
 
     async def connected() -> int:
-        async with open_toolbox_only(alone) as toolbox:
-            await toolbox.connected()
-            async with toolbox.attending(tokens):
-                knowledge = Knowledge(toolbox, session)
+        async with open_tools(alone) as environment:
+            await environment.toolbox.connected()
+            async with environment.toolbox.attending(tokens):
+                knowledge = Knowledge(environment, session)
                 await knowledge.available()
                 return await work(knowledge)
 
@@ -392,3 +393,81 @@ def _is_id(word: str) -> bool:
         return bool(uuid.UUID(word))
     except ValueError:
         return False
+
+
+app = typer.Typer(no_args_is_help=True)
+
+_Base = Annotated[
+    str, typer.Option("--base", "-b", metavar="NAME|ID", help="The knowledge base; the only one where there is one.")
+]
+_AsJson = Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")]
+
+
+@app.command("create")
+def create_command(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Its name.")],
+    description: Annotated[str, typer.Option(metavar="TEXT", help="What it is about, in a sentence.")] = "",
+    as_json: _AsJson = False,
+) -> None:
+    """Make an empty knowledge base and print its id."""
+    raise typer.Exit(create(context.obj, name, description, as_json=as_json))
+
+
+@app.command("add")
+def add_command(
+    context: typer.Context,
+    sources: Annotated[
+        list[str], typer.Argument(metavar="FILE|FOLDER|URL...", help="What to add; - reads a text from standard input.")
+    ],
+    base: _Base = "",
+    title: Annotated[str, typer.Option(metavar="TEXT", help="Instead of the document's own.")] = "",
+    collection: Annotated[str, typer.Option(metavar="NAME", help="Where in the knowledge base.")] = "",
+    as_json: _AsJson = False,
+) -> None:
+    """Add documents: PDF, HTML, Markdown, Word, text, source code; a folder with everything in it."""
+    raise typer.Exit(add(context.obj, sources, SearchOptions(base, title, collection), as_json=as_json))
+
+
+@app.command("list")
+def list_command(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="[NAME|ID]", help="The knowledge base whose documents to list.")] = "",
+    base: Annotated[str, typer.Option("--base", "-b", metavar="NAME|ID", help="The same.")] = "",
+    as_json: _AsJson = False,
+) -> None:
+    """List the knowledge bases, or the documents of one."""
+    if name and base:
+        raise UsageError("name one knowledge base: as an argument or with --base")
+    raise typer.Exit(list_all(context.obj, name or base, as_json=as_json))
+
+
+@app.command("search")
+def search_command(
+    context: typer.Context,
+    query: Annotated[str, typer.Argument(help="The question.")],
+    base: _Base = "",
+    threshold: Annotated[float, typer.Option(metavar="SHARE", help="0.5 broad, 0.6 balanced, 0.7 strict.")] = 0.6,
+    max_results: Annotated[int, typer.Option(metavar="N", help="At most so many, up to 50.")] = 10,
+    explain: Annotated[bool, typer.Option("--explain", metavar="", help="Show what each stage did.")] = False,
+    as_json: _AsJson = False,
+) -> None:
+    """Find the passages that answer a question, in one knowledge base or in all; exit code 1 when there are none."""
+    question = KnowledgeSource(query, base, threshold, max_results, explain)
+    raise typer.Exit(search(context.obj, question, as_json=as_json))
+
+
+@app.command("remove")
+def remove_command(
+    context: typer.Context,
+    documents: Annotated[
+        list[str] | None, typer.Argument(metavar="[DOCUMENT]...", help="By id, title, path or address.")
+    ] = None,
+    base: _Base = "",
+    everything: Annotated[
+        bool, typer.Option("--all", metavar="", help="All documents, and the knowledge base itself.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask, with --all.")] = False,
+) -> None:
+    """Remove documents, or with --all a whole knowledge base."""
+    raise typer.Exit(remove(context.obj, documents or [], base, everything=everything, sure=yes))

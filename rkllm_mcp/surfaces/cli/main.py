@@ -1,8 +1,7 @@
-"""The command ``rkllm-mcp``: words on a command line become calls of the commands.
+"""The command ``rkllm-mcp``: global options, and a table of commands whose modules are imported on use.
 
-This module declares and imports little, so that ``--help`` is there at once; each command imports what it needs when
-it runs. Whatever goes wrong is one sentence on standard error and an exit code: 0 done, 1 the answer failed, 2 wrong
-usage or configuration, 3 runtime or model not usable, 130 interrupted. ``--debug`` shows where it happened.
+An error is one sentence on standard error and an exit code: 0 done, 1 the answer failed, 2 wrong usage or
+configuration, 3 runtime or model not usable, 130 interrupted. ``--debug`` adds the traceback.
 """
 
 from __future__ import annotations
@@ -10,28 +9,79 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_group
 
 from rkllm_mcp import __version__
 from rkllm_mcp.errors import RkllmMcpError, UsageError
-from rkllm_mcp.surfaces.cli import (
-    bench_commands,
-    config,
-    conversations_commands,
-    knowledge_commands,
-    models_commands,
-    resources_commands,
-    servers_commands,
-    tools_commands,
-)
-from rkllm_mcp.surfaces.cli import service_commands as systemd
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_INTERRUPTED, Session
+
+
+@dataclass(frozen=True)
+class CommandEntry:
+    """A command or a group of commands: its help text, and the module below ``surfaces.cli`` that declares it."""
+
+    module: str
+    help: str
+    app: str = "app"  # the module's typer.Typer: the group itself, or it holds the command
+
+
+COMMANDS: Mapping[str, CommandEntry] = {
+    "chat": CommandEntry(
+        "run", "Talk with the assistant. Ctrl-C stops an answer, Ctrl-D leaves, /help shows the commands."
+    ),
+    "run": CommandEntry("run", "Answer one question."),
+    "serve": CommandEntry("serve", "Serve over HTTP, with a page for the browser; docs/service.md shows how."),
+    "prompt": CommandEntry("run", "Show the exact prompt, its text and its token ids, without running it."),
+    "detect": CommandEntry(
+        "run", "Read a model's output on standard input and print the detector's events as JSON lines."
+    ),
+    "doctor": CommandEntry(
+        "doctor", "Look at the board, driver, runtime, model and servers: what is right, what is wrong, how to mend it."
+    ),
+    "bench": CommandEntry(
+        "bench", "Measure loading, prefill, decode, delivery and prompts, on the board or on the emulated NPU."
+    ),
+    "servers": CommandEntry("servers", "The servers that tools come from."),
+    "tools": CommandEntry("tools", "The tools of the configured servers."),
+    "resources": CommandEntry("resources", "What the configured servers let others read."),
+    "prompts": CommandEntry("resources", "The questions that the configured servers have prepared.", "prompts_app"),
+    "models": CommandEntry("models", "The models on this machine and in the catalogue."),
+    "knowledge": CommandEntry("knowledge", "The owner's documents, in knowledge bases that are searched."),
+    "conversations": CommandEntry("conversations", "The conversations that are kept."),
+    "config": CommandEntry("config", "The configuration that holds here."),
+    "service": CommandEntry("service", "The assistant as a service of systemd."),
+}
+
+
+class CommandTable(TyperGroup):
+    """The commands of ``COMMANDS``: listed and suggested from the table, imported when one is resolved."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands.update({name: TyperCommand(name, help=entry.help) for name, entry in COMMANDS.items()})
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Import the command that the first word names."""
+        name, _, rest = super().resolve_command(ctx, args)
+        if name is None:
+            return name, None, rest
+        entry = COMMANDS[name]
+        group = get_group(getattr(import_module(f"rkllm_mcp.surfaces.cli.{entry.module}"), entry.app))
+        command = group.commands.get(name, group)
+        command.help = entry.help
+        return name, command, rest
+
 
 app = typer.Typer(
     name="rkllm-mcp",
+    cls=CommandTable,
     help="An assistant on a Rockchip NPU that answers in the terminal and acts through MCP tools.",
     no_args_is_help=True,
     add_completion=False,
@@ -39,15 +89,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="The options above may also follow the command. Configuration: 'rkllm-mcp config schema'.",
 )
-app.add_typer(servers_commands.app, name="servers")
-app.add_typer(tools_commands.app, name="tools")
-app.add_typer(resources_commands.resources, name="resources")
-app.add_typer(resources_commands.prompts, name="prompts")
-app.add_typer(models_commands.app, name="models")
-app.add_typer(knowledge_commands.app, name="knowledge")
-app.add_typer(conversations_commands.app, name="conversations")
-app.add_typer(config.app, name="config")
-app.add_typer(systemd.app, name="service")
 
 # The options of ``main`` below that people type behind the command as well; those with a value are True.
 _GLOBAL_OPTIONS = {
@@ -192,151 +233,3 @@ def _log() -> None:
     handler = logging.StreamHandler()
     handler.addFilter(is_discreet)
     logging.basicConfig(level=logging.DEBUG, format="%(relativeCreated)6d ms %(name)s: %(message)s", handlers=[handler])
-
-
-def _finish(code: int) -> None:
-    raise typer.Exit(code)
-
-
-@app.command()
-def chat(
-    context: typer.Context,
-    resume: Annotated[
-        str | None, typer.Option(metavar="ID", help="Go on with a kept conversation; 'conversations list' shows them.")
-    ] = None,
-    go_on: Annotated[
-        bool, typer.Option("--continue", metavar="", help="Go on with the conversation that went on last.")
-    ] = False,
-) -> None:
-    """Talk with the assistant. Ctrl-C stops an answer, Ctrl-D leaves, /help shows the commands."""
-    from rkllm_mcp.surfaces.chat.session import chat as command
-
-    if resume is not None and go_on:
-        raise UsageError("--resume and --continue exclude each other; leave one of the two out")
-    if resume == "":
-        raise UsageError("--resume needs an id; 'rkllm-mcp conversations list' shows them")
-    _finish(command(context.obj, "" if go_on else resume))
-
-
-@app.command()
-def run(
-    context: typer.Context,
-    words: Annotated[
-        list[str] | None, typer.Argument(metavar="[TEXT]", help="The question, in quotes; - reads standard input.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="One event per line.")] = False,
-    force_tool: Annotated[str | None, typer.Option(metavar="NAME", help="Begin with a call of this tool.")] = None,
-    no_tools: Annotated[bool, typer.Option("--no-tools", metavar="", help="Answer without tools.")] = False,
-    system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system prompt.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(min=1, metavar="N", help="The longest answer.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", metavar="", help="Run tools also when they change something.")] = False,
-    no_approve: Annotated[
-        bool, typer.Option("--no-approve", metavar="", help="Refuse what needs a yes, without asking.")
-    ] = False,
-) -> None:
-    """Answer one question."""
-    from rkllm_mcp.surfaces.chat.forms import is_interactive
-    from rkllm_mcp.surfaces.cli.run import RunRequest
-    from rkllm_mcp.surfaces.cli.run import run as command
-
-    if yes and no_approve:
-        raise UsageError("--yes and --no-approve exclude each other; leave one of the two out")
-    can_ask = not (no_approve or as_json) and is_interactive()
-    approvals = "grant" if yes else "ask" if can_ask else "refuse"
-    question = RunRequest(question_text(words), system, force_tool, max_tokens, tools=not no_tools, approvals=approvals)
-    _finish(command(context.obj, question, as_json=as_json))
-
-
-@app.command()
-def serve(
-    context: typer.Context,
-    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Where to listen; [service] host.")] = None,
-    port: Annotated[
-        int | None, typer.Option(min=0, max=65535, metavar="N", help="The port; [service] port, 0 for any.")
-    ] = None,
-) -> None:
-    """Serve over HTTP, with a page for the browser; docs/service.md shows how."""
-    from rkllm_mcp.surfaces.http.server import Address
-    from rkllm_mcp.surfaces.http.server import serve as command
-
-    _finish(command(context.obj, Address(host, port)))
-
-
-@app.command()
-def prompt(
-    context: typer.Context,
-    words: Annotated[
-        list[str], typer.Argument(metavar="TEXT", help="The question, in quotes; - reads standard input.")
-    ],
-    no_tools: Annotated[bool, typer.Option("--no-tools", metavar="", help="Without the tools.")] = False,
-    system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system prompt.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="The parts as JSON.")] = False,
-) -> None:
-    """Show the exact prompt, its text and its token ids, without running it."""
-    from rkllm_mcp.surfaces.cli.run import show_prompt
-
-    _finish(
-        show_prompt(context.obj, question_text(words, command="prompt"), system, tools=not no_tools, as_json=as_json)
-    )
-
-
-@app.command()
-def detect(
-    context: typer.Context,
-    syntax: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="A tool-call syntax to look for; may be repeated. The common ones."),
-    ] = None,
-    tools: Annotated[
-        str | None, typer.Option(metavar="FILE", help="The declared tools, as JSON; without it any name is taken.")
-    ] = None,
-    thinking: Annotated[str, typer.Option(metavar="off|auto|open", help="How thinking is marked.")] = "auto",
-    explain: Annotated[
-        bool, typer.Option("--explain", metavar="", help="Say also why something is a call, or is none.")
-    ] = False,
-) -> None:
-    """Read a model's output on standard input and print the detector's events as JSON lines."""
-    from rkllm_mcp.surfaces.cli.run import detect_calls
-
-    _finish(detect_calls(context.obj, syntax or [], tools, thinking, explain=explain))
-
-
-@app.command()
-def doctor(
-    context: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="The findings as JSON.")] = False,
-    probe: Annotated[
-        bool, typer.Option("--probe", metavar="", help="Measure also what no document says; takes minutes on a board.")
-    ] = False,
-) -> None:
-    """Look at the board, driver, runtime, model and servers: what is right, what is wrong, how to mend it."""
-    from rkllm_mcp.surfaces.cli.doctor import examine
-
-    _finish(examine(context.obj, as_json=as_json, probe=probe))
-
-
-app.command()(bench_commands.bench)
-
-
-def question_text(words: Sequence[str] | None, command: str = "run") -> str:
-    """The question: the word on the command line, or standard input for ``-`` and where it is not a terminal.
-
-    Raises:
-        UsageError: there is none, or it is not text, or it is several words without quotes.
-    """
-    if words and len(words) > 1:
-        quoted = " ".join(words).replace('"', "'")
-        raise UsageError(f'the question is several words; put it in quotes: rkllm-mcp {command} "{quoted}"')
-    text = words[0] if words else None
-    if text is None and sys.stdin.isatty():
-        raise UsageError("there is no question; write it behind the command, in quotes, or - to read standard input")
-    if text in {None, "-"}:
-        text = sys.stdin.buffer.read().decode("utf-8", "replace")
-    typed: Any = text
-    try:
-        typed.encode("utf-8")
-    except UnicodeEncodeError:
-        raise UsageError("the question is not UTF-8; set a UTF-8 locale or give it on standard input") from None
-    if not typed.strip():
-        raise UsageError("the question is empty; write it behind the command, in quotes")
-    return str(typed)

@@ -8,11 +8,14 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rkllm_mcp.surfaces.chat.forms import TerminalApprover, UnattendedApprover, is_interactive
+import typer
+
+from rkllm_mcp.surfaces.chat.forms import TerminalApprover, UnattendedApprover
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session
-from rkllm_mcp.surfaces.terminal import table
+from rkllm_mcp.surfaces.terminal import is_interactive, table
 
 if TYPE_CHECKING:
     from rkllm_mcp.models.cards import ModelFolder
@@ -137,8 +140,6 @@ def remove(session: Session, name: str, *, sure: bool) -> int:
     Raises:
         UsageError: it is none of the user's, or nobody agreed.
     """
-    from rkllm_mcp.board.system import gib
-
     stock = _stock(session)
     folder = stock.removable(name)
     if not sure:
@@ -148,7 +149,8 @@ def remove(session: Session, name: str, *, sure: bool) -> int:
             return EXIT_DONE
     freed = stock.shelf.remove(name)
     sys.stdout.write(f"{name}: removed from {stock.shelf.root}\n")
-    session.status(f"{gib(freed)} became free.")
+    size = f"{freed / 2**30:.1f} GiB" if freed >= 2**27 else f"{freed / 2**20:.1f} MiB"
+    session.status(f"{size} became free.")
     return EXIT_DONE
 
 
@@ -198,3 +200,75 @@ def _progress(session: Session) -> Generator[Report]:
 
 def _silently(name: str, done: int, total: int | None) -> None:
     del name, done, total
+
+
+app = typer.Typer(no_args_is_help=True)
+
+_AnyPlatform = Annotated[
+    bool, typer.Option("--any-platform", metavar="", help="Take a file for another chip than this board's, too.")
+]
+_Yes = Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask.")]
+
+
+@app.command("list")
+def list_command(
+    context: typer.Context, as_json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")] = False
+) -> None:
+    """List the models there are cards for: which are here, how fast they are, which fit this board."""
+    raise typer.Exit(list_all(context.obj, as_json=as_json))
+
+
+@app.command("show")
+def show_command(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="A name or a path.")],
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")] = False,
+) -> None:
+    """Show one model's card and files."""
+    raise typer.Exit(show(context.obj, name, as_json=as_json))
+
+
+@app.command("pull")
+def pull_command(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="A name of 'models list', or a new one with the two options below.")],
+    repository: Annotated[
+        str | None, typer.Option(metavar="OWNER/NAME", help="The repository to take it from, on Hugging Face.")
+    ] = None,
+    file: Annotated[str | None, typer.Option(metavar="FILE", help="The .rkllm file in it.")] = None,
+    any_platform: _AnyPlatform = False,
+) -> None:
+    """Fetch a model and its tokenizer; broken off, it goes on where it was when it is run again."""
+    from rkllm_mcp.models.install import Pull
+
+    raise typer.Exit(pull(context.obj, Pull(name, repository, file, any_platform)))
+
+
+@app.command("add")
+def add_command(
+    context: typer.Context,
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A .rkllm file.")],
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="What to call it here.")] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(metavar="PATH|hf:OWNER/NAME", help="Its tokenizer.json, or where to fetch it.")
+    ] = None,
+    template: Annotated[str | None, typer.Option(metavar="NAME", help="How it is spoken to, such as qwen3.")] = None,
+    copy: Annotated[bool, typer.Option("--copy", metavar="", help="Copy the file; it is linked otherwise.")] = False,
+    yes: _Yes = False,
+    any_platform: _AnyPlatform = False,
+) -> None:
+    """Add a .rkllm file that you have; asks only what the file does not tell."""
+    from rkllm_mcp.models.install import Addition
+
+    wish = Addition(Path(path), name, tokenizer, template, copy=copy, sure=yes, any_platform=any_platform)
+    raise typer.Exit(add(context.obj, wish))
+
+
+@app.command("remove")
+def remove_command(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="The model's name.")],
+    yes: _Yes = False,
+) -> None:
+    """Remove a model that was pulled or added; what comes with rkllm-mcp stays."""
+    raise typer.Exit(remove(context.obj, name, sure=yes))

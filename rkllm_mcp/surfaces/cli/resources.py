@@ -4,41 +4,24 @@ from __future__ import annotations
 
 import base64
 import json
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio
+import typer
 
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.messages import PromptTemplate, Resource, ResourceTemplate
 from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.surfaces.cli.tools import with_tools
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session
-from rkllm_mcp.surfaces.terminal import printable, table, write_json
+from rkllm_mcp.surfaces.tables import prompt_table, read_pairs, resource_table
+from rkllm_mcp.surfaces.terminal import printable, write_json
 
 if TYPE_CHECKING:
-    from rkllm_mcp.tools.toolbox import Toolbox
-
-
-_SHOWN_CHARS = 80
-
-
-def resource_table(
-    resources: Sequence[Resource], templates: Sequence[ResourceTemplate], columns: int | None = None
-) -> str:
-    """Resources, then templates of them, each as it is named behind ``@``; empty when there are none."""
-    rows = [(each.reference, each.mime_type, _size(each.size), _about(each)) for each in resources]
-    rows += [(f"{each.server}:{each.uri_template}", each.mime_type, "", _about(each)) for each in templates]
-    return table(("RESOURCE", "TYPE", "SIZE", "DESCRIPTION"), rows, columns)
-
-
-def prompt_table(prompts: Sequence[PromptTemplate], columns: int | None = None) -> str:
-    """Prompts with their arguments, those in brackets that may be left out; empty when there are none."""
-    rows = [(each.reference, _arguments(each), _first_line(each.description)) for each in prompts]
-    return table(("PROMPT", "ARGUMENTS", "DESCRIPTION"), rows, columns)
+    from rkllm_mcp.app.root import ToolEnvironment
 
 
 def resource_dict(resource: Resource) -> dict[str, Any]:
@@ -77,55 +60,12 @@ def prompt_dict(prompt: PromptTemplate) -> dict[str, Any]:
     }
 
 
-def read_pairs(words: Sequence[str]) -> dict[str, str]:
-    """``key=value`` words as a table.
-
-    Raises:
-        UsageError: a word is none.
-    """
-    pairs: dict[str, str] = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals or not key:
-            raise UsageError(f"{word!r} is no argument; write NAME=VALUE, in quotes where there are spaces")
-        pairs[key] = value
-    return pairs
-
-
-def split_words(line: str) -> list[str]:
-    """A line as words, quotes as in a shell.
-
-    Raises:
-        UsageError: a quote is not closed.
-    """
-    try:
-        return shlex.split(line)
-    except ValueError:
-        raise UsageError("a quote is not closed; write NAME='two words'") from None
-
-
-def _about(each: Resource | ResourceTemplate) -> str:
-    return _first_line(each.description or each.name)
-
-
-def _first_line(text: str) -> str:
-    return text.strip().split("\n", 1)[0][:_SHOWN_CHARS]
-
-
-def _size(size: int | None) -> str:
-    return "" if size is None else f"{size} bytes"
-
-
-def _arguments(prompt: PromptTemplate) -> str:
-    return " ".join(each.name if each.required else f"[{each.name}]" for each in prompt.arguments)
-
-
 def list_all(session: Session, server: str | None, *, as_json: bool) -> int:
     """Print the resources and templates of every server, or of one."""
     context = CallContext(tokens=session.tokens)
 
-    async def work(toolbox: Toolbox) -> int:
-        resources, templates = await toolbox.offerings.readable(server, context)
+    async def work(environment: ToolEnvironment) -> int:
+        resources, templates = await environment.toolbox.offerings.readable(server, context)
         if as_json:
             listed = {
                 "resources": list(map(resource_dict, resources)),
@@ -152,8 +92,8 @@ def read(session: Session, reference: str, target: str | None, *, as_json: bool)
     """
     context = CallContext(tokens=session.tokens)
 
-    async def work(toolbox: Toolbox) -> int:
-        content = await toolbox.offerings.read_resource(reference.removeprefix("@"), context=context)
+    async def work(environment: ToolEnvironment) -> int:
+        content = await environment.toolbox.offerings.read_resource(reference.removeprefix("@"), context=context)
         if target is not None:
             data = b"".join(_bytes(part) for part in content.contents)
             await _write(target, data)
@@ -172,7 +112,7 @@ def subscribe(session: Session, reference: str, count: int | None, *, as_json: b
     """Print a line whenever a resource changes, until interrupted or ``count`` of them have come."""
     context = CallContext(tokens=session.tokens)
 
-    async def work(toolbox: Toolbox) -> int:
+    async def work(environment: ToolEnvironment) -> int:
         left = count
         enough = anyio.Event()
 
@@ -185,7 +125,7 @@ def subscribe(session: Session, reference: str, count: int | None, *, as_json: b
                 enough.set()
 
         async with anyio.create_task_group() as tasks:
-            await tasks.start(toolbox.offerings.subscribe, reference.removeprefix("@"), changed, context)
+            await tasks.start(environment.toolbox.offerings.subscribe, reference.removeprefix("@"), changed, context)
             session.status(f"Waiting for changes of {reference}; Ctrl-C ends.")
             await enough.wait()
             tasks.cancel_scope.cancel()
@@ -216,8 +156,8 @@ def list_prompts(session: Session, server: str | None, *, as_json: bool) -> int:
     """Print the prompts of every server, or of one."""
     context = CallContext(tokens=session.tokens)
 
-    async def work(toolbox: Toolbox) -> int:
-        prompts = await toolbox.offerings.prompts(server, context)
+    async def work(environment: ToolEnvironment) -> int:
+        prompts = await environment.toolbox.offerings.prompts(server, context)
         if as_json:
             write_json([prompt_dict(prompt) for prompt in prompts])
             return EXIT_DONE
@@ -234,8 +174,8 @@ def get_prompt(session: Session, reference: str, words: Sequence[str], *, as_jso
     arguments = read_pairs(words)
     context = CallContext(tokens=session.tokens)
 
-    async def work(toolbox: Toolbox) -> int:
-        filled = await toolbox.offerings.fill_prompt(reference, arguments, context)
+    async def work(environment: ToolEnvironment) -> int:
+        filled = await environment.toolbox.offerings.fill_prompt(reference, arguments, context)
         turns = [(message.role, message.text) for message in filled.messages]
         if as_json:
             template = filled.template
@@ -246,3 +186,58 @@ def get_prompt(session: Session, reference: str, words: Sequence[str], *, as_jso
         return EXIT_DONE
 
     return with_tools(session, work)
+
+
+app = typer.Typer(no_args_is_help=True)
+prompts_app = typer.Typer(no_args_is_help=True)
+
+_Server = Annotated[str | None, typer.Argument(metavar="[SERVER]", help="Of this server alone.")]
+_Resource = Annotated[str, typer.Argument(metavar="URI", help="SERVER:URI, or an address that only one server has.")]
+_Json = Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")]
+
+
+@app.command("list")
+def list_resources_command(context: typer.Context, server: _Server = None, as_json: _Json = False) -> None:
+    """List resources, and templates of them."""
+    raise typer.Exit(list_all(context.obj, server, as_json=as_json))
+
+
+@app.command("read")
+def read_command(
+    context: typer.Context,
+    uri: _Resource,
+    output: Annotated[str | None, typer.Option(metavar="FILE", help="Write it to this new file, as it is.")] = None,
+    as_json: _Json = False,
+) -> None:
+    """Print a resource."""
+    raise typer.Exit(read(context.obj, uri, output, as_json=as_json))
+
+
+@app.command("subscribe")
+def subscribe_command(
+    context: typer.Context,
+    uri: _Resource,
+    count: Annotated[int | None, typer.Option(min=1, metavar="N", help="End after N changes.")] = None,
+    as_json: _Json = False,
+) -> None:
+    """Print a line whenever a resource changes; Ctrl-C ends."""
+    raise typer.Exit(subscribe(context.obj, uri, count, as_json=as_json))
+
+
+@prompts_app.command("list")
+def list_prompts_command(context: typer.Context, server: _Server = None, as_json: _Json = False) -> None:
+    """List prompts and their arguments."""
+    raise typer.Exit(list_prompts(context.obj, server, as_json=as_json))
+
+
+@prompts_app.command("get")
+def get_command(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="SERVER:NAME, or a name that only one server has.")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="What its blanks are filled with.")
+    ] = None,
+    as_json: _Json = False,
+) -> None:
+    """Print a prompt with its blanks filled."""
+    raise typer.Exit(get_prompt(context.obj, name, arguments or [], as_json=as_json))

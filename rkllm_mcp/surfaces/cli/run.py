@@ -10,7 +10,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
+
+import typer
 
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.events import DetectorEvent, End, EndReason, ToolCallDetected, event_to_dict
@@ -28,7 +30,7 @@ from rkllm_mcp.surfaces.invocation import (
     emulation_note,
     run_async,
 )
-from rkllm_mcp.surfaces.terminal import BOLD, wants_color
+from rkllm_mcp.surfaces.terminal import BOLD, is_interactive, wants_color
 
 if TYPE_CHECKING:
     from rkllm_mcp.toolcalls.detector import Detector
@@ -36,16 +38,17 @@ if TYPE_CHECKING:
 
 def show_prompt(session: Session, text: str, system: str | None, *, tools: bool, as_json: bool) -> int:
     """Print the prompt part by part, with its token ids and their count."""
-    from rkllm_mcp.app.preview import open_toolbox_and_store, prompt_parts
+    from rkllm_mcp.app.preview import prompt_parts
+    from rkllm_mcp.app.root import open_tools
 
     context = CallContext(tokens=session.tokens)
 
     async def work() -> int:
         config = session.config()
-        async with open_toolbox_and_store(config.overridden(tools=tools), session.status) as equipment:
-            await equipment.toolbox.connected()
-            async with equipment.toolbox.attending(context.tokens):
-                parts = await prompt_parts(config, text, equipment, system, context)
+        async with open_tools(config.overridden(tools=tools), status=session.status) as environment:
+            await environment.toolbox.connected()
+            async with environment.toolbox.attending(context.tokens):
+                parts = await prompt_parts(config, text, environment, system, context)
         rows = [(part.label, part.text, part.ids) for part in parts]
         sys.stdout.write(_as_json(rows) if as_json else _as_text(rows))
         sys.stdout.flush()
@@ -279,3 +282,110 @@ def unknown_tool(name: str, suggestion: str | None) -> UsageError:
     """The error of naming a tool that is not there."""
     hint = f"did you mean {suggestion!r}?" if suggestion else "'rkllm-mcp tools list' shows those there are"
     return UsageError(f"there is no tool {name!r}; {hint}")
+
+
+app = typer.Typer()
+
+
+@app.command("chat")
+def chat_command(
+    context: typer.Context,
+    resume: Annotated[
+        str | None, typer.Option(metavar="ID", help="Go on with a kept conversation; 'conversations list' shows them.")
+    ] = None,
+    go_on: Annotated[
+        bool, typer.Option("--continue", metavar="", help="Go on with the conversation that went on last.")
+    ] = False,
+) -> None:
+    """Check the options of ``chat`` and start it."""
+    from rkllm_mcp.surfaces.chat.session import chat
+
+    if resume is not None and go_on:
+        raise UsageError("--resume and --continue exclude each other; leave one of the two out")
+    if resume == "":
+        raise UsageError("--resume needs an id; 'rkllm-mcp conversations list' shows them")
+    raise typer.Exit(chat(context.obj, "" if go_on else resume))
+
+
+@app.command("run")
+def run_command(
+    context: typer.Context,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[TEXT]", help="The question, in quotes; - reads standard input.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="One event per line.")] = False,
+    force_tool: Annotated[str | None, typer.Option(metavar="NAME", help="Begin with a call of this tool.")] = None,
+    no_tools: Annotated[bool, typer.Option("--no-tools", metavar="", help="Answer without tools.")] = False,
+    system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system prompt.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, metavar="N", help="The longest answer.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", metavar="", help="Run tools also when they change something.")] = False,
+    no_approve: Annotated[
+        bool, typer.Option("--no-approve", metavar="", help="Refuse what needs a yes, without asking.")
+    ] = False,
+) -> None:
+    """Check the options of ``run`` and answer."""
+    if yes and no_approve:
+        raise UsageError("--yes and --no-approve exclude each other; leave one of the two out")
+    can_ask = not (no_approve or as_json) and is_interactive()
+    approvals = "grant" if yes else "ask" if can_ask else "refuse"
+    question = RunRequest(question_text(words), system, force_tool, max_tokens, tools=not no_tools, approvals=approvals)
+    raise typer.Exit(run(context.obj, question, as_json=as_json))
+
+
+@app.command("prompt")
+def prompt_command(
+    context: typer.Context,
+    words: Annotated[
+        list[str], typer.Argument(metavar="TEXT", help="The question, in quotes; - reads standard input.")
+    ],
+    no_tools: Annotated[bool, typer.Option("--no-tools", metavar="", help="Without the tools.")] = False,
+    system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system prompt.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="The parts as JSON.")] = False,
+) -> None:
+    """Read the options of ``prompt``."""
+    raise typer.Exit(
+        show_prompt(context.obj, question_text(words, command="prompt"), system, tools=not no_tools, as_json=as_json)
+    )
+
+
+@app.command("detect")
+def detect_command(
+    context: typer.Context,
+    syntax: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A tool-call syntax to look for; may be repeated. The common ones."),
+    ] = None,
+    tools: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The declared tools, as JSON; without it any name is taken.")
+    ] = None,
+    thinking: Annotated[str, typer.Option(metavar="off|auto|open", help="How thinking is marked.")] = "auto",
+    explain: Annotated[
+        bool, typer.Option("--explain", metavar="", help="Say also why something is a call, or is none.")
+    ] = False,
+) -> None:
+    """Read the options of ``detect``."""
+    raise typer.Exit(detect_calls(context.obj, syntax or [], tools, thinking, explain=explain))
+
+
+def question_text(words: Sequence[str] | None, command: str = "run") -> str:
+    """The question: the word on the command line, or standard input for ``-`` and where it is not a terminal.
+
+    Raises:
+        UsageError: there is none, or it is not text, or it is several words without quotes.
+    """
+    if words and len(words) > 1:
+        quoted = " ".join(words).replace('"', "'")
+        raise UsageError(f'the question is several words; put it in quotes: rkllm-mcp {command} "{quoted}"')
+    text = words[0] if words else None
+    if text is None and sys.stdin.isatty():
+        raise UsageError("there is no question; write it behind the command, in quotes, or - to read standard input")
+    if text in {None, "-"}:
+        text = sys.stdin.buffer.read().decode("utf-8", "replace")
+    typed: Any = text
+    try:
+        typed.encode("utf-8")
+    except UnicodeEncodeError:
+        raise UsageError("the question is not UTF-8; set a UTF-8 locale or give it on standard input") from None
+    if not typed.strip():
+        raise UsageError("the question is empty; write it behind the command, in quotes")
+    return str(typed)

@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import parse_qs, urlsplit
+
+import typer
 
 from rkllm_mcp.errors import ConfigError, UsageError
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session, run_async
@@ -61,7 +63,7 @@ def list_all(session: Session, *, as_json: bool) -> int:
 
 def connect(session: Session, names: Sequence[str], *, as_json: bool, tenant: str | None = None) -> int:
     """Start servers, wait for their tools, stop them, and say how it went; of a tenant, as they are for them."""
-    from rkllm_mcp.app.preview import open_toolbox_only
+    from rkllm_mcp.app.root import open_tools
 
     config = session.config()
     require_mcp(config)
@@ -92,7 +94,8 @@ def connect(session: Session, names: Sequence[str], *, as_json: bool, tenant: st
         session.status(f"(Over ssh, connect with 'ssh -L {port}:127.0.0.1:{port}' first and use your own browser.)")
 
     async def work() -> int:
-        async with open_toolbox_only(chosen, log_in=log_in) as toolbox:
+        async with open_tools(chosen, log_in=log_in) as environment:
+            toolbox = environment.toolbox
             await toolbox.started()
             async with toolbox.attending(tokens):
                 states = toolbox.servers()
@@ -311,3 +314,72 @@ def _write(target: Path, words: dict[str, str]) -> None:
             (target / file).write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{target} cannot be written ({error.strerror}); name another folder with --folder") from None
+
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.command("list")
+def list_command(
+    context: typer.Context, as_json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")] = False
+) -> None:
+    """List the configured servers, without starting them."""
+    raise typer.Exit(list_all(context.obj, as_json=as_json))
+
+
+@app.command("test")
+def check_command(
+    context: typer.Context,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="All of them when none is named.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")] = False,
+    tenant: Annotated[
+        str | None, typer.Option(metavar="NAME", help="As they are for this tenant, whose logins are their own.")
+    ] = None,
+) -> None:
+    """Start servers, ask for their tools, stop them; exit code 1 when one of them fails."""
+    raise typer.Exit(connect(context.obj, names or [], as_json=as_json, tenant=tenant))
+
+
+@app.command("import")
+def import_command(
+    context: typer.Context,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Such as claude_desktop_config.json.")],
+) -> None:
+    """Copy the servers of another host's file (mcpServers) into the configuration."""
+    raise typer.Exit(import_file(context.obj, file))
+
+
+@app.command("add")
+def add_command(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="The name of the new server.")],
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- COMMAND ARGS...]", help="How to start it.")
+    ] = None,
+    url: Annotated[str | None, typer.Option(metavar="URL", help="Its address, instead of a command.")] = None,
+    transport: Annotated[str | None, typer.Option(metavar="NAME", help="stdio, http, sse or websocket.")] = None,
+    env: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="An environment variable for it.")] = None,
+    header: Annotated[list[str] | None, typer.Option(metavar="NAME:VALUE", help="An HTTP header for it.")] = None,
+) -> None:
+    """Add a server to the configuration: rkllm-mcp servers add time -- uvx mcp-server-time"""  # noqa: D415  # a command
+    server = NewServer(name, tuple(command or ()), url, transport, tuple(env or ()), tuple(header or ()))
+    raise typer.Exit(add(context.obj, server))
+
+
+@app.command("new")
+def new_command(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="The name of the new server.")],
+    folder: Annotated[str | None, typer.Option(metavar="FOLDER", help="Where to write it; ./NAME otherwise.")] = None,
+    is_added: Annotated[bool, typer.Option("--add", metavar="", help="Put it into the configuration as well.")] = False,
+) -> None:
+    """Write a small MCP server to begin with: it runs, and its tests pass."""
+    raise typer.Exit(create(context.obj, name, folder, is_added=is_added))
+
+
+@app.command("remove")
+def remove_command(context: typer.Context, name: Annotated[str, typer.Argument(help="The server's name.")]) -> None:
+    """Take a server out of the configuration."""
+    raise typer.Exit(remove(context.obj, name))

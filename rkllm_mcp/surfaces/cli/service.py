@@ -15,6 +15,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from rkllm_mcp.app.preview import model_files, npu_devices
 from rkllm_mcp.config.sections import Config
@@ -260,3 +263,39 @@ def _log_command(place: UnitLocation) -> str:
 
 def _shown(name: str, value: str) -> str:
     return f"{int(value) / 2**20:.0f} MB" if name == "MemoryCurrent" and value.isdigit() else value
+
+
+app = typer.Typer(no_args_is_help=True)
+
+_User = Annotated[bool, typer.Option("--user", metavar="", help="Your own systemd instead of the machine's.")]
+
+
+@app.command("install")
+def install_command(
+    context: typer.Context,
+    user: _User = False,
+    credential: Annotated[
+        list[str] | None,
+        typer.Option("--credential", metavar="NAME=FILE", help="A secret that the configuration names as ${NAME}."),
+    ] = None,
+    no_start: Annotated[bool, typer.Option("--no-start", metavar="", help="Do not start it yet.")] = False,
+    only_print: Annotated[bool, typer.Option("--print", metavar="", help="Print the unit and change nothing.")] = False,
+) -> None:
+    """Write the unit for the configuration in use, and start it."""
+    if only_print:
+        sys.stdout.write(unit_text(context.obj, is_user=user, credentials=credential or ()))
+        return
+    code = install(context.obj, is_user=user, credentials=credential or (), start=not no_start)
+    raise typer.Exit(code)
+
+
+@app.command("uninstall")
+def uninstall_command(context: typer.Context, user: _User = False) -> None:
+    """Stop the service and take the unit away; what it remembered stays."""
+    raise typer.Exit(uninstall(context.obj, is_user=user))
+
+
+@app.command("status")
+def status_command(context: typer.Context, user: _User = False) -> None:
+    """Show how the service is; exit code 1 unless it is active."""
+    raise typer.Exit(status(context.obj, is_user=user))

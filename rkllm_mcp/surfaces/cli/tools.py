@@ -6,38 +6,37 @@ import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
 
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.events import ToolFinished, event_to_json
 from rkllm_mcp.messages import ToolCall, ToolSpec
 from rkllm_mcp.protocols import Approver, CallContext, FixedApprover
-from rkllm_mcp.records import CallRecord
-from rkllm_mcp.surfaces.chat.forms import FormPrompt, Person, is_interactive
+from rkllm_mcp.surfaces.chat.forms import FormPrompt, Person
 from rkllm_mcp.surfaces.chat.input import ConsoleAnswers
-from rkllm_mcp.surfaces.chat.phrases import CHAT_ENGLISH, ChatPhrases
+from rkllm_mcp.surfaces.chat.phrases import CHAT_ENGLISH, switched_line
 from rkllm_mcp.surfaces.cli.run import unknown_tool
 from rkllm_mcp.surfaces.cli.servers import require_mcp
 from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session, run_async
-from rkllm_mcp.surfaces.terminal import printable, table, write_json
+from rkllm_mcp.surfaces.tables import call_table, call_time, grant_table, tool_table, tool_text
+from rkllm_mcp.surfaces.terminal import is_interactive, printable, write_json
 
 if TYPE_CHECKING:
-    from rkllm_mcp.config.sections import Config
-    from rkllm_mcp.store import Store
-    from rkllm_mcp.tools.toolbox import Toolbox
+    from rkllm_mcp.app.root import ToolEnvironment
 
 
 def list_all(session: Session, *, as_json: bool) -> int:
     """Print every tool that a model is shown."""
 
-    async def work(toolbox: Toolbox) -> int:
-        tools = toolbox.tools()
+    async def work(environment: ToolEnvironment) -> int:
+        tools = environment.toolbox.tools()
         if as_json:
             write_json([tool_dict(tool) for tool in tools])
         else:
             sys.stdout.write(tool_table(tools, session.terminal.columns))
-            off = [tool.name for tool in toolbox.tools(disabled=True)]
+            off = [tool.name for tool in environment.toolbox.tools(disabled=True)]
             if off:
                 session.status(f"Switched off: {', '.join(off)}; 'rkllm-mcp tools enable NAME' switches one on.")
             elif not tools:
@@ -50,8 +49,8 @@ def list_all(session: Session, *, as_json: bool) -> int:
 def show(session: Session, name: str, *, as_json: bool) -> int:
     """Print one tool."""
 
-    async def work(toolbox: Toolbox) -> int:
-        tool = found_tool(toolbox, name)
+    async def work(environment: ToolEnvironment) -> int:
+        tool = found_tool(environment, name)
         if as_json:
             write_json(tool_dict(tool))
         else:
@@ -94,36 +93,6 @@ def _argument(text: str, schema: Any) -> Any:
         return text
 
 
-def tool_table(tools: Sequence[ToolSpec], columns: int | None = None) -> str:
-    """The tools as lines for a person: name, server, the first line of what it does."""
-    rows = [(tool.name, tool.server, tool.description.strip().split("\n", 1)[0][:100]) for tool in tools]
-    return table(("NAME", "SERVER", "DESCRIPTION"), rows, columns)
-
-
-def tool_text(tool: ToolSpec, columns: int | None = None) -> str:
-    """One tool for a person."""
-    properties: Mapping[str, Any] = tool.input_schema.get("properties") or {}
-    required: Sequence[str] = tool.input_schema.get("required") or ()
-    rows = [
-        (f"  {name}", _type_of(schema), "required" if name in required else "", str(schema.get("description", "")))
-        for name, schema in ((name, _table(schema)) for name, schema in properties.items())
-    ]
-    head = f"{tool.name}  ({tool.qualified_name})\n{printable(tool.description.strip())}\n"
-    return f"{head}\n{table((), rows, columns)}" if rows else f"{head}\nno arguments\n"
-
-
-def _table(schema: Any) -> Mapping[str, Any]:
-    """A schema as a table; JSON Schema also knows true and false."""
-    return cast("Mapping[str, Any]", schema) if isinstance(schema, Mapping) else {}
-
-
-def _type_of(schema: Mapping[str, Any]) -> str:
-    if "enum" in schema:
-        return " | ".join(json.dumps(value, ensure_ascii=False) for value in schema["enum"])
-    kind: Any = schema.get("type", "any")
-    return " | ".join(str(part) for part in cast("list[Any]", kind)) if isinstance(kind, list) else str(kind)
-
-
 def tool_dict(tool: ToolSpec) -> dict[str, Any]:
     """One tool for a program."""
     return {
@@ -137,31 +106,31 @@ def tool_dict(tool: ToolSpec) -> dict[str, Any]:
     }
 
 
-def found_tool(toolbox: Toolbox, name: str) -> ToolSpec:
+def found_tool(environment: ToolEnvironment, name: str) -> ToolSpec:
     """The tool of that name.
 
     Raises:
         UsageError: there is none.
     """
-    tool = toolbox.resolve(name)
+    tool = environment.toolbox.resolve(name)
     if tool is None:
-        raise unknown_tool(name, toolbox.suggest(name))
+        raise unknown_tool(name, environment.toolbox.suggest(name))
     return tool
 
 
-def with_tools(session: Session, work: Callable[[Toolbox], Awaitable[int]]) -> int:
+def with_tools(session: Session, work: Callable[[ToolEnvironment], Awaitable[int]]) -> int:
     """Connect the servers, wait until each is there or has failed, and do ``work``; returns its exit code."""
-    from rkllm_mcp.app.preview import open_toolbox_only
+    from rkllm_mcp.app.root import open_tools
 
     config = session.config()
     require_mcp(config)
     tokens = session.tokens
 
     async def connected() -> int:
-        async with open_toolbox_only(config, session.status) as toolbox:
-            await toolbox.connected()
-            async with toolbox.attending(tokens):
-                return await work(toolbox)
+        async with open_tools(config, status=session.status) as environment:
+            await environment.toolbox.connected()
+            async with environment.toolbox.attending(tokens):
+                return await work(environment)
 
     return run_async(connected)
 
@@ -177,10 +146,10 @@ def call(session: Session, name: str, words: Sequence[str], *, as_json: bool, ye
     asker = _asker(session, yes=yes, can_ask=not is_piped)
     context = CallContext(asker=asker, tokens=session.tokens)
 
-    async def work(toolbox: Toolbox) -> int:
-        tool = found_tool(toolbox, name)
+    async def work(environment: ToolEnvironment) -> int:
+        tool = found_tool(environment, name)
         arguments = read_arguments(given, tool.input_schema)
-        result = await toolbox.call(ToolCall("call_1", tool.name, arguments), context)
+        result = await environment.toolbox.call(ToolCall("call_1", tool.name, arguments), context)
         if as_json:
             seconds = round(result.seconds, 3)
             event = ToolFinished(result.call_id, result.name, result.is_error, result.text, seconds, result.truncated)
@@ -206,10 +175,6 @@ def _asker(session: Session, *, yes: bool, can_ask: bool) -> Approver:
     return FixedApprover("deny", _SAY_YES)
 
 
-_SHOWN_ARGUMENTS = 60
-_SHOWN_ERROR = 60
-
-
 @dataclass(frozen=True)
 class HistoryQuery:
     """Which calls to show.
@@ -233,7 +198,7 @@ def history(session: Session, wish: HistoryQuery, *, as_json: bool) -> int:
         async with open_stored(session.config()) as memory:
             calls = await memory.calls.latest(wish.limit, server=wish.server, errors_only=wish.errors_only)
         if as_json:
-            write_json([{**asdict(call), "at": _moment(call).isoformat()} for call in calls])
+            write_json([{**asdict(call), "at": call_time(call).isoformat()} for call in calls])
             return EXIT_DONE
         sys.stdout.write(call_table(calls, session.terminal.columns))
         if not calls:
@@ -245,7 +210,8 @@ def history(session: Session, wish: HistoryQuery, *, as_json: bool) -> int:
 
 def switch(session: Session, names: Sequence[str], *, is_on: bool) -> int:
     """Switch tools or servers on or off, for this and every later run."""
-    from rkllm_mcp.app.preview import open_toolbox_and_store
+    from rkllm_mcp.app.preview import set_switch
+    from rkllm_mcp.app.root import open_tools
 
     config = session.config()
     require_mcp(config)
@@ -254,49 +220,27 @@ def switch(session: Session, names: Sequence[str], *, is_on: bool) -> int:
     needed = config.only_servers(()) if servers.issuperset(names) else config
 
     async def work() -> int:
-        async with open_toolbox_and_store(needed, session.status, required=True) as equipment:
-            await equipment.toolbox.connected()
+        async with open_tools(needed, status=session.status, required=True) as environment:
+            await environment.toolbox.connected()
             for name in names:
-                session.status(turn_switch(equipment.toolbox, config, name, is_on=is_on))
-            await equipment.memory.settled()
+                server, tool = set_switch(environment.toolbox, config, name, is_on=is_on)
+                session.status(switched_line(CHAT_ENGLISH, server, tool, is_on=is_on))
+            await environment.memory.settled()
         return EXIT_DONE
 
     return run_async(work)
 
 
-def turn_switch(
-    toolbox: Toolbox, config: Config, name: str, phrases: ChatPhrases = CHAT_ENGLISH, *, is_on: bool
-) -> str:
-    """Switch a tool or a server; the line that says so.
-
-    Args:
-        toolbox: whose tool.
-        config: whose server.
-        name: of either.
-        phrases: in which words.
-        is_on: from now on.
-
-    Raises:
-        ToolboxError: there is neither a tool nor a server of that name.
-    """
-    # Whoever names a server does not mean another one's tool that is called like it.
-    if name in {server.name for server in config.servers}:
-        toolbox.switches.turn_server(name, is_on=is_on)
-        return (phrases.server_on if is_on else phrases.server_off).format(server=name)
-    (tool,) = toolbox.enable(name) if is_on else toolbox.disable(name)
-    return (phrases.tool_on if is_on else phrases.tool_off).format(tool=tool.name, server=tool.server)
-
-
 def approvals(session: Session, names: Sequence[str], *, as_json: bool) -> int:
     """Print what was allowed or refused for good, or take back what was said about ``names``."""
-    from rkllm_mcp.app.preview import open_stored
+    from rkllm_mcp.app.preview import forget_approvals, open_stored
 
     async def work() -> int:
-        async with open_stored(session.config()) as memory:
+        async with open_stored(session.config()) as store:
             for name in names:
-                for line in await forget(memory, name):
-                    session.status(line)
-            given = await memory.grants.all()
+                for server, tool in await forget_approvals(store, name):
+                    session.status(CHAT_ENGLISH.forgotten.format(tool=tool, server=server))
+            given = await store.grants.all()
         if names:
             return EXIT_DONE
         if as_json:
@@ -311,68 +255,104 @@ def approvals(session: Session, names: Sequence[str], *, as_json: bool) -> int:
     return run_async(work)
 
 
-async def forget(memory: Store, name: str, phrases: ChatPhrases = CHAT_ENGLISH) -> list[str]:
-    """Take back what was allowed or refused for good about a tool, or all tools of a server; a line about each.
-
-    Raises:
-        UsageError: nothing is remembered about it.
-        StoreError: what is remembered cannot be read or written.
-    """
-    given = await memory.grants.all()
-    meant = meant_by(name, [(server, tool) for server, tool, _ in given])
-    if not meant:
-        raise UsageError(f"nothing is remembered about {name!r}; 'rkllm-mcp tools approvals' lists what is")
-    for server, tool in meant:
-        await memory.grants.forget(server, tool)
-    return [phrases.forgotten.format(tool=tool, server=server) for server, tool in meant]
+app = typer.Typer(no_args_is_help=True)
 
 
-def meant_by(name: str, given: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Which of these (server, tool) a name means: a tool in either spelling, or all tools of a server."""
-    return [(server, tool) for server, tool in given if name in (tool, server, f"mcp__{server}__{tool}")]
+@app.command("list")
+def list_command(
+    context: typer.Context, as_json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")] = False
+) -> None:
+    """List the tools that a model is shown."""
+    raise typer.Exit(list_all(context.obj, as_json=as_json))
 
 
-def grant_table(given: Sequence[tuple[str, str, str]], columns: int | None = None) -> str:
-    """What was said beyond one call, as decision, server and tool, for a person; empty when nothing was."""
-    return table(("DECISION", "SERVER", "TOOL"), given, columns)
+@app.command("show")
+def show_command(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="The tool's short or long name.")],
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")] = False,
+) -> None:
+    """Show one tool's description and arguments."""
+    raise typer.Exit(show(context.obj, name, as_json=as_json))
 
 
-def call_table(calls: Sequence[CallRecord], columns: int | None = None) -> str:
-    """Recorded calls for a person; empty when there are none."""
-    return table(("TIME", "SERVER", "TOOL", "DECISION", "SECONDS", "RESULT", "ARGUMENTS"), _rows(calls), columns)
+@app.command("call")
+def call_command(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="The tool's short or long name.")],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[JSON | KEY=VALUE]...", help="Its arguments; - reads JSON from standard input."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="The result as an event.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", metavar="", help="Run it also when it changes something.")
+    ] = False,
+) -> None:
+    """Call a tool and print its result; exit code 1 when it fails."""
+    raise typer.Exit(call(context.obj, name, arguments or [], as_json=as_json, yes=yes))
 
 
-def short_call_table(calls: Sequence[CallRecord], columns: int | None = None) -> str:
-    """The same without what a person remembers who has just watched them."""
-    rows = [
-        (_moment(call).strftime("%H:%M:%S"), call.tool, call.ruling, f"{call.seconds:.1f}", _result(call))
-        for call in calls
-    ]
-    return table(("TIME", "TOOL", "DECISION", "SECONDS", "RESULT"), rows, columns)
+_Names = Annotated[list[str], typer.Argument(metavar="NAME...", help="Tools, by short or long name, or servers.")]
 
 
-def _result(call: CallRecord) -> str:
-    return _cut(f"error: {call.error}", _SHOWN_ERROR) if call.is_error else f"{call.result_chars} characters"
+@app.command("enable")
+def enable_command(context: typer.Context, names: _Names) -> None:
+    """Switch tools or servers on again, for this and every later run."""
+    raise typer.Exit(switch(context.obj, names, is_on=True))
 
 
-def _rows(calls: Sequence[CallRecord]) -> list[tuple[str, ...]]:
-    return [
-        (
-            _moment(call).strftime("%Y-%m-%d %H:%M:%S"),
-            call.server or "-",
-            call.tool,
-            call.ruling,
-            f"{call.seconds:.1f}",
-            _result(call),
-            _cut(call.arguments, _SHOWN_ARGUMENTS),
-        )
-        for call in calls
-    ]
+@app.command("disable")
+def disable_command(context: typer.Context, names: _Names) -> None:
+    """Switch tools or servers off, for this and every later run."""
+    raise typer.Exit(switch(context.obj, names, is_on=False))
 
 
-def _moment(call: CallRecord) -> datetime:
-    return datetime.fromtimestamp(call.at, timezone.utc).astimezone().replace(microsecond=0)
+@app.command("history")
+def history_command(
+    context: typer.Context,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="The latest N calls.")] = 20,
+    server: Annotated[str | None, typer.Option(metavar="NAME", help="Of this server alone.")] = None,
+    errors: Annotated[
+        bool, typer.Option("--errors", metavar="", help="Those alone that failed or were refused.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")] = False,
+) -> None:
+    """Show which tools were called, with what, and how it was decided."""
+    raise typer.Exit(history(context.obj, HistoryQuery(limit, server, errors), as_json=as_json))
 
 
-def _cut(text: str, limit_chars: int) -> str:
-    return text if len(text) <= limit_chars else f"{text[: limit_chars - 1]}…"
+@app.command("approvals")
+def approvals_command(
+    context: typer.Context,
+    forget: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Ask again about this tool, or server; may be repeated.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")] = False,
+) -> None:
+    """Show which tools were allowed or refused for good, or take that back."""
+    raise typer.Exit(approvals(context.obj, forget or [], as_json=as_json))
+
+
+@app.command("serve")
+def serve_command(
+    context: typer.Context,
+    http: Annotated[
+        bool, typer.Option("--http", metavar="", help="Over HTTP instead of standard input and output.")
+    ] = False,
+    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Where to listen; [service] host.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, metavar="N", help="The port; [service] port, 0 for any.")
+    ] = None,
+    embed_model: Annotated[
+        str | None, typer.Option(metavar="NAME|PATH", help="The model that embeds, where it is another one.")
+    ] = None,
+    rank_model: Annotated[
+        str | None, typer.Option(metavar="NAME|PATH", help="The model that ranks, where it is another one.")
+    ] = None,
+) -> None:
+    """Offer the board to other hosts as an MCP server: generate, embed, rerank, board_status."""
+    from rkllm_mcp.surfaces.mcp_server import ServeOptions
+    from rkllm_mcp.surfaces.mcp_server import serve as command
+
+    raise typer.Exit(command(context.obj, ServeOptions(http, host, port, embed_model, rank_model)))

@@ -14,8 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp import __version__
-from rkllm_mcp.app.preview import asking_language, gauges
-from rkllm_mcp.board.npu import Gauges
+from rkllm_mcp.app.preview import Gauges, asking_language, read_gauges
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.middleware import needs_key
 from rkllm_mcp.surfaces.http.route import Route, RouteResponse
@@ -70,7 +69,7 @@ class Moment(Collector):
         read: looks at the board.
     """
 
-    def __init__(self, service: ServiceState, read: Callable[[], Gauges] = gauges) -> None:
+    def __init__(self, service: ServiceState, read: Callable[[], Gauges] = read_gauges) -> None:
         self._service = service
         self._read = read
 
@@ -192,7 +191,7 @@ async def board(request: Request) -> Response:
     """Look at the board."""
     service = service_of(request)
     core, meter, queue = service.core, service.meter_of(request.state.tenant), service.turnstile
-    now = await anyio.to_thread.run_sync(gauges)
+    now = await anyio.to_thread.run_sync(read_gauges)
     engine = core.npu.engine if core.npu else None
     shown = Board(
         npu_load=list(now.npu_load) if now.npu_load is not None else None,

@@ -1,0 +1,160 @@
+"""Tools, calls, approvals, resources, prompts and conversations as tables, for the chat and the command line."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any, cast
+
+from rkllm_mcp.app.conversation_export import moment
+from rkllm_mcp.errors import UsageError
+from rkllm_mcp.messages import PromptTemplate, Resource, ResourceTemplate, ToolSpec
+from rkllm_mcp.records import CallRecord, ConversationSummary
+from rkllm_mcp.surfaces.terminal import printable, table
+
+_SHOWN_ARGUMENTS_CHARS = 60
+_SHOWN_ERROR_CHARS = 60
+_SHOWN_DESCRIPTION_CHARS = 80
+
+
+def tool_table(tools: Sequence[ToolSpec], columns: int | None = None) -> str:
+    """The tools as lines for a person: name, server, the first line of what it does."""
+    rows = [(tool.name, tool.server, tool.description.strip().split("\n", 1)[0][:100]) for tool in tools]
+    return table(("NAME", "SERVER", "DESCRIPTION"), rows, columns)
+
+
+def tool_text(tool: ToolSpec, columns: int | None = None) -> str:
+    """One tool for a person."""
+    properties: Mapping[str, Any] = tool.input_schema.get("properties") or {}
+    required: Sequence[str] = tool.input_schema.get("required") or ()
+    rows = [
+        (f"  {name}", _type_of(schema), "required" if name in required else "", str(schema.get("description", "")))
+        for name, schema in ((name, _properties(schema)) for name, schema in properties.items())
+    ]
+    head = f"{tool.name}  ({tool.qualified_name})\n{printable(tool.description.strip())}\n"
+    return f"{head}\n{table((), rows, columns)}" if rows else f"{head}\nno arguments\n"
+
+
+def _properties(schema: Any) -> Mapping[str, Any]:
+    """A schema as a table; JSON Schema also knows true and false."""
+    return cast("Mapping[str, Any]", schema) if isinstance(schema, Mapping) else {}
+
+
+def _type_of(schema: Mapping[str, Any]) -> str:
+    if "enum" in schema:
+        return " | ".join(json.dumps(value, ensure_ascii=False) for value in schema["enum"])
+    kind: Any = schema.get("type", "any")
+    return " | ".join(str(part) for part in cast("list[Any]", kind)) if isinstance(kind, list) else str(kind)
+
+
+def grant_table(given: Sequence[tuple[str, str, str]], columns: int | None = None) -> str:
+    """What was said beyond one call, as decision, server and tool, for a person; empty when nothing was."""
+    return table(("DECISION", "SERVER", "TOOL"), given, columns)
+
+
+def call_table(calls: Sequence[CallRecord], columns: int | None = None) -> str:
+    """Recorded calls for a person; empty when there are none."""
+    return table(("TIME", "SERVER", "TOOL", "DECISION", "SECONDS", "RESULT", "ARGUMENTS"), _rows(calls), columns)
+
+
+def short_call_table(calls: Sequence[CallRecord], columns: int | None = None) -> str:
+    """The same without what a person remembers who has just watched them."""
+    rows = [
+        (call_time(call).strftime("%H:%M:%S"), call.tool, call.ruling, f"{call.seconds:.1f}", _result(call))
+        for call in calls
+    ]
+    return table(("TIME", "TOOL", "DECISION", "SECONDS", "RESULT"), rows, columns)
+
+
+def _result(call: CallRecord) -> str:
+    return _cut(f"error: {call.error}", _SHOWN_ERROR_CHARS) if call.is_error else f"{call.result_chars} characters"
+
+
+def _rows(calls: Sequence[CallRecord]) -> list[tuple[str, ...]]:
+    return [
+        (
+            call_time(call).strftime("%Y-%m-%d %H:%M:%S"),
+            call.server or "-",
+            call.tool,
+            call.ruling,
+            f"{call.seconds:.1f}",
+            _result(call),
+            _cut(call.arguments, _SHOWN_ARGUMENTS_CHARS),
+        )
+        for call in calls
+    ]
+
+
+def _cut(text: str, limit_chars: int) -> str:
+    return text if len(text) <= limit_chars else f"{text[: limit_chars - 1]}…"
+
+
+def call_time(call: CallRecord) -> datetime:
+    """Return the local time of a call, to the second."""
+    return datetime.fromtimestamp(call.at, timezone.utc).astimezone().replace(microsecond=0)
+
+
+def resource_table(
+    resources: Sequence[Resource], templates: Sequence[ResourceTemplate], columns: int | None = None
+) -> str:
+    """Resources, then templates of them, each as it is named behind ``@``; empty when there are none."""
+    rows = [(each.reference, each.mime_type, _size(each.size), _about(each)) for each in resources]
+    rows += [(f"{each.server}:{each.uri_template}", each.mime_type, "", _about(each)) for each in templates]
+    return table(("RESOURCE", "TYPE", "SIZE", "DESCRIPTION"), rows, columns)
+
+
+def prompt_table(prompts: Sequence[PromptTemplate], columns: int | None = None) -> str:
+    """Prompts with their arguments, those in brackets that may be left out; empty when there are none."""
+    rows = [(each.reference, _arguments(each), _first_line(each.description)) for each in prompts]
+    return table(("PROMPT", "ARGUMENTS", "DESCRIPTION"), rows, columns)
+
+
+def _about(each: Resource | ResourceTemplate) -> str:
+    return _first_line(each.description or each.name)
+
+
+def _first_line(text: str) -> str:
+    return text.strip().split("\n", 1)[0][:_SHOWN_DESCRIPTION_CHARS]
+
+
+def _size(size: int | None) -> str:
+    return "" if size is None else f"{size} bytes"
+
+
+def _arguments(prompt: PromptTemplate) -> str:
+    return " ".join(each.name if each.required else f"[{each.name}]" for each in prompt.arguments)
+
+
+def conversation_table(found: Sequence[ConversationSummary], columns: int | None = None) -> str:
+    """Conversations for a person; empty when there are none."""
+    rows = [(one.id, moment(one.updated), str(one.messages), one.title) for one in found]
+    return table(("ID", "LAST", "MESSAGES", "TITLE"), rows, columns)
+
+
+def read_pairs(words: Sequence[str]) -> dict[str, str]:
+    """``key=value`` words as a table.
+
+    Raises:
+        UsageError: a word is none.
+    """
+    pairs: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise UsageError(f"{word!r} is no argument; write NAME=VALUE, in quotes where there are spaces")
+        pairs[key] = value
+    return pairs
+
+
+def split_words(line: str) -> list[str]:
+    """A line as words, quotes as in a shell.
+
+    Raises:
+        UsageError: a quote is not closed.
+    """
+    try:
+        return shlex.split(line)
+    except ValueError:
+        raise UsageError("a quote is not closed; write NAME='two words'") from None
