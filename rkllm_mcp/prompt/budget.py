@@ -1,10 +1,10 @@
-"""What fits the context window, and what goes when it does not.
+"""Fitting a conversation into the context window: token budget and compaction.
 
-The head (system text and tool list) and the current exchange (the last thing the user said and all that followed)
-always stay. The oldest exchanges go first, whole, and down to a fraction of the window at once: every compaction
-costs a new prefill, so it must not happen on each turn. Only if the current exchange alone is too long are its tool
-results, and what the host put before the user's words, shortened. What still does not fit is refused with numbers,
-before the NPU sees it. The conversation itself is never touched: a ``Compaction`` is a view of it.
+The prefix (system text and tool list) and the current exchange (the last user message and everything after it) always
+stay. The oldest exchanges are dropped first, whole, down to a fraction of the window at once: every compaction costs a
+new prefill, so it must not happen on each turn. If the current exchange alone is too long, its tool results and the
+text that the host put before the user's words are shortened. A prompt that still does not fit is refused with numbers
+before it reaches the NPU. The conversation itself does not change: a ``Compaction`` is a view of it.
 """
 
 from __future__ import annotations
@@ -19,28 +19,25 @@ from rkllm_mcp.messages import Message
 # 1.1.4 refused prompts longer than the context less 4 (reference: rkllm-runtime 2.12); later releases are not known
 # to need it.
 RUNTIME_RESERVE_TOKENS = 4
-# An answer gets at most this part of the window set aside; a longer one may still use what the prompt leaves.
+# At most this part of the window is reserved for an answer; a longer one may use the room that the prompt leaves.
 ANSWER_SHARE = 0.25
 # After a compaction the exchanges fill at most this part of their room, so that several turns pass before the next one.
 COMPACTED_SHARE = 0.6
-# Nothing is counted further than so many windows: a prompt of megabytes is refused all the same, and takes seconds.
+# Counting stops at this many windows: a prompt of megabytes is refused anyway, and counting it takes seconds.
 COUNTED_WINDOWS = 4
-# A text of this many characters for each token that there is room for is too long, whatever it says.
+# A text with this many characters per available token is certainly too long.
 _MOST_CHARS_PER_TOKEN = 16
-# Shorter than this a tool result says nothing any more.
+# A shorter tool result is useless.
 SHORTEST_RESULT_CHARS = 200
 
 
 @dataclass(frozen=True)
 class Budget:
-    """The window and the wish.
+    """The context window and the requested length of the answer."""
 
-    Args:
-        context_tokens: the window the model was loaded with.
-        max_new_tokens: the longest answer wanted.
-    """
-
+    # The window that the model was loaded with.
     context_tokens: int
+    # The longest requested answer.
     max_new_tokens: int
 
     @property
@@ -51,18 +48,18 @@ class Budget:
 
     @property
     def counted_tokens(self) -> int:
-        """How far a prompt that is too long is counted."""
+        """The number of tokens up to which a prompt that is too long is counted."""
         return self.context_tokens * COUNTED_WINDOWS
 
     def new_tokens_after(self, prompt_tokens: int) -> int:
-        """How many tokens may be generated behind a prompt of this length."""
+        """Return how many tokens may be generated after a prompt of this length."""
         return max(1, min(self.max_new_tokens, self.context_tokens - RUNTIME_RESERVE_TOKENS - prompt_tokens))
 
 
 class Compaction:
-    """A view of one conversation that fits: which leading messages are left out and which tool turns are shortened.
+    """A view of one conversation that fits: the number of dropped leading messages, and the shortened tool turns.
 
-    It holds for the history it was made for and whatever is added to that; another history is seen whole again.
+    It is valid for one history and its continuations; another history is shown whole again.
     """
 
     def __init__(self) -> None:
@@ -71,13 +68,13 @@ class Compaction:
         self._shortened: dict[int, Message] = {}
 
     def copied(self) -> Compaction:
-        """The same view of a conversation that begins as this one."""
+        """Return the same view for a conversation that begins as this one."""
         other = Compaction()
         other._history, other._dropped, other._shortened = list(self._history), self._dropped, dict(self._shortened)
         return other
 
     def view(self, body: Sequence[Message]) -> list[Message]:
-        """The messages to render of ``body``, the conversation without its system message."""
+        """Return the messages to render of ``body``, the conversation without its system message."""
         if list(body[: len(self._history)]) != self._history:
             self._history, self._dropped, self._shortened = [], 0, {}
         return [self._shortened.get(index, body[index]) for index in range(self._dropped, len(body))]
@@ -89,21 +86,16 @@ class Compaction:
         room_tokens: int,
         counted_tokens: int = sys.maxsize,
     ) -> str:
-        """Leave out more, so that the view costs at most ``room_tokens``.
+        """Drop more, so that the view costs at most ``room_tokens``; return a sentence for the user about it.
 
-        Args:
-            body: the conversation without its system message.
-            cost: tokens of one rendered message; of one with more than ``counted_tokens`` any number above.
-            room_tokens: what the window leaves beside the head and the answer's opening.
-            counted_tokens: how far what is too long is counted.
-
-        Returns:
-            A sentence for the user about what was left out.
+        ``cost`` returns the tokens of one rendered message, and any larger number for a message of more than
+        ``counted_tokens``. ``room_tokens`` is the window without the prefix and the opening of the answer.
 
         Raises:
-            PromptTooLongError: the current exchange does not fit, its tool results shortened; ``prompt_tokens`` and
-                ``limit_tokens`` count the exchange alone. The view is what it was: when the question is taken back,
-                the history must not be gone with it.
+            PromptTooLongError: the current exchange does not fit, even with shortened tool results; ``prompt_tokens``
+            and
+                ``limit_tokens`` count the exchange alone. The view does not change then, so the history is still
+                complete when the question is withdrawn.
         """
         view = self.view(body)
         count = _exchanges_to_drop(view, cost, room_tokens)
@@ -117,11 +109,11 @@ class Compaction:
 
 
 def _exchanges_to_drop(messages: Sequence[Message], cost: Callable[[Message], int], room_tokens: int) -> int:
-    """How many leading messages to leave out: whole exchanges, never the last, until the rest is small enough."""
+    """Return how many leading messages to drop: whole exchanges, never the last, until the rest fits."""
     target = room_tokens * COMPACTED_SHARE
     starts = [0, *(index for index, message in enumerate(messages) if index and message.role == "user")]
     kept, end, left = starts[-1], len(messages), target
-    # From the end, so that of what is left out no more is counted than shows that it does not fit.
+    # From the end, so that dropped messages are counted only until they do not fit.
     for start in reversed(starts):
         left -= _cost_of(messages[start:end], cost, left)
         if left < 0:
@@ -131,7 +123,7 @@ def _exchanges_to_drop(messages: Sequence[Message], cost: Callable[[Message], in
 
 
 def _cost_of(messages: Iterable[Message], cost: Callable[[Message], int], enough: float) -> int:
-    """What messages cost together; no more is counted once it is more than ``enough``."""
+    """Return the cost of messages; counting stops above ``enough``."""
     total = 0
     for message in messages:
         total += cost(message)
@@ -143,7 +135,7 @@ def _cost_of(messages: Iterable[Message], cost: Callable[[Message], int], enough
 def _short_enough(
     body: Sequence[Message], dropped: int, cost: Callable[[Message], int], room_tokens: int, counted_tokens: int
 ) -> dict[int, Message]:
-    """The turns with tools' words behind ``dropped``, by index, with those as short as needed.
+    """Return the tool turns behind ``dropped``, by index, with the longest of them shortened as much as needed.
 
     Raises:
         PromptTooLongError: they cannot be short enough.
@@ -153,7 +145,7 @@ def _short_enough(
     fixed = _cost_of(others, cost, counted_tokens)
     lengths = (len(text) for turn in turns.values() for text in (turn.context, *(one.text for one in turn.results)))
     limit = min(max(lengths, default=0), max(room_tokens, SHORTEST_RESULT_CHARS) * _MOST_CHARS_PER_TOKEN)
-    # Less than all the room, so that the next round's results do not shorten these, and cost their prefill, once more.
+    # Less than the whole room, so that the results of the next round do not shorten these again (a new prefill).
     target = fixed + (room_tokens - fixed) * COMPACTED_SHARE
     total = fixed + _cost_of(turns.values(), cost, counted_tokens - fixed)
     shortened = turns
@@ -179,7 +171,7 @@ def _with_short_texts(message: Message, limit_chars: int) -> Message:
 
 
 def _without_its_middle(text: str, limit_chars: int) -> str:
-    """What stands before a user's words, shorter: its end, where instructions stand, stays."""
+    """Shorten the text before a user's words; its end, where instructions stand, is preserved."""
     if len(text) <= limit_chars:
         return text
     half = limit_chars // 2

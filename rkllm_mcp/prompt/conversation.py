@@ -1,8 +1,8 @@
-"""A conversation becomes token ids, each rendered once.
+"""The prompt of a conversation as token ids, each turn rendered once.
 
-``ConversationPrompt`` joins vocabulary, template, ledger and budget for one conversation. Rules: a turn is rendered
-when it is first seen and never again; an answer is kept as the ids that the model delivered; a changed history is
-found by comparing the messages and costs only what lies behind the change. It knows no engine.
+``ConversationPrompt`` combines tokenizer, template, ledger and budget. A turn is rendered when it is first used and
+never again; an answer is stored as the ids that the model delivered; changes of the history are found by comparing
+messages, and only the part behind the change is rendered again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rkllm_mcp.prompt.tokenizer import ModelTokenizer, PlainText, Segment
 
 
 class TokenLedger:
-    """Token ids in order. ``ids`` may be read at any time and must not be changed."""
+    """Token ids in order; ``ids`` may be read at any time and must not be changed."""
 
     def __init__(self) -> None:
         # Four bytes each: a service keeps those of many conversations.
@@ -36,11 +36,11 @@ class TokenLedger:
         return self._ids
 
     def append(self, ids: Iterable[int]) -> None:
-        """Add ids at the end: rendered text, or what a generation delivered."""
+        """Add ids at the end: rendered text, or the output of a generation."""
         self._ids.extend(ids)
 
     def rewind(self, length: int) -> None:
-        """Forget what lies behind the first ``length`` ids, because the conversation itself was changed there.
+        """Remove the ids behind the first ``length``, because the conversation changed there.
 
         Raises:
             ValueError: ``length`` is not within the ledger.
@@ -60,22 +60,19 @@ def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
 
 @dataclass(frozen=True)
 class Prompt:
-    """What goes to the engine.
+    """Input of the engine."""
 
-    Args:
-        ids: the whole prompt.
-        max_new_tokens: the longest answer that fits behind it.
-        notice: what was left out to make it fit; empty when nothing was.
-    """
-
+    # The whole prompt.
     ids: list[int]
+    # The longest answer that fits behind it.
     max_new_tokens: int
+    # Sentence about dropped messages; empty if the conversation is complete.
     notice: str = ""
 
 
 @dataclass(frozen=True)
 class PromptPart:
-    """One part of a prompt, for people who want to see it: ``system``, ``tools``, ``user``, …, ``answer``."""
+    """One part of a prompt, for display: ``system``, ``tools``, ``user``, …, ``answer``."""
 
     label: str
     text: str
@@ -89,13 +86,7 @@ class _Turn:
 
 
 class ConversationPrompt:
-    """The prompt of one conversation, growing.
-
-    Args:
-        vocabulary: the model's tokenizer.
-        template: the model family's spelling.
-        thinking: the model is to think before it answers.
-    """
+    """The growing prompt of one conversation; ``thinking`` is True if the model should think before it answers."""
 
     def __init__(self, vocabulary: ModelTokenizer, template: ChatTemplate, *, thinking: bool = False) -> None:
         self._vocabulary = vocabulary
@@ -110,7 +101,7 @@ class ConversationPrompt:
         self._stops = stop_ids(vocabulary, template)
 
     def copied(self) -> ConversationPrompt:
-        """The prompt of a conversation that begins as this one does and goes on in its own way."""
+        """Return the prompt of a conversation that begins as this one and continues separately."""
         other = ConversationPrompt(self._vocabulary, self._template, thinking=self._thinking)
         other._ledger.append(self._ledger.ids)
         other._head, other._head_end, other._before_first = self._head, self._head_end, self._before_first
@@ -128,18 +119,18 @@ class ConversationPrompt:
         any_tool: bool = False,
         thinking: bool | None = None,
     ) -> Prompt:
-        """The prompt for the next answer.
+        """Return the prompt for the next answer.
 
         Args:
-            messages: the whole conversation; a system message may be the first.
+            messages: the whole conversation; the first may be a system message.
             tools: the tools to list, in a stable order.
-            budget: the window and the longest answer wanted.
-            forced_tool: the answer is to begin with a call of this tool; the prompt ends inside the call.
-            any_tool: the same, of whichever tool the model names.
-            thinking: the model is to think before it answers, or not, from now on; None for what it was told last.
+            budget: the window and the longest requested answer.
+            forced_tool: the answer must begin with a call of this tool; the prompt ends inside the call.
+            any_tool: the same for any tool; the model writes the name.
+            thinking: switches thinking on or off from now on; None leaves it unchanged.
 
         Raises:
-            PromptTooLongError: it does not fit, even with all that may go left out.
+            PromptTooLongError: it does not fit, even after compaction.
         """
         self._thinking = self._thinking if thinking is None else thinking
         system, body = _split_system(messages)
@@ -155,21 +146,21 @@ class ConversationPrompt:
         return Prompt(ids, budget.new_tokens_after(len(ids)), notice)
 
     def answered(self, message: Message, generated: Sequence[int]) -> None:
-        """Keep what the model delivered for the prompt just prepared, as the turn ``message``.
+        """Store the ids that the model delivered for the last prepared prompt as the turn ``message``.
 
-        The stop token that ended it was sampled but never evaluated, so the turn's own closing takes its place.
+        The stop token was sampled but never evaluated, so the closing of the turn replaces it.
         """
         self._ledger.append(takewhile(lambda token_id: token_id not in self._stops, generated))
         self._ledger.append(self._vocabulary.encode(self._template.closing(message)))
         self._turns.append(_Turn(message, len(self._ledger)))
 
     def head(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[int]:
-        """What a new conversation's prompts begin with: system text and tools; nothing is kept."""
+        """Return the prefix of a new conversation's prompts: system text and tools. Nothing is stored."""
         system, _ = _split_system(messages)
         return self._vocabulary.encode(self._template.head(system, tools, thinking=self._thinking))
 
     def parts(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[PromptPart]:
-        """The prompt part by part, as a new conversation would get it; nothing is kept."""
+        """Return the prompt part by part, as for a new conversation. Nothing is stored."""
         system, body = _split_system(messages)
         labelled = self._head_parts(system, tools)
         before = self._template.before_first(system, tools)
@@ -182,13 +173,13 @@ class ConversationPrompt:
     def _opening(self, before: Before, forced_tool: str | None = None, *, any_tool: bool = False) -> list[Segment]:
         if forced_tool is None and not any_tool:
             return self._template.opening(thinking=self._thinking, before=before)
-        # A call inside an open thinking block would be a thought.
+        # A call inside an open thinking block would count as thinking.
         opening = self._template.opening(thinking=False, before=before)
         form = self._template.tool_form
         return [*opening, *(form.any_call() if forced_tool is None else form.forced_call(forced_tool))]
 
     def _head_parts(self, system: str, tools: Sequence[ToolSpec]) -> list[tuple[str, list[int]]]:
-        """The head cut into its system text and its tool list, where the first tokens of both are the same."""
+        """Split the prefix into system text and tool list, where prefixes with and without tools begin to differ."""
         bare = self._vocabulary.encode(self._template.head(system, (), thinking=self._thinking))
         whole = self._vocabulary.encode(self._template.head(system, tools, thinking=self._thinking))
         if not tools:
@@ -197,10 +188,10 @@ class ConversationPrompt:
         return [("system", whole[:shared]), ("tools", whole[shared:])]
 
     def _write_head(self, system: str, tools: tuple[ToolSpec, ...], budget: Budget) -> None:
-        """Start over when the head is another one: everything behind it changes with it.
+        """Start over if the prefix changed: all later ids depend on it.
 
         Raises:
-            PromptTooLongError: it is far too long by itself.
+            PromptTooLongError: the prefix alone is far too long.
         """
         if self._head == (system, tools, self._thinking):
             return
@@ -217,9 +208,9 @@ class ConversationPrompt:
         self._before_first = self._template.before_first(system, tools)
 
     def _write_turns(self, view: Sequence[Message], most: int = sys.maxsize) -> None:
-        """Make the ledger hold exactly the turns of ``view``, rendering only those behind what it holds already.
+        """Make the ledger hold exactly the turns of ``view``; render only those that are new.
 
-        Behind more than ``most`` tokens nothing is rendered: it does not fit, however much there is.
+        Rendering stops behind ``most`` tokens, because the prompt does not fit then.
         """
         kept = 0
         while kept < min(len(view), len(self._turns)) and view[kept] == self._turns[kept].message:
@@ -230,14 +221,14 @@ class ConversationPrompt:
         for message in view[kept:]:
             self._ledger.append(self._vocabulary.encode(self._template.turn(message, before), most))
             if len(self._ledger) > most:
-                # Maybe not all of this turn: the next one who writes begins before it.
+                # This turn may be incomplete, so it is not recorded and the next call renders it again.
                 return
             self._turns.append(_Turn(message, len(self._ledger)))
             before = before_next(message)
 
     def _compact(self, body: Sequence[Message], budget: Budget, opening_tokens: int) -> str:
         around, most = self._head_end + opening_tokens, budget.counted_tokens
-        # Kept with their messages, whose identity is nobody else's as long as they are: long texts cost seconds each.
+        # Costs by message id, stored with the message so that its id stays unique; a long text takes seconds to count.
         costs: dict[int, tuple[Message, int]] = {}
 
         def cost(message: Message) -> int:
@@ -256,7 +247,7 @@ class ConversationPrompt:
 
 
 def stop_ids(vocabulary: ModelTokenizer, template: ChatTemplate) -> frozenset[int]:
-    """The ids that end an answer, of those that this vocabulary has."""
+    """Return the ids that end an answer, of those in this vocabulary."""
     controls = map(vocabulary.control_id, (template.end_of_turn, *template.stop))
     texts = (vocabulary.encode([PlainText(text)]) for text in template.stop_texts)
     return frozenset([*(i for i in controls if i is not None), *(ids[0] for ids in texts if len(ids) == 1)])

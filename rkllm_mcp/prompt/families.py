@@ -33,7 +33,7 @@ CHATML = ChatTemplate(
     assistant_opening="<|im_start|>assistant\n",
     assistant_closing=f"{END}\n",
     end_of_turn=END,
-    # A model that misses its end goes on with a turn, or a result, of its own making.
+    # A model that misses the end of its turn continues with an invented turn or result.
     stop=("<|endoftext|>", "<|im_start|>", "<tool_response>"),
     tool_form=MARKERS,
 )
@@ -69,7 +69,7 @@ QWEN3_5 = replace(
         result_opening="<tool_response>\n",
         result_closing="\n</tool_response>",
         syntaxes=("qwen3_xml", "hermes"),
-        spelling=TAGGED_CALL,
+        call_style=TAGGED_CALL,
         text_separator="\n\n",
     ),
 )
@@ -120,7 +120,7 @@ INTERNLM2 = replace(
         tool=bare_tool,
         tool_opening="",
         tool_separator=", ",
-        spelling=JSON_CALL_WITH_PARAMETERS,
+        call_style=JSON_CALL_WITH_PARAMETERS,
         text_separator="",
         call_separator="",
         result_separator=f"{END}\n{_PLUGIN_TURN}",
@@ -147,7 +147,7 @@ MINICPM4 = replace(
         result_closing="",
         syntaxes=("minicpm3", "hermes"),
         tool=bare_tool,
-        spelling=PYTHON_CALL,
+        call_style=PYTHON_CALL,
         calls_opening="<|tool_call_start|>\n```python\n",
         calls_closing="```\n<|tool_call_end|>",
         call_separator="",
@@ -244,7 +244,7 @@ GEMMA_3 = ChatTemplate(
         result_opening="<tool_response>\n",
         result_closing="\n</tool_response>",
         syntaxes=("gemma3", "pythonic_list"),
-        spelling=PYTHON_CALL,
+        call_style=PYTHON_CALL,
         calls_opening="[",
         calls_closing="]",
         call_separator=", ",
@@ -280,7 +280,7 @@ GEMMA_4 = ChatTemplate(
         tool=gemma_declaration,
         tool_opening="<|tool>",
         tool_closing="<tool|>",
-        spelling=GEMMA_CALL,
+        call_style=GEMMA_CALL,
         text_separator="",
         call_separator="",
         result_separator="",
@@ -324,7 +324,7 @@ LLAMA_3_2 = ChatTemplate(
         syntaxes=("llama3_json", "pythonic_list", "functionary_v31"),
         tool_opening="",
         tool_closing="\n\n",
-        spelling=JSON_CALL_WITH_PARAMETERS,
+        call_style=JSON_CALL_WITH_PARAMETERS,
         call_separator="; ",
         result_separator=f"<|eot_id|>{_RESULT_TURN}",
         result_text=spaced_json,
@@ -377,7 +377,7 @@ DEEPSEEK_R1 = ChatTemplate(
         result_opening="<｜tool▁output▁begin｜>",
         result_closing="<｜tool▁output▁end｜>",
         syntaxes=("deepseek_r1", "hermes", "bare_json"),
-        spelling=FENCED_CALL,
+        call_style=FENCED_CALL,
         calls_opening="<｜tool▁calls▁begin｜>",
         calls_closing="<｜tool▁calls▁end｜>",
         text_separator="",
@@ -403,12 +403,12 @@ TELECHAT_2 = ChatTemplate(
 
 
 def without_blank_lines(text: str) -> str:
-    """``text`` with no empty line in it and none around it."""
+    """Return ``text`` without empty lines."""
     return re.sub(r"\n\s*\n", "\n", text.strip("\n").replace("\r\n", "\n"))
 
 
-# RWKV-7: turns are told apart by an empty line and a name, which is ordinary text. So foreign text gets no empty lines:
-# its authors ask for that, and nobody can begin a turn. The form of calls follows the reference; list and results are
+# RWKV-7: an empty line and a name separate turns, and both are plain text. So empty lines are removed from untrusted
+# text, as its authors ask, and no text can begin a turn. The call format follows the reference; list and results are
 # in our words.
 RWKV_7 = ChatTemplate(
     system_opening="System: ",

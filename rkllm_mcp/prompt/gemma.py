@@ -1,8 +1,8 @@
-"""Gemma 4's own notation: bare keys, and strings between ``<|"|>`` control tokens.
+"""Gemma 4's notation for tools, calls and results: bare keys, and strings between ``<|"|>`` control tokens.
 
-Tools, calls and results are written in it. The quotation marks are control tokens, so a string needs no escapes:
-foreign text cannot contain one. Keys are sorted, as the family's template does. Source: reference toolcall-formats 1.1,
-and the rendering of the template that vLLM publishes for the family.
+The quotation marks are control tokens, so a string needs no escapes: untrusted text cannot contain one. Keys are
+sorted, as in the family's template. Source: reference toolcall-formats 1.1, and the rendering of the template that vLLM
+publishes for the family.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ QUOTE = '<|"|>'
 
 
 def gemma_value(value: Any) -> list[Segment]:
-    """A JSON value in Gemma 4's notation."""
+    """Return a JSON value in Gemma 4's notation."""
     if isinstance(value, str):
         return [ControlText(QUOTE), PlainText(value), ControlText(QUOTE)]
     if isinstance(value, Mapping):
@@ -30,7 +30,7 @@ def gemma_value(value: Any) -> list[Segment]:
 
 
 def gemma_declaration(tool: ToolSpec) -> list[Segment]:
-    """A tool as ``declaration:name{description:…,parameters:{…}}``."""
+    """Return a tool as ``declaration:name{description:…,parameters:{…}}``."""
     schema = tool.input_schema
     fields: list[list[Segment]] = []
     if schema.get("properties"):
@@ -76,7 +76,7 @@ def _properties(properties: Mapping[str, Any]) -> list[Segment]:
 
 
 def _property(schema: Any) -> list[Segment]:
-    """One parameter: description, what its type allows, and the type last, in capitals."""
+    """Return one parameter: description, keywords of its type, and the type last, in capitals."""
     # JSON Schema also knows true and false.
     table: Mapping[str, Any] = cast("Mapping[str, Any]", schema) if isinstance(schema, Mapping) else {}
     kinds = list(_kinds(table))
@@ -99,7 +99,7 @@ def _property(schema: Any) -> list[Segment]:
 
 
 def _kinds(schema: Mapping[str, Any]) -> Iterator[str]:
-    """The types that a schema allows; the template knows no unions, so these are told as one type, maybe nullable."""
+    """Return the allowed types; the template has no unions, so they are written as one type, possibly nullable."""
     kind: Any = schema.get("type")
     if isinstance(kind, str):
         yield kind

@@ -1,8 +1,7 @@
-"""Where system text and tool list stand in front of a conversation.
+"""Chat templates: turns and the prompt prefix as segments of control tokens and plain text.
 
-Families differ in this: one system turn for both, a turn for each, or no system turn at all, so that the text goes into
-the first user turn. Each way is a function in ``LAYOUTS``, and a family names the one it uses. A head may end inside a
-user turn that is still open; the first question goes on there.
+Families place system text and tool list differently: one system turn for both, a turn for each, or the first user turn.
+Each way is a function in ``LAYOUTS``. A prefix may end inside an open user turn, which the first question continues.
 """
 
 from __future__ import annotations
@@ -24,31 +23,27 @@ _BLANK_LINE = "\n\n"
 
 @dataclass(frozen=True)
 class PrefixLayout:
-    """What is special about the front of a family's prompts; the defaults are ChatML's.
-
-    Args:
-        layout: where the parts stand.
-        beginning: what every prompt begins with: the beginning-of-text token where the family has one.
-        tools_opening, tools_closing: around the tool list where it is a turn of its own; elsewhere the closing is what
-            follows a system turn with tools.
-        before_tools_preface, preface: what stands in the system turn before the owner's text: the first only when
-            there are tools. A system turn with a preface is there even when nothing else is.
-        thinking_preface, no_thinking_preface: the last part of the preface, by whether the model is to think.
-        after_system: what follows the owner's text, when there is one, within its turn.
-    """
+    """Position and extra texts of the prompt prefix of a family; the defaults are ChatML's."""
 
     layout: Layout = "system_turn"
+    # Beginning of every prompt: the beginning-of-text token, if the family has one.
     beginning: str = ""
+    # Around the tool list if it is a turn of its own; otherwise ``tools_closing`` follows a system turn
+    # with tools.
     tools_opening: str = ""
     tools_closing: str = ""
+    # Texts in the system turn before the owner's text, the first only with tools. A system turn with
+    # a preface exists even if it is otherwise empty.
     before_tools_preface: str = ""
     preface: str = ""
+    # Last part of the preface, with thinking on or off.
     thinking_preface: str = ""
     no_thinking_preface: str = ""
+    # Text behind the owner's text, if there is one, within its turn.
     after_system: str = ""
 
     def whole_preface(self, *, tools: bool, thinking: bool) -> str:
-        """The preface of a system turn."""
+        """Return the preface of a system turn."""
         first = self.before_tools_preface if tools else ""
         return first + self.preface + (self.thinking_preface if thinking else self.no_thinking_preface)
 
@@ -58,7 +53,7 @@ PLAIN_PREFIX = PrefixLayout()
 
 @dataclass(frozen=True)
 class PrefixParts:
-    """What a head is made of: the strings of a template, and the contents."""
+    """The parts of a prefix: strings of the template, and contents."""
 
     system_opening: str
     system_closing: str
@@ -70,12 +65,12 @@ class PrefixParts:
 
     @property
     def system_text(self) -> list[Segment]:
-        """The owner's text and what follows it; nothing when there is none."""
+        """The owner's text and the text behind it, or an empty string."""
         return [PlainText(self.system), ControlText(self.form.after_system)] if self.system else []
 
     @property
     def leading_listing(self) -> list[Segment]:
-        """The tool list without the blank line that keeps it apart from a text before it."""
+        """The tool list without the blank line that separates it from a text before it."""
         if not self.listing:
             return []
         return [ControlText(self.listing[0].text.lstrip("\n")), *self.listing[1:]]
@@ -83,19 +78,14 @@ class PrefixParts:
 
 @dataclass(frozen=True)
 class PromptPrefix:
-    """The front of a prompt.
-
-    Args:
-        segments: its text.
-        is_open: it ends inside a user turn.
-    """
+    """The beginning of a prompt; ``is_open`` if it ends inside a user turn."""
 
     segments: list[Segment]
     is_open: bool = False
 
 
 def build_prefix(parts: PrefixParts) -> PromptPrefix:
-    """The front of every prompt, by the family's layout."""
+    """Return the beginning of every prompt, in the family's layout."""
     segments = LAYOUTS[parts.form.layout](parts)
     is_open = bool(segments) and _OPEN[parts.form.layout](parts)
     return PromptPrefix([*([ControlText(parts.form.beginning)] if parts.form.beginning else []), *segments], is_open)
@@ -158,7 +148,7 @@ LAYOUTS: Mapping[Layout, Callable[[PrefixParts], list[Segment]]] = {
     "user_turn": _user_turn,
 }
 
-# Whether a head that is not empty leaves a user turn open.
+# True if a prefix that is not empty leaves a user turn open.
 _OPEN: Mapping[Layout, Callable[[PrefixParts], bool]] = {
     "system_turn": lambda _: False,
     "tools_first": lambda _: False,
@@ -169,12 +159,12 @@ _OPEN: Mapping[Layout, Callable[[PrefixParts], bool]] = {
 
 
 Before = Literal["start", "open_user_turn", "user", "assistant", "calls", "tool"]
-"""What stands before a turn: a closed head, a head that left a user turn open, or a turn of that role; ``calls`` is an
+"""The text before a turn: a closed prefix, a prefix with an open user turn, or a turn of that role; ``calls`` is an
 assistant's turn that ends in calls."""
 
 
 def before_next(message: Message) -> Before:
-    """What ``message`` is to the turn behind it."""
+    """Return the role of ``message`` for the turn behind it."""
     if message.role == "system":
         return "start"
     return "calls" if message.calls else message.role
@@ -182,74 +172,63 @@ def before_next(message: Message) -> Before:
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """The strings around the turns of one family.
+    """The strings around the turns of one family."""
 
-    Args:
-        system_opening, system_closing: around the system text and the tool list.
-        user_opening, user_closing: around what the user says.
-        results_opening, results_closing: around the results of a round.
-        assistant_opening: what the model continues.
-        assistant_closing: what follows an answer; begins with ``end_of_turn``.
-        end_of_turn: the control token that ends an answer; the model usually writes it itself. Empty for families
-            that have none.
-        stop: further control tokens that end an answer.
-        tool_form: how tools are spelled.
-        no_thinking: what follows ``assistant_opening`` when the model is not to think; empty for models that never do.
-        open_thinking: what follows ``assistant_opening`` when the model is to think; empty where it opens the block
-            itself.
-        head_form: what is special about the front of its prompts.
-        calls_end_turn: what follows an answer that ends in calls, where it is not ``assistant_closing``.
-        results_stay_in_turn: results are part of the assistant's turn, which the model then goes on with.
-        before_answer: what stands between ``assistant_opening`` and an answer, where the model writes it itself.
-        stop_texts: ordinary text that ends an answer, where it is a single token of the vocabulary.
-        clean: what is done to foreign text, where the family's turns are told apart by ordinary text.
-    """
-
+    # Around the system text and the tool list.
     system_opening: str
     system_closing: str
+    # Around a user message.
     user_opening: str
     user_closing: str
+    # Around the results of a round.
     results_opening: str
     results_closing: str
+    # The text that the model continues.
     assistant_opening: str
+    # Text behind an answer; begins with ``end_of_turn``.
     assistant_closing: str
+    # Control token that ends an answer, usually written by the model; empty if the family has none.
     end_of_turn: str
+    # Further control tokens that end an answer.
     stop: tuple[str, ...]
     tool_form: ToolForm
+    # Text behind ``assistant_opening`` with thinking off; empty for models that never think.
     no_thinking: str = ""
+    # Text behind ``assistant_opening`` with thinking on; empty if the model opens the block itself.
     open_thinking: str = ""
     head_form: PrefixLayout = PLAIN_PREFIX
+    # Text behind an answer that ends in calls, if it is not ``assistant_closing``.
     calls_end_turn: str | None = None
+    # Results are part of the assistant's turn, which the model continues.
     results_stay_in_turn: bool = False
+    # Text between ``assistant_opening`` and an answer, if the model writes it itself.
     before_answer: str = ""
+    # Plain text that ends an answer, if it is a single token of the vocabulary.
     stop_texts: tuple[str, ...] = ()
+    # Applied to untrusted text, if the family separates turns by plain text.
     clean: Callable[[str], str] | None = None
 
     @property
     def answer_markers(self) -> tuple[str, ...]:
-        """Text around and within calls: its control tokens are part of an answer, because the detector reads them."""
+        """Text around and within calls. Its control tokens are part of an answer, because the detector needs them."""
         form = self.tool_form
         around = (form.calls_opening, form.call_opening, form.call_closing, form.calls_closing)
-        within = (segment.text for segment in form.spelling.rest({"k": "v"}) if isinstance(segment, ControlText))
+        within = (segment.text for segment in form.call_style.rest({"k": "v"}) if isinstance(segment, ControlText))
         return (*around, *within)
 
     def head(self, system: str, tools: Sequence[ToolSpec], *, thinking: bool = False) -> list[Segment]:
-        """The front of every prompt: system text and tool list; nothing when both are empty, for most families."""
+        """Return the beginning of every prompt: system text and tool list; empty for most families if both are."""
         return self._cleaned(self._head(system, tools, thinking=thinking).segments)
 
     def before_first(self, system: str, tools: Sequence[ToolSpec]) -> Before:
-        """What the head of such a conversation leaves for its first turn."""
+        """Return the state in which the prefix leaves the first turn."""
         return "open_user_turn" if self._head(system, tools, thinking=False).is_open else "start"
 
     def turn(self, message: Message, before: Before = "start") -> list[Segment]:
-        """One whole turn, closed.
-
-        Args:
-            message: whose turn, and what it holds.
-            before: what stands before it.
+        """Return one whole turn, closed; ``before`` describes the text in front of it.
 
         Raises:
-            ValueError: a system turn behind the head; templates have one system text, at the front.
+            ValueError: a system turn behind the prefix; templates have one system text, at the beginning.
         """
         if message.role == "user":
             opening = "" if before == "open_user_turn" else self._closed(before) + self.user_opening
@@ -267,12 +246,12 @@ class ChatTemplate:
         raise ValueError("a system message can only be the first of a conversation")
 
     def closing(self, message: Message) -> list[Segment]:
-        """What follows the answer ``message``."""
+        """Return the text behind the answer ``message``."""
         ends_in_calls = bool(message.calls) and self.calls_end_turn is not None
         return [ControlText(self.calls_end_turn or "" if ends_in_calls else self.assistant_closing)]
 
     def opening(self, *, thinking: bool, before: Before = "user") -> list[Segment]:
-        """What the model is to continue: the assistant's turn, opened, or gone on with behind its results."""
+        """Return the text that the model continues: a new assistant turn, or the open one behind its results."""
         if self._goes_on(before):
             return [ControlText(self.open_thinking if thinking else "")]
         return [
@@ -294,7 +273,7 @@ class ChatTemplate:
         return before == "tool" and self.results_stay_in_turn
 
     def _closed(self, before: Before) -> str:
-        """What closes a turn that was left open, where somebody else speaks: a head's, or an answer's with calls."""
+        """Return the closing of a turn left open by a prefix or by an answer with calls, before another role."""
         if before == "open_user_turn":
             return self.user_closing
         is_open = self._goes_on(before) or (before == "calls" and self.calls_end_turn is not None)

@@ -1,11 +1,10 @@
-"""Text to token ids and back, with two rules: foreign text never becomes a control token, and nothing is added.
+"""Text to token ids and back: untrusted text never becomes a control token, and no token is added.
 
-``Vocabulary`` wraps the model's own ``tokenizer.json`` (library: tokenizers). Its control tokens are the added tokens
-that mark structure: every special one, and the others that are written as a tag (``<tool_call>``, ``[INST]``). Text
-by a template's author may name them; text by a user, a tool or a server is encoded so that none of them comes out,
-whatever is written there. The blank that tokenizers in the manner of sentencepiece put before a text, the tokens that a
-post-processor puts around it, and a length limit are switched off: a prompt is made of many pieces, and each would get
-them. It knows nothing of roles or templates.
+``ModelTokenizer`` wraps the model's ``tokenizer.json`` (library: tokenizers). Control tokens are the added tokens that
+mark structure: every special one, and the others written as a tag (``<tool_call>``, ``[INST]``). Text of a template may
+name them; text of a user, a tool or a server is encoded so that none results. The leading space of
+SentencePiece-like tokenizers, tokens added by a post-processor and a length limit are switched off, because a prompt
+consists of many pieces and each would get them.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from typing import Any, cast
 
 from tokenizers import Tokenizer, decoders, normalizers, pre_tokenizers
 
-# How the library's JSON names the lists of a sequence.
+# Keys of the lists of a sequence in the library's JSON.
 _PARTS = ("normalizers", "pretokenizers", "decoders")
 
 
 def keep_leading_spaces(tokenizer: Tokenizer) -> None:
-    """Make ``tokenizer`` encode and decode without a blank added or taken away at the beginning of a text.
+    """Make ``tokenizer`` encode and decode without adding or removing a space at the beginning of a text.
 
-    Source: the components of tokenizers 0.15 to 0.23 and what they do to a first blank.
+    Source: the components of tokenizers 0.15 to 0.23 and their effect on a leading space.
     """
     for name, nothing in (
         ("normalizer", normalizers.Sequence),
@@ -48,7 +47,7 @@ def keep_leading_spaces(tokenizer: Tokenizer) -> None:
 
 
 def _without_prefix(state: Mapping[str, Any]) -> dict[str, Any]:
-    """A component's state without what adds or strips a first blank; empty when nothing of it is left."""
+    """Return a component's state without parts that add or strip a leading space; empty if nothing remains."""
     changed = dict(state)
     kind = state.get("type")
     if kind == "Prepend":
@@ -66,26 +65,26 @@ def _without_prefix(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # Added tokens that are neither special nor a tag, such as Gemma's runs of newlines, are ordinary text.
-# Sentencepiece's sign for a blank may stand before a tag (Code Llama's fill-in marks).
+# SentencePiece's sign for a space may precede a tag (Code Llama's fill-in marks).
 _TAG = re.compile(r"^\u2581?[<\[{].+[>\]}]$", re.DOTALL)
-# A character of no script: what comes out for it comes out for everything that the vocabulary does not know.
+# A character of no script: its ids are those of any text outside the vocabulary.
 _UNHEARD_OF = "\U0010fffd"
-# From here on a text is encoded as a batch of one, for which the library lets other threads of Python run meanwhile.
+# Longer texts are encoded as a batch of one: for batches the library releases the GIL.
 _LONG_CHARS = 10_000
-# About what a token of ordinary text stands for.
+# Approximate characters per token of ordinary text.
 _CHARS_PER_TOKEN = 4
 
 
 @dataclass(frozen=True)
 class ControlText:
-    """Text by the author of a template: control tokens named in it are meant."""
+    """Text of a template's author: control tokens named in it are meant."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class PlainText:
-    """Text by a user, a tool or a server: everything in it is just text."""
+    """Text of a user, a tool or a server: all of it is ordinary text."""
 
     text: str
 
@@ -94,13 +93,10 @@ Segment = ControlText | PlainText
 
 
 class ModelTokenizer:
-    """A model's tokenizer.
-
-    Args:
-        tokenizer_json: the contents of the model's ``tokenizer.json``.
+    """A model's tokenizer, from the text of its ``tokenizer.json``.
 
     Raises:
-        ValueError: the text is not a tokenizer that the tokenizers library reads.
+        ValueError: the tokenizers library cannot read the text.
     """
 
     def __init__(self, tokenizer_json: str) -> None:
@@ -108,7 +104,7 @@ class ModelTokenizer:
             self._tokenizer = Tokenizer.from_str(tokenizer_json)
         except Exception as error:  # noqa: BLE001  # the Rust library raises bare Exception
             raise ValueError(f"not a tokenizer.json: {error}") from None
-        # Published files may carry the limit of whatever they were last used for; it would cut prompts in silence.
+        # Published files may contain a length limit, which would truncate prompts silently.
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         keep_leading_spaces(self._tokenizer)
@@ -120,7 +116,7 @@ class ModelTokenizer:
             if added.special:
                 self._special.add(token_id)
         self._contents = {token_id: content for content, token_id in self._controls.items()}
-        # What the vocabulary writes for text it has no tokens for is no marker, though it is a special token.
+        # The token for unknown text is a special token, but not a marker.
         unknown = self._tokenizer.encode(_UNHEARD_OF, add_special_tokens=False).ids
         self._forbidden = self._contents.keys() - set(unknown)
         longest_first = sorted(self._controls, key=len, reverse=True)
@@ -132,23 +128,19 @@ class ModelTokenizer:
         return self._tokenizer.get_vocab_size(with_added_tokens=True)
 
     def control_id(self, content: str) -> int | None:
-        """The id of a control token such as ``<|im_end|>``, or None when this vocabulary has no such token."""
+        """Return the id of a control token such as ``<|im_end|>``; None if the vocabulary has no such token."""
         return self._controls.get(content)
 
     def is_special(self, token_id: int) -> bool:
-        """Whether the id is a special token, whose text is never part of an answer."""
+        """Return True if the id is a special token, whose text is never part of an answer."""
         return token_id in self._special
 
     def encode(self, segments: Iterable[Segment], at_most: int | None = None) -> list[int]:
-        """Token ids of ``segments``, joined.
+        """Return the token ids of ``segments``, joined.
 
-        Neighbouring text is joined before it is encoded, as in the family's own template, so the ids are those of the
-        published rendering; only control tokens cut it.
-
-        Args:
-            segments: the text.
-            at_most: of a text that has more ids than this, those of a beginning are enough that has more as well. A
-                megabyte takes seconds, and what does not fit is not wanted whole.
+        Adjacent text is joined before it is encoded, as in the family's own template, so the ids equal those of the
+        published rendering; only control tokens separate it. Above ``at_most`` ids it returns the ids of a beginning
+        that is longer than ``at_most``: encoding a megabyte takes seconds, and the text does not fit anyway.
         """
         limit = sys.maxsize if at_most is None else at_most
         ids: list[int] = []
@@ -159,7 +151,7 @@ class ModelTokenizer:
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ``ids``, control tokens shown by name; a broken character shows as U+FFFD."""
+        """Return the text of ``ids``, control tokens by name; an incomplete character becomes U+FFFD."""
         parts: list[str] = []
         pending: list[int] = []
         for token_id in ids:
@@ -174,7 +166,7 @@ class ModelTokenizer:
         return self._tokenizer.decode(ids, skip_special_tokens=False) if ids else ""
 
     def _parts(self, segments: Iterable[Segment]) -> Iterable[int | str]:
-        """Control tokens that a template names, and the text between them."""
+        """Yield the ids of control tokens that a template names, and the text between them."""
         text = ""
         for segment in segments:
             if isinstance(segment, PlainText):
@@ -190,7 +182,7 @@ class ModelTokenizer:
         yield text
 
     def _named_controls(self, text: str) -> Iterable[tuple[bool, str]]:
-        """``text`` cut at the control tokens it names: pairs of (is a control token, piece)."""
+        """Split ``text`` at the control tokens it names: pairs of (is a control token, piece)."""
         if self._named is None:
             yield False, text
             return
@@ -202,7 +194,7 @@ class ModelTokenizer:
         yield False, text[end:]
 
     def _encode_foreign(self, text: str, limit: int) -> list[int]:
-        """Ids of text in which nothing is a control token, or more than ``limit`` of them."""
+        """Return the ids of text without control tokens, or more than ``limit`` of them."""
         # Half a surrogate pair, as broken JSON may bring it, has no UTF-8 and so no tokens.
         whole = text.encode("utf-8", "replace").decode("utf-8")
         ids: list[int] = []
@@ -213,8 +205,8 @@ class ModelTokenizer:
         return ids
 
     def _encode_enough(self, text: str, limit: int) -> list[int]:
-        """Ids of the whole text, or those of a beginning where these are more than ``limit`` already."""
-        # A beginning may end inside a token; only that it is too long is learnt from it.
+        """Return the ids of the whole text, or of a beginning if that has more than ``limit`` already."""
+        # A beginning may end inside a token; it only shows that the text is too long.
         length = max(_CHARS_PER_TOKEN * limit, _LONG_CHARS)
         while length < len(text):
             ids = self._encode_unnamed(text[:length])
@@ -224,7 +216,7 @@ class ModelTokenizer:
         return self._encode_unnamed(text)
 
     def _defused(self, text: str) -> Iterable[str]:
-        """``text`` in pieces, none with a control token's whole name: each name is cut after its first character."""
+        """Yield pieces of ``text``, none with a control token's whole name: names are split after one character."""
         start = 0
         position = 0
         while self._named is not None and (match := self._named.search(text, position)) is not None:
@@ -234,10 +226,9 @@ class ModelTokenizer:
             yield text[start:]
 
     def _encode_unnamed(self, text: str) -> list[int]:
-        """Ids of text that names no control token, but that a normalizer may fold into one (full-width letters, say).
+        """Return the ids of text without control tokens that a normalizer may turn into one (full-width letters).
 
-        Such a place is cut in the middle, until the halves are harmless; a single character that is a control token
-        all by itself is left out.
+        The text is halved until the halves contain none; a single character that is a control token is dropped.
         """
         if len(text) > _LONG_CHARS:
             [encoding] = self._tokenizer.encode_batch([text], add_special_tokens=False)
@@ -248,7 +239,7 @@ class ModelTokenizer:
         if len(text) == 1:
             return [i for i in encoding.ids if i not in self._forbidden]
         places = [span for i, span in zip(encoding.ids, encoding.offsets, strict=True) if i in self._forbidden]
-        # Halves, not single characters, so that a long run of blanks before the name costs few passes.
+        # Halves, not single characters, so that a long run of spaces before the name costs few passes.
         cuts = {min(max(start + (end - start) // 2, start + 1), len(text) - 1) for start, end in places}
         edges = [0, *sorted(cuts), len(text)]
         return [i for start, end in pairwise(edges) for i in self._encode_unnamed(text[start:end])]

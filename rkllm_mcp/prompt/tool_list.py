@@ -12,7 +12,7 @@ from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer, PlainText, Segment
 
 _UNIONS = ("anyOf", "oneOf")
-# Below this depth, and where a schema refers to itself, an object is just an object.
+# Below this depth, and where a schema refers to itself, an object is written without its properties.
 _MAX_DEPTH = 4
 _SPACE = re.compile(r"\s+")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z")
@@ -20,7 +20,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z")
 
 @dataclass(frozen=True)
 class _Place:
-    """Where in a schema a type stands: the document that references mean, and what is being written around it."""
+    """Position of a type in a schema: the document for references, and the objects being written around it."""
 
     root: Mapping[str, Any]
     within: frozenset[str] = frozenset()
@@ -31,7 +31,7 @@ class _Place:
 
 
 def signature(tool: ToolSpec) -> str:
-    """``tool`` as one line."""
+    """Return ``tool`` as one line."""
     schema = tool.input_schema
     notes = [
         f"{_name(name)}: {description}"
@@ -86,7 +86,7 @@ def _union(types: Sequence[str]) -> str:
 
 
 def _resolved(table: Mapping[str, Any], root: Mapping[str, Any]) -> tuple[Mapping[str, Any], frozenset[str]]:
-    """The schema that a reference within the document means, and the references followed; others stay as they are."""
+    """Return the schema behind references within the document, and the references followed; others stay."""
     seen: set[str] = set()
     while isinstance(reference := table.get("$ref"), str) and reference.startswith("#/") and reference not in seen:
         seen.add(reference)
@@ -102,7 +102,7 @@ def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _table(value: Any) -> Mapping[str, Any]:
-    """A schema as a table; JSON Schema also knows true and false."""
+    """Return a schema as a table; JSON Schema also allows true and false."""
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
@@ -116,28 +116,25 @@ def _one_line(text: Any) -> str:
 
 @dataclass(frozen=True)
 class CallStyle:
-    """One way to write a call.
+    """One way to write a call."""
 
-    Args:
-        begin: the call up to its arguments, given its name.
-        rest: the arguments and what closes the call.
-    """
-
+    # The call up to its arguments, from its name.
     begin: Callable[[str], str]
+    # The arguments and the end of the call.
     rest: Callable[[Mapping[str, Any]], list[Segment]]
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> list[Segment]:
-        """The whole call."""
+        """Return the whole call."""
         return [PlainText(self.begin(name)), *self.rest(arguments)]
 
 
 def spaced_json(value: Any) -> str:
-    """JSON with one space after each separator, as models that were trained on JSON write it; other scripts stay."""
+    """Return JSON with one space after each separator, as in training data; other scripts are not escaped."""
     return json.dumps(value, ensure_ascii=False)
 
 
-def json_spelling(arguments_key: str) -> CallStyle:
-    """``{"name": …, "arguments": {…}}``; some families say ``parameters``."""
+def json_call_style(arguments_key: str) -> CallStyle:
+    """Return the style ``{"name": …, "arguments": {…}}``; some families write ``parameters``."""
 
     def begin(name: str) -> str:
         return f'{{"name": {spaced_json(name)}, "{arguments_key}": '
@@ -161,8 +158,8 @@ def _tagged_arguments(arguments: Mapping[str, Any]) -> list[Segment]:
     return [PlainText(f"{''.join(parameters)}</function>")]
 
 
-JSON_CALL = json_spelling("arguments")
-JSON_CALL_WITH_PARAMETERS = json_spelling("parameters")
+JSON_CALL = json_call_style("arguments")
+JSON_CALL_WITH_PARAMETERS = json_call_style("parameters")
 # f(k='v', n=3, flag=True): JSON's values are Python's, so repr writes each of them.
 PYTHON_CALL = CallStyle(lambda name: f"{name}(", _python_arguments)
 # The name, then the arguments alone in a code fence (DeepSeek R1).
@@ -173,11 +170,11 @@ TAGGED_CALL = CallStyle(lambda name: f"<function={name}>\n", _tagged_arguments)
 
 # Keywords that cost tokens and do not help to write a call.
 _DROPPED_KEYWORDS = frozenset({"$schema", "$id", "title", "examples"})
-# Maps of a schema whose keys are names of the user's, not keywords.
+# Maps of a schema whose keys are property names, not keywords.
 _NAME_MAPS = frozenset({"properties", "$defs", "definitions", "patternProperties"})
-# Whatever cannot be in a tool's name.
+# Characters that a tool's name cannot contain.
 _UNNAMELY = re.compile(r"[^\w.-]")
-# Stands for a name where a spelling is cut before it.
+# Placeholder for a name, where a call is split before it.
 _SOME_NAME = "TOOL_NAME"
 _SCHEMA_LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 
@@ -186,12 +183,12 @@ ToolListing = Literal["json", "compact"]
 
 
 def minified(value: Any) -> str:
-    """JSON without spaces, other scripts left readable."""
+    """Return JSON without spaces; other scripts are not escaped."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def compact_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """``schema`` without the keywords that do not help to write a call; a property named ``title`` stays."""
+    """Return ``schema`` without keywords that do not help to write a call; a property named ``title`` stays."""
     return {key: _compact(key, value) for key, value in schema.items() if key not in _DROPPED_KEYWORDS}
 
 
@@ -207,13 +204,13 @@ def _compact(key: str, value: object) -> object:
 
 
 def tool_json(tool: ToolSpec) -> str:
-    """One tool as the minified JSON object that OpenAI's shape and the Qwen template use."""
+    """Return one tool as the minified JSON object of OpenAI's API and the Qwen template."""
     return _unended(minified({"type": "function", "function": _function(tool)}))
 
 
 def _function(tool: ToolSpec) -> dict[str, Any]:
     described = {"name": tool.name, "description": tool.description}
-    # A tool without any schema is one whose parameters are told later (two steps).
+    # The parameters of a tool without a schema are shown later (two-step listing).
     return {**described, "parameters": compact_schema(tool.input_schema)} if tool.input_schema else described
 
 
@@ -223,69 +220,65 @@ def _unended(text: str) -> str:
 
 
 def wrapped_tool(tool: ToolSpec) -> list[Segment]:
-    """``{"type":"function","function":{…}}``."""
+    """Return ``{"type":"function","function":{…}}``."""
     return [PlainText(tool_json(tool))]
 
 
 def bare_tool(tool: ToolSpec) -> list[Segment]:
-    """``{"name":…,"description":…,"parameters":{…}}``, for families whose lists have no wrapper."""
+    """Return ``{"name":…,"description":…,"parameters":{…}}``, for families whose lists have no wrapper."""
     return [PlainText(_unended(minified(_function(tool))))]
 
 
 def signed_tool(tool: ToolSpec) -> list[Segment]:
-    """One line, as ``signatures`` writes it."""
+    """Return the tool's ``signature``."""
     return [PlainText(signature(tool))]
 
 
 @dataclass(frozen=True)
 class ToolForm:
-    """One way to spell tools; ``HERMES`` and ``MARKERS`` below are used by several families, others are a family's own.
+    """One way to write tools, calls and results; ``HERMES`` and ``MARKERS`` below are shared by several families."""
 
-    Args:
-        introduction: what stands before the list.
-        conclusion: what stands after the list; ends with the format of a call.
-        call_opening, call_closing: around one call.
-        result_opening, result_closing: around one result. ``{name}`` in the opening is the tool's name.
-        syntaxes: what the detector is to look for in answers of models that are prompted so.
-        tool: how one tool of the list is written.
-        tool_opening, tool_closing, tool_separator: around one tool of the list, and between two.
-        spelling: how name and arguments of a call are written between its markers.
-        calls_opening, calls_closing: around all calls of an answer.
-        text_separator, call_separator: between an answer's text and its calls, and between two calls.
-        result_separator: between two results.
-        result_text: how a result's text is written; as it is by default.
-        note_is_result: a note of the host's is one more result, where nothing else may stand among results.
-    """
-
+    # Text before the list.
     introduction: str
+    # Text after the list; ends with the format of a call.
     conclusion: str
+    # Around one call.
     call_opening: str
     call_closing: str
+    # Around one result; ``{name}`` is replaced by the tool's name.
     result_opening: str
     result_closing: str
+    # Syntaxes for the detector of a model with such a prompt.
     syntaxes: tuple[str, ...]
+    # Writes one tool of the list.
     tool: Callable[[ToolSpec], Sequence[Segment]] = wrapped_tool
+    # Around one tool of the list, and between two.
     tool_opening: str = "\n"
     tool_closing: str = ""
     tool_separator: str = ""
-    spelling: CallStyle = JSON_CALL
+    # Name and arguments of a call between its markers.
+    call_style: CallStyle = JSON_CALL
+    # Around all calls of an answer.
     calls_opening: str = ""
     calls_closing: str = ""
+    # Between an answer's text and its calls, and between two calls.
     text_separator: str = "\n"
     call_separator: str = "\n"
     result_separator: str = "\n"
+    # Writes a result's text; unchanged by default.
     result_text: Callable[[str], str] = str
+    # A note of the host is written as one more result, if only results may stand there.
     note_is_result: bool = False
 
     def listed_as(self, listing: ToolListing) -> ToolForm:
-        """The same form with its tools listed so."""
+        """Return the same format with this kind of tool list."""
         if listing == "json":
             return self
         # One line for each, also where the family's list is one line of JSON.
         return replace(self, tool=signed_tool, tool_opening=self.tool_opening or "\n", tool_separator="")
 
     def listing(self, tools: Sequence[ToolSpec]) -> list[Segment]:
-        """The block for the head; nothing when there are no tools."""
+        """Return the block for the prefix, empty without tools."""
         if not tools:
             return []
         segments: list[Segment] = [ControlText(self.introduction)]
@@ -294,16 +287,16 @@ class ToolForm:
         return [*segments, ControlText(self.conclusion)]
 
     def listed(self, tool: ToolSpec, separator: str = "") -> list[Segment]:
-        """One tool as it stands in the list."""
+        """Return one tool as it stands in the list."""
         return [ControlText(separator + self.tool_opening), *self.tool(tool), ControlText(self.tool_closing)]
 
     def call(self, call: ToolCall) -> list[Segment]:
-        """A call as the model would have written it, for turns whose own tokens are not at hand."""
-        written = self.spelling.call(call.name, call.arguments)
+        """Return a call as the model would have written it, for turns without stored tokens."""
+        written = self.call_style.call(call.name, call.arguments)
         return [ControlText(self.call_opening), *written, ControlText(self.call_closing)]
 
     def calls(self, calls: Sequence[ToolCall], *, after_text: bool = False) -> list[Segment]:
-        """All calls of an answer, with what stands around and between them; nothing when there are none."""
+        """Return all calls of an answer with the text around and between them, empty without calls."""
         if not calls:
             return []
         segments: list[Segment] = [ControlText((self.text_separator if after_text else "") + self.calls_opening)]
@@ -312,7 +305,7 @@ class ToolForm:
         return [*segments, ControlText(self.calls_closing)]
 
     def results(self, results: Sequence[ToolResult], note: str = "") -> list[Segment]:
-        """The results of one round, in order, and a note of the host's to the model."""
+        """Return the results of one round, in order, and a note of the host to the model."""
         told = [(result.name, f"Error: {result.text}" if result.is_error else result.text) for result in results]
         if note and self.note_is_result:
             told.append(("host", note))
@@ -322,7 +315,7 @@ class ToolForm:
             before, named, after = self.result_opening.partition("{name}")
             segments += [
                 ControlText(separator + before),
-                # The name may be one that a model made up.
+                # The model may have invented the name.
                 PlainText(_UNNAMELY.sub("_", name) if named else ""),
                 ControlText(after),
                 PlainText(self.result_text(self.without_markers(text))),
@@ -333,29 +326,29 @@ class ToolForm:
         return segments
 
     def without_markers(self, text: str) -> str:
-        """Foreign ``text`` with a blank inside every marker that would end a result or begin one."""
+        """Return untrusted ``text`` with a space inside every marker that would begin or end a result."""
         markers = [self.result_closing.strip(), self.result_opening.partition("{name}")[0].strip()]
         named = "|".join(rf"(?<={re.escape(marker[0])})(?={re.escape(marker[1:])})" for marker in markers if marker)
         return re.sub(named, " ", text, flags=re.IGNORECASE) if named else text
 
     def forced_call(self, name: str) -> list[Segment]:
-        """The beginning of a call of ``name``, for the model to complete."""
-        return [ControlText(self.calls_opening + self.call_opening), PlainText(self.spelling.begin(name))]
+        """Return the beginning of a call of ``name``, for the model to complete."""
+        return [ControlText(self.calls_opening + self.call_opening), PlainText(self.call_style.begin(name))]
 
     def forced_call_text(self, name: str) -> str:
-        """``forced_call`` as text, for the detector."""
-        return self.calls_opening + self.call_opening + self.spelling.begin(name)
+        """Return ``forced_call`` as text, for the detector."""
+        return self.calls_opening + self.call_opening + self.call_style.begin(name)
 
     def any_call(self) -> list[Segment]:
-        """The beginning of a call of no tool in particular, as far as the form writes anything before the name."""
+        """Return the beginning of a call up to the tool's name."""
         return [ControlText(self.calls_opening + self.call_opening), PlainText(self._before_name())]
 
     def any_call_text(self) -> str:
-        """``any_call`` as text, for the detector."""
+        """Return ``any_call`` as text, for the detector."""
         return self.calls_opening + self.call_opening + self._before_name()
 
     def _before_name(self) -> str:
-        return self.spelling.begin(_SOME_NAME).partition(_SOME_NAME)[0]
+        return self.call_style.begin(_SOME_NAME).partition(_SOME_NAME)[0]
 
 
 # The form Qwen2.5 and Qwen3 were trained on; the wording is the format (reference: toolcall-formats, section 6).
@@ -376,8 +369,8 @@ HERMES = ToolForm(
     syntaxes=("hermes", "project_json", "project_xml"),
 )
 
-# The project's own markers, for models without a form of their own. The format comes last: small models follow what
-# they read last.
+# The project's own markers, for models without a format of their own. The format comes last, because small models
+# follow the last text they read.
 MARKERS = ToolForm(
     introduction="\n\nYou can use these tools. One JSON object describes each:\n",
     conclusion=(
@@ -396,12 +389,7 @@ TOOL_FORMS: Mapping[str, ToolForm] = {"hermes": HERMES, "markers": MARKERS}
 
 
 class ToolCosts:
-    """Tokens of listed tools, each counted once.
-
-    Args:
-        vocabulary: the model's tokenizer.
-        form: how the model's tools are listed.
-    """
+    """Token counts of listed tools, each counted once."""
 
     def __init__(self, vocabulary: ModelTokenizer, form: ToolForm) -> None:
         self._vocabulary = vocabulary
@@ -409,7 +397,7 @@ class ToolCosts:
         self._tokens: dict[tuple[Segment, ...], int] = {}
 
     def of(self, tool: ToolSpec) -> int:
-        """What ``tool`` costs, tokens; a token more or less where its neighbours in the list join it."""
+        """Return the cost of ``tool`` in tokens; one token more or less where it joins its neighbours in the list."""
         segments = tuple(self._form.listed(tool, self._form.tool_separator))
         tokens = self._tokens.get(segments)
         if tokens is None:

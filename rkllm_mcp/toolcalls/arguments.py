@@ -1,16 +1,14 @@
-"""The arguments of a call take the types that the tool's JSON Schema asks for, or are refused in one line.
+"""Coercion of a call's arguments to the types of the tool's JSON Schema, or a one-line refusal.
 
-Rules: text becomes a number, a boolean, null, a list or an object only where the schema wants one and the text is one;
-a number or boolean becomes text where only text is allowed; a single value becomes a list of one; an optional null is
-dropped; nothing else is converted. Checked are types, required and forbidden keys, ``enum`` and ``const``, through
-``properties``, ``items``, ``anyOf``, ``oneOf``, ``allOf`` and local ``$ref``; limits, patterns and formats are the
-server's to check. A schema that makes no sense is read as one that allows anything. Work is counted in steps: values
-that are not reached within them stay as they are.
+Text becomes a number, boolean, null, list or object only if the schema requires one and the text is one; a number or
+boolean becomes text if only text is allowed; a single value becomes a list of one; an optional null is dropped.
+Checked are types, required and forbidden keys, ``enum`` and ``const``, through ``properties``, ``items``, ``anyOf``,
+``oneOf``, ``allOf`` and local ``$ref``; the server checks limits, patterns and formats. An invalid schema allows
+anything. Work is limited in steps; values beyond the limit stay unchanged.
 
-Bare text, of styles written in tags, says nothing about its type. Where the schema knows the argument it is as typed
-and takes the schema's type; ``null`` is null, unless the argument is required and cannot be null; where no schema knows
-the argument the text is the JSON number, boolean, list or object it looks like, and else text without the white space
-around it.
+Bare text, of formats in tags, has no type of its own. With a schema the text stays as written and takes the schema's
+type; ``null`` is null, unless the argument is required and cannot be null. Without a schema the text becomes the JSON
+number, boolean, list or object that it looks like, otherwise text without surrounding white space.
 """
 
 from __future__ import annotations
@@ -35,28 +33,28 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
 
 
 def is_of_type(value: Any, name: str) -> bool:
-    """Whether a value is of a type, by its name in JSON Schema."""
+    """Return True if a value is of a type, by its name in JSON Schema."""
     if name in {"integer", "number"}:
         allowed = isinstance(value, (int, float)) and not isinstance(value, bool)
         return allowed and (name == "number" or value == int(value))
-    # A type that JSON Schema does not have forbids nothing.
+    # An unknown type forbids nothing.
     return isinstance(value, _KINDS[name]) if name in _KINDS else True
 
 
 def is_null(text: str) -> bool:
-    """Whether a text is the word null."""
-    # A long text is not null, and need not be copied to see it.
+    """Return True if a text is the word null."""
+    # A long text is not null; checking its length avoids a copy.
     return len(text) <= 64 and text.strip().lower() == "null"
 
 
 def inferred(text: str) -> Any:
-    """Bare text that no schema describes: the JSON value it is, or the text without white space around it."""
+    """Return the value of bare text without a schema: the JSON value it is, or the stripped text."""
     text = text.strip()
     try:
         value = plain(json.loads(text, parse_constant=_no_constant), 0)
     except (ValueError, RecursionError, UnreadableError):
         return text
-    # Quotes around bare text are part of it: who writes a style without quotes means them.
+    # Quotes around bare text are part of it, because the format has no quotes of its own.
     return text if isinstance(value, str) else value
 
 
@@ -104,7 +102,7 @@ def _to_string(text: str, _exact: bool) -> str:
     return text
 
 
-# In the order of trial. ``exact`` is set where the schema allows text too: there only JSON's own spelling is taken for
+# In the order of trial. ``exact`` is set if the schema allows text too: then only JSON's own notation is taken for
 # another type. Lists and objects are read by ``arguments``.
 CONVERSIONS: dict[str, Callable[[str, bool], Any]] = {
     "null": _to_null,
@@ -120,13 +118,13 @@ CONVERSIONS: dict[str, Callable[[str, bool], Any]] = {
 Schema = Mapping[str, Any]
 
 _SHOWN_CHARS = 60
-# A step takes up to 5 µs. A long value gets further steps, once.
+# A step takes up to 5 µs. A long value gets additional steps, once.
 _MOST_STEPS = 1000
 _STEPS_FOR_VALUE = 8
 _CHARS_OF_STEP = 200
 _ITEMS_OF_STEP = 32
 
-# How far a value may change: not at all; text and numbers; also a single value into a list.
+# Allowed change of a value: none; text and numbers; also a single value into a list.
 _Level = Literal[0, 1, 2]
 _NOTHING = object()
 
@@ -139,10 +137,8 @@ class ArgumentError(ValueError):
 class MismatchError(ArgumentError):
     """A value that the schema does not allow.
 
-    Args:
-        path: where, such as ``filter.tags[2]``; empty for the arguments as a whole.
-        rule: what should be there, such as ``must be integer``.
-        found: the value that is there.
+    ``path``: position such as ``filter.tags[2]``, empty for the arguments as a whole. ``rule``: the requirement, such
+    as ``must be integer``. ``found``: the actual value.
     """
 
     path: str
@@ -155,24 +151,21 @@ class MismatchError(ArgumentError):
 
     @property
     def sentence(self) -> str:
-        """The same as a whole sentence."""
+        """The message as a whole sentence."""
         words = str(self)
         return f"The {words.removeprefix('the ')}."
 
 
 def coerce_arguments(arguments: Mapping[str, Any], schema: Schema, *, as_text: bool = False) -> ParsedValue:
-    """Return the arguments with the types that the schema asks for, and whether that changed them.
+    """Return the arguments with the types that the schema requires, and True if values had to change.
 
-    Args:
-        arguments: as the caller wrote them.
-        schema: the tool's input schema.
-        as_text: the top-level values are bare text without quotes, as in XML styles, so a schema of several types
-            takes the first that fits before it takes text. Text that takes its type is not counted as a repair.
+    ``as_text``: the top-level values are text without quotes, as in tags. A schema with several types takes the first
+    that fits before it takes text, and the conversion to that type is not counted as a repair.
 
     Raises:
         MismatchError: an argument is missing, forbidden or of another type.
 
-    JSON Schema 2020-12; which conversions are made is our choice.
+    JSON Schema 2020-12; the choice of conversions is ours.
     """
     given = dict(arguments)
     taken = cast("dict[str, Any]", _Coercion(schema, given).take(given, schema, "", as_text, 2))
@@ -180,7 +173,7 @@ def coerce_arguments(arguments: Mapping[str, Any], schema: Schema, *, as_text: b
 
 
 def shown(value: Any, limit: int = _SHOWN_CHARS) -> str:
-    """The value as JSON on one line, cut to ``limit`` characters."""
+    """Return the value as JSON on one line, cut to ``limit`` characters."""
     if isinstance(value, str):
         value = value[:limit]
     text = ""
@@ -192,7 +185,7 @@ def shown(value: Any, limit: int = _SHOWN_CHARS) -> str:
 
 
 def resolved_reference(root: Schema, reference: str) -> object:
-    """The part of ``root`` that a local reference points to; an empty schema where there is none."""
+    """Return the part of ``root`` that a local reference points to; an empty schema otherwise."""
     target: object = root if reference.startswith("#") else {}
     for step in filter(None, reference.removeprefix("#").split("/")):
         target = _as_schema(target).get(step.replace("~1", "/").replace("~0", "~"))
@@ -200,7 +193,7 @@ def resolved_reference(root: Schema, reference: str) -> object:
 
 
 def _is_bare_changed(given: Mapping[str, Any], taken: Mapping[str, Any]) -> bool:
-    """Whether more happened to bare text than to take its type: a single text became a list."""
+    """Return True if bare text changed by more than its type: a single text became a list."""
     return any(
         isinstance(taken.get(key), list) and not value.lstrip().startswith("[")
         if isinstance(value, str)
@@ -218,27 +211,22 @@ def _as_list(value: object) -> Sequence[Any]:
 
 
 class _Coercion:
-    """One reading of arguments.
-
-    Args:
-        root: the schema that references start from.
-        arguments: all of them; their size adds to the steps.
-    """
+    """Coercion of one set of arguments; the size of the arguments adds to the steps."""
 
     def __init__(self, root: Schema, arguments: Mapping[str, Any]) -> None:
         self._root, self._arguments = root, arguments
         self._left, self._is_extended = _MOST_STEPS, False
         self._references: dict[str, Schema] = {}
         self._texts: dict[str, ParsedValue | None] = {}
-        # Outcomes by value, schema and way of reading, with the value, so that its id stays its own.
+        # Outcomes by value, schema and mode. The value is stored too, so that its id stays unique.
         self._outcomes: dict[tuple[int, int, bool, int], tuple[Any, Any]] = {}
         self._active: set[tuple[str, int, bool, int]] = set()
 
     def take(self, value: Any, schema: Schema, path: str, bare: bool, level: _Level) -> Any:
-        """The value as the schema takes it.
+        """Return the value as the schema requires it.
 
         Raises:
-            MismatchError: it does not.
+            MismatchError: it does not fit.
         """
         schema = self._resolved(schema)
         if not self._has_steps(1):
@@ -255,7 +243,7 @@ class _Coercion:
         if not schema.keys().isdisjoint(_COMBINED):
             value = self._combined(value, schema, path, bare, level)
         if isinstance(value, dict):
-            # Only the arguments themselves can be bare text; what they hold is JSON in every style.
+            # Only the arguments themselves can be bare text; nested values are JSON in every format.
             value = self._object(cast("dict[str, Any]", value), schema, path, bare and not path, level)
         elif isinstance(value, (list, tuple)):
             value = self._list(cast("Sequence[Any]", value), schema, path, level)
@@ -270,7 +258,7 @@ class _Coercion:
         return self._left >= 0
 
     def _resolved(self, schema: Schema) -> Schema:
-        """The schema behind local references."""
+        """Return the schema behind local references."""
         seen: set[str] = set()
         while isinstance(reference := schema.get("$ref"), str):
             if reference in seen:
@@ -299,7 +287,7 @@ class _Coercion:
             self._active.discard(key)
 
     def _first_that_fits(self, value: Any, branches: Sequence[Schema], path: str, bare: bool, level: _Level) -> Any:
-        """The value as the first branch takes it: as it stands if one does, then with the least change."""
+        """Return the value for the first branch that fits, with the smallest change."""
         first: _Level = 0
         if isinstance(value, str) and bare:
             # Bare text is taken as text last: 42 is a number for a schema that also allows text.
@@ -321,7 +309,7 @@ class _Coercion:
         raise deepest
 
     def _attempt(self, value: Any, schema: Schema, path: str, bare: bool, level: _Level) -> Any:
-        """The value as the schema takes it, or the mismatch; each is found out once."""
+        """Return the coerced value or the mismatch; each is computed once."""
         schema = self._resolved(schema)
         key = (id(value), id(schema), bare, level)
         known = self._outcomes.get(key)
@@ -373,9 +361,9 @@ class _Coercion:
     # --- one value ---------------------------------------------------------------------------------------------------
 
     def _typed(self, value: Any, schema: Schema, wanted: Sequence[str], *, bare: bool, level: _Level) -> Any:
-        """The value as one of the types; ``_NOTHING`` where it is none."""
+        """Return the value as one of the types; ``_NOTHING`` if it fits none."""
         if not wanted:
-            return _listed_spelling(value, schema) if bare else value
+            return _listed_value(value, schema) if bare else value
         is_text = isinstance(value, str)
         if not (bare and is_text) and any(is_of_type(value, name) for name in wanted):
             if not isinstance(value, float):
@@ -402,7 +390,7 @@ class _Coercion:
             return _NOTHING
 
     def _read(self, text: str) -> ParsedValue | None:
-        """The JSON value of a text; each text is read once."""
+        """Return the JSON value of a text; each text is parsed once."""
         if text not in self._texts:
             self._left -= len(text) // _CHARS_OF_STEP
             try:
@@ -426,7 +414,7 @@ _CONTAINERS: Mapping[str, type] = {"array": list, "object": dict}
 
 
 def _size(value: Any) -> int:
-    """Values in a value, itself counted."""
+    """Return the number of values in a value, including itself."""
     count, left = 0, [value]
     while left:
         item = left.pop()
@@ -454,8 +442,8 @@ def _types(schema: Schema) -> tuple[str, ...]:
     return tuple(name for name in _as_list(wanted)[:_ITEMS_OF_STEP] if isinstance(name, str))
 
 
-def _listed_spelling(value: Any, schema: Schema) -> Any:
-    """Bare text for an ``enum`` without a type: the listed value that is spelled so, text first."""
+def _listed_value(value: Any, schema: Schema) -> Any:
+    """Return the ``enum`` value that bare text names, for an ``enum`` without a type; text first."""
     listed = _as_list(schema.get("enum"))
     if isinstance(value, str) and value not in listed:
         spelled = inferred(value)

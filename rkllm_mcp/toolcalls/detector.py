@@ -1,18 +1,17 @@
-"""Generated text becomes events while it streams: text, thinking, tool calls, and calls that are none.
+"""Streaming detection: generated text becomes text, thinking, tool-call and failed-call events.
 
-Rules that hold whatever the chunks:
+Invariants, for any split of the input into chunks:
 
-* The same text gives the same events, pieces of text merged, however it is cut.
-* Only what may be the beginning of a marker is held back, and white space at the edge of a call until what follows is
-  known: it goes out with text and is dropped before a call, behind thinking and at the end of an answer with calls.
-* Nothing is lost. Every character belongs to one ``Piece``; the raw texts of all pieces, joined, are the input.
-* Each character is looked at a bounded number of times. A call is parsed once, when its structure has ended.
-* A marker that is mentioned, quoted in a code fence or in backticks is text. Without declared tools everything is text.
-* A call inside thinking is thinking if the thinking is closed later and a call if the answer ends without that.
-* A call whose structure never ends is taken to end where a closer stands like an end; a call that begins before
-  another is complete makes the first fail. What may be cut off or quoted is never passed to a tool.
-
-The detector executes the tables of ``syntax``, ``forms`` and ``thinking`` and knows no syntax, no schema and no stream.
+* The same text gives the same events once adjacent text events are merged.
+* Only a possible beginning of a marker is held back, and white space around a call until the next text is known. That
+  white space is emitted with text and dropped before a call, after thinking and at the end of an answer with calls.
+* Every character belongs to exactly one ``Piece``; the raw texts of all pieces, joined, are the input.
+* Each character is examined a bounded number of times. A call is parsed once, when its structure has ended.
+* A marker that is only mentioned, or stands in a code fence or in backticks, is text. Without declared tools everything
+  is text.
+* A call inside thinking is thinking if the thinking is closed later, and a call if the answer ends first.
+* A call whose structure never ends is cut at a closer in a position where calls end; a call that begins before another
+  is complete makes the first fail. Text that may be truncated or quoted is never passed to a tool.
 """
 
 from __future__ import annotations
@@ -26,35 +25,32 @@ from rkllm_mcp.errors import UsageError
 from rkllm_mcp.events import DetectorEvent, Text, Thinking, ToolCallDetected
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.toolcalls.argument_deltas import DeltaWriter, ToolCallDelta
-from rkllm_mcp.toolcalls.formats import Syntax, SyntaxSelection, boundary_of, chosen
+from rkllm_mcp.toolcalls.formats import Syntax, SyntaxSelection, boundary_of, select_syntaxes
 from rkllm_mcp.toolcalls.markers import CodeFenceState, Markers
 from rkllm_mcp.toolcalls.resolve import CUT_OFF, INTERRUPTED, ResolvedPart, ToolCatalogue, resolve
 from rkllm_mcp.toolcalls.scanners import ScanState
 from rkllm_mcp.toolcalls.syntax import THINKING, CallFormat, Openers, ThinkingMarks, ThinkingTags, find_ending
 
-# The contexts of these models end at 16 thousand tokens; a body beyond this is not going to end.
+# These models have contexts of up to 16 thousand tokens; a longer body is not expected to end.
 MAX_CALL_CHARACTERS = 256 * 1024
-# So many tokens of a body are joined at a time, or the last would pay for all of them.
+# Chunks of a body are joined in groups of this size; joining all of them at the end would delay the last token.
 _MANY_PIECES = 256
 
 
 class OpenCall:
-    """Follows one call, and the further ones behind the same opener.
+    """One call that is being read, and further calls behind the same opener.
 
-    Args:
-        form: how it is written.
-        boundary: what cannot stand in a body.
-        lead: the opener, as far as it is not part of the body.
-        watch: told every piece of a body, and None where a body ends.
+    ``boundary``: markers that cannot occur in a body. ``lead``: the part of the opener outside the body. ``watch`` is
+    called with every piece of a body, and with None at its end.
     """
 
     def __init__(
-        self, form: CallFormat, boundary: Markers, lead: str, watch: Callable[[str | None], None] | None = None
+        self, call_format: CallFormat, boundary: Markers, lead: str, watch: Callable[[str | None], None] | None = None
     ) -> None:
-        self.form = form
+        self.call_format = call_format
         self.parts: list[ResolvedPart] = []
         self._boundary = boundary
-        self._scanner = form.scanner(boundary)
+        self._scanner = call_format.scanner(boundary)
         self._lead = lead
         self._watch = watch
         self._body: list[str] = []
@@ -63,30 +59,24 @@ class OpenCall:
         self._in_body = True
 
     def advance(self, text: str, at: int, *, final: bool) -> tuple[int, bool]:
-        """Go on at ``at``; returns the place up to which the call is read, and whether it is over.
-
-        Args:
-            text: what is there.
-            at: where to go on.
-            final: nothing will follow.
-        """
+        """Continue at ``at``; return the position up to which the call was read, and True if the call is over."""
         while True:
             read = self._read_body if self._in_body else self._read_ending
             at, over = read(text, at, final)
             if over is not None:
                 return at, over
 
-    # Both return None to go on with the other, else whether the call is over; False waits for more text.
+    # Both return None to continue with the other one, True if the call is over and False to wait for more text.
 
     def _read_body(self, text: str, at: int, final: bool) -> tuple[int, bool | None]:
         room = at + MAX_CALL_CHARACTERS - self._length
         window = text if len(text) < room else text[:room]
         verdict, place = self._scanner.scan(window, at)
-        self._take(window[at:place])
+        self._append_body(window[at:place])
         if verdict is ScanState.COMPLETE:
             return place, self._end_body()
         if verdict is ScanState.BROKEN:
-            if any(text.startswith(closer, place) for closer in self.form.closers):
+            if any(text.startswith(closer, place) for closer in self.call_format.closers):
                 return place, self._end_body()
             return self._give_up(window, place, INTERRUPTED, rest=False)
         if len(window) == room:
@@ -97,7 +87,7 @@ class OpenCall:
             return place, self._end_body()
         return self._give_up(window, place, CUT_OFF)
 
-    def _take(self, text: str) -> None:
+    def _append_body(self, text: str) -> None:
         self._body.append(text)
         self._length += len(text)
         if len(self._body) > _MANY_PIECES:
@@ -106,25 +96,25 @@ class OpenCall:
             self._watch(text)
 
     def _end_body(self) -> bool | None:
-        if self.form.closers or self.form.another:
+        if self.call_format.closers or self.call_format.another:
             self._in_body = False
             return None
         self._end_part("")
         return True
 
     def _read_ending(self, text: str, at: int, final: bool) -> tuple[int, bool | None]:
-        """Behind a body: its closer, one more body, or nothing that belongs to the call."""
-        ending = find_ending(self.form, text, at, final=final)
+        """Read what follows a body: its closer, the separator before another body, or unrelated text."""
+        ending = find_ending(self.call_format, text, at, final=final)
         if ending is None:
             return at, False
         self._end_part(text[at : ending.at])
         if not ending.another:
             return ending.at, True
-        self._scanner, self._in_body = self.form.scanner(self._boundary), True
+        self._scanner, self._in_body = self.call_format.scanner(self._boundary), True
         return ending.at, None
 
     def _give_up(self, window: str, place: int, rule: str, *, rest: bool = True) -> tuple[int, bool]:
-        """The current part has no end of its own."""
+        """End the current part although its structure has no end."""
         if rest:
             self._body.append(window[place:])
             place = len(window)
@@ -132,7 +122,7 @@ class OpenCall:
         return place, True
 
     def _end_part(self, tail: str, unended: str = "") -> None:
-        """The current part ends here; ``tail`` is what follows its body and belongs to it."""
+        """End the current part; ``tail`` is the text behind its body that belongs to it."""
         body = "".join((*self._joined, *self._body))
         self.parts.append(ResolvedPart(self._lead, body, tail, unended))
         self._lead, self._body, self._joined = "", [], []
@@ -145,9 +135,9 @@ ThinkingMode = Literal["off", "auto", "open"]
 THINK_OPENER = THINKING["think"].opener
 THINK_CLOSER = THINKING["think"].closer
 
-# Each cut has the rest of the answer read again, so their number bounds the work on hostile text.
+# After a cut the rest of the answer is read again, so this limit bounds the work on hostile text.
 MAX_CUTS = 8
-# White space before thinking; behind more than this an answer does not begin with it.
+# Maximum white space before an answer's opening mark of thinking.
 _MAX_LEADING_SPACE = 64
 
 Gap = Literal["start", "after_thinking", "after_call"]
@@ -155,27 +145,26 @@ Gap = Literal["start", "after_thinking", "after_call"]
 
 @dataclass(frozen=True)
 class Piece:
-    """A stretch of the input and what became of it: no event where it only separates or marks."""
+    """A stretch of the input and its events; no events if it only separates or marks."""
 
     raw: str
     events: tuple[DetectorEvent, ...] = ()
 
 
 class Detector:
-    """Turns the text of one answer into events.
+    """Turn the text of one answer into events.
 
     Args:
-        tools: what the model may call; with none, everything is text.
-        syntaxes: names from ``SYNTAXES``, or declarations; ``DEFAULT_FORMS`` for None.
-        thinking: ``auto`` when the answer may begin with thinking, ``open`` when the prompt ended inside thinking,
-            ``off`` when the tags mean nothing. Which tags they are is the syntaxes' business.
-        on_delta: told the arguments of a call while they are written; the events are the same with it.
-        on_note: told, with the text it is about, why something that looks like a call was taken for none.
+        tools: the tools that the model may call; with none, everything is text.
+        syntaxes: names from ``SYNTAXES``, or declarations; None selects ``DEFAULT_FORMATS``.
+        thinking: ``auto`` if the answer may begin with thinking, ``open`` if the prompt ended inside thinking, ``off``
+        if
+            thinking tags have no meaning. The tags are those of the syntaxes.
+        on_delta: called with each piece of a call's arguments while they are generated; does not change the events.
+        on_note: called with a text that looks like a call, and the reason why it is none.
 
     Raises:
-        UsageError: there is no such syntax or thinking mode.
-
-    The shape is our choice, after the state machines of vLLM's engine and transformers' response parser.
+        UsageError: a syntax or the thinking mode is unknown.
     """
 
     def __init__(
@@ -190,7 +179,7 @@ class Detector:
         if thinking not in {"off", "auto", "open"}:
             raise UsageError(f"unknown thinking mode '{thinking}'; choose from off, auto, open")
         self._tools, self._syntaxes = tools, syntaxes
-        self._selection: SyntaxSelection = chosen(syntaxes)
+        self._selection: SyntaxSelection = select_syntaxes(syntaxes)
         self._catalogue = ToolCatalogue(tools)
         anywhere, first = (self._selection.anywhere, self._selection.first) if tools else ((), ())
         self._openers = Openers(anywhere, self._catalogue.names)
@@ -204,7 +193,7 @@ class Detector:
         # Without tools no call can follow white space, and there is nothing to wait for.
         self._gap: Gap | None = "after_thinking" if self._thinks else "start" if tools else None
         self._space: list[str] = []
-        self._quoting = CodeFenceState()
+        self._fences = CodeFenceState()
         self._text = ""
         self._at = 0
         self._prose: list[str] = []
@@ -217,19 +206,19 @@ class Detector:
         self._deltas = None if on_delta is None else DeltaWriter(self._catalogue, on_delta)
 
     def feed(self, text: str) -> list[DetectorEvent]:
-        """Take the next piece of the answer, of any length; returns what is certain now."""
-        # The path of nearly every token: nothing is held, and nothing in the text can begin a marker.
+        """Process the next chunk of the answer, of any length; return the events that are certain."""
+        # Path of nearly every token: nothing is held back, and nothing in the text can begin a marker.
         if self._calm is not None and text and self._calm(text) is None:
-            self._quoting.feed(text)
+            self._fences.feed(text)
             return [Thinking(text) if self._thinks else Text(text)]
         return [event for piece in self.consume(text) for event in piece.events]
 
     def finish(self) -> list[DetectorEvent]:
-        """The answer is over; returns everything that was held back. The detector is spent."""
+        """End the answer and return the events of everything that was held back. Nothing can be fed afterwards."""
         return [event for piece in self.close() for event in piece.events]
 
     def consume(self, text: str) -> list[Piece]:
-        """``feed`` with the input: the pieces that were settled by ``text``."""
+        """Like ``feed``, but return the pieces that ``text`` completed, with their input text."""
         if self._finished:
             raise UsageError("this detector has finished its answer; make a new one for the next")
         self._text = self._text[self._at :] + text
@@ -237,7 +226,7 @@ class Detector:
         return self._advance(final=False)
 
     def close(self) -> list[Piece]:
-        """``finish`` with the input: the pieces of everything that was held back."""
+        """Like ``finish``, but return the remaining pieces with their input text."""
         if self._finished:
             return []
         pieces = self._advance(final=True)
@@ -248,7 +237,7 @@ class Detector:
         while self._state(final):
             pass
         if final:
-            self._settle_space(followed_by_text=self._gap == "start")
+            self._release_space(followed_by_text=self._gap == "start")
         self._flush_prose()
         pieces, self._pieces = self._pieces, []
         is_calm = self._gap is None and self._at == len(self._text) and self._state == self._read_prose
@@ -258,14 +247,14 @@ class Detector:
     # Text and thinking
 
     def _current_openers(self) -> Openers:
-        """Forms without a marker of their own are calls only where the answer begins."""
+        """Return the openers that count here; formats without a marker count only at the beginning of the answer."""
         return self._first_openers if self._is_first() else self._openers
 
     def _is_first(self) -> bool:
         return not self._thinks and self._gap in {"start", "after_thinking"}
 
     def _markers(self) -> Markers:
-        """Everything that may mean something here."""
+        """Return every marker that has a meaning at this position."""
         key = (self._thinks, self._is_first(), self._tags)
         found = self._marker_sets.get(key)
         if found is None:
@@ -274,11 +263,11 @@ class Detector:
         return found
 
     def _current_marks(self) -> tuple[str, ...]:
-        """What ends thinking, or begins it where it may begin in the middle of text."""
+        """Return the marks that end thinking here, or those that begin it in the middle of text."""
         return self._marks.closers(self._tags) if self._thinks else self._marks.anywhere()
 
     def _read_beginning(self, final: bool) -> bool:
-        """Before the first character of an answer that may begin with thinking."""
+        """Read the beginning of an answer that may start with thinking."""
         bare = self._text.lstrip().lstrip("\ufeff").lstrip()
         lead = self._text[: len(self._text) - len(bare)]
         self._state = self._read_prose
@@ -295,9 +284,9 @@ class Detector:
         return True
 
     def _pass_mark(self, tags: ThinkingTags, mark: str, lead: str = "") -> None:
-        """Thinking begins or ends with the mark that stands here."""
+        """Begin or end thinking at the mark at the current position."""
         begins = mark == tags.opener
-        # A closer that closes nothing separates nothing either.
+        # A closer without an opener does not separate text.
         if begins or self._thinks or lead or self._gap is not None:
             self._begin_gap("after_thinking")
         self._flush_prose()
@@ -307,7 +296,7 @@ class Detector:
         self._state = self._read_header if begins and tags.header else self._read_prose
 
     def _read_header(self, final: bool) -> bool:
-        """Behind the opener of thinking: a line that names it."""
+        """Read the line behind the opener of thinking that names it."""
         header = "" if self._tags is None else self._tags.header
         if self._text.startswith(header, self._at):
             self._drop(header)
@@ -318,16 +307,16 @@ class Detector:
         return True
 
     def _read_prose(self, final: bool) -> bool:
-        """Text or thinking up to the next marker."""
+        """Read text or thinking up to the next marker."""
         markers = self._markers()
         found = markers.search(self._text, self._at)
         place = len(self._text) if found is None else found[0]
-        self._say(self._text[self._at : place])
+        self._emit(self._text[self._at : place])
         self._at = place
         if found is None:
             return False
         if self._markers() is not markers:
-            return True  # What was said ended the beginning of the answer, and with it some openers.
+            return True  # The emitted text ended the beginning of the answer, where more openers count.
         mark = self._standing_mark()
         if mark:
             self._pass_mark(self._marks.of(mark), mark)
@@ -336,7 +325,7 @@ class Detector:
         if begun is None:
             return False
         if begun is False:
-            self._say(self._text[place])
+            self._emit(self._text[place])
             self._at += 1
         elif self._thinks:
             self._state = self._read_tentative
@@ -345,25 +334,25 @@ class Detector:
         return True
 
     def _standing_mark(self) -> str:
-        """The mark of thinking that stands here, if one does."""
+        """Return the mark of thinking at the current position, or an empty string."""
         return next((mark for mark in self._current_marks() if self._text.startswith(mark, self._at)), "")
 
     def _begun_call(self, whole: bool, final: bool) -> tuple[CallFormat, int] | Literal[False] | None:
-        """What begins at the marker that stands here, if anything; None to wait for more."""
+        """Return the format and body position of the call that begins here; False for none, None for more text."""
         openers = self._current_openers()
         is_fence = self._text[self._at] == "`"
-        if self._quoting.quotes if not is_fence else not self._quoting.may_open_fence:
+        if self._fences.is_quoted if not is_fence else not self._fences.may_open_fence:
             begun = None if self._may_be_mark(whole, final) else False
         elif not whole and not final:
             begun = None
         else:
             begun = openers.decide(self._text, self._at, final=final)
         if begun is False and self._on_note is not None:
-            self._note_mention(openers, quoted=self._quoting.quotes and not is_fence)
+            self._note_mention(openers, quoted=self._fences.is_quoted and not is_fence)
         return begun
 
     def _may_be_mark(self, whole: bool, final: bool) -> bool:
-        """A mark of thinking may be beginning here; those count in quotes too."""
+        """Return True if a mark of thinking may begin here; those count in code fences too."""
         begun = self._text[self._at :]
         return not whole and not final and any(mark.startswith(begun) for mark in self._current_marks())
 
@@ -373,26 +362,26 @@ class Detector:
             why = "it is quoted, in a code fence or in backticks" if quoted else "what follows is no call in this form"
             self._on_note(self._text[self._at : self._at + 60], f"{', '.join(standing)}: {why}")
 
-    def _say(self, text: str) -> None:
-        """Pass text or thinking on, except for white space whose fate is not known yet."""
+    def _emit(self, text: str) -> None:
+        """Emit text or thinking; white space next to a call is held until the next text is known."""
         if self._gap is not None:
             bare = text.lstrip()
             self._space.append(text[: len(text) - len(bare)])
             if not bare:
                 return
-            self._settle_space(followed_by_text=self._gap != "after_thinking")
+            self._release_space(followed_by_text=self._gap != "after_thinking")
             self._gap = None
             text = bare
         if text:
             self._prose.append(text)
-            self._quoting.feed(text)
+            self._fences.feed(text)
 
-    def _settle_space(self, *, followed_by_text: bool) -> None:
+    def _release_space(self, *, followed_by_text: bool) -> None:
         space = "".join(self._space)
         self._space.clear()
         if space and followed_by_text:
             self._prose.append(space)
-            self._quoting.feed(space)
+            self._fences.feed(space)
         elif space:
             self._drop(space)
 
@@ -407,13 +396,13 @@ class Detector:
         self._pieces.append(Piece(raw))
 
     def _begin_gap(self, gap: Gap) -> None:
-        self._settle_space(followed_by_text=False)
+        self._release_space(followed_by_text=False)
         self._flush_prose()
         self._gap = gap
-        self._quoting = CodeFenceState()
+        self._fences = CodeFenceState()
 
     def _read_tentative(self, final: bool) -> bool:
-        """A call inside thinking: only the end of the thinking, or of the answer, says which it was."""
+        """Read a call inside thinking: the end of the thinking or of the answer decides if it is one."""
         found = self._marks.closing(self._tags).search(self._text, self._at)
         place = len(self._text) if found is None else found[0]
         self._tentative.append(self._text[self._at : place])
@@ -421,12 +410,12 @@ class Detector:
         if found is not None and found[1]:
             if self._on_note is not None:
                 self._on_note("".join(self._tentative)[:60], "it stands inside thinking that is closed later")
-            self._say(self._taken_tentative())
+            self._emit(self._taken_tentative())
             self._state = self._read_prose
             return True
         if not final:
             return False
-        # Nobody closed the thinking, so the call did: what follows it is the answer.
+        # The thinking was never closed, so the call ended it; the answer follows.
         self._begin_gap("after_thinking")
         self._thinks = False
         self._text, self._at = self._taken_tentative() + self._text[place:], 0
@@ -440,46 +429,46 @@ class Detector:
 
     # Calls
 
-    def _open_call(self, form: CallFormat, begins: int) -> None:
+    def _open_call(self, call_format: CallFormat, begins: int) -> None:
         self._begin_gap("after_call")
-        if form not in self._boundaries:
-            self._boundaries[form] = boundary_of(form, self._selection)
-        watch = None if self._deltas is None else self._deltas.watch(form)
-        call = OpenCall(form, self._boundaries[form], self._text[self._at : begins], watch)
+        if call_format not in self._boundaries:
+            self._boundaries[call_format] = boundary_of(call_format, self._selection)
+        watch = None if self._deltas is None else self._deltas.watch(call_format)
+        call = OpenCall(call_format, self._boundaries[call_format], self._text[self._at : begins], watch)
         self._at = begins
         self._state = partial(self._read_call, call)
 
     def _read_call(self, call: OpenCall, final: bool) -> bool:
         self._at, over = call.advance(self._text, self._at, final=final)
         if over:
-            self._settle(call)
+            self._resolve_parts(call)
         return over
 
-    def _settle(self, call: OpenCall) -> None:
-        """Read the parts of a call that is over, and go back to text."""
+    def _resolve_parts(self, call: OpenCall) -> None:
+        """Resolve the parts of a call that is over, and return to text."""
         self._state = self._read_prose
         for index, part in enumerate(call.parts):
-            outcome = resolve(part, call.form, self._catalogue, self if self._cuts < MAX_CUTS else None)
+            outcome = resolve(part, call.call_format, self._catalogue, self if self._cuts < MAX_CUTS else None)
             if any(isinstance(event, Text) for event in outcome.events):
-                self._say(outcome.raw)
+                self._emit(outcome.raw)
             else:
                 self._flush_prose()
                 self._pieces.append(Piece(outcome.raw, outcome.events))
             if outcome.rest is not None:
-                # What stands behind a cut is read again, as text.
+                # The text behind a cut is read again.
                 self._cuts += 1
                 behind = (outcome.rest, *(later.raw for later in call.parts[index + 1 :]), self._text[self._at :])
                 self._text, self._at = "".join(behind), 0
                 return
 
-    # What a cut asks about the text behind it (settling.RestReader)
+    # The protocol resolve.RestReader
 
     def next_call(self, text: str, start: int) -> int | None:
-        """Where in ``text`` a call begins, from ``start`` on."""
+        """Return the position in ``text`` where a call begins, at or after ``start``."""
         return self._openers.next_call(text, start)
 
     def only_calls(self, text: str) -> bool:
-        """Whether ``text`` is complete calls and white space to its end."""
+        """Return True if ``text`` consists of complete calls and white space."""
         reader = Detector(self._tools, self._syntaxes)
         reader._cuts = MAX_CUTS
         pieces = reader.consume(text) + reader.close()

@@ -1,4 +1,4 @@
-"""Why a text was taken for a call, or for none: what a person asks when a model's call was missed."""
+"""Reasons why a text was or was not taken for a call, for users whose model's call was missed."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from rkllm_mcp.events import Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.toolcalls.detector import Detector, Piece, ThinkingMode
-from rkllm_mcp.toolcalls.formats import SYNTAXES, Syntax, SyntaxSelection, chosen
+from rkllm_mcp.toolcalls.formats import SYNTAXES, Syntax, SyntaxSelection, select_syntaxes
 from rkllm_mcp.toolcalls.syntax import CallFormat, Openers
 
 _SHOWN_CHARACTERS = 60
 _KEY = r"""["']?\b(?:name|function|tool|tool_name)["']?\s*[:=]\s*["']"""
-# Where a call's name stands, in every syntax.
+# The position of a call's name, in every syntax.
 _NAMES = re.compile(
-    # The names of arguments are passed over.
+    # Names of arguments are skipped.
     r"<(?:argument|parameter|param|arg)\s[^>]{0,128}>|"
     rf"""{_KEY}([\w.\-]{{1,64}})["']|<function=([^>\s]{{1,64}})>|call:([\w.\-]{{1,64}})\{{"""
     r"""|\[TOOL_CALLS\]\s{0,8}([\w.\-]{1,64})[\[{]|<tool_call>\s{0,8}([\w.\-]{1,64})\s{0,8}<"""
@@ -28,19 +28,14 @@ _NAMES = re.compile(
 
 @dataclass(frozen=True)
 class Explanation:
-    """A stretch of an answer and what was made of it.
-
-    Args:
-        text: its beginning.
-        why: a sentence.
-    """
+    """The beginning of a stretch of an answer, and a sentence about its detection."""
 
     text: str
     why: str
 
 
 def names_in(text: str) -> tuple[str, ...]:
-    """Every name under which a call in ``text`` may be made, whatever the syntax."""
+    """Return every name under which ``text`` may contain a call, in any syntax."""
     found = (next((name for name in match.groups() if name), "") for match in _NAMES.finditer(text))
     return tuple(name for name in dict.fromkeys(found) if name not in {"", "function", "print", "tool_call"})
 
@@ -51,20 +46,14 @@ def explain(
     syntaxes: Sequence[str | Syntax] | None = None,
     thinking: ThinkingMode = "auto",
 ) -> list[Explanation]:
-    """What became of everything in an answer that is a call or looks like one, in order.
-
-    Args:
-        text: the whole answer.
-        tools: what the model may call.
-        syntaxes: as for ``Detector``.
-        thinking: as for ``Detector``.
+    """Return an explanation for every text in an answer that is a call or looks like one, in order.
 
     Raises:
-        UsageError: there is no such syntax or thinking mode.
+        UsageError: a syntax or the thinking mode is unknown.
     """
     found: list[Explanation] = []
     detector = Detector(tools, syntaxes, thinking, on_note=lambda shown, why: found.append(Explanation(shown, why)))
-    looker = _Looker(tools, chosen(syntaxes), not tools)
+    looker = _Looker(tools, select_syntaxes(syntaxes), not tools)
     for character in text:
         for piece in detector.consume(character):
             found += looker.look(piece)
@@ -75,7 +64,7 @@ def explain(
 
 
 class _Looker:
-    """Says why of events, and looks through text for calls in forms that were not looked for."""
+    """Explains events, and searches text for calls in formats that were not enabled."""
 
     def __init__(self, tools: Sequence[ToolSpec], selection: SyntaxSelection, without_tools: bool) -> None:
         self._names = frozenset(tool.name for tool in tools)
@@ -84,7 +73,7 @@ class _Looker:
         self._text: list[str] = []
 
     def look(self, piece: Piece) -> list[Explanation]:
-        """The explanations of a piece's events."""
+        """Return the explanations of a piece's events."""
         found: list[Explanation] = []
         for event in piece.events:
             if isinstance(event, Text):
@@ -99,10 +88,10 @@ class _Looker:
         return found
 
     def overlooked(self) -> list[Explanation]:
-        """What looks like a call in the text since the last one."""
+        """Return explanations of texts since the last event that look like calls."""
         text = "".join(self._text)
         self._text.clear()
-        every = tuple(dict.fromkeys(form for syntax in SYNTAXES.values() for form in syntax.forms))
+        every = tuple(dict.fromkeys(call_format for syntax in SYNTAXES.values() for call_format in syntax.formats))
         openers = Openers(every, self._names | frozenset(names_in(text)))
         found: list[Explanation] = []
         at = 0
@@ -113,17 +102,17 @@ class _Looker:
             at = place + 1
         return found
 
-    def _why(self, form: CallFormat, text: str) -> str:
+    def _why(self, call_format: CallFormat, text: str) -> str:
         if self._without_tools:
             return "no tool is declared, so everything is text"
         named = next(iter(names_in(text[:512])), None)
         if named is not None and named not in self._names:
             return f"'{named}' is not a declared tool"
-        if form in self._selection.anywhere:
+        if call_format in self._selection.anywhere:
             return "it is quoted, or another call begins behind it"
-        if form in self._selection.first:
-            return f"the form {form.name} has no marker, so it is a call only where the answer begins"
-        names = ", ".join(syntax.name for syntax in SYNTAXES.values() if form in syntax.forms)
+        if call_format in self._selection.first:
+            return f"the form {call_format.name} has no marker, so it is a call only where the answer begins"
+        names = ", ".join(syntax.name for syntax in SYNTAXES.values() if call_format in syntax.formats)
         return f"this is how {names} is written, which is not looked for; choose it with --syntax or in model.toml"
 
 

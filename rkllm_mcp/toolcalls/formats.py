@@ -21,31 +21,31 @@ from rkllm_mcp.toolcalls.parsers import (
 from rkllm_mcp.toolcalls.scanners import (
     Argument,
     BraceScanner,
-    JsonScanner,
     NamedJsonScanner,
-    PythonScanner,
     Tags,
     TagScanner,
+    json_scanner,
+    python_scanner,
 )
 from rkllm_mcp.toolcalls.syntax import NEVER, THINKING, TOOL_NAME, Another, CallFormat, Confirmation, ThinkingTags
 from rkllm_mcp.toolcalls.tag_parser import read_tags
 
 _FENCE = (*literal("```"), r"[a-zA-Z_]{0,12}")
 _QUOTE = "[\"'“”]"
-# A name as models write them bare: letters of any script, and what separates words in names.
+# A name without quotes: letters of any script, and separators of words.
 NAME = (r"[^\W\d]", r"[\w.\-]{0,80}")
 _NAME_RUN = re.compile(r"[\w.\-/]*")
-# A key in any quotes or none. What else may follow a brace (``{json}``, ``{...}``) is somebody explaining the form.
+# A key with or without quotes. Other text behind a brace (``{json}``, ``{...}``) is an explanation of the format.
 _KEY = (
     (r"\{", SPACE, "[\"'“”{}]"),
     (r"\{", SPACE, r"[A-Za-z_]", r"\w{0,31}", SPACE, "[:=\"']"),
 )
-# The keys arguments have in bare objects; the others that are understood are too common in plain data.
+# Keys of arguments in objects without markers; the other keys that are accepted are too common in plain data.
 _ARGUMENT_KEYS = ("arguments", "parameters", "args")
 
 
 def followed_by(*shapes: Shape) -> Confirmation:
-    """A confirmation by any of several shapes, whatever the declared names."""
+    """Return a confirmation by any of several shapes, for any declared names."""
 
     def confirm(text: str, _names: frozenset[str]) -> bool | None:
         return _any(shape.at(text, 0) for shape in shapes)
@@ -54,7 +54,7 @@ def followed_by(*shapes: Shape) -> Confirmation:
 
 
 def any_of(*confirmations: Confirmation) -> Confirmation:
-    """A confirmation by any of several others."""
+    """Return a confirmation by any of several others."""
 
     def confirm(text: str, names: frozenset[str]) -> bool | None:
         return _any(confirmation(text, names) for confirmation in confirmations)
@@ -63,7 +63,7 @@ def any_of(*confirmations: Confirmation) -> Confirmation:
 
 
 def declared_behind(leads: Sequence[Shape], *behind: Shape) -> Confirmation:
-    """A declared name right behind one of the shapes ``leads``, and one of the shapes ``behind`` after it."""
+    """Return a confirmation by a declared name right behind one of ``leads`` and followed by one of ``behind``."""
 
     def confirm(text: str, names: frozenset[str]) -> bool | None:
         return _any(_declared(text, lead, behind, names) for lead in leads)
@@ -82,7 +82,7 @@ def _declared(text: str, lead: Shape, behind: Sequence[Shape], names: frozenset[
         return None if any(name.startswith(text[place:end]) for name in names) else False
     if text[place:end] in names:
         return _any(shape.at(text, end) for shape in behind)
-    # A name with other characters in it, which no run of letters shows.
+    # Declared names with characters outside _NAME_RUN.
     unusual = [name for name in names if not _NAME_RUN.fullmatch(name)]
     if any(name.startswith(text[place:]) for name in unusual):
         return None
@@ -96,16 +96,16 @@ def _any(verdicts: Iterable[bool | None]) -> bool | None:
 
 
 def optional(*atoms: str) -> tuple[tuple[str, ...], ...]:
-    """Nothing, and ``atoms``: for shapes that may have a part."""
+    """Return no atoms, and ``atoms``: for shapes with an optional part."""
     return (), atoms
 
 
 def _shapes(*parts: Iterable[Sequence[str]]) -> list[Shape]:
-    """The shapes of every choice of one sequence of atoms from each part."""
-    chosen: list[tuple[str, ...]] = [()]
+    """Return the shapes of every choice of one sequence of atoms from each part."""
+    select_syntaxes: list[tuple[str, ...]] = [()]
     for part in parts:
-        chosen = [(*before, *atoms) for before in chosen for atoms in part]
-    return [Shape(*atoms) for atoms in chosen]
+        select_syntaxes = [(*before, *atoms) for before in select_syntaxes for atoms in part]
+    return [Shape(*atoms) for atoms in select_syntaxes]
 
 
 SPACED = ((SPACE,),)
@@ -113,7 +113,7 @@ FENCED = optional(*_FENCE, SPACE)
 LISTED = optional(r"\[", SPACE)
 
 JSON = followed_by(*_shapes(SPACED, FENCED, LISTED, _KEY))
-"""An object, or a list that begins with one; in a fence or not."""
+"""An object, or a list that begins with one, with or without a code fence."""
 
 
 def _keyed(keys: Iterable[str], *value: str) -> list[tuple[str, ...]]:
@@ -126,7 +126,7 @@ _CALL_KEYS = (
     *_keyed(("type",), *literal('"function"')),
     *_keyed(("function",), r"\{"),
 )
-# A list whose first call names no declared tool may hold others; what it has beside the name tells it from plain data.
+# A list may hold further calls although its first names an unknown tool; the argument key tells it from plain data.
 _UNKNOWN_CALL = [
     (*name, r"[\w.\-]{1,64}", _QUOTE, SPACE, ",", SPACE, *arguments)
     for name in _keyed(("name",), _QUOTE)
@@ -135,11 +135,9 @@ _UNKNOWN_CALL = [
 
 
 def bare_json(*, in_list: bool, leads: Sequence[Sequence[str]] = ((),)) -> Confirmation:
-    """An object that names a declared tool, behind its own first bracket.
+    """Return a confirmation by an object that names a declared tool, behind its own first bracket.
 
-    Args:
-        in_list: the bracket was the one of a list.
-        leads: what stands before the object's brace.
+    ``in_list``: the bracket begins a list. ``leads``: texts before the object's brace.
     """
     brace = (r"\{", SPACE) if in_list else ()
     openings = [(*lead, SPACE, *brace) for lead in leads]
@@ -150,7 +148,7 @@ def bare_json(*, in_list: bool, leads: Sequence[Sequence[str]] = ((),)) -> Confi
     whole = any_of(declared_behind(named, _NAME_ENDS), followed_by(*others))
 
     def confirm(text: str, names: frozenset[str]) -> bool | None:
-        # Code is full of brackets, and nearly always the next character tells.
+        # Code is full of brackets, and nearly always the next character decides.
         return whole(text, names) if begins.match(text) else False
 
     return confirm
@@ -163,28 +161,28 @@ FENCED_JSON = any_of(
         for in_list, bracket in ((False, r"\{"), (True, r"\["))
     )
 )
-"""Behind the backticks of a fence: its language, and an object that names a declared tool."""
+"""After the backticks of a fence: its language, and an object that names a declared tool."""
 
 PYTHON_CALL = followed_by(*_shapes(SPACED, FENCED, LISTED, [(*NAME, SPACE, r"\(")]))
-"""``f(…`` or ``[f(…``, whatever the name; for forms that have a marker."""
+"""``f(…`` or ``[f(…`` with any name; for formats that have a marker."""
 
 PYTHON_OR_JSON = any_of(PYTHON_CALL, JSON)
 
 
 def python_names(*leads: Sequence[str]) -> Confirmation:
-    """A Python call of a declared name behind one of ``leads``."""
+    """Return a confirmation by a Python call of a declared name behind one of ``leads``."""
     return declared_behind([Shape(*lead) for lead in leads], Shape(SPACE, r"\("))
 
 
-_JSON_FORM = '{"name": "TOOL", "arguments": {…}}'
-_PYTHON_FORM = 'TOOL(KEY="VALUE")'
+_JSON_EXAMPLE = '{"name": "TOOL", "arguments": {…}}'
+_PYTHON_EXAMPLE = 'TOOL(KEY="VALUE")'
 
 _ANOTHER_OBJECT = Another(Shape(SPACE, "[,;]?", SPACE), Shape(r"\{"))
 _ANOTHER_PYTHON = Another(Shape(SPACE, "[,;]?", SPACE), Shape(*NAME, SPACE, r"\("))
 
 
 def _behind_bracket(closers: Iterable[str], brackets: str = r"}\]") -> re.Pattern[str]:
-    """A closer right behind a bracket, which ends a call; anywhere else in an open string it may be quoted text."""
+    """Return a pattern for a closer right behind a bracket; elsewhere in an open string it may be quoted text."""
     return re.compile(rf"(?<=[{brackets}])\s{{0,64}}(" + "|".join(re.escape(closer) for closer in closers) + ")")
 
 
@@ -196,16 +194,16 @@ def _json(
     keeps: int = 0,
     lead: str = "",
 ) -> CallFormat:
-    """JSON objects, or a list of them, behind a marker and perhaps a ``lead``."""
+    """Declare JSON objects, or a list of them, behind a marker and an optional ``lead``."""
     openers = (openers,) if isinstance(openers, str) else openers
     return CallFormat(
         name=name,
         openers=openers,
         confirm=confirm,
-        scanner=JsonScanner,
+        scanner=json_scanner,
         read=read_json_calls,
-        example=f"{openers[0]}{lead}{_JSON_FORM}{closers[0] if closers else ']' if keeps else ''}",
-        spells="json",
+        example=f"{openers[0]}{lead}{_JSON_EXAMPLE}{closers[0] if closers else ']' if keeps else ''}",
+        argument_style="json",
         closers=closers,
         another=(_ANOTHER_OBJECT,),
         gives_up=_behind_bracket(closers) if closers else NEVER,
@@ -214,14 +212,14 @@ def _json(
 
 
 def _python(name: str, opener: str, closer: str, confirm: Confirmation = PYTHON_OR_JSON) -> CallFormat:
-    """Calls in Python's spelling between two markers."""
+    """Declare Python-like calls between two markers."""
     return CallFormat(
         name=name,
         openers=(opener,),
         confirm=confirm,
-        scanner=PythonScanner,
+        scanner=python_scanner,
         read=read_python_calls,
-        example=f"{opener}[{_PYTHON_FORM}]{closer}",
+        example=f"{opener}[{_PYTHON_EXAMPLE}]{closer}",
         closers=(closer,),
         another=(_ANOTHER_PYTHON, _ANOTHER_OBJECT),
         gives_up=_behind_bracket((closer,), r")}\]"),
@@ -230,7 +228,7 @@ def _python(name: str, opener: str, closer: str, confirm: Confirmation = PYTHON_
 
 HERMES = _json("hermes", "<tool_call>", "</tool_call>")
 PROJECT_JSON = _json("project_json", "[TOOL_CALL]", "[END_TOOL_CALL]", "[/TOOL_CALL]")
-# What models that were trained on several interfaces write instead (reported of Qwen2.5-Coder).
+# Variants written by models that were trained on several interfaces (reported for Qwen2.5-Coder).
 QWEN_DRIFT = _json(
     "qwen_drift",
     ("<function-call>", "<function>", "<tools>"),
@@ -256,7 +254,7 @@ APERTUS = CallFormat(
     name="apertus",
     openers=("<|tools_prefix|>",),
     confirm=followed_by(Shape(SPACE, r"\[", SPACE, r"\{", SPACE, "[\"']")),
-    scanner=JsonScanner,
+    scanner=json_scanner,
     read=read_keyed_calls,
     example='<|tools_prefix|>[{"TOOL": {…}}]<|tools_suffix|>',
     closers=("<|tools_suffix|>",),
@@ -267,10 +265,10 @@ BARE_JSON = CallFormat(
     name="bare_json",
     openers=("{",),
     confirm=bare_json(in_list=False),
-    scanner=JsonScanner,
+    scanner=json_scanner,
     read=read_json_calls,
-    example=_JSON_FORM,
-    spells="json",
+    example=_JSON_EXAMPLE,
+    argument_style="json",
     another=(_ANOTHER_OBJECT,),
     keeps=None,
     bare=True,
@@ -279,10 +277,10 @@ JSON_LIST = CallFormat(
     name="json_list",
     openers=("[",),
     confirm=bare_json(in_list=True),
-    scanner=JsonScanner,
+    scanner=json_scanner,
     read=read_json_calls,
-    example=f"[{_JSON_FORM}]",
-    spells="json",
+    example=f"[{_JSON_EXAMPLE}]",
+    argument_style="json",
     keeps=None,
     bare=True,
 )
@@ -290,10 +288,10 @@ JSON_FENCE = CallFormat(
     name="json_fence",
     openers=("```",),
     confirm=FENCED_JSON,
-    scanner=JsonScanner,
+    scanner=json_scanner,
     read=read_json_calls,
-    example=f"```json\n{_JSON_FORM}\n```",
-    spells="json",
+    example=f"```json\n{_JSON_EXAMPLE}\n```",
+    argument_style="json",
     closers=("```",),
     another=(_ANOTHER_OBJECT,),
     bare=True,
@@ -304,9 +302,9 @@ PYTHON_LIST = CallFormat(
     name="python_list",
     openers=("[",),
     confirm=python_names((SPACE,)),
-    scanner=PythonScanner,
+    scanner=python_scanner,
     read=read_python_calls,
-    example=f"[{_PYTHON_FORM}]",
+    example=f"[{_PYTHON_EXAMPLE}]",
     gives_up=re.compile(r"\)\s{0,64}\](?=\s{0,64}\Z)"),
     keeps=None,
     bare=True,
@@ -314,15 +312,15 @@ PYTHON_LIST = CallFormat(
 PYTHON_CALLS = CallFormat(
     name="python_calls",
     openers=(f"{TOOL_NAME}(",),
-    # ``f() gives`` and ``f(x) is`` begin sentences; a call on a line of its own, or with values, is meant as one.
+    # ``f() gives`` and ``f(x) is`` begin sentences; a call stands on its own line or has values.
     confirm=followed_by(
         Shape(SPACE, r"\)", r"[ \t]{0,16}", r"\n"),
         Shape(SPACE, "[\"'\\d\\-\\[{]"),
         Shape(SPACE, r"[A-Za-z_]", r"\w{0,63}", SPACE, "=", "[^=]"),
     ),
-    scanner=PythonScanner,
+    scanner=python_scanner,
     read=read_python_calls,
-    example=_PYTHON_FORM,
+    example=_PYTHON_EXAMPLE,
     another=(_ANOTHER_PYTHON,),
     gives_up=re.compile(r"\)(?=\s{0,64}\Z)"),
     keeps=None,
@@ -332,9 +330,9 @@ TOOL_CODE = CallFormat(
     name="tool_code",
     openers=("```tool_code", "```tool_call"),
     confirm=PYTHON_OR_JSON,
-    scanner=PythonScanner,
+    scanner=python_scanner,
     read=read_python_calls,
-    example=f"```tool_code\n{_PYTHON_FORM}\n```",
+    example=f"```tool_code\n{_PYTHON_EXAMPLE}\n```",
     closers=("```",),
     another=(_ANOTHER_PYTHON, _ANOTHER_OBJECT),
     gives_up=_behind_bracket(("```",), r")}\]"),
@@ -350,9 +348,9 @@ PYTHON_FENCE = CallFormat(
             for listed in ((), (r"\[",))
         )
     ),
-    scanner=PythonScanner,
+    scanner=python_scanner,
     read=read_python_calls,
-    example=f"```python\n{_PYTHON_FORM}\n```",
+    example=f"```python\n{_PYTHON_EXAMPLE}\n```",
     closers=("```",),
     another=(_ANOTHER_PYTHON,),
     gives_up=_behind_bracket(("```",), r")\]"),
@@ -363,7 +361,7 @@ CHATGLM3 = CallFormat(
     name="chatglm3",
     openers=(f"{TOOL_NAME}\n",),
     confirm=followed_by(Shape(SPACE, *literal("```python"), SPACE, *literal("tool_call"), SPACE, r"\(")),
-    scanner=PythonScanner,
+    scanner=python_scanner,
     read=read_python_calls,
     example='TOOL\n```python\ntool_call(KEY="VALUE")\n```',
     closers=("```",),
@@ -380,9 +378,9 @@ LLAMA3_BUILTIN = CallFormat(
     name="llama3_builtin",
     openers=("<|python_tag|>",),
     confirm=PYTHON_CALL,
-    scanner=PythonScanner,
+    scanner=python_scanner,
     read=read_python_calls,
-    example=f"<|python_tag|>{_PYTHON_FORM}",
+    example=f"<|python_tag|>{_PYTHON_EXAMPLE}",
     another=(_ANOTHER_PYTHON,),
     gives_up=re.compile(r"\)(?=\s{0,64}\Z)"),
 )
@@ -406,7 +404,7 @@ def _brace(name: str, opener: str, closer: str) -> CallFormat:
 
 GEMMA4 = _brace("gemma4", "<|tool_call>", "<tool_call|>")
 FUNCTIONGEMMA = _brace("functiongemma", "<start_function_call>", "<end_function_call>")
-# The markers are special tokens; where the runtime leaves those out, this is what remains.
+# The markers are special tokens; this is the text if the runtime removes them.
 GEMMA_UNMARKED = CallFormat(
     name="gemma_unmarked",
     openers=("call:",),
@@ -431,7 +429,7 @@ MISTRAL_ARGS = CallFormat(
     scanner=NamedJsonScanner,
     read=read_named_json,
     example="[TOOL_CALLS]TOOL[ARGS]{…}",
-    spells="named_json",
+    argument_style="named_json",
 )
 FUNCTION_JSON = CallFormat(
     name="function_json",
@@ -440,7 +438,7 @@ FUNCTION_JSON = CallFormat(
     scanner=NamedJsonScanner,
     read=read_named_json,
     example="<function=TOOL>{…}</function>",
-    spells="named_json",
+    argument_style="named_json",
     closers=("</function>",),
     gives_up=_behind_bracket(("</function>",), "}"),
 )
@@ -456,7 +454,7 @@ def _deepseek(name: str, bar: str) -> CallFormat:
         scanner=NamedJsonScanner,
         read=read_named_json,
         example=f"{section}{begin}function<{bar}tool▁sep{bar}>TOOL\n```json\n{{…}}\n```{end}{ends}",
-        spells="named_json",
+        argument_style="named_json",
         closers=(f"{end}{ends}", f"{end}\n{ends}", end, ends),
         another=tuple(
             Another(Shape(SPACE, *fence, SPACE, *literal(end), SPACE, *literal(begin)), Shape(r"[\s\S]"))
@@ -473,7 +471,7 @@ DEEPSEEK_ASCII = _deepseek("deepseek_ascii", "|")
 def _tagged(
     name: str, openers: tuple[str, ...], confirm: Confirmation, tags: Tags, *closers: str, repeats: bool = False
 ) -> CallFormat:
-    """One call, or several, in tags."""
+    """Declare one call, or several, in tags."""
     end = rf"(?:{'|'.join(re.escape(end) for end in (*tags.ends, *(closer[:-1] for closer in closers)))})\s{{0,64}}>"
     ends = rf"{end}(?:\s{{0,64}}{end})*"
     begins = re.escape(tags.begins or openers[0])
@@ -486,7 +484,7 @@ def _tagged(
         example=_tagged_example(tags, openers[0], closers),
         closers=closers,
         another=(Another(Shape(SPACE), Shape(*literal(tags.begins))),) if closers and tags.begins else (),
-        # Behind a tag, or before the end or another call; between words of a value it may be quoted text.
+        # After a tag, before the end or before another call; between words of a value it may be quoted text.
         gives_up=re.compile(rf"(?<=>)\s{{0,64}}{ends}|{ends}(?=\s{{0,64}}(?:\Z|{begins}|{re.escape(openers[0])}))"),
         keeps=None if tags.begins and openers[0].startswith(tags.begins) else 0,
         begins=tags.begins,
@@ -524,7 +522,7 @@ QWEN3_XML = _tagged(
     Tags("<function=", ("</function", "</tool_call"), (_QWEN3,)),
     "</tool_call>",
 )
-# The opening <tool_call> is often left out; the closing one is then not.
+# The opening <tool_call> is often missing, while the closing one is present.
 QWEN3_UNWRAPPED = _tagged(
     "qwen3_unwrapped",
     ("<function=",),
@@ -553,7 +551,7 @@ MINIMAX_M2 = _tagged(
 MINICPM5 = _tagged(
     "minicpm5_xml",
     ("<function",),
-    # A space may be missing, or written as some tokenizers show it.
+    # The space may be missing, or written as Ġ (byte-level tokenizers).
     followed_by(Shape(r"[\sĠ]{0,8}", *literal("name"), SPACE, "=", SPACE, "[\"']")),
     Tags("<function", ("</function",), (Argument("<param", "</param", r"[\sĠn/]"),), quoted=True, cdata=True),
 )
@@ -571,19 +569,16 @@ GLM4 = _tagged(
 
 @dataclass(frozen=True)
 class Syntax:
-    """How one family writes calls.
+    """The call formats and thinking tags of one model family."""
 
-    Args:
-        name: what configuration and ``--syntax`` call it.
-        forms: its forms; of two with the same opener the first is asked first.
-        thinking: how it marks thinking; a name of ``THINKING``.
-        bare_anywhere: its bare forms are calls anywhere in an answer, for families that have no marker and are known to
-            write a sentence before the call; elsewhere they are calls only where the answer begins.
-    """
-
+    # Name in configuration and ``--syntax``.
     name: str
-    forms: tuple[CallFormat, ...]
+    # Its formats; of two with the same opener the first is tried first.
+    formats: tuple[CallFormat, ...]
+    # Its marks of thinking; a name of ``THINKING``.
     thinking: str = "think"
+    # Formats without a marker are calls anywhere in an answer, for families that write a sentence before
+    # the call; for others they are calls only at the beginning of the answer.
     bare_anywhere: bool = False
 
 
@@ -651,67 +646,68 @@ SYNTAXES: dict[str, Syntax] = _table(
 )
 """Every syntax by its name."""
 
-DEFAULT_FORMS: tuple[CallFormat, ...] = tuple(
-    form
-    for form in dict.fromkeys(form for syntax in SYNTAXES.values() for form in syntax.forms)
-    if form not in {PYTHON_CALLS, PYTHON_FENCE, CODE_TAG, CHATGLM3}
+DEFAULT_FORMATS: tuple[CallFormat, ...] = tuple(
+    call_format
+    for call_format in dict.fromkeys(call_format for syntax in SYNTAXES.values() for call_format in syntax.formats)
+    if call_format not in {PYTHON_CALLS, PYTHON_FENCE, CODE_TAG, CHATGLM3}
 )
-"""What a model that nobody described may write: every form that has a marker, since a marker costs nothing until it is
-written, and the bare ones where an answer begins. Left out is what an answer about programming may begin with as well.
-"""
+"""Formats for a model without a description: every format with a marker, and those without one at the beginning of the
+answer, except formats that an answer about programming may begin with."""
 
 
 @dataclass(frozen=True)
 class SyntaxSelection:
-    """The forms and tags a detector works with.
+    """The formats and tags of one detector."""
 
-    Args:
-        anywhere: forms that are looked for in the whole answer.
-        first: forms that are looked for where the answer begins; ``anywhere`` among them.
-        thinking: how thinking may be marked.
-    """
-
+    # Formats that count in the whole answer.
     anywhere: tuple[CallFormat, ...]
+    # Formats that count at the beginning of the answer; includes ``anywhere``.
     first: tuple[CallFormat, ...]
     thinking: tuple[ThinkingTags, ...]
 
 
-def chosen(names: Sequence[str | Syntax] | None) -> SyntaxSelection:
-    """What is looked for under these names, ``DEFAULT_FORMS`` for None; a declaration stands for itself.
+def select_syntaxes(names: Sequence[str | Syntax] | None) -> SyntaxSelection:
+    """Return the formats and tags of these syntaxes; None selects ``DEFAULT_FORMATS``.
 
     Raises:
-        UsageError: there is no syntax of a name.
+        UsageError: a name is unknown.
     """
     if names is None:
-        marked = tuple(form for form in DEFAULT_FORMS if not form.bare)
-        return SyntaxSelection(marked, DEFAULT_FORMS, tuple(tags.at_the_beginning() for tags in THINKING.values()))
+        marked = tuple(call_format for call_format in DEFAULT_FORMATS if not call_format.bare)
+        return SyntaxSelection(marked, DEFAULT_FORMATS, tuple(tags.at_the_beginning() for tags in THINKING.values()))
     unknown = [name for name in names if isinstance(name, str) and name not in SYNTAXES]
     if unknown:
         raise UsageError(f"unknown syntax '{unknown[0]}'; choose from {', '.join(SYNTAXES)}")
     syntaxes = [SYNTAXES[name] if isinstance(name, str) else name for name in names]
-    anywhere = (form for each in syntaxes for form in each.forms if not form.bare or each.bare_anywhere)
+    anywhere = (
+        call_format for each in syntaxes for call_format in each.formats if not call_format.bare or each.bare_anywhere
+    )
     return SyntaxSelection(
         tuple(dict.fromkeys(anywhere)),
-        tuple(dict.fromkeys(form for each in syntaxes for form in each.forms)),
+        tuple(dict.fromkeys(call_format for each in syntaxes for call_format in each.formats)),
         tuple(THINKING[name] for name in dict.fromkeys(("think", *(syntax.thinking for syntax in syntaxes)))),
     )
 
 
-def boundary_of(form: CallFormat, selection: SyntaxSelection) -> Markers:
-    """What cannot stand in a body of ``form`` outside strings and values: its closers, and the openers of calls."""
+def boundary_of(call_format: CallFormat, selection: SyntaxSelection) -> Markers:
+    """Return the markers that cannot occur outside strings and values of a body: its closers, and openers of calls."""
     openers = (text for other in selection.anywhere if not (other.bare or other.fenced) for text in other.openers)
-    # A fence may stand around a body, inside the markers.
-    return Markers((*(closer for closer in form.closers if closer[0] != "`"), *openers))
+    # A code fence may surround a body, inside the markers.
+    return Markers((*(closer for closer in call_format.closers if closer[0] != "`"), *openers))
 
 
 def marker_texts(names: Sequence[str]) -> tuple[str, ...]:
-    """The openers and closers of these syntaxes and of their thinking: what has to survive in the generated text.
+    """Return the openers and closers of these syntaxes and of their thinking, which the generated text must contain.
 
-    Args:
-        names: names of ``SYNTAXES``. For families whose markers are special tokens the runtime has to be told not to
-            leave those out (``skip_special_token``), or their text has to be put back.
+    Some families write them as special tokens. The runtime must not remove those (``skip_special_token``), or their
+    text must be restored.
     """
-    selection = chosen(names)
-    texts = [text for form in selection.first for text in (*form.openers, *form.closers) if not form.bare]
+    selection = select_syntaxes(names)
+    texts = [
+        text
+        for call_format in selection.first
+        for text in (*call_format.openers, *call_format.closers)
+        if not call_format.bare
+    ]
     texts += [text for tags in selection.thinking for text in (tags.opener, tags.closer)]
     return tuple(dict.fromkeys(text for text in texts if TOOL_NAME not in text))

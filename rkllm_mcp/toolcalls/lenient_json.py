@@ -1,9 +1,9 @@
-"""Text that should be JSON becomes a value: as it stands, or by the one repair that can be meant.
+"""Parser of text that should be JSON: strict first, then the one repair that the text allows.
 
-Rules: the cheap and certain readings come first (strict JSON, raw line breaks in strings, lone backslashes, Python's
-spelling, brackets missing at the end, one quote missing before them); what a library guesses comes last, and counts
-only when it changed nothing but punctuation (``guessing``). Values are plain JSON: finite numbers, text
-without broken surrogates, nested at most ``MAX_DEPTH`` deep. Nothing here knows tools or schemas.
+Cheap and certain readings come first (strict JSON, raw line breaks in strings, single backslashes, Python literals,
+missing closing brackets, one missing quote before them). The json-repair library comes last, and counts only if it
+changed nothing but punctuation (``guess``). Values are plain JSON: finite numbers, text without broken surrogates,
+nested at most ``MAX_DEPTH`` deep.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ import json_repair
 # The library takes about 1.2 µs a character here and four times that on a board: a third of a second at most.
 MAX_CHARACTERS = 64 * 1024
 
-# What JSON adds around words, in any spelling a model may use for it.
+# Punctuation that JSON adds around words, in every variant that models use.
 _PUNCTUATION = re.compile(r"[\s{}\[\]:,\"'`\\“”„‘’]+")
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|[bfnrt])")
 _EMPTY = re.compile(r"\"\"|''|“”|\[\s*\]|\{\s*\}")
 _QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "„": "“", "`": "`"}
 _CLOSING_QUOTES = frozenset(_QUOTES.values())
 _STRUCTURE = frozenset("{}[]:,\"'\n")
-# A text that stands in very many places of another is not looked for in all of them.
+# Maximum number of occurrences that are examined.
 _MAX_PLACES = 64
 
 
 def guess(text: str) -> Any:
-    """The object or list that ``text`` most likely means; None when more than punctuation would have to be changed.
+    """Return the object or list that ``text`` most likely means; None if more than punctuation would have to change.
 
     json-repair 0.64 (MIT); the checks are our choice.
     """
@@ -55,7 +55,7 @@ def guess(text: str) -> Any:
 
 
 def _in_order(value: Any) -> list[Any]:
-    """Keys and leaves in the order in which they are written."""
+    """Yield keys and leaves in the order in which they are written."""
     items: list[Any] = []
     waiting: list[Any] = [value]
     while waiting:
@@ -71,7 +71,7 @@ def _in_order(value: Any) -> list[Any]:
 
 
 def _contents(value: Any) -> tuple[list[str], list[str], int]:
-    """Keys, texts, and how many empty texts, lists and objects there are."""
+    """Return keys, texts, and the number of empty texts, lists and objects."""
     keys: list[str] = []
     leaves: list[str] = []
     empties = 0
@@ -102,7 +102,7 @@ def _is_key(key: str, text: str) -> bool:
 
 
 def _is_text(leaf: str, text: str) -> bool:
-    """Whether ``leaf`` stands somewhere between two quotes, or bare and without anything that could be structure."""
+    """Return True if ``leaf`` occurs between two quotes, or without quotes and without structural characters."""
     place = text.find(leaf)
     if place < 0:
         return True  # It was written with escapes; the words were compared.
@@ -118,9 +118,9 @@ def _is_text(leaf: str, text: str) -> bool:
     return False
 
 
-# No tool takes a deeper value, and json and ast fail by recursion a little above it.
+# No tool takes a deeper value, and json and ast fail by recursion slightly above it.
 MAX_DEPTH = 64
-# ast takes a hundred times a text's size in memory.
+# ast needs a hundred times a text's size in memory.
 _MAX_PYTHON_CHARACTERS = 64 * 1024
 
 _BRACKETS = {"{": "}", "[": "]"}
@@ -135,7 +135,7 @@ _PYTHON_WORDS = frozenset({"True", "False", "None", "e", "E"})
 
 
 class UnreadableError(Exception):
-    """The text is not a value; ``str()`` is the rule it breaks, in a few words."""
+    """A text that is not a value; ``str()`` is the broken rule, in a few words."""
 
 
 class SourceFloat(float):
@@ -144,7 +144,7 @@ class SourceFloat(float):
     text: str
 
     def __new__(cls, text: str) -> SourceFloat:
-        """The number that ``text`` spells."""
+        """Return the number written as ``text``."""
         number = super().__new__(cls, text)
         number.text = text
         return number
@@ -152,7 +152,7 @@ class SourceFloat(float):
 
 @dataclass(frozen=True)
 class ParsedValue:
-    """A value, whether the text had to be repaired to get it, and whether even its strings had to be guessed."""
+    """A value, if the text had to be repaired, and if the ends of strings had to be guessed."""
 
     value: Any
     repaired: bool
@@ -160,15 +160,12 @@ class ParsedValue:
 
 
 def read_value(text: str) -> ParsedValue:
-    """Read the one JSON value that ``text`` holds.
-
-    Args:
-        text: the value, with white space, a byte order mark or a code fence around it.
+    """Parse the one JSON value in ``text``, which may have white space, a byte order mark or a code fence around it.
 
     Raises:
-        UnreadableError: there is no value in it, or more than one repair could be meant.
+        UnreadableError: no value was found, or more than one repair is possible.
 
-    Our choice of order, after the repairs that peers make (json-repair 0.64, vLLM, Ollama).
+    The order is our choice, after the repairs of json-repair 0.64, vLLM and Ollama.
     """
     text = _unfenced(text)
     for reader in _READERS:
@@ -209,7 +206,7 @@ def _with_raw_controls(text: str) -> Any:
 
 
 def _with_lone_backslashes(text: str) -> Any:
-    """A pattern's or a Windows path's backslashes, written once instead of twice, as models write them."""
+    """Read backslashes of a pattern or a Windows path that are written once instead of twice."""
     return _with_raw_controls(_STRING.sub(_doubled, text))
 
 
@@ -217,14 +214,14 @@ def _doubled(string: re.Match[str]) -> str:
     escapes = list(_BACKSLASH.finditer(string.group()))
     if all(escape.group(1) for escape in escapes):
         return string.group()
-    # In C:\\Users\\new the second may be meant like the first, or as a line break: nobody can say.
+    # In C:\\Users\\new the second backslash may be literal or begin a line break: ambiguous.
     if any((escape.group(1) or " ")[0] in "bfnrtu" for escape in escapes):
         raise UnreadableError("a backslash in a string is not doubled")
     return _BACKSLASH.sub(lambda escape: escape.group() if escape.group(1) else r"\\", string.group())
 
 
 def _as_python(text: str) -> Any:
-    """Single quotes, True, None, a comma too many."""
+    """Read Python literals: single quotes, True, None, an extra comma."""
     if len(text) > _MAX_PYTHON_CHARACTERS or _ESCAPE_UNKNOWN_TO_PYTHON.search(text):
         raise ValueError("too long, or an escape that Python does not know")
     if not _PYTHON_WORDS.issuperset(_WORD.findall(_ANY_STRING.sub("", text))):
@@ -236,7 +233,7 @@ def _as_python(text: str) -> Any:
 
 
 def _with_closed_brackets(text: str) -> Any:
-    """Add the brackets that are missing at the end; strings must be whole."""
+    """Add the brackets that are missing at the end; strings must be complete."""
     return _with_raw_controls(text + _missing_brackets(text))
 
 
@@ -254,14 +251,14 @@ def _missing_brackets(text: str) -> str:
 
 
 def _with_doubled_braces(text: str) -> Any:
-    """``{{…}}``, as a template's escaped braces teach it."""
+    """Read ``{{…}}``, which models learn from escaped braces of a template."""
     if not (text.startswith("{{") and text.endswith("}}")):
         raise ValueError("braces are not doubled")
     return _with_raw_controls(text[1:-1])
 
 
 def _with_closed_quote(text: str) -> Any:
-    """Close the last string before the closing brackets, if exactly one place gives a value."""
+    """Close the last string before the closing brackets, if exactly one position gives a value."""
     body = text.rstrip("}] \t\r\n")
     if len(text) - len(body) > MAX_DEPTH or body.endswith(r"\""):
         raise ValueError("too many places for the missing quote")
@@ -278,7 +275,7 @@ def _with_closed_quote(text: str) -> Any:
     return values[0]
 
 
-# The order is from what certainly is meant to what most likely is. All but the first are repairs.
+# From certain to likely readings. All but the first are repairs.
 _READERS: tuple[Callable[[str], Any], ...] = (
     _strict,
     _with_raw_controls,
@@ -291,7 +288,7 @@ _READERS: tuple[Callable[[str], Any], ...] = (
 
 
 def plain(value: Any, depth: int) -> Any:
-    """The value as JSON has it: tuples are lists, surrogates are whole, numbers finite, keys text."""
+    """Return the value as plain JSON: tuples as lists, surrogates joined, numbers finite, keys as text."""
     if depth > MAX_DEPTH:
         raise UnreadableError(f"nested deeper than {MAX_DEPTH}")
     if isinstance(value, str):
@@ -317,6 +314,6 @@ def _whole_text(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        # Half a surrogate pair cannot be sent to any tool; pairs written as two escapes become their character.
+        # Half a surrogate pair cannot be encoded as UTF-8; pairs written as two escapes become their character.
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text

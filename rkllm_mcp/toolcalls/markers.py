@@ -1,4 +1,4 @@
-"""Literals that a stream may cut anywhere, and the code fences around them."""
+"""Search for literals that a stream may cut at any point, and the state of code fences around them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import re
 from collections.abc import Callable, Iterable
 from functools import cached_property, lru_cache
 
-# White space between the parts of a call, with the byte order mark that some tokenizers leave. It is bounded so that
-# what waits for a decision stays short whatever the model writes.
+# White space between the parts of a call, with the byte order mark that some tokenizers leave. It is bounded, so
+# the text that waits for a decision stays short for any output.
 SPACE = r"[\s\ufeff]{0,64}"
 
 _NOTHING = re.compile(r"(?!)")
 
 
 def _beginning(atoms: Iterable[str]) -> str:
-    """A pattern for every proper beginning of ``atoms`` that reaches the end of the text."""
+    """Return a pattern for every proper beginning of ``atoms`` that reaches the end of the text."""
     pattern = ""
     for atom in reversed(list(atoms)):
         pattern = f"(?:{atom}{pattern})?"
@@ -22,16 +22,12 @@ def _beginning(atoms: Iterable[str]) -> str:
 
 
 def literal(text: str) -> tuple[str, ...]:
-    """``text`` as atoms of a ``Shape``, one for each character."""
+    """Return ``text`` as atoms of a ``Shape``, one for each character."""
     return tuple(re.escape(character) for character in text)
 
 
 class Markers:
-    """Any of several literals, found in a text that may end inside one of them.
-
-    Args:
-        literals: the texts to look for; of two that match at one place the longer is meant.
-    """
+    """A set of literals, found in a text that may end inside one of them; the longest match counts."""
 
     def __init__(self, literals: Iterable[str]) -> None:
         self.literals = tuple(sorted(set(literals), key=lambda text: (-len(text), text)))
@@ -40,40 +36,41 @@ class Markers:
 
     @property
     def first(self) -> Callable[[str], object]:
-        """``search`` from the beginning on for those who only ask whether there is anything: None for nothing."""
+        """``search`` from the beginning, for callers that only need to know if anything matches: None for no match."""
         return self._pattern.search
 
     def search(self, text: str, start: int) -> tuple[int, bool] | None:
-        """The first place from ``start`` on where a literal stands (True) or the text ends inside one (False)."""
+        """Return the first position with a literal (True) or, at the end of the text, the beginning of one (False)."""
         found = self._pattern.search(text, start)
         return None if found is None else (found.start(), found.lastindex is not None)
 
     def at(self, text: str, start: int) -> bool | None:
-        """Whether a literal stands exactly at ``start``; None when the text ends where one may go on."""
+        """Return True if a literal stands at ``start``; None if the text ends where one may continue."""
         found = self._pattern.match(text, start)
         if found is None:
             return False
         return True if found.lastindex is not None else None
 
 
-# An answer needs a handful of these, the next answer the same ones; making one takes a millisecond.
+# Answers share a handful of these, and compiling one takes a millisecond.
 @lru_cache(maxsize=256)
 def _search_pattern(literals: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(_tree(literals, is_root=True)) if literals else _NOTHING
 
 
 def _tree(literals: Iterable[str], *, is_root: bool = False) -> str:
-    """A pattern that branches where the literals differ, so that many of them cost hardly more than one.
+    """Return a pattern that branches where the literals differ, so many of them cost hardly more than one.
 
-    An empty group marks the end of a literal; a match without any ended with the text, where a literal may go on.
+    An empty group marks the end of a literal; a match without a group ended with the text, where a literal may
+    continue.
     """
     branches: dict[str, list[str]] = {}
     for text in literals:
         branches.setdefault(text[:1], []).append(text[1:])
     is_end = branches.pop("", None) is not None
     patterns = [f"{re.escape(first)}(?:{_tree(rest)})" for first, rest in branches.items()]
-    # Longer literals come first, also those of which only the beginning is there yet. The first character is demanded,
-    # or every end of a text would begin a marker.
+    # Longer literals come first, including those with only their beginning in the text. The first character is
+    # required, otherwise every end of a text would begin a marker.
     if branches and not is_root:
         patterns.append(r"\Z")
     if is_end:
@@ -82,17 +79,16 @@ def _tree(literals: Iterable[str], *, is_root: bool = False) -> str:
 
 
 class Shape:
-    """A short pattern that also knows its own beginnings.
+    """A short pattern that also matches its own beginnings.
 
-    Args:
-        atoms: regular expressions of one character or character class each, with a quantifier from ``?`` or ``{0,n}``
-            at most, so that every beginning of a match is a match of the first atoms.
+    Each atom is a regular expression for one character or character class, with at most a quantifier ``?`` or
+    ``{0,n}``, so every beginning of a match is a match of the first atoms.
     """
 
     def __init__(self, *atoms: str) -> None:
         self._atoms = atoms
 
-    # Compiled when first asked: there are hundreds of shapes, and an answer meets few of them.
+    # Compiled on first use: of hundreds of shapes an answer needs few.
     @cached_property
     def _whole(self) -> re.Pattern[str]:
         return re.compile("".join(self._atoms))
@@ -102,12 +98,12 @@ class Shape:
         return re.compile(_beginning(self._atoms))
 
     def match(self, text: str, start: int) -> int | None:
-        """Where the shape that stands at ``start`` ends."""
+        """Return the end of the shape at ``start``; None if it does not match."""
         found = self._whole.match(text, start)
         return None if found is None else found.end()
 
     def at(self, text: str, start: int) -> bool | None:
-        """Whether the shape stands at ``start``; None when the text ends before that can be said."""
+        """Return True if the shape stands at ``start``; None if the text ends too early to decide."""
         if self._whole.match(text, start) is not None:
             return True
         return None if self._begun.match(text, start) is not None else False
@@ -115,12 +111,12 @@ class Shape:
 
 # Up to three spaces and a run of at least three backticks open a fence; at least as many close it (CommonMark 0.31).
 _FENCE = re.compile(r" {0,3}(`{3,})")
-# Enough of a line to see its fence; longer runs than a dozen backticks are counted as a dozen.
+# Enough of a line to recognise its fence; longer runs of backticks count as this many.
 _LINE_CHARACTERS = 16
 
 
 class CodeFenceState:
-    """Follows the fences of a text that is fed piece by piece."""
+    """State of the code fences of a text that is fed in chunks."""
 
     def __init__(self) -> None:
         self._fence = 0
@@ -128,7 +124,7 @@ class CodeFenceState:
         self._last = ""
 
     def feed(self, text: str) -> None:
-        """Take the next piece."""
+        """Process the next chunk."""
         if not text:
             return
         self._last = text[-1]
@@ -140,13 +136,13 @@ class CodeFenceState:
             self._extend(line)
 
     @property
-    def quotes(self) -> bool:
-        """Whether what comes next is quoted."""
+    def is_quoted(self) -> bool:
+        """True if the next character is inside a code fence or behind a backtick."""
         return self._last == "`" or self._fence_after_line() > 0
 
     @property
     def may_open_fence(self) -> bool:
-        """Whether a fence that comes next would open one: no other is open, and only white space precedes it."""
+        """True if a fence here would open one: no other is open, and only white space precedes it on the line."""
         return not self._line.strip() and self._fence_after_line() == 0
 
     def _extend(self, text: str) -> None:
@@ -154,7 +150,7 @@ class CodeFenceState:
             self._line += text[: _LINE_CHARACTERS - len(self._line)]
 
     def _fence_after_line(self) -> int:
-        """The length of the fence that is open when the current line is taken into account; 0 for none."""
+        """Return the length of the fence that is open after the current line; 0 for none."""
         found = _FENCE.match(self._line)
         if found is None:
             return self._fence

@@ -1,4 +1,4 @@
-"""Parsers of call bodies in JSON, keyed or Python-like form."""
+"""Parsers of call bodies: JSON, objects keyed by name, Python-like calls, Gemma's braces."""
 
 from __future__ import annotations
 
@@ -26,19 +26,16 @@ _QUOTED = {
     "'''": re.compile(r"'{3}([^'\\]*(?:(?:\\.|'(?!''))[^'\\]*)*)'{3}", re.DOTALL),
 }
 
-# How an unescaped quote inside a string is told from the one that ends it: what follows looks like more of a call.
+# Text after a quote that ends a string, in contrast to an unescaped quote inside it.
 _AFTER_STRING = re.compile(r"\s*(?:,\s*[A-Za-z_]\w*\s*=|\)\s*(?:[\]\n;,]|\Z))")
 _NEXT_KEYWORD = re.compile(r"\s*,\s*[A-Za-z_]\w*\s*=")
 
 
 class LiteralReader:
-    """Reads values from a text, one after the other.
+    """Reader of consecutive values in one text.
 
-    Args:
-        text: the text.
-        delimiters: what may stand at both ends of a string beside quotes.
-        bare_text: words without quotes are text, as a model leaves them out.
-        raw_quotes: a string may hold its own quote unescaped, where only one place can end it.
+    ``delimiters``: texts around strings in addition to quotes. ``bare_text``: words without quotes are text.
+    ``raw_quotes``: a string may contain its own quote unescaped if only one position can end it.
     """
 
     def __init__(
@@ -53,12 +50,12 @@ class LiteralReader:
         self._raw_quotes = raw_quotes
 
     def skip_space(self) -> None:
-        """Go on to the next character that is no white space."""
+        """Skip white space."""
         found = _SPACE.match(self.text, self.at)
         self.at = self.at if found is None else found.end()
 
     def takes(self, token: str) -> bool:
-        """Whether ``token`` comes next; it is read then, with the white space before it."""
+        """Read ``token`` and the white space before it, if it comes next; return True if it did."""
         self.skip_space()
         if not self.text.startswith(token, self.at):
             return False
@@ -66,7 +63,7 @@ class LiteralReader:
         return True
 
     def expect(self, token: str) -> None:
-        """Read ``token``, which may be missing at the end where bare text may be."""
+        """Read ``token``, which may be missing at the end of the text if ``bare_text`` is set."""
         if self.takes(token):
             return
         if not self._bare_text or self.at < len(self.text):
@@ -74,7 +71,7 @@ class LiteralReader:
         self.repaired = True
 
     def key(self, separator: str) -> str | None:
-        """The key before ``separator``; None, and nothing read, when there is none."""
+        """Return the key before ``separator``; None, with nothing read, if there is none."""
         self.skip_space()
         place = self.at
         mark = self._mark()
@@ -90,10 +87,10 @@ class LiteralReader:
         return None
 
     def value(self, depth: int = 0) -> Any:
-        """The value that comes next.
+        """Return the next value.
 
         Raises:
-            UnreadableError: there is none.
+            UnreadableError: no value follows.
         """
         if depth > MAX_DEPTH:
             raise UnreadableError(f"nested deeper than {MAX_DEPTH}")
@@ -110,7 +107,7 @@ class LiteralReader:
         return self._word()
 
     def pairs(self, closer: str, separator: str, depth: int = 0) -> dict[str, Any]:
-        """Keys and values up to ``closer``, which is read."""
+        """Return keys and values up to ``closer``, which is read."""
         result: dict[str, Any] = {}
         while not self.takes(closer):
             key = self.key(separator)
@@ -132,10 +129,10 @@ class LiteralReader:
         return items
 
     def _mark(self) -> str:
-        """The quote or delimiter that stands here, if one does."""
+        """Return the quote or delimiter at this position, or an empty string."""
         for mark in (*self._delimiters, '"""', "'''", '"', "'"):
             if self.text.startswith(mark, self.at):
-                # Two quotes are an empty string, three and more a long one.
+                # Two quotes are an empty string; three or more begin a long string.
                 return mark
         return ""
 
@@ -155,7 +152,7 @@ class LiteralReader:
         if end < 0:
             if not self._bare_text:
                 raise UnreadableError("a string is not closed")
-            # The delimiter was forgotten; the braces at the end are the call's.
+            # The delimiter is missing; the braces at the end belong to the call.
             end = len(self.text.rstrip("}] \t\r\n"))
             self.at, self.repaired = end, True
             return self.text[begin:end]
@@ -197,7 +194,7 @@ class LiteralReader:
         bare = _BARE.match(self.text, self.at) if self._bare_text else None
         if bare is None or not bare.group().strip():
             raise UnreadableError("a value is missing or is not quoted")
-        # A delimiter that was forgotten where the text begins still ends it.
+        # A delimiter that is missing at the beginning of the text still ends it.
         ends = [place for mark in self._delimiters if (place := bare.group().find(mark)) >= 0]
         text = bare.group()[: min(ends, default=None)]
         self.at, self.repaired = self.at + len(text), True
@@ -220,50 +217,45 @@ def _character(escape: re.Match[str]) -> str:
     code = two or four or eight
     if code:
         return chr(int(code, 16))
-    # A pattern's backslash, such as \d or \, stays as typed.
+    # The backslash of a regular expression, such as \d, stays as written.
     return _ESCAPES.get(other, escape.group())
 
 
 @dataclass(frozen=True)
 class ParsedCall:
-    """A call as it was written.
+    """A call as it was written."""
 
-    Args:
-        name: the name as written, white space around it removed.
-        arguments: the value that stood for them; an object, or whatever else the model put there.
-        rest: other keys beside name and arguments; models that forget the nesting put the arguments there.
-        repaired: the text was not valid as written.
-        guessed: even where its strings end had to be guessed.
-        as_text: the values are bare text whose type only the schema knows.
-        positional: values without a name.
-    """
-
+    # The name as written, without white space around it.
     name: str
+    # The value given for the arguments; an object, or another value if the model made a mistake.
     arguments: Any
+    # Other keys next to name and arguments; models that forget the nesting write the arguments there.
     rest: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    # The text was not valid as written.
     repaired: bool = False
+    # The ends of its strings had to be guessed.
     guessed: bool = False
+    # The values are text whose types only the schema defines.
     as_text: bool = False
+    # Values without a name.
     positional: tuple[Any, ...] = ()
 
 
-# The first is what every template asks for; the others are what models trained on other interfaces write.
+# Every template asks for the first; models trained on other interfaces write the others.
 NAME_KEYS = ("name", "function", "tool", "tool_name")
 ARGUMENT_KEYS = ("arguments", "parameters", "args", "params", "input")
-# Keys of OpenAI's interface that say nothing about the call.
+# Keys of OpenAI's interface without a meaning for the call.
 _IGNORED_KEYS = frozenset({"id", "type", "index", "call_id"})
 
 
 def read_json_calls(body: str) -> tuple[ParsedCall, ...]:
-    """Calls spelled as one JSON object, or as a list of them: ``{"name": …, "arguments": {…}}``.
+    """Parse one JSON object or a list of them: ``{"name": …, "arguments": {…}}``.
 
-    Args:
-        body: the value with anything but brackets before it.
+    Hermes and the templates of Qwen2.5, Qwen3 and Granite 4; ``parameters`` as Llama 3 writes it. Brackets are the
+    first part of the body that is read.
 
     Raises:
-        UnreadableError: the body is no value, or no object with a name in it.
-
-    Hermes and the templates of Qwen2.5, Qwen3 and Granite 4; ``parameters`` as Llama 3 writes it.
+        UnreadableError: the body is not a value, or contains no object with a name.
     """
     starts = [place for place in (body.find("{"), body.find("[")) if place >= 0]
     reading = read_value(body[min(starts) :] if starts else body)
@@ -295,22 +287,19 @@ def _json_call(value: dict[str, Any], reading: ParsedValue) -> ParsedCall:
     return ParsedCall(name.strip(), arguments, rest, reading.repaired, reading.guessed)
 
 
-# What stands between a name and its object: markers, an id, the fence and its language.
+# Text between a name and its object: markers, an id, the fence and its language.
 _HEAD_NOISE = re.compile(r"```\s*[a-zA-Z_]*|\[ARGS\]|\[CALL_ID\][^\[]*|>")
 _SEPARATORS = ("<｜tool▁sep｜>", "<|tool▁sep|>")
 
 
 def read_named_json(body: str) -> tuple[ParsedCall, ...]:
-    """One call whose name stands before the object of its arguments: ``get_weather[ARGS]{…}``.
-
-    Args:
-        body: the name, what separates it, the object and perhaps the end of a fence.
-
-    Raises:
-        UnreadableError: there is no name or no object.
+    """Parse one call whose name stands before the object of its arguments: ``get_weather[ARGS]{…}``.
 
     Mistral Small 3.2 (``[ARGS]``), DeepSeek R1 (``function<sep>name``, a fence) and V3.1 (``name<sep>``), Llama 3.1's
     own functions (``name>``).
+
+    Raises:
+        UnreadableError: the name or the object is missing.
     """
     head, brace, rest = body.partition("{")
     name = named_head(head)
@@ -323,7 +312,7 @@ def read_named_json(body: str) -> tuple[ParsedCall, ...]:
 
 
 def named_head(head: str) -> str:
-    """The name in what stands before the object; empty when there is none."""
+    """Return the name in the text before the object, or an empty string."""
     for separator in _SEPARATORS:
         kind, found, name = head.partition(separator)
         if found:
@@ -332,15 +321,10 @@ def named_head(head: str) -> str:
 
 
 def read_keyed_calls(body: str) -> tuple[ParsedCall, ...]:
-    """Calls spelled as objects whose only key is the name: ``[{"get_weather": {…}}]``.
-
-    Args:
-        body: the list.
+    """Parse a list of objects whose only key is the name: ``[{"get_weather": {…}}]`` (Apertus).
 
     Raises:
-        UnreadableError: it is no such list.
-
-    Apertus.
+        UnreadableError: the body is not a list of this kind.
     """
     reading = read_value(body[max(body.find("["), 0) :])
     value: Any = reading.value
@@ -361,7 +345,7 @@ _NAME = re.compile(r"[^\W\d][\w.\-/]{0,127}")
 _JSON_BEGINS = re.compile(r"\s*(?:\[\s*)?\{")
 # Gemma's examples print what a call returns.
 _WRAPPERS = ("print",)
-# ChatGLM3 writes the name on a line of its own, and this in its place.
+# ChatGLM3 writes the name on a line of its own, and this as the name of the call.
 _PLACEHOLDER = "tool_call"
 _HEADLINE = re.compile(r"\s*([^\W\d][\w.\-]{0,127})\s*\n\s*```")
 
@@ -369,16 +353,13 @@ GEMMA_DELIMITERS = ('<|"|>', "<escape>")
 
 
 def read_python_calls(body: str) -> tuple[ParsedCall, ...]:
-    """Calls in Python's spelling: a list of them, or one on each line; JSON where a model writes that instead.
+    """Parse Python-like calls: a list, or one on each line; JSON where a model writes that instead.
 
-    Args:
-        body: the calls, in a code fence or not.
+    Llama 3.2 and 4, LFM2, Olmo 3, MiniCPM3, Gemma 2 and 3, ChatGLM3. A string may contain its own quote unescaped if
+    only one position can end it (vLLM's rule).
 
     Raises:
         UnreadableError: a call is not complete, or a value is not a literal.
-
-    Llama 3.2 and 4, LFM2, Olmo 3, MiniCPM3, Gemma 2 and 3, ChatGLM3. A string may hold its own quote unescaped where
-    only one place can end it (vLLM's rule).
     """
     headline = _HEADLINE.match(body)
     text = (body[headline.end(1) :] if headline else body).rstrip().removesuffix("```")
@@ -405,7 +386,7 @@ def _python_calls(reader: LiteralReader) -> tuple[ParsedCall, ...]:
     while not (reader.takes("]") if in_list else _is_done(reader)):
         calls.append(_python_call(reader))
         if not (reader.takes(",") or reader.takes(";")) and in_list:
-            # The bracket behind the last call is the one that models leave out.
+            # Models leave out the bracket after the last call.
             if _is_done(reader):
                 break
             reader.expect("]")
@@ -461,16 +442,13 @@ def _plain(value: Any) -> Any:
 
 
 def read_brace_call(body: str) -> tuple[ParsedCall, ...]:
-    """One call in Gemma's spelling: ``call:f{k:<|"|>v<|"|>,n:3}``.
+    """Parse one call in Gemma's notation: ``call:f{k:<|"|>v<|"|>,n:3}``.
 
-    Args:
-        body: the call, from ``call:`` on.
+    FunctionGemma (``<escape>``) and Gemma 4 (``<|"|>``); single quotes, words without quotes and a missing delimiter at
+    the end are accepted as in Ollama.
 
     Raises:
-        UnreadableError: it has no name, or its braces hold something else than keys and values.
-
-    FunctionGemma (``<escape>``) and Gemma 4 (``<|"|>``); single quotes, bare words and a delimiter forgotten at the end
-    are understood as Ollama does.
+        UnreadableError: the name is missing, or the braces contain something else than keys and values.
     """
     head, brace, _ = body.partition("{")
     name = head.strip().removeprefix("call:").removeprefix(":").strip()

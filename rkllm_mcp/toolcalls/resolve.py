@@ -1,4 +1,4 @@
-"""A complete call body becomes a ``ToolCallDetected`` or a ``ToolCallFailed`` event."""
+"""Resolve a complete call body into ``ToolCallDetected`` or ``ToolCallFailed`` events."""
 
 from __future__ import annotations
 
@@ -17,28 +17,26 @@ from rkllm_mcp.toolcalls.lenient_json import UnreadableError, read_value
 from rkllm_mcp.toolcalls.parsers import ParsedCall
 from rkllm_mcp.toolcalls.syntax import CallFormat
 
-# A reason goes into the prompt of a model with a few thousand tokens of context.
+# A reason becomes part of the prompt of a model with a few thousand tokens of context.
 _MAX_NAMES = 12
 _MAX_SIGNATURE = 240
-# A call names its tool early; a failed one of any length is not searched whole for every tool.
+# A call names its tool early, so only this much of a failed call is searched for tool names.
 _NAME_IS_WITHIN = 4096
-# Where an example has the name; ``[TOOL_CALL]`` is a marker.
+# Character of a word. In an example TOOL stands for the name; ``[TOOL_CALL]`` is a marker.
 _WORDLY = re.compile(r"\w")
-# Elements under which a model puts all arguments as one object.
+# Elements in which models put all arguments as one object.
 _WRAPPERS = frozenset({"arguments", "parameters", "properties"})
 _TOOL = re.compile(r"\bTOOL\b")
 
 
 class RefusedError(Exception):
-    """The call cannot be made; ``str()`` is the line the model is told."""
+    """A call that cannot be made; ``str()`` is the line shown to the model."""
 
 
 class ToolCatalogue:
-    """The declared tools under every name a model may call them by.
+    """The declared tools under every name that a model may use.
 
-    Args:
-        tools: the tools as shown to the model. Their long names (``mcp__server__tool``) are understood as well, and
-            calls come out under the shown name.
+    Calls are reported under the name shown to the model; long names (``mcp__server__tool``) are accepted too.
     """
 
     def __init__(self, tools: Sequence[ToolSpec]) -> None:
@@ -50,18 +48,14 @@ class ToolCatalogue:
         return bool(self._names)
 
     def tool(self, name: str) -> ToolSpec | None:
-        """The tool that is called by ``name``."""
+        """Return the tool that ``name`` calls."""
         return self._names.get(name)
 
     def accept(self, call: ParsedCall, raw: str) -> ToolCallDetected:
-        """The call under the tool's shown name, with the arguments the tool takes.
-
-        Args:
-            call: as the model spelled it.
-            raw: the text it was read from.
+        """Return the call under the tool's shown name, with coerced arguments.
 
         Raises:
-            RefusedError: there is no such tool, or the arguments are not what it takes.
+            RefusedError: the tool is unknown, or the arguments do not match its schema.
         """
         tool = self._names.get(call.name)
         if tool is None:
@@ -75,7 +69,7 @@ class ToolCatalogue:
         return ToolCallDetected(tool.name, taken.value, raw, repaired=repaired)
 
     def named_in(self, text: str) -> ToolSpec | None:
-        """The tool whose name stands first near the beginning of ``text``, as a word."""
+        """Return the tool whose name occurs first, as a word, near the beginning of ``text``."""
         text = text[:_NAME_IS_WITHIN]
         places = [(text.find(name), -len(name), name) for name in self._names]
         found = min((place for place in places if place[0] >= 0 and _is_word(text, place[0], place[2])), default=None)
@@ -96,33 +90,25 @@ class ToolCatalogue:
 
 @dataclass(frozen=True)
 class Resolution:
-    """What a body came to.
-
-    Args:
-        events: its calls, and calls that are none.
-        sure: nothing had to be guessed to read it.
-        named: it names a declared tool.
-    """
+    """The result of one body: its calls and failed calls."""
 
     events: tuple[ToolCallDetected | ToolCallFailed, ...]
+    # False if a repair had to guess.
     sure: bool
+    # True if the body names a declared tool.
     named: bool = True
 
 
-def resolve_call(form: CallFormat, body: str, raw: str, catalogue: ToolCatalogue) -> Resolution:
-    """The calls of one body, each as a call of a declared tool or as the reason why it is none.
+def resolve_call(call_format: CallFormat, body: str, raw: str, catalogue: ToolCatalogue) -> Resolution:
+    """Return the calls of one body, each as a call of a declared tool or with the reason why it is none.
 
-    Args:
-        form: how the body is spelled.
-        body: the text between the markers.
-        raw: the body with its markers. Where a body holds a list of calls, the first event carries it and the others
-            carry nothing, so that the raw texts of all events, joined, are the text.
-        catalogue: the declared tools.
+    ``raw`` is the body with its markers. If a body holds several calls, the first event carries ``raw`` and the others
+    an empty text, so the raw texts of all events, joined, are the input.
     """
     try:
-        calls = form.read(body)
+        calls = call_format.read(body)
     except UnreadableError as error:
-        failed = ToolCallFailed(raw, unreadable(str(error), body, form, catalogue))
+        failed = ToolCallFailed(raw, unreadable(str(error), body, call_format, catalogue))
         return Resolution((failed,), sure=False, named=catalogue.named_in(body) is not None)
     events: list[ToolCallDetected | ToolCallFailed] = []
     for call in calls:
@@ -135,17 +121,17 @@ def resolve_call(form: CallFormat, body: str, raw: str, catalogue: ToolCatalogue
     return Resolution(tuple(events), sure=not any(call.guessed for call in calls), named=named)
 
 
-def unreadable(rule: str, body: str, form: CallFormat, catalogue: ToolCatalogue) -> str:
-    """The line for a call that cannot be read: the rule, the tool it seems to be for, the form."""
+def unreadable(rule: str, body: str, call_format: CallFormat, catalogue: ToolCatalogue) -> str:
+    """Return the line for a call that cannot be parsed: the rule, the tool it seems to mean, and the call format."""
     meant = catalogue.named_in(body)
     if meant is None:
-        return f"{rule}. Call again in exactly this form: {_one_line(form.example)}"
-    example = _TOOL.sub(lambda _: meant.name, _one_line(form.example))
+        return f"{rule}. Call again in exactly this form: {_one_line(call_format.example)}"
+    example = _TOOL.sub(lambda _: meant.name, _one_line(call_format.example))
     return f"{rule}. Call again: {signature(meant)}, in exactly this form: {example}"
 
 
 def signature(tool: ToolSpec) -> str:
-    """The tool as one short line: ``get_weather(location: string, days?: integer)``."""
+    """Return the tool as one short line: ``get_weather(location: string, days?: integer)``."""
     schema = tool.input_schema
     properties = _mapping(schema.get("properties"))
     wanted: object = schema.get("required")
@@ -186,21 +172,21 @@ def _is_word(text: str, place: int, word: str) -> bool:
 
 
 def _arguments(call: ParsedCall, tool: ToolSpec) -> tuple[dict[str, Any], bool]:
-    """The call's arguments as an object, whatever the model wrapped them in, and whether they stood elsewhere."""
+    """Return the call's arguments as an object without wrappers, and True if they stood in another place."""
     value = call.arguments
-    for _ in range(2):  # A string of JSON in a string of JSON is the deepest that was seen.
+    for _ in range(2):  # The deepest nesting seen in practice is JSON in a string of JSON in a string.
         if not isinstance(value, str):
             break
         value = _decoded(value)
     if value is None or value == []:
-        return _beside_the_name(call, tool), bool(call.rest)
+        return _next_to_the_name(call, tool), bool(call.rest)
     if not isinstance(value, dict):
         raise MismatchError("", "must be a JSON object", value)
     return _with_tools_names(cast("dict[str, Any]", value), call, tool)
 
 
 def _with_tools_names(value: dict[str, Any], call: ParsedCall, tool: ToolSpec) -> tuple[dict[str, Any], bool]:
-    """The arguments under the names the tool has for them, and whether they were not written so."""
+    """Return the arguments under the tool's own names, and True if names or structure had to change."""
     properties = _mapping(tool.input_schema.get("properties"))
     if call.as_text and len(value) == 1:
         (key, text), *_ = value.items()
@@ -211,14 +197,14 @@ def _with_tools_names(value: dict[str, Any], call: ParsedCall, tool: ToolSpec) -
     if not call.positional:
         return renamed, renamed.keys() != value.keys()
     free = [key for key in properties if key not in renamed]
-    # One value can only be meant for the first argument that is left; several in order for all that are.
+    # One value belongs to the first free argument; several values must match all free arguments, in order.
     if not free or (len(call.positional) > 1 and len(free) != len(call.positional)):
         raise MismatchError("", "must be given by name", list(call.positional))
     return {**renamed, **dict(zip(free, call.positional, strict=False))}, True
 
 
 def _tools_name(key: str, properties: Mapping[str, Any]) -> str:
-    """The property that ``key`` means: Python's words cannot be keywords, and some models quote in tags."""
+    """Return the property that ``key`` means: keywords have an underscore, tags may have quotes."""
     if key in properties:
         return key
     for bare in (key[:-1] if keyword.iskeyword(key[:-1]) and key.endswith("_") else "", key.strip("\"'")):
@@ -236,8 +222,8 @@ def _decoded(text: str) -> Any:
         raise MismatchError("", "must be a JSON object", text) from None
 
 
-def _beside_the_name(call: ParsedCall, tool: ToolSpec) -> dict[str, Any]:
-    """Arguments written beside the name instead of under ``arguments``, if all of them are the tool's."""
+def _next_to_the_name(call: ParsedCall, tool: ToolSpec) -> dict[str, Any]:
+    """Return arguments written next to the name instead of under ``arguments``, if all of them belong to the tool."""
     properties = _mapping(tool.input_schema.get("properties"))
     stray = [key for key in call.rest if key not in properties]
     if stray:
@@ -250,31 +236,28 @@ CUT_OFF = "the call was cut off before its end"
 
 
 class RestReader(Protocol):
-    """What a cut has to know about text that the detector would read again."""
+    """Questions about the text behind a cut, which the detector would read again."""
 
     def next_call(self, text: str, start: int) -> int | None:
-        """Where in ``text`` a call begins, from ``start`` on."""
+        """Return the position in ``text`` where a call begins, at or after ``start``."""
         ...
 
     def only_calls(self, text: str) -> bool:
-        """Whether ``text`` is complete calls and white space to its end."""
+        """Return True if ``text`` consists of complete calls and white space."""
         ...
 
 
 @dataclass(frozen=True)
 class ResolvedPart:
-    """One body with the markers that belong to it.
+    """One body with the markers that belong to it."""
 
-    Args:
-        lead: the opener; empty for a further body behind the same one.
-        body: what the scanner went over.
-        tail: closer and white space.
-        unended: why the body has no end of its own; empty when it has one.
-    """
-
+    # The opener; empty for a further body behind the same one.
     lead: str
+    # The text that the scanner followed.
     body: str
+    # Closer and white space.
     tail: str
+    # Reason why the body has no end of its own; empty if it has one.
     unended: str = ""
 
     @cached_property
@@ -285,76 +268,72 @@ class ResolvedPart:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a part came to: the text that is done with, its events, and the text to read again, None for none."""
+    """Result of one part: the text that is finished, its events, and the text to read again (None for none)."""
 
     raw: str
     events: tuple[Text | ToolCallDetected | ToolCallFailed, ...]
     rest: str | None = None
 
 
-def resolve(part: ResolvedPart, form: CallFormat, catalogue: ToolCatalogue, reader: RestReader | None) -> Outcome:
-    """Read one part.
-
-    Args:
-        part: the text of a call, or of one of several in the same markers.
-        form: how it is written.
-        catalogue: the declared tools.
-        reader: answers for the text behind a cut; None when no more cuts are allowed in this answer.
-    """
+def resolve(
+    part: ResolvedPart, call_format: CallFormat, catalogue: ToolCatalogue, reader: RestReader | None
+) -> Outcome:
+    """Resolve one part of a call; ``reader`` is None when no more cuts are allowed in this answer."""
     if part.unended:
-        if form.bare and catalogue.named_in(part.body) is None:
+        if call_format.bare and catalogue.named_in(part.body) is None:
             return Outcome(part.raw, (Text(part.raw),))
-        events = (_failed(part.unended, part.raw, form, catalogue),)
+        events = (_failed(part.unended, part.raw, call_format, catalogue),)
     else:
-        judgement = resolve_call(form, part.body, part.raw, catalogue)
-        if form.bare and not judgement.named:
+        resolution = resolve_call(call_format, part.body, part.raw, catalogue)
+        if call_format.bare and not resolution.named:
             return Outcome(part.raw, (Text(part.raw),))
-        # Brackets too many were left out of the body, which is a repair.
+        # Extra closing brackets were left out of the body, which is a repair.
         has_extra = part.tail.lstrip()[:1] in {"}", "]"}
-        events = tuple(_repaired(event) for event in judgement.events) if has_extra else judgement.events
-        if judgement.sure:
+        events = tuple(_repaired(event) for event in resolution.events) if has_extra else resolution.events
+        if resolution.sure:
             return Outcome(part.raw, events)
-    cut = None if reader is None else _cut(part, form, catalogue, reader)
+    cut = None if reader is None else _cut(part, call_format, catalogue, reader)
     return cut or Outcome(part.raw, events)
 
 
-def _failed(rule: str, raw: str, form: CallFormat, catalogue: ToolCatalogue) -> ToolCallFailed:
-    return ToolCallFailed(raw, unreadable(rule, raw, form, catalogue))
+def _failed(rule: str, raw: str, call_format: CallFormat, catalogue: ToolCatalogue) -> ToolCallFailed:
+    return ToolCallFailed(raw, unreadable(rule, raw, call_format, catalogue))
 
 
 def _repaired(event: ToolCallDetected | ToolCallFailed) -> ToolCallDetected | ToolCallFailed:
     return replace(event, repaired=True) if isinstance(event, ToolCallDetected) else event
 
 
-def _cut(part: ResolvedPart, form: CallFormat, catalogue: ToolCatalogue, reader: RestReader) -> Outcome | None:
-    """The part up to where it may be cut; None where a cut could take quoted text for calls."""
-    behind_own = part.body.find(form.begins) + len(form.begins)
+def _cut(part: ResolvedPart, call_format: CallFormat, catalogue: ToolCatalogue, reader: RestReader) -> Outcome | None:
+    """Return the outcome of the part up to a possible cut; None if a cut could take quoted text for calls."""
+    behind_own = part.body.find(call_format.begins) + len(call_format.begins)
     opener = reader.next_call(part.body, behind_own)
-    closer = form.gives_up.search(part.body, 0, len(part.body) if opener is None else opener)
+    closer = call_format.gives_up.search(part.body, 0, len(part.body) if opener is None else opener)
     if closer is not None and not part.unended and closer.end() >= len(part.body.rstrip()):
-        closer = None  # The part's own end is no place to cut it.
+        closer = None  # The part's own end is not a cut.
     if closer is not None:
-        return _cut_at_closer(part, closer, opener, form, catalogue)
+        return _cut_at_closer(part, closer, opener, call_format, catalogue)
     if opener is None or part.unended != CUT_OFF:
         return None
-    # An open string with a call in it: the string was abandoned for the call if nothing but calls follows, and
+    # An open string with a call in it: if only calls follow, the model left the string for the call; otherwise the
+    # string may quote the call, and a quoted call must not be made.
     # quotes it if anything else does. A quoted call must not be made.
     place = len(part.lead) + opener
     raw, rest = part.raw[:place], part.raw[place:]
-    return Outcome(raw, (_failed(INTERRUPTED, raw, form, catalogue),), rest) if reader.only_calls(rest) else None
+    return Outcome(raw, (_failed(INTERRUPTED, raw, call_format, catalogue),), rest) if reader.only_calls(rest) else None
 
 
 def _cut_at_closer(
-    part: ResolvedPart, closer: re.Match[str], opener: int | None, form: CallFormat, catalogue: ToolCatalogue
+    part: ResolvedPart, closer: re.Match[str], opener: int | None, call_format: CallFormat, catalogue: ToolCatalogue
 ) -> Outcome | None:
     place = len(part.lead) + closer.end()
     raw, rest = part.raw[:place], part.raw[place:]
     if not rest.strip() or closer.end() + len(rest) - len(rest.lstrip()) == opener:
         # Where the end of a call is part of its body, the pattern has no group for a closer behind it.
         body = part.body[: closer.start(1) if closer.re.groups else closer.end()]
-        judgement = resolve_call(form, body, raw, catalogue)
-        if judgement.sure:
-            return Outcome(raw, judgement.events, rest)
+        resolution = resolve_call(call_format, body, raw, catalogue)
+        if resolution.sure:
+            return Outcome(raw, resolution.events, rest)
     elif opener is not None:
         return None  # Prose and then a call: both may be quoted in a string that was cut off later.
-    return Outcome(raw, (_failed("a string is not closed", raw, form, catalogue),), rest)
+    return Outcome(raw, (_failed("a string is not closed", raw, call_format, catalogue),), rest)

@@ -13,7 +13,7 @@ from rkllm_mcp.toolcalls.markers import SPACE, Markers, Shape, literal
 
 
 class ScanState(Enum):
-    """What a scanner knows about the body."""
+    """State of the scan of one body."""
 
     MORE = "more"
     COMPLETE = "complete"
@@ -21,27 +21,26 @@ class ScanState(Enum):
 
 
 class Scanner(Protocol):
-    """Follows the structure of one body."""
+    """Finds the end of one body that arrives in chunks."""
 
     def scan(self, text: str, start: int) -> tuple[ScanState, int]:
-        """Go on at ``start``; the place returned with ``MORE`` is where the next text has to begin."""
+        """Continue at ``start``; the position returned with ``MORE`` is where the next text must begin."""
         ...
 
     def may_end(self) -> bool:
-        """Whether the body may stand as it is when the stream ends here, although its structure did not end."""
+        """Return True if the body may be complete when the stream ends here, although its structure did not end."""
         ...
 
 
-# Python's quote is one in JSON too: small models write literals.
+# Single quotes count in JSON too: small models write Python literals.
 QUOTES = "\"'"
 _STRING_STOPS = {quote * length: re.compile(rf"[{quote}\\]") for quote in QUOTES for length in (1, 3)}
 
 
 class QuotedText:
-    """Follows a string between quotes of one character or three, in which only they and the backslash mean anything.
+    """A string between quotes of one character or three, in which only the quote and the backslash have a meaning.
 
-    Attributes:
-        quote: what will end it; empty outside, and set by whoever meets one.
+    ``quote`` is the text that ends it; empty outside a string, and set by the scanner that meets a quote.
     """
 
     def __init__(self) -> None:
@@ -49,7 +48,7 @@ class QuotedText:
         self._escaped = False
 
     def follow(self, text: str, at: int) -> int:
-        """Go on inside it; the place up to which it is done is ``at`` where one of three quotes needs what follows."""
+        """Continue inside the string; return ``at`` unchanged if the first of three quotes needs more text."""
         if self._escaped:
             self._escaped = False
             return at + 1
@@ -68,99 +67,24 @@ class QuotedText:
         return found.end() if closing.strip(self.quote) else found.start()
 
 
-class JsonScanner:
-    """Follows one JSON value by depth, strings and escapes, also where it is not quite JSON.
+class BracketScanner:
+    """Scanner of one value or call by brackets and strings; accepts text that is not quite valid.
 
-    Args:
-        boundary: what can stand neither inside a value nor, outside strings, anywhere before its end.
+    ``boundary``: markers that cannot occur inside values or, outside strings, anywhere before the end.
     """
 
-    def __init__(self, boundary: Markers) -> None:
+    def __init__(self, boundary: Markers, brackets: Sequence[str], *, triple_quotes: bool) -> None:
         self._boundary = boundary
-        self._stops = re.compile("[" + re.escape("".join(sorted(boundary.first_characters | set("{}[]\"'")))) + "]")
+        self._opening, self._closing = brackets
+        self._triple_quotes = triple_quotes
+        stops = boundary.first_characters | set(self._opening + self._closing + QUOTES)
+        self._stops = re.compile("[" + re.escape("".join(sorted(stops))) + "]")
         self._depth = 0
         self._string = QuotedText()
         self._inner_closed = False
 
     def scan(self, text: str, start: int) -> tuple[ScanState, int]:
-        """Go on at ``start``."""
-        at = start
-        while at < len(text):
-            if self._string.quote:
-                at = self._string.follow(text, at)
-                continue
-            found = self._stops.search(text, at)
-            if found is None:
-                break
-            at = found.start()
-            if text[at] in self._boundary.first_characters:
-                marker = self._boundary.at(text, at)
-                if marker is not False:
-                    return (ScanState.BROKEN if marker else ScanState.MORE), at
-            at += 1
-            if self._meets(text[at - 1]):
-                return ScanState.COMPLETE, at
-        return ScanState.MORE, len(text)
-
-    def may_end(self) -> bool:
-        """Only the last bracket is missing, and what it holds was closed: nothing that was begun is cut."""
-        return not self._string.quote and self._depth == 1 and self._inner_closed
-
-    def _meets(self, character: str) -> bool:
-        """Take one structural character; True when it ends the value."""
-        if character in "{[":
-            self._depth += 1
-            self._inner_closed = False
-        elif character in "}]":
-            self._depth -= 1
-            self._inner_closed = self._depth == 1
-            return self._depth <= 0
-        elif character in QUOTES and self._depth:
-            self._string.quote = character
-            self._inner_closed = False
-        return False
-
-
-class NamedJsonScanner:
-    """Follows one JSON object behind a head that names the tool: ``get_weather[ARGS]{…}``."""
-
-    def __init__(self, boundary: Markers) -> None:
-        self._boundary = boundary
-        self._json: JsonScanner | None = None
-
-    def scan(self, text: str, start: int) -> tuple[ScanState, int]:
-        """Go on at ``start``."""
-        if self._json is None:
-            brace = text.find("{", start)
-            marker = self._boundary.search(text, start)
-            if marker is not None and not 0 <= brace < marker[0]:
-                return (ScanState.BROKEN if marker[1] else ScanState.MORE), marker[0]
-            if brace < 0:
-                return ScanState.MORE, len(text)
-            self._json, start = JsonScanner(self._boundary), brace
-        return self._json.scan(text, start)
-
-    def may_end(self) -> bool:
-        """Only the last bracket is missing, and what it holds was closed."""
-        return self._json is not None and self._json.may_end()
-
-
-class PythonScanner:
-    """Follows one call, or one list of calls, in Python's spelling by brackets and strings.
-
-    Args:
-        boundary: what can stand neither inside a value nor, outside strings, anywhere before its end.
-    """
-
-    def __init__(self, boundary: Markers) -> None:
-        self._boundary = boundary
-        self._stops = re.compile("[" + re.escape("".join(sorted(boundary.first_characters | set("{}[]()\"'")))) + "]")
-        self._depth = 0
-        self._string = QuotedText()
-        self._inner_closed = False
-
-    def scan(self, text: str, start: int) -> tuple[ScanState, int]:
-        """Go on at ``start``."""
+        """Continue at ``start``."""
         at = start
         while at < len(text):
             if self._string.quote:
@@ -190,34 +114,68 @@ class PythonScanner:
         return ScanState.MORE, len(text)
 
     def may_end(self) -> bool:
-        """Only the last bracket of a list is missing, and the call before it was closed."""
+        """Return True if only the last bracket is missing, and everything inside it is closed."""
         return not self._string.quote and self._depth == 1 and self._inner_closed
 
     def _quote_at(self, text: str, at: int) -> str | None:
-        """The quote that opens a string here: one character or three; None when that is not clear yet."""
+        """Return the quote that opens a string here: one character or three; None if more text is needed."""
         mark = text[at]
+        if not self._triple_quotes:
+            return mark
         if text.startswith(mark * 3, at):
             return mark * 3
         return None if len(text) - at < 3 and text[at:] == mark * (len(text) - at) else mark
 
     def _meets(self, character: str) -> bool:
-        """Take one structural character; True when it ends the call."""
-        if character in "{[(":
+        """Process one structural character; return True if it ends the value."""
+        if character in self._opening:
             self._depth += 1
             self._inner_closed = False
-        elif character in "}])":
+        elif character in self._closing:
             self._depth -= 1
             self._inner_closed = self._depth == 1
             return self._depth <= 0
         return False
 
 
-class BraceScanner:
-    """Follows one call in Gemma's spelling: a name, and braces whose strings stand between delimiters.
+def json_scanner(boundary: Markers) -> BracketScanner:
+    """Return the scanner of one JSON value."""
+    return BracketScanner(boundary, ("{[", "}]"), triple_quotes=False)
 
-    Args:
-        delimiters: what stands at both ends of a string, such as ``<|"|>``.
-        boundary: what can stand neither inside a value nor, outside strings, anywhere before its end.
+
+def python_scanner(boundary: Markers) -> BracketScanner:
+    """Return the scanner of one Python-like call, or of a list of calls."""
+    return BracketScanner(boundary, ("{[(", "}])"), triple_quotes=True)
+
+
+class NamedJsonScanner:
+    """Scanner of one JSON object behind a head that names the tool: ``get_weather[ARGS]{…}``."""
+
+    def __init__(self, boundary: Markers) -> None:
+        self._boundary = boundary
+        self._json: BracketScanner | None = None
+
+    def scan(self, text: str, start: int) -> tuple[ScanState, int]:
+        """Continue at ``start``."""
+        if self._json is None:
+            brace = text.find("{", start)
+            marker = self._boundary.search(text, start)
+            if marker is not None and not 0 <= brace < marker[0]:
+                return (ScanState.BROKEN if marker[1] else ScanState.MORE), marker[0]
+            if brace < 0:
+                return ScanState.MORE, len(text)
+            self._json, start = json_scanner(self._boundary), brace
+        return self._json.scan(text, start)
+
+    def may_end(self) -> bool:
+        """Return True if only the last bracket is missing, and everything inside it is closed."""
+        return self._json is not None and self._json.may_end()
+
+
+class BraceScanner:
+    """Scanner of one call in Gemma's notation: a name and braces, with strings between delimiters such as ``<|"|>``.
+
+    ``boundary``: markers that cannot occur inside values or, outside strings, anywhere before the end.
     """
 
     def __init__(self, delimiters: Sequence[str], boundary: Markers) -> None:
@@ -226,13 +184,13 @@ class BraceScanner:
         self._closing = {mark: Markers((mark,)) for mark in delimiters}
         self._stops = re.compile(r"[" + re.escape("".join(sorted(boundary.first_characters | set("{}[],:")))) + "]")
         self._depth = 0
-        # Where a value begins, quotes mean strings; an apostrophe in the middle of one means nothing.
+        # Quotes begin strings only at the beginning of a value; an apostrophe inside one has no meaning.
         self._fresh = False
         self._string = QuotedText()
         self._delimiter = ""
 
     def scan(self, text: str, start: int) -> tuple[ScanState, int]:
-        """Go on at ``start``."""
+        """Continue at ``start``."""
         at = start
         while at < len(text):
             if self._string.quote or self._delimiter:
@@ -257,7 +215,7 @@ class BraceScanner:
         return ScanState.MORE, len(text)
 
     def may_end(self) -> bool:
-        """Never: the brace that is missing may have been that of a longer value."""
+        """Return False: the missing brace may belong to a longer value."""
         return False
 
     def _value_begins(self, text: str, at: int) -> int | None:
@@ -304,21 +262,24 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Argument:
-    """The element of one argument.
+    """The element of one argument."""
 
-    Args:
-        opens: how it begins, such as ``<parameter=``.
-        closes: its closing tag without the last bracket.
-        behind: what may follow ``opens`` for it to be one; a character class, or nothing.
-    """
-
+    # Its beginning, such as ``<parameter=``.
+    # Its beginning, such as ``<parameter=``.
+    # Its beginning, such as ``<parameter=``.
     opens: str
+    # Its closing tag without the last bracket.
+    # Its closing tag without the last bracket.
+    # Its closing tag without the last bracket.
     closes: str
+    # Character class that must follow ``opens``; empty for any text.
+    # Character class that must follow ``opens``; empty for any text.
+    # Character class that must follow ``opens``; empty for any text.
     behind: str = ""
 
     @cached_property
     def opening(self) -> Shape:
-        """Where an argument begins."""
+        """The beginning of an argument."""
         return Shape(*literal(self.opens), *((self.behind,) if self.behind else ()))
 
     @cached_property
@@ -329,32 +290,41 @@ class Argument:
 
 @dataclass(frozen=True)
 class Tags:
-    """The elements of one way of writing calls.
+    """The elements of one call format in tags."""
 
-    Args:
-        begins: what the call's own element begins with; empty when the call is the name followed by arguments.
-        ends: the closing tags of the call without the last bracket; any of them ends it.
-        arguments: the elements arguments may have; the first is the right one, the others are what models drift to.
-        head_ends: what ends the head of an argument.
-        quoted: heads are attributes, whose quotes may hold a bracket, and an element may close itself (``/>``).
-        cdata: values may have CDATA sections.
-    """
-
+    # Beginning of the call's own element; empty if the call is the name followed by arguments.
+    # Beginning of the call's own element; empty if the call is the name followed by arguments.
+    # Beginning of the call's own element; empty if the call is the name followed by arguments.
     begins: str
+    # Closing tags of the call without the last bracket; any of them ends it.
+    # Closing tags of the call without the last bracket; any of them ends it.
+    # Closing tags of the call without the last bracket; any of them ends it.
     ends: tuple[str, ...]
+    # Elements of arguments; the first is the documented one, the others are variants that models produce.
+    # Elements of arguments; the first is the documented one, the others are variants that models produce.
+    # Elements of arguments; the first is the documented one, the others are variants that models produce.
     arguments: tuple[Argument, ...]
+    # End of an argument's head.
+    # End of an argument's head.
+    # End of an argument's head.
     head_ends: str = ">"
+    # Heads are attributes, whose quotes may contain a bracket, and an element may close itself (``/>``).
+    # Heads are attributes, whose quotes may contain a bracket, and an element may close itself (``/>``).
+    # Heads are attributes, whose quotes may contain a bracket, and an element may close itself (``/>``).
     quoted: bool = False
+    # Values may contain CDATA sections.
+    # Values may contain CDATA sections.
+    # Values may contain CDATA sections.
     cdata: bool = False
 
     @cached_property
     def endings(self) -> tuple[Shape, ...]:
-        """Where the call ends."""
+        """The ends of the call."""
         return tuple(Shape(*literal(end), SPACE, ">") for end in self.ends)
 
     @cached_property
     def value_ends(self) -> dict[Argument, tuple[Shape, ...]]:
-        """Where a value really ends."""
+        """The real ends of a value: a closing tag followed by another argument or the end of the call."""
         behind = [literal(end) for end in self.ends]
         return {
             argument: tuple(
@@ -369,7 +339,7 @@ class Tags:
 
     @cached_property
     def value_marks(self) -> dict[Argument, Markers]:
-        """What in a value may be more than its text."""
+        """Texts in a value that may be more than text."""
         cdata = (_CDATA_OPENS,) if self.cdata else ()
         return {argument: Markers((argument.opens, argument.closes, *cdata)) for argument in self.arguments}
 
@@ -379,10 +349,10 @@ _HEAD_STOPS = re.compile(r"[\"'>]")
 
 
 class TagScanner:
-    """Follows one call in tags, from ``Tags.begins`` to behind its end.
+    """Scanner of one call in tags, from ``Tags.begins`` to its end.
 
-    ``head`` and ``arguments`` hold the places of the call's own head and of each argument's head and value. They are
-    right when the scanner was given the whole body in one piece, as the readers do.
+    ``head`` and ``arguments`` hold the positions of the call's head and of each argument's head and value. They are
+    correct if the scanner was given the whole body in one piece, as the parsers do.
     """
 
     def __init__(self, tags: Tags, boundary: Markers) -> None:
@@ -399,7 +369,7 @@ class TagScanner:
         self.arguments: list[tuple[Span, Span]] = []
 
     def scan(self, text: str, start: int) -> tuple[ScanState, int]:
-        """Go on at ``start``."""
+        """Continue at ``start``."""
         at = start
         while True:
             verdict, went_to = self.step(text, at)
@@ -408,12 +378,12 @@ class TagScanner:
             at = went_to
 
     def step(self, text: str, at: int) -> tuple[ScanState | None, int]:
-        """Go on at ``at`` within the part of the call that stands there; None when there may be more in ``text``."""
+        """Continue within the current part of the call; the state is None if ``text`` may contain more."""
         return self._state(text, at)
 
     @property
     def part(self) -> Literal["before", "head", "between", "argument_head", "value"]:
-        """Which part of the call comes next."""
+        """The part of the call that comes next."""
         if self._state == self._before:
             return "before"
         if self._state == self._between:
@@ -423,16 +393,16 @@ class TagScanner:
         return "value"
 
     def may_end(self) -> bool:
-        """Never: without its closing tag nobody knows whether another argument was to come."""
+        """Return False: without the closing tag another argument may follow."""
         return False
 
-    # Each state returns (None, place) to go on, or a verdict.
+    # Each state returns (None, place) to continue, or a verdict.
 
     def _before(self, text: str, at: int) -> tuple[ScanState | None, int]:
         begins = self._tags.begins
         place = text.find(begins, at)
         if place < 0:
-            # Its beginning may stand at the end of the text.
+            # The text may end with the beginning of the marker.
             return ScanState.MORE, max(at, len(text) - len(begins) + 1)
         self._state = self._in_head
         self._begin = place + len(begins)
@@ -525,7 +495,7 @@ class TagScanner:
         return self._wait(text, at, (argument.opening, argument.closing, *(() if self._nested else ends)))
 
     def _wait(self, text: str, at: int, shapes: Sequence[Shape | Markers]) -> tuple[ScanState | None, int]:
-        """Wait for more where a shape may have begun; go on behind the bracket otherwise."""
+        """Wait for more text where a shape may have begun; otherwise continue behind the bracket."""
         return (ScanState.MORE, at) if any(shape.at(text, at) is None for shape in shapes) else (None, at + 1)
 
     def _in_cdata(self, text: str, at: int) -> tuple[ScanState | None, int]:

@@ -1,4 +1,4 @@
-"""The cost and the soundness of a JSON Schema, and validation of values in a bounded number of steps."""
+"""Limits on the cost of a JSON Schema, and validation of values in a bounded number of steps."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _TOKEN = re.compile(r"([*+?]|\{(\d*)(,?)(\d*)\})[?+]?|\(\?(?:[:=!>]|<[=!]|P?<\w+
 
 
 def is_slow_to_compile(pattern: str) -> bool:
-    """Whether a pattern is too long, or has flags, so that compiling it may take long."""
+    """Return True if compiling a pattern may take long, because of its length or its flags."""
     return len(pattern) > MOST_PATTERN_CHARS or _FLAGS.search(_ESCAPED_OR_SET.sub("x", pattern)) is not None
 
 
 def may_run_long(pattern: str, length: int) -> bool:
-    """Whether searching a text of so many characters is not certain to end within a few milliseconds.
+    """Return True if searching ``chars`` characters is not certain to end within a few milliseconds.
 
-    Never false for one that backtracks without end; true also for some that would be fast.
+    Always true for patterns that backtrack without end; also true for some that are fast.
     """
     if is_slow_to_compile(pattern):
         return True
@@ -40,7 +40,7 @@ def may_run_long(pattern: str, length: int) -> bool:
 
 
 def _ways(plain: str, length: int) -> int:
-    """In how many ways a pattern without escapes and sets can be tried at one place; the limit and one when more."""
+    """Return the number of ways to try a pattern at one position, at most the limit plus one."""
     # For each open group the ways of its finished choices, and of the present one up to the last item and with it.
     groups: list[list[int]] = [[0, 1, 1]]
     for found in _TOKEN.finditer(plain):
@@ -62,7 +62,7 @@ def _ways(plain: str, length: int) -> int:
 
 
 def _times(found: re.Match[str]) -> tuple[int, int]:
-    """How often at least and at most something is repeated."""
+    """Return the minimum and maximum number of repetitions."""
     mark, least, comma, most = found.group(1, 2, 3, 4)
     if mark == "?":
         return 0, 1
@@ -97,21 +97,21 @@ _CHARS_OF_STEP = 2000
 
 
 class TooManyStepsError(Exception):
-    """A value that cannot be validated: its schema takes too many steps."""
+    """A value that cannot be validated, because its schema takes too many steps."""
 
     def __str__(self) -> str:
         return "its schema branches too often to be checked"
 
 
 def first_violation(value: Any, schema: Schema) -> tuple[str, str] | None:
-    """The most telling place where a value does not follow its schema, and the sentence; None where it does.
+    """Return the most specific violation of the schema as path and sentence; None if the value conforms.
 
     Nothing is fetched. A pattern that could take long on a text is not checked there; ``unevaluatedProperties`` and
-    ``unevaluatedItems`` are not checked at all.
+    ``unevaluatedItems`` are not checked.
 
     Raises:
-        TooManyStepsError: it cannot be found out in few steps.
-        UnresolvableError: the schema refers to what is not in it.
+        TooManyStepsError: the limit of steps was reached.
+        UnresolvableError: the schema refers to a schema outside itself.
         RecursionError: the schema refers to itself without end.
     """
     from jsonschema import exceptions
@@ -132,14 +132,14 @@ def first_violation(value: Any, schema: Schema) -> tuple[str, str] | None:
 
 
 class UnresolvableError(Exception):
-    """A schema that refers to what is not in it."""
+    """A schema with a reference that cannot be resolved."""
 
     def __str__(self) -> str:
         return "the schema refers to something that is not in it"
 
 
 class _Budget:
-    """The steps of one validation."""
+    """The number of steps left in one validation."""
 
     def __init__(self, value: Any) -> None:
         # References at a value, by identity: those that are being followed, and those that were found to fit.
@@ -156,7 +156,7 @@ class _Budget:
         return 1
 
     def take(self, instance: Any, keyword_value: Any) -> None:
-        """Count a keyword: messages show the value, and loops go over what it or the keyword holds."""
+        """Count a keyword: messages contain the value, and loops iterate over the value or the keyword."""
         steps = 1
         if isinstance(instance, str):
             steps += len(instance) // _CHARS_OF_STEP
@@ -182,7 +182,7 @@ def _validator_class(schema: Schema) -> Any:
 
 @cache
 def _bounded(kind: Any) -> Any:
-    """The same kind of validator with every keyword counted."""
+    """Return the same kind of validator with every keyword counted."""
     from jsonschema import validators
 
     own = {name: check for name, check in _OWN_KEYWORDS.items() if name in kind.VALIDATORS}
@@ -201,7 +201,7 @@ def _counted(follow: Any) -> Any:
 
 
 def _followed_once(follow: Any) -> Any:
-    """A reference with what it leads to, checked once for each value that fits."""
+    """Check a reference only once for each value that conforms."""
 
     def check(validator: Any, wanted: Any, instance: Any, schema: Any) -> Any:
         key, budget = (id(instance), id(schema)), _BUDGET.get()
@@ -227,7 +227,7 @@ def _violation(message: str) -> Any:
 
 
 def _matches(pattern: str, text: str) -> bool:
-    """Whether a pattern is found in a text; one that could take long counts as found."""
+    """Return True if a pattern is found in a text; a pattern that could take long counts as found."""
     return may_run_long(pattern, len(text)) or re.search(pattern, text) is not None
 
 
@@ -303,38 +303,36 @@ _TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
 
 
 class SchemaError(ValueError):
-    """A schema that cannot be used; ``str()`` says why, and what to do."""
+    """A schema that cannot be used; ``str()`` gives the reason and the remedy."""
 
 
 class SchemaCostError(SchemaError):
-    """A schema that is too large or too nested to be worked with."""
+    """A schema that is too large or too deeply nested."""
 
 
 def measure_schema(schema: Schema) -> None:
-    """See that a schema is small enough; whether it makes sense is not looked at.
+    """Check the size of a schema, not its validity.
 
     Raises:
-        SchemaCostError: it is not.
+        SchemaCostError: it is too large.
     """
     _Walk(schema, is_checked=False, is_closed=False).visit(schema, (), 0)
 
 
 def check_schema(schema: Schema, *, is_closed: bool = True, text_chars: int = USUAL_CHARS) -> None:
-    """See that a schema is small enough, and JSON Schema.
+    """Check that a schema is valid JSON Schema and small enough.
 
-    Args:
-        schema: the schema, as plain JSON.
-        is_closed: it refers to nothing outside itself, and every pattern in it ends soon.
-        text_chars: on texts of so many characters.
+    ``is_closed`` also requires that it refers to nothing outside itself and that every pattern ends soon on texts of
+    ``text_chars`` characters.
 
     Raises:
-        SchemaError: it is not.
+        SchemaError: it is not valid, or too large.
     """
     _Walk(schema, is_checked=True, is_closed=is_closed, text_chars=text_chars).visit(schema, (), 0)
 
 
 class _Walk:
-    """One look at a whole schema: each schema in it is visited once, whatever refers to it."""
+    """One traversal of a schema; each subschema is visited once, also with several references to it."""
 
     def __init__(self, root: Schema, *, is_checked: bool, is_closed: bool, text_chars: int = USUAL_CHARS) -> None:
         self._text_chars = text_chars
@@ -345,7 +343,7 @@ class _Walk:
         self._sizes: dict[int, int] = {}
 
     def visit(self, schema: object, path: tuple[Any, ...], depth: int) -> int:
-        """Count a schema with all that it leads to."""
+        """Count a schema and every schema it leads to."""
         self._count()
         if not isinstance(schema, Mapping):
             if self._is_checked and not isinstance(schema, bool):
@@ -371,7 +369,7 @@ class _Walk:
             raise _too_large()
 
     def _size_of(self, keyword: str, value: Any, path: tuple[Any, ...], depth: int) -> int:
-        """What a keyword adds to the size of its schema."""
+        """Return the size that a keyword adds to its schema."""
         if isinstance(value, (list, Mapping)):
             self._count(len(cast("list[Any]", value)) // _ITEMS_OF_NODE)
         value = cast("Any", value)
@@ -402,7 +400,7 @@ class _Walk:
         if rule is not None and (problem := rule(value)):
             raise _broken(path, problem)
         if keyword == "$schema" and not is_root and isinstance(value, str):
-            # Each would have a validator of its own kind, whose references nobody counts.
+            # Each would need its own kind of validator, whose references are not counted.
             raise SchemaError("it names a $schema inside; leave that at the top alone")
         if keyword in _REFERENCES and self._is_closed and not value.startswith("#"):
             raise SchemaError(f"it refers to {value[:80]!r}; put the definition into its $defs")
@@ -455,7 +453,7 @@ def _items(value: object) -> Iterator[tuple[Any, Any]]:
 
 
 def _inner(keyword: str, value: Any) -> Iterator[tuple[Any, Any]]:
-    """The schemas that a keyword holds, each with its name or number."""
+    """Return the subschemas of a keyword, each with its name or index."""
     if keyword in _NAMED:
         # In older drafts a name may depend on others instead of on a schema.
         yield from ((name, inner) for name, inner in _items(value) if not isinstance(inner, list))

@@ -1,4 +1,4 @@
-"""Call formats as data, and the tags around thinking."""
+"""Call formats as data, the decision if an opener begins a call, and the tags around thinking."""
 
 from __future__ import annotations
 
@@ -12,36 +12,33 @@ from rkllm_mcp.toolcalls.markers import SPACE, Markers, Shape, literal
 from rkllm_mcp.toolcalls.parsers import ParsedCall
 from rkllm_mcp.toolcalls.scanners import Scanner
 
-# Brackets too many and white space between a body and its closer.
+# Extra brackets and white space between a body and its closer.
 _EXTRA = r"[\s}\]]{0,72}"
 _EXTRA_RUN = re.compile(_EXTRA)
 
-# More than every confirmation may need: a few stretches of white space, a fence and a name.
+# More than any confirmation needs: a few stretches of white space, a fence and a name.
 CONFIRM_CHARACTERS = 512
 
-# In an opener this stands for the name of any declared tool.
+# Placeholder in an opener for the name of any declared tool.
 TOOL_NAME = "{name}"
 
 NEVER = re.compile(r"(?!)")
 
 Confirmation = Callable[[str, frozenset[str]], "bool | None"]
-"""Given what follows an opener and the declared names: it is a call, it is none, or (None) more has to be seen."""
+"""From the text behind an opener and the declared names: True for a call, False for none, None if more is needed."""
 
 
 @dataclass(frozen=True)
 class Another:
-    """What stands between two bodies behind one opener.
+    """The text between two bodies behind one opener."""
 
-    Args:
-        separator: belongs to the first.
-        begins: the beginning of the second, right behind the separator.
-    """
-
+    # Belongs to the first body.
     separator: Shape
+    # The beginning of the second body, right behind the separator.
     begins: Shape
 
     def at(self, text: str, start: int) -> int | Literal[False] | None:
-        """Where the second body begins; False when there is none; None when more has to be seen."""
+        """Return the position where the second body begins; False for none; None if more text is needed."""
         place = self.separator.match(text, start)
         if place is None:
             return None if self.separator.at(text, start) is None else False
@@ -51,104 +48,94 @@ class Another:
 
 @dataclass(frozen=True, eq=False)
 class CallFormat:
-    """One way of writing calls.
+    """One way of writing calls."""
 
-    Args:
-        name: what explanations call it.
-        openers: texts that may begin a call; ``TOOL_NAME`` in one stands for each declared name.
-        confirm: whether what follows an opener makes it a call; asked with at most ``CONFIRM_CHARACTERS`` of it.
-        scanner: makes the scanner of one body, given the markers that no body can hold outside strings and values.
-        read: the calls a body spells.
-        example: the form in a line, for a model that got it wrong.
-        spells: how a body spells arguments, for those who follow them while they are written.
-        closers: texts that may follow the body and belong to the call; none where the body's own structure ends it.
-        another: what may lead to a further body before the closer.
-        gives_up: where a call whose structure never ends may be cut: a closer that stands like an end, not like a
-            quotation. The match is the closer.
-        keeps: how many of the opener's last characters belong to the body; all of them for None.
-        begins: what the body itself begins with, where that could be taken for another call.
-        bare: the form has no marker of its own. It is a call only for declared names, and at the beginning of the
-            answer, or anywhere for a family that has no other form (``Syntax.bare_anywhere``).
-        fenced: the opener is a code fence, which must stand at the beginning of a line.
-    """
-
+    # Name in explanations.
     name: str
+    # Texts that may begin a call; ``TOOL_NAME`` in one stands for each declared name.
     openers: tuple[str, ...]
+    # Decides if the text behind an opener makes it a call; gets at most ``CONFIRM_CHARACTERS`` of it.
     confirm: Confirmation
+    # Makes the scanner of one body, given the markers that cannot occur outside strings and values.
     scanner: Callable[[Markers], Scanner]
+    # Parses a body into calls.
     read: Callable[[str], tuple[ParsedCall, ...]]
+    # The format in one line, for a model that made a mistake.
     example: str
-    spells: Literal["json", "named_json", "other"] = "other"
+    # How a body writes arguments, for ``argument_deltas``.
+    argument_style: Literal["json", "named_json", "other"] = "other"
+    # Texts that may follow the body and belong to the call; none if the body's own structure ends it.
     closers: tuple[str, ...] = ()
+    # Separators that may lead to a further body before the closer.
     another: tuple[Another, ...] = ()
+    # Where a call whose structure never ends may be cut: a closer in a position where calls end, not where
+    # text is quoted. The match is the closer.
     gives_up: re.Pattern[str] = NEVER
+    # Number of the opener's last characters that belong to the body; None for all.
     keeps: int | None = 0
+    # Beginning of the body itself, where that could be taken for another call.
     begins: str = ""
+    # The format has no marker. It is a call only for declared names, and at the beginning of the answer, or
+    # anywhere for a family without another format (``Syntax.bare_anywhere``).
     bare: bool = False
+    # The opener is a code fence, which must begin a line.
     fenced: bool = False
 
     @cached_property
     def closer_shapes(self) -> tuple[Shape, ...]:
-        """The closers as they may follow a body: behind white space, brackets too many, the end of a code fence."""
+        """The closers as they may follow a body: behind white space, extra brackets, the end of a code fence."""
         return tuple(
             Shape(_EXTRA, *fence, SPACE, *literal(closer)) for closer in self.closers for fence in ((), literal("```"))
         )
 
     def body_begins(self, opener: str, start: int) -> int:
-        """Where the body of a call begins whose ``opener`` stands at ``start``."""
+        """Return the position where the body begins, for a call whose ``opener`` stands at ``start``."""
         return start + (0 if self.keeps is None else len(opener) - self.keeps)
 
 
 class Openers:
-    """The one place where the beginnings of calls are told apart.
+    """Decides which call format an opener begins; formats are tried in the given order."""
 
-    Args:
-        forms: the enabled forms, first asked first.
-        names: the names calls may be made under.
-    """
-
-    def __init__(self, forms: Iterable[CallFormat], names: frozenset[str]) -> None:
+    def __init__(self, formats: Iterable[CallFormat], names: frozenset[str]) -> None:
         self._names = names
         self._pairs: dict[str, list[tuple[CallFormat, str]]] = {}
-        for form in forms:
-            for opener in form.openers:
+        for call_format in formats:
+            for opener in call_format.openers:
                 named = sorted(names) if TOOL_NAME in opener else [""]
                 for text in dict.fromkeys(opener.replace(TOOL_NAME, name) for name in named):
-                    self._pairs.setdefault(text[0], []).append((form, text))
+                    self._pairs.setdefault(text[0], []).append((call_format, text))
         self.markers = Markers(opener for pairs in self._pairs.values() for _, opener in pairs)
 
     def decide(self, text: str, start: int, *, final: bool) -> tuple[CallFormat, int] | Literal[False] | None:
-        """What the opener at ``start`` begins.
+        """Return the format of the call at ``start`` and its body position; False for no call, None if more is needed.
 
-        Args:
-            text: the text so far.
-            start: where an opener stands or begins.
-            final: nothing will follow.
-
-        Returns:
-            The form and where its body begins; False when no call begins here; None when more has to be seen.
+        With ``final``, no more text will follow.
         """
-        for form, opener in self._pairs.get(text[start], ()):
+        for call_format, opener in self._pairs.get(text[start], ()):
             behind = start + len(opener)
             verdict: bool | None = False
             if behind == len(text) and not final and text.startswith(opener, start):
                 return None
             if text.startswith(opener, start):
-                verdict = form.confirm(text[behind : behind + CONFIRM_CHARACTERS], self._names)
+                verdict = call_format.confirm(text[behind : behind + CONFIRM_CHARACTERS], self._names)
             elif opener.startswith(text[start:behind]):
                 verdict = None
             if verdict:
-                return form, form.body_begins(opener, start)
+                return call_format, call_format.body_begins(opener, start)
             if verdict is None and not final:
                 return None
         return False
 
     def standing(self, text: str, start: int) -> list[str]:
-        """The names of the forms whose openers stand whole at ``start``."""
-        return [form.name for form, opener in self._pairs.get(text[start], ()) if text.startswith(opener, start)]
+        """Return the names of the formats whose whole openers stand at ``start``."""
+        return [
+            call_format.name
+            for call_format, opener in self._pairs.get(text[start], ())
+            if text.startswith(opener, start)
+        ]
 
     def next_call(self, text: str, start: int = 0) -> int | None:
-        """Where in ``text`` a call begins, nothing following it."""
+        """Return the position in ``text`` where a call begins, assuming that the text is complete."""
         found = self.markers.search(text, start)
         while found is not None and not self.decide(text, found[0], final=True):
             found = self.markers.search(text, found[0] + 1)
@@ -157,27 +144,24 @@ class Openers:
 
 @dataclass(frozen=True)
 class Ending:
-    """What follows a body.
+    """The end of a body."""
 
-    Args:
-        at: where the call, or this part of it, ends.
-        another: a further body begins there.
-    """
-
+    # Position where the call, or this part of it, ends.
     at: int
+    # A further body begins there.
     another: bool = False
 
 
-def find_ending(form: CallFormat, text: str, start: int, *, final: bool) -> Ending | None:
-    """What follows the body that ends at ``start``; None when more has to be seen."""
-    bodies = [another.at(text, start) for another in form.another]
-    may_close = any(shape.at(text, start) is None for shape in form.closer_shapes)
+def find_ending(call_format: CallFormat, text: str, start: int, *, final: bool) -> Ending | None:
+    """Return the ending of the body that ends at ``start``; None if more text is needed."""
+    bodies = [another.at(text, start) for another in call_format.another]
+    may_close = any(shape.at(text, start) is None for shape in call_format.closer_shapes)
     if (may_close or None in bodies) and not final:
         return None
     if may_close:
-        # An answer that ends inside a closer ended there; half a closer is nothing to show.
+        # The answer ended inside a closer; half a closer is not shown.
         return Ending(len(text))
-    for shape in form.closer_shapes:
+    for shape in call_format.closer_shapes:
         end = shape.match(text, start)
         if end is not None:
             return Ending(end)
@@ -192,23 +176,20 @@ def find_ending(form: CallFormat, text: str, start: int, *, final: bool) -> Endi
 
 @dataclass(frozen=True, eq=False)
 class ThinkingTags:
-    """The marks of one family.
+    """The marks of thinking of one family."""
 
-    Args:
-        opener: what begins thinking.
-        closer: what ends it.
-        header: a line right behind the opener that is not part of what is thought.
-        anywhere: the model thinks in the middle of an answer too, and a closer that closes nothing means nothing.
-            Elsewhere the marks count only where the answer begins, and are text behind that.
-    """
-
+    # Begins thinking.
     opener: str
+    # Ends thinking.
     closer: str
+    # A line right behind the opener that is not part of the thinking.
     header: str = ""
+    # The model also thinks in the middle of an answer, and a closer without opener has no meaning. For other
+    # families the marks count only at the beginning of the answer, and are text later.
     anywhere: bool = False
 
     def at_the_beginning(self) -> ThinkingTags:
-        """The same marks, counting only where the answer begins."""
+        """Return the same marks, counting only at the beginning of the answer."""
         return replace(self, anywhere=False)
 
 
@@ -221,15 +202,11 @@ THINKING: dict[str, ThinkingTags] = {
     "seed": ThinkingTags("<seed:think>", "</seed:think>"),
     "apriel": ThinkingTags("Here are my reasoning steps:\n", "[BEGIN FINAL RESPONSE]"),
 }
-"""Every family's marks by name; a syntax names its own."""
+"""Every family's marks by name; ``Syntax.thinking`` selects one."""
 
 
 class ThinkingMarks:
-    """The marks that count in one answer.
-
-    Args:
-        families: the families they are of; none when nothing is thinking.
-    """
+    """The marks of thinking that count in one answer; none if thinking is off."""
 
     def __init__(self, families: Sequence[ThinkingTags]) -> None:
         self._families = families
@@ -238,29 +215,29 @@ class ThinkingMarks:
         self._closing: dict[ThinkingTags | None, Markers] = {}
 
     def closers(self, tags: ThinkingTags | None) -> tuple[str, ...]:
-        """What ends the thinking that ``tags`` began, or the prompt did for None."""
+        """Return the marks that end the thinking begun by ``tags``; None means that the prompt began it."""
         return tuple(each.closer for each in self._families) if tags is None else (tags.closer,)
 
     def closing(self, tags: ThinkingTags | None) -> Markers:
-        """``closers``, to search for."""
+        """Return ``closers`` as ``Markers``."""
         if tags not in self._closing:
             self._closing[tags] = Markers(self.closers(tags))
         return self._closing[tags]
 
     def anywhere(self) -> tuple[str, ...]:
-        """What begins or ends thinking in the middle of text."""
+        """Return the marks that begin or end thinking in the middle of text."""
         return self._anywhere
 
     def of(self, mark: str) -> ThinkingTags:
-        """Whose ``mark`` it is."""
+        """Return the family of ``mark``."""
         return self._owners[mark]
 
     def standing(self, text: str, *, openers_only: bool) -> ThinkingTags | None:
-        """Whose mark ``text`` begins with."""
+        """Return the family of the mark that ``text`` begins with."""
         return next((self._owners[mark] for mark in self._leading(openers_only) if text.startswith(mark)), None)
 
     def may_begin(self, text: str, *, openers_only: bool) -> bool:
-        """Whether ``text`` may be the beginning of a mark."""
+        """Return True if ``text`` may be the beginning of a mark."""
         return any(mark.startswith(text) for mark in self._leading(openers_only))
 
     def _leading(self, openers_only: bool) -> list[str]:

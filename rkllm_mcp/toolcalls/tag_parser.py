@@ -1,8 +1,7 @@
-"""How calls are spelled in tags: names and bare text between elements, whose types only a schema knows.
+"""Parser of call bodies in tags: names and text between elements, whose types only a schema defines.
 
-Rules: one line break on each side of a value frames it; the rest is as typed, entities too: a value is code or markup
-more often than it is escaped, and no prompt asks for escapes. CDATA is read where the form has it. A call whose
-arguments are not closed properly is read loosely, if its own end stands where it should.
+One line break on each side of a value is its frame; the rest stays as written, including entities. CDATA is read where
+the format has it. A call with unclosed arguments is read loosely if its own closing tag is in place.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from rkllm_mcp.toolcalls.scanners import ScanState, Span, Tags, TagScanner
 
 _ATTRIBUTE = re.compile(r"""([A-Za-z_][\w-]*)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""")
 _CDATA = re.compile(r"<!\[CDATA\[(.*?)(?:\]\]>|\Z)", re.DOTALL)
-# Longer than any closing tags with white space between them; only so much is searched, whatever the value ends with.
+# Longer than any closing tags with white space between them; only this much of a value's end is searched.
 _END_CHARACTERS = 256
 _CLOSING_TAG = re.compile(r"</\w+>\s*\Z")
 _ENTITY = re.compile(r"&(lt|gt|amp|quot|apos);")
@@ -28,26 +27,20 @@ _ENTITIES = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
 
 @dataclass(frozen=True)
 class TagReader:
-    """Reads one call in tags.
+    """Parser of one call in tags."""
 
-    Args:
-        tags: its elements.
-        repeats: an argument given twice means its last value; otherwise nobody can say, and the call is unreadable.
-    """
-
+    # Its elements.
     tags: Tags
+    # The last value of an argument given twice counts; otherwise such a call is unreadable.
     repeats: bool = False
 
     def __call__(self, body: str) -> tuple[ParsedCall, ...]:
-        """The call of ``body``.
-
-        Args:
-            body: from the call's beginning (``Tags.begins``) to behind its end.
-
-        Raises:
-            UnreadableError: no name, an argument without name or twice, text outside arguments.
+        """Parse ``body``, from ``Tags.begins`` to the end of the call.
 
         The project's own style, Qwen3-Coder's, MiniCPM5's, MiniMax's, GLM's.
+
+        Raises:
+            UnreadableError: no name, an argument without name or given twice, text outside arguments.
         """
         scanner = TagScanner(self.tags, Markers(()))
         verdict, _ = scanner.scan(body, 0)
@@ -74,7 +67,7 @@ class TagReader:
         return values
 
     def _outside(self, body: str, scanner: TagScanner) -> str:
-        """What stands in the call but in no argument."""
+        """Return the text of the call that is in no argument."""
         begin = scanner.head[1]
         text = body[begin:]
         places: list[Span] = [(head[0] - begin, value[1] - begin) for head, value in scanner.arguments]
@@ -84,19 +77,19 @@ class TagReader:
         return self._debris.sub("", text if ended is None else ended).strip()
 
     def _ended(self, text: str) -> str | None:
-        """``text`` without the call's own end; None when it has none."""
+        """Return ``text`` without the call's closing tag; None if it has none."""
         place = max(0, len(text) - _END_CHARACTERS)
         found = self._end.search(text, place)
         return None if found is None else text[: found.start()]
 
     @cached_property
     def _end(self) -> re.Pattern[str]:
-        """The call's own end, behind everything else."""
+        """The call's closing tags at the end of the text."""
         return re.compile("(?:" + "|".join(rf"{re.escape(end)}\s*>?\s*" for end in self.tags.ends) + r")+\Z")
 
     @cached_property
     def _debris(self) -> re.Pattern[str]:
-        """What is left of heads and closing tags when names and values are taken out."""
+        """Remains of heads and closing tags once names and values are removed."""
         opens = "|".join(re.escape(argument.opens) for argument in self.tags.arguments)
         closes = "|".join(rf"{re.escape(argument.closes)}\s*>" for argument in self.tags.arguments)
         head = r"\A\s*/?>|" if self.tags.begins else ""
@@ -109,7 +102,7 @@ class TagReader:
             f"{re.escape(argument.opens)}{f'(?={argument.behind})' if argument.behind else ''}"
             for argument in self.tags.arguments
         )
-        # Where the head ends in a tag of its own (GLM's <arg_value>), that may be forgotten; the key's end stays.
+        # If the head ends with its own tag (GLM's <arg_value>), that may be missing; the end of the key is required.
         head = r"([^<>]*)>" if self.tags.head_ends == ">" else r"([^<]*</\w+>)\s*(?:" + self.tags.head_ends + ")?"
         return re.compile(rf"(?:{opens}){head}(.*?)(?=(?:{opens})|\Z)", re.DOTALL)
 
@@ -119,7 +112,7 @@ class TagReader:
         return re.compile(rf"(?:{closes})\w*\s*>?\s*\Z")
 
     def _loose(self, body: str) -> ParsedCall:
-        """The call of a body whose arguments were not closed properly but which has its own closing tag."""
+        """Parse a body whose arguments are not closed properly but which has its own closing tag."""
         ended, begins = self._ended(body), self.tags.begins
         if ended is None:
             raise UnreadableError("the call is not closed")
@@ -138,13 +131,13 @@ class TagReader:
         return ParsedCall(name, values, repaired=True, as_text=True)
 
     def name_of(self, head: str) -> str:
-        """The name in what stands before the arguments; empty when there is none."""
+        """Return the name in the head of a call, or an empty string."""
         if self.tags.quoted:
             return _attribute(head)
         return head.removesuffix(self.tags.arguments[0].opens).strip().removesuffix(">").strip()
 
     def key_of(self, head: str) -> str:
-        """The key in the head of an argument; empty when there is none."""
+        """Return the key in the head of an argument, or an empty string."""
         if self.tags.quoted:
             return _attribute(head)
         return _CLOSING_TAG.sub("", head.removesuffix(self.tags.head_ends)).strip()
@@ -162,18 +155,18 @@ class TagReader:
         return key
 
     def value_of(self, text: str) -> str:
-        """The text that is meant between the tags of an argument."""
+        """Return the value between the tags of an argument, without its frame."""
         framed = _unframed(text)
         if not self.tags.cdata or "<![CDATA[" not in text:
             return framed
         bare = text.strip()
-        # White space around a CDATA section frames it.
+        # White space around a CDATA section is its frame.
         whole = bare.startswith("<![CDATA[") and bare.endswith("]]>")
         return _CDATA.sub(_section, bare if whole else framed)
 
 
 def _unframed(text: str) -> str:
-    """``text`` without one line break on each side."""
+    """Return ``text`` without one line break on each side."""
     begin = 2 if text.startswith("\r\n") else text.startswith("\n")
     end = len(text) - (2 if text.endswith("\r\n") else text.endswith("\n"))
     return text[begin:end]
@@ -184,7 +177,7 @@ def _section(found: re.Match[str]) -> str:
 
 
 def _attribute(head: str) -> str:
-    """The ``name`` in a head, or nothing. A quote in it can only be written as an entity."""
+    """Return the ``name`` in a head, or nothing. A quote in it can only be written as an entity."""
     for found in _ATTRIBUTE.finditer(head):
         if found.group(1) == "name":
             value = next(group for group in found.groups()[1:] if group is not None)
@@ -197,5 +190,5 @@ def _character(entity: re.Match[str]) -> str:
 
 
 def read_tags(tags: Tags, *, repeats: bool = False) -> Callable[[str], tuple[ParsedCall, ...]]:
-    """The reader of one way of tagging."""
+    """Return the parser for one set of tags."""
     return TagReader(tags, repeats)

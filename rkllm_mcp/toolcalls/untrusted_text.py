@@ -54,40 +54,37 @@ _MARKER = re.compile(
     r"|<(?=[|｜][^<>|｜\s]{1,40}[|｜]?>|\w{1,40}[|｜]>)",
     re.IGNORECASE,
 )
-# Marks of a quotation, and fences that say no language.
+# Quotation marks, and fences without a language.
 _QUOTATION = re.compile(r"(?<!`)`{1,2}(?!`)|^[ \t]*`{3,}[ \t]*$", re.MULTILINE)
 _BRACKET = re.compile(r"[<\[{(]")
-# A call may hold another that is found once the outer one is gone; deeper than this nobody quotes by accident.
+# A call may contain another that is found once the outer one is broken; accidental nesting is not deeper.
 _PASSES = 4
 
 
 def without_markers(text: str) -> str:
-    """``text`` with the markers disarmed that mean nothing but a call or a turn."""
+    """Return ``text`` with markers broken that only have a meaning as a call or a turn."""
     return _MARKER.sub(lambda found: found.group().translate(_LOOK_ALIKES), text)
 
 
 def escape_markers(text: str, tools: Sequence[ToolSpec], syntaxes: Sequence[str] = ()) -> str:
-    """``text`` with everything disarmed that would be a call if the model said it.
+    """Return ``text`` with everything broken that would be a call if the model repeated it.
 
-    Args:
-        text: of a tool's result.
-        tools: what the model may call.
-        syntaxes: how the model writes calls, besides what any model may write.
+    ``syntaxes`` are the model's own, in addition to those that any model may write.
     """
     text = without_markers(text)
     if not tools or _BRACKET.search(text) is None:
         return text
-    from rkllm_mcp.toolcalls.formats import DEFAULT_FORMS, SYNTAXES
+    from rkllm_mcp.toolcalls.formats import DEFAULT_FORMATS, SYNTAXES
 
-    own = (form for name in syntaxes for form in SYNTAXES[name].forms)
-    forms = tuple(dict.fromkeys((*own, *DEFAULT_FORMS)))
+    own = (call_format for name in syntaxes for call_format in SYNTAXES[name].formats)
+    formats = tuple(dict.fromkeys((*own, *DEFAULT_FORMATS)))
     for _ in range(_PASSES):
-        calls = _calls(text, tools, forms)
+        calls = _calls(text, tools, formats)
         if not calls:
             return text
         for start, end in calls:
             text = f"{text[:start]}{_BRACKET.sub(_disarm, text[start:end], count=1)}{text[end:]}"
-    for start, end in _calls(text, tools, forms):
+    for start, end in _calls(text, tools, formats):
         text = f"{text[:start]}{text[start:end].translate(_LOOK_ALIKES)}{text[end:]}"
     return text
 
@@ -96,23 +93,23 @@ def _disarm(found: re.Match[str]) -> str:
     return found.group().translate(_LOOK_ALIKES)
 
 
-def _calls(text: str, tools: Sequence[ToolSpec], forms: tuple[CallFormat, ...]) -> list[tuple[int, int]]:
-    """Where calls stand, also quoted ones: who repeats a quotation may leave the marks out."""
-    # Without any mark, without those that only quote (some forms have a fence), and as it is: every place the same.
+def _calls(text: str, tools: Sequence[ToolSpec], formats: tuple[CallFormat, ...]) -> list[tuple[int, int]]:
+    """Return the positions of calls, including quoted ones: a model may repeat them without the quotation marks."""
+    # Without any mark, without quotation marks only (some formats have a fence), and unchanged; positions stay equal.
     views = {text.replace("`", " "), _QUOTATION.sub(_blank, text), text}
-    return sorted({call for view in views for call in _calls_in(view, tools, forms)})
+    return sorted({call for view in views for call in _calls_in(view, tools, formats)})
 
 
 def _blank(found: re.Match[str]) -> str:
     return " " * len(found.group())
 
 
-def _calls_in(text: str, tools: Sequence[ToolSpec], forms: tuple[CallFormat, ...]) -> Iterator[tuple[int, int]]:
+def _calls_in(text: str, tools: Sequence[ToolSpec], formats: tuple[CallFormat, ...]) -> Iterator[tuple[int, int]]:
     from rkllm_mcp.events import ToolCallDetected
     from rkllm_mcp.toolcalls.detector import Detector
     from rkllm_mcp.toolcalls.formats import Syntax
 
-    detector = Detector(tools, [Syntax("any", forms, bare_anywhere=True)])
+    detector = Detector(tools, [Syntax("any", formats, bare_anywhere=True)])
     names = {tool.name for tool in tools}
     place = 0
     for piece in (*detector.consume(text), *detector.close()):

@@ -27,7 +27,7 @@ class _Counted:
         self.characters = 0
         self.bodies = 0
         original = SYNTAXES[name]
-        self.syntax = replace(original, forms=tuple(self._counting(form) for form in original.forms))
+        self.syntax = replace(original, formats=tuple(self._counting(form) for form in original.formats))
 
     def _counting(self, form: CallFormat) -> CallFormat:
         counted = self

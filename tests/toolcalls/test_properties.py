@@ -19,7 +19,7 @@ from tests.toolcalls.streams import TOOLS, merged, pieces_of
 # Nothing is kept between runs: a failure names the text that shows it.
 PROOF = settings(deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 DECLARED = (*TOOLS, SAVE)
-_FORMS = [form for syntax in SYNTAXES.values() for form in syntax.forms]
+_FORMS = [form for syntax in SYNTAXES.values() for form in syntax.formats]
 MARKERS = sorted(
     {
         *(

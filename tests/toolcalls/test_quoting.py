@@ -36,4 +36,4 @@ def test_a_place_is_quoted_the_same_whatever_the_pieces(text: str, quoted: bool)
     for character in text:
         single.feed(character)
     single.feed("")
-    assert (whole.quotes, single.quotes) == (quoted, quoted)
+    assert (whole.is_quoted, single.is_quoted) == (quoted, quoted)

@@ -8,7 +8,15 @@ import pytest
 
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.events import Text, ToolCallDetected
-from rkllm_mcp.toolcalls.formats import DEFAULT_FORMS, PYTHON_LIST, SYNTAXES, Syntax, chosen, followed_by, marker_texts
+from rkllm_mcp.toolcalls.formats import (
+    DEFAULT_FORMATS,
+    PYTHON_LIST,
+    SYNTAXES,
+    Syntax,
+    followed_by,
+    marker_texts,
+    select_syntaxes,
+)
 from rkllm_mcp.toolcalls.markers import SPACE, Markers, Shape, literal
 from rkllm_mcp.toolcalls.parsers import read_named_json
 from rkllm_mcp.toolcalls.scanners import NamedJsonScanner
@@ -101,7 +109,7 @@ def test_markers_of_which_one_begins_like_the_other_are_told_apart() -> None:
 
 @pytest.mark.parametrize("name", list(SYNTAXES))
 def test_every_example_is_a_call_in_its_own_syntax(name: str) -> None:
-    for form in SYNTAXES[name].forms:
+    for form in SYNTAXES[name].formats:
         # What the placeholders stand for: a tool, an argument of it, an object of arguments.
         example = re.sub(r"\bTOOL\b", "anything", form.example)
         example = example.replace("{…}", "{}").replace("KEY", "k").replace("VALUE", "v")
@@ -112,9 +120,9 @@ def test_every_example_is_a_call_in_its_own_syntax(name: str) -> None:
 
 
 def test_what_a_model_nobody_described_may_write_is_every_marker_and_bare_forms_at_the_beginning() -> None:
-    marked = {form.name for syntax in SYNTAXES.values() for form in syntax.forms if not form.bare}
-    assert {form.name for form in chosen(None).anywhere} == marked - {"code_tag"}
-    assert {form.name for form in chosen(None).first} == {form.name for form in DEFAULT_FORMS}
+    marked = {form.name for syntax in SYNTAXES.values() for form in syntax.formats if not form.bare}
+    assert {form.name for form in select_syntaxes(None).anywhere} == marked - {"code_tag"}
+    assert {form.name for form in select_syntaxes(None).first} == {form.name for form in DEFAULT_FORMATS}
 
 
 def test_the_markers_of_a_syntax_are_known_to_who_has_to_keep_them_in_the_text() -> None:
