@@ -389,10 +389,12 @@ class Engine(Evaluations, Extras):
         run = self._new_run(generation_command(next(self._numbers), value, options), options)
         self._dispatcher.submit(run)
         try:
-            while (token := await run.next()) is not None:
-                yield token
-                if options.enough is not None and options.enough():
-                    self._dispatcher.finish_early(run)
+            while batch := await run.next_batch():
+                for token in batch:
+                    yield token
+                    if options.enough is not None and options.enough():
+                        self._dispatcher.finish_early(run)
+                        break
             yield run.stats()
         finally:
             await self._leave(run)
@@ -412,7 +414,7 @@ class Engine(Evaluations, Extras):
         run = self._new_run(evaluation_command(next(self._numbers), value, output, wanted, lora), GenerationOptions())
         self._dispatcher.submit(run)
         try:
-            await run.next()
+            await run.next_batch()
             if run.rows is None:
                 raise RunRejectedError(f"it gave no {output}", task=EVALUATION)
             if columns and not run.rows.values:
@@ -499,11 +501,11 @@ class Engine(Evaluations, Extras):
 
     async def _leave(self, run: Run) -> None:
         """Remove or abort a run whose consumer has left, and give an aborted one time to return."""
-        if run.is_over or not self._dispatcher.withdraw(run):
+        if run.has_ended or not self._dispatcher.withdraw(run):
             return
         # The next run starts when this one has returned; waiting here means that it usually has.
         with anyio.move_on_after(self._settings.leave_timeout_s, shield=True):
-            await run.over()
+            await run.returned()
 
     async def _call(
         self,
