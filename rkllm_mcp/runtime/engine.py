@@ -66,7 +66,7 @@ def cut(vector: array[float], dimensions: int | None) -> array[float]:
     """Return the leading dimensions of a vector.
 
     Raises:
-        InputRefusedError: there are not that many.
+        InputRefusedError: the vector has fewer.
     """
     if dimensions is None:
         return vector
@@ -147,7 +147,7 @@ def evaluation_command(
     """Return the command of an evaluation.
 
     Raises:
-        InputRefusedError: an output or rows that there are not, or a column that no row has.
+        InputRefusedError: an unknown output or selection, or a negative column.
     """
     for given, known in ((output, get_args(Output)), (wanted.which, get_args(WhichRows))):
         if given not in known:
@@ -308,8 +308,8 @@ class Engine:
         Raises:
             InputRefusedError: an input or an option that cannot work.
             PromptTooLongError: the prompt leaves no room for a single token.
-            UnsupportedError: the runtime at hand cannot do what was asked.
-            RunRejectedError: the runtime refused the run, failed in the middle of it, or showed no sign of life.
+            UnsupportedError: the runtime lacks the function.
+            RunRejectedError: the runtime refused the run, failed during it, or was silent for too long.
             WorkerDiedError: the worker died; it is started again for the next generation.
             RuntimeUnusableError: the model cannot be loaded.
         """
@@ -487,7 +487,7 @@ class Engine:
             owner: owner of the prompt, as in ``GenerationOptions``.
 
         Raises:
-            InputRefusedError: there is no such file.
+            InputRefusedError: the file does not exist.
             RunRejectedError: the runtime refused it; it belongs to another model or release.
             WorkerDiedError: the worker died of it.
         """

@@ -29,7 +29,7 @@ async def load_lora(engine: Engine, path: str | PathLike[str], name: str, *, sca
         scale: strength of the adapter.
 
     Raises:
-        InputRefusedError: there is no such file, or the name is taken or empty.
+        InputRefusedError: the file does not exist, or the name is taken or empty.
         RunRejectedError: the runtime refused it.
         WorkerDiedError: the worker died of it.
     """
@@ -70,8 +70,8 @@ async def set_function_tools(
         response_tag: tag around results, as in the model's template.
 
     Raises:
-        InputRefusedError: there are no tools (rknn-llm #377), or they are no JSON.
-        UnsupportedError: the runtime has none.
+        InputRefusedError: the list is empty (rknn-llm #377) or not JSON.
+        UnsupportedError: the runtime lacks the function.
         RunRejectedError: the runtime refused; the model has no template of its own, or it was replaced.
         WorkerDiedError: the worker died before it answered.
     """

@@ -127,7 +127,7 @@ class Run:
 
     @property
     def needs_abort(self) -> bool:
-        """True while the runtime must be told to stop; repeated, because it may forget an abort."""
+        """True while the runtime must be aborted, repeatedly because it may forget an abort."""
         return self.state is _STOPPING and self.stop_reason not in _RUNTIME_RETURNS
 
     @property
