@@ -154,7 +154,7 @@ class GenerationOptions:
         sampling: sampling of this run (1.3.0 on); None uses the settings the model was loaded with.
         stop_strings: texts that end the answer and are not part of it. A token is delayed while its text may be the
             beginning of one; of the tokens that spell one, the ids are delivered without text.
-        lora: name of an adapter loaded with ``Engine.load_lora``; None for the base model.
+        lora: name of an adapter loaded with ``extras.load_lora``; None for the base model.
         save_prompt_cache: file to which the runtime writes the evaluated prompt at the end of the run.
         keep_history: append to the previous runs instead of comparing prompts; the next run without it begins with an
             empty cache.

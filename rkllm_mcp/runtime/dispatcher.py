@@ -201,7 +201,7 @@ class Dispatcher:
     def finish_early(self, run: Run) -> None:
         """Finish the run early as a success: abort the runtime, keep the statistics."""
         run.finish_early()
-        if run.must_stop and not run.is_over:
+        if run.needs_abort and not run.has_ended:
             self._abort(run)
 
     def expect(self, tokens: Sequence[int]) -> None:
@@ -338,9 +338,9 @@ class Dispatcher:
         worker.send(frames.pack_abort(run.number))
         if self._abort_deadline is None:
             limit_s = self._settings.decode_abort_timeout_s
-            if not run.has_tokens and not run.fault:
+            if not run.has_tokens and not run.stop_detail:
                 limit_s += self._prefill_limit_s(run)
-            cause = f"{run.fault or 'it was told to stop'} and it did not stop within {limit_s:.3g} s"
+            cause = f"{run.stop_detail or 'it was told to stop'} and it did not stop within {limit_s:.3g} s"
             self._abort_deadline = asyncio.get_running_loop().call_later(limit_s, self._kill, cause)
 
     def _kill(self, cause: str) -> None:
@@ -400,7 +400,7 @@ class Dispatcher:
                 self._is_decoding = True
                 self._watchdog.start("the next token", self._settings.silence.decode_s)
                 self._check_arithmetic(run)
-            if run.must_stop:
+            if run.needs_abort:
                 self._abort(run)
             run.wake()
 

@@ -36,7 +36,7 @@ def emulator_library(version: str | None = None) -> Path:
     ``version`` is ``1.2.0``, ``1.2.3``, ``1.3.0`` or ``1.3.1``; None for $RKLLM_EMULATOR_ABI, else 1.3.0.
 
     Raises:
-        LibraryNotFoundError: there is no such release, or it cannot be built here; the message says why.
+        LibraryNotFoundError: unknown release, or it cannot be built here, with the reason.
     """
     wanted = version or os.environ.get(VERSION_VARIABLE) or DEFAULT_VERSION
     if wanted not in VERSIONS:

@@ -6,8 +6,8 @@
 
     generate(prompt, options)                   token ids, TextInput, EmbeddingInput or ImageInput
     evaluate(prompt, "hidden" | "logits")       OutputRows; on top of it embed, logits and rerank
-    clear_cache, kv_cache_size, save_prompt_cache
-    extras.py                                   LoRA, prompt caches, chat template, function tools
+    clear_cache, kv_cache_size, save_prompt_cache, load_prompt_cache, release_prompt_cache
+    extras.py                                   LoRA adapters, chat template, function tools
 
 Runs go one at a time; scheduler.py orders the waiting ones. A consumer that leaves early aborts its run, and the next
 run starts when the runtime has returned. The model loads in the background: ``ready`` and every run wait for it. If the
@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from abc import ABC, abstractmethod
 from array import array
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -54,7 +53,6 @@ from rkllm_mcp.runtime.abi.common import (
     require,
 )
 from rkllm_mcp.runtime.dispatcher import Dispatcher
-from rkllm_mcp.runtime.extras import Extras
 from rkllm_mcp.runtime.frames import CallCommand, OutputSelection, RunCommand, WhichRows
 from rkllm_mcp.runtime.inputs import as_input, check_input
 from rkllm_mcp.runtime.run import Run
@@ -64,94 +62,11 @@ from rkllm_mcp.runtime.supervisor import EMULATOR
 Output = Literal["hidden", "logits"]
 
 
-class Evaluations(ABC):
-    """The evaluating part of an engine."""
-
-    @abstractmethod
-    async def evaluate(
-        self,
-        prompt: Input | Sequence[int],
-        output: Output,
-        *,
-        rows: WhichRows = "last",
-        columns: Sequence[int] = (),
-        lora: str | None = None,
-    ) -> OutputRows:
-        """Evaluate a prompt without generating.
-
-        Args:
-            prompt: the input; a plain sequence is one of token ids.
-            output: ``hidden`` for the last layer's states, ``logits`` for a value per token of the vocabulary.
-            rows: the last token's row, or all rows of the runtime.
-            columns: selected columns of each row; empty for all.
-            lora: name of the adapter to use.
-
-        Raises:
-            GenerationError: as for ``Engine.generate``; RunRejectedError also where the model gives no rows.
-            RuntimeUnusableError: the model cannot be loaded.
-        """
-
-    async def embed(
-        self,
-        prompts: Sequence[Input | Sequence[int]],
-        *,
-        dimensions: int | None = None,
-        normalise: bool = True,
-        lora: str | None = None,
-    ) -> list[array[float]]:
-        """Return one vector per prompt: the hidden state of its last token.
-
-        Args:
-            prompts: token ids of each, with the end token that the model was trained with.
-            dimensions: keep this many leading dimensions (Matryoshka), for models trained for it; None for all.
-            normalise: scale each vector to length 1, after cutting.
-            lora: name of the adapter to use.
-
-        Raises:
-            InputRefusedError: ``dimensions`` is not one of the vector's.
-            GenerationError: as for ``evaluate``.
-        """
-        vectors: list[array[float]] = []
-        for prompt in prompts:
-            rows = await self.evaluate(prompt, "hidden", lora=lora)
-            vector = cut(rows.row(), dimensions)
-            vectors.append(normalised(vector) if normalise else vector)
-        return vectors
-
-    async def logits(self, prompt: Input | Sequence[int], *, lora: str | None = None) -> array[float]:
-        """Return the logits of the next token, one per id of the vocabulary.
-
-        Raises:
-            GenerationError: as for ``evaluate``.
-        """
-        return (await self.evaluate(prompt, "logits", lora=lora)).row()
-
-    async def rerank(
-        self, prompts: Sequence[Input | Sequence[int]], yes_id: int, no_id: int, *, lora: str | None = None
-    ) -> list[float]:
-        """Return for each prompt the probability that the answer is yes rather than no.
-
-        Args:
-            prompts: token ids of each: instruction, query and document in the model's layout.
-            yes_id: id of the token for a relevant document.
-            no_id: id of the token for an irrelevant one.
-            lora: name of the adapter to use.
-
-        Raises:
-            GenerationError: as for ``evaluate``.
-        """
-        scores: list[float] = []
-        for prompt in prompts:
-            yes, no = (await self.evaluate(prompt, "logits", columns=(yes_id, no_id), lora=lora)).row()
-            scores.append(probability(yes, no))
-        return scores
-
-
 def cut(vector: array[float], dimensions: int | None) -> array[float]:
     """Return the leading dimensions of a vector.
 
     Raises:
-        InputRefusedError: there are not that many.
+        InputRefusedError: the vector has fewer.
     """
     if dimensions is None:
         return vector
@@ -232,7 +147,7 @@ def evaluation_command(
     """Return the command of an evaluation.
 
     Raises:
-        InputRefusedError: an output or rows that there are not, or a column that no row has.
+        InputRefusedError: an unknown output or selection, or a negative column.
     """
     for given, known in ((output, get_args(Output)), (wanted.which, get_args(WhichRows))):
         if given not in known:
@@ -251,8 +166,12 @@ def _is_column(number: object) -> bool:
 
 __all__ = ["EMULATOR", "Engine", "EngineSettings", "open_engine"]
 
+# Names of lasting settings, also in error messages
+LORA_SETTING = "the LoRA adapter "
+_PROMPT_CACHE = "the prompt cache"
 
-class Engine(Evaluations, Extras):
+
+class Engine:
     """Asynchronous client of one worker; ``open_engine`` creates it."""
 
     def __init__(self, settings: EngineSettings) -> None:
@@ -308,6 +227,16 @@ class Engine(Evaluations, Extras):
     def is_paused(self) -> bool:
         """True while a generation is paused, so that one with ``resume`` continues it."""
         return self._dispatcher.cache.is_paused
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """Names of the loaded LoRA adapters."""
+        return tuple(name.removeprefix(LORA_SETTING) for name in self.lasting_settings if name.startswith(LORA_SETTING))
+
+    @property
+    def lasting_settings(self) -> tuple[str, ...]:
+        """Names of the settings that are restored on a new worker, in the order in which they were made."""
+        return self._dispatcher.calls.standing
 
     def uncached(self, tokens: Sequence[int], owner: str | None = "") -> int:
         """Return how many of these prompt tokens a run would evaluate now, as it may be reported to ``owner``.
@@ -379,8 +308,8 @@ class Engine(Evaluations, Extras):
         Raises:
             InputRefusedError: an input or an option that cannot work.
             PromptTooLongError: the prompt leaves no room for a single token.
-            UnsupportedError: the runtime at hand cannot do what was asked.
-            RunRejectedError: the runtime refused the run, failed in the middle of it, or showed no sign of life.
+            UnsupportedError: the runtime lacks the function.
+            RunRejectedError: the runtime refused the run, failed during it, or was silent for too long.
             WorkerDiedError: the worker died; it is started again for the next generation.
             RuntimeUnusableError: the model cannot be loaded.
         """
@@ -389,10 +318,12 @@ class Engine(Evaluations, Extras):
         run = self._new_run(generation_command(next(self._numbers), value, options), options)
         self._dispatcher.submit(run)
         try:
-            while (token := await run.next()) is not None:
-                yield token
-                if options.enough is not None and options.enough():
-                    self._dispatcher.finish_early(run)
+            while batch := await run.next_batch():
+                for token in batch:
+                    yield token
+                    if options.enough is not None and options.enough():
+                        self._dispatcher.finish_early(run)
+                        break
             yield run.stats()
         finally:
             await self._leave(run)
@@ -406,13 +337,25 @@ class Engine(Evaluations, Extras):
         columns: Sequence[int] = (),
         lora: str | None = None,
     ) -> OutputRows:
-        """See ``Evaluations.evaluate``."""
+        """Evaluate a prompt without generating.
+
+        Args:
+            prompt: the input; a plain sequence is one of token ids.
+            output: ``hidden`` for the last layer's states, ``logits`` for a value per token of the vocabulary.
+            rows: the last token's row, or all rows of the runtime.
+            columns: selected columns of each row; empty for all.
+            lora: name of the adapter to use.
+
+        Raises:
+            GenerationError: as for ``Engine.generate``; RunRejectedError also where the model gives no rows.
+            RuntimeUnusableError: the model cannot be loaded.
+        """
         value = self._checked(prompt, lora)
         wanted = OutputSelection(rows, tuple(columns))
         run = self._new_run(evaluation_command(next(self._numbers), value, output, wanted, lora), GenerationOptions())
         self._dispatcher.submit(run)
         try:
-            await run.next()
+            await run.next_batch()
             if run.rows is None:
                 raise RunRejectedError(f"it gave no {output}", task=EVALUATION)
             if columns and not run.rows.values:
@@ -424,6 +367,61 @@ class Engine(Evaluations, Extras):
             return OutputRows(run.rows.values, run.rows.width, run.rows.given, run.stats())
         finally:
             await self._leave(run)
+
+    async def embed(
+        self,
+        prompts: Sequence[Input | Sequence[int]],
+        *,
+        dimensions: int | None = None,
+        normalise: bool = True,
+        lora: str | None = None,
+    ) -> list[array[float]]:
+        """Return one vector per prompt: the hidden state of its last token.
+
+        Args:
+            prompts: token ids of each, with the end token that the model was trained with.
+            dimensions: keep this many leading dimensions (Matryoshka), for models trained for it; None for all.
+            normalise: scale each vector to length 1, after cutting.
+            lora: name of the adapter to use.
+
+        Raises:
+            InputRefusedError: ``dimensions`` is not one of the vector's.
+            GenerationError: as for ``evaluate``.
+        """
+        vectors: list[array[float]] = []
+        for prompt in prompts:
+            rows = await self.evaluate(prompt, "hidden", lora=lora)
+            vector = cut(rows.row(), dimensions)
+            vectors.append(normalised(vector) if normalise else vector)
+        return vectors
+
+    async def logits(self, prompt: Input | Sequence[int], *, lora: str | None = None) -> array[float]:
+        """Return the logits of the next token, one per id of the vocabulary.
+
+        Raises:
+            GenerationError: as for ``evaluate``.
+        """
+        return (await self.evaluate(prompt, "logits", lora=lora)).row()
+
+    async def rerank(
+        self, prompts: Sequence[Input | Sequence[int]], yes_id: int, no_id: int, *, lora: str | None = None
+    ) -> list[float]:
+        """Return for each prompt the probability that the answer is yes rather than no.
+
+        Args:
+            prompts: token ids of each: instruction, query and document in the model's layout.
+            yes_id: id of the token for a relevant document.
+            no_id: id of the token for an irrelevant one.
+            lora: name of the adapter to use.
+
+        Raises:
+            GenerationError: as for ``evaluate``.
+        """
+        scores: list[float] = []
+        for prompt in prompts:
+            yes, no = (await self.evaluate(prompt, "logits", columns=(yes_id, no_id), lora=lora)).row()
+            scores.append(probability(yes, no))
+        return scores
 
     async def clear_cache(self, *, keep_system: bool = False, span: tuple[int, int] | None = None) -> None:
         """Clear the KV cache, after the current run.
@@ -439,13 +437,13 @@ class Engine(Evaluations, Extras):
             WorkerDiedError: the worker died before it answered.
         """
         if span is None:
-            await self._call("clear_kv_cache", {"keep_system": keep_system}, cold=not keep_system)
+            await self.call("clear_kv_cache", {"keep_system": keep_system}, cold=not keep_system)
             return
         await self.ready()
         if not self.is_paused:
             raise InputRefusedError("a part of the KV cache can be cleared only during a pause; clear all of it")
         arguments = {"keep_system": keep_system, "span": list(span)}
-        await self._call("clear_kv_cache", arguments, needs="has_cache_ranges", cold=False)
+        await self.call("clear_kv_cache", arguments, needs="has_cache_ranges", cold=False)
 
     async def kv_cache_size(self) -> int | None:
         """Return the number of tokens in the KV cache, after the current run; None if it is unknown (1.2.0).
@@ -454,10 +452,10 @@ class Engine(Evaluations, Extras):
             RunRejectedError: the runtime refused.
             WorkerDiedError: the worker died before it answered.
         """
-        return await self._call("kv_cache_size", {})
+        return await self.call("kv_cache_size", {})
 
     async def save_prompt_cache(self, tokens: Sequence[int], path: str | PathLike[str]) -> RunStats:
-        """Evaluate a prefix and save it to a file, for ``extras.load_prompt_cache`` in another process.
+        """Evaluate a prefix and save it to a file, for ``load_prompt_cache`` in another process.
 
         A runtime without limits per run (before 1.3.0) generates up to the limit that it was loaded with.
 
@@ -477,6 +475,81 @@ class Engine(Evaluations, Extras):
         if stats is None or not await file.is_file():
             raise RunRejectedError(f"it wrote no prompt cache to {path}", task=CALL)
         return stats
+
+    async def load_prompt_cache(
+        self, path: str | PathLike[str], *, tokens: Sequence[int] = (), owner: str | None = None
+    ) -> None:
+        """Fill the KV cache from a saved file; the next prompt with that prefix evaluates only the rest.
+
+        Args:
+            path: the file.
+            tokens: the ids of its prompt, if known, to predict the prefill of later runs.
+            owner: owner of the prompt, as in ``GenerationOptions``.
+
+        Raises:
+            InputRefusedError: the file does not exist.
+            RunRejectedError: the runtime refused it; it belongs to another model or release.
+            WorkerDiedError: the worker died of it.
+        """
+        if _PROMPT_CACHE in self.lasting_settings:
+            # Files may only be changed after the last one was released (SDK guide 1.3.0, 3.2.9).
+            await self.release_prompt_cache()
+        arguments = {"path": str(existing_file(path))}
+        await self.call("load_prompt_cache", arguments, setting=_PROMPT_CACHE, cold=False, holds=tokens, owner=owner)
+
+    async def release_prompt_cache(self) -> None:
+        """Release the loaded prompt cache, if there is one.
+
+        Raises:
+            RunRejectedError: the runtime refused.
+            WorkerDiedError: the worker died before it answered.
+        """
+        if _PROMPT_CACHE in self.lasting_settings:
+            await self.call("release_prompt_cache", {}, cold=False)
+            self._dispatcher.calls.drop(_PROMPT_CACHE)
+
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        needs: str = "",
+        setting: str = "",
+        cold: bool | None = None,
+        holds: Sequence[int] = (),
+        owner: str | None = None,
+    ) -> int | None:
+        """Call a method of ``NativeModel`` after the current run; used by the functions of ``extras``.
+
+        Args:
+            name: name of the method.
+            arguments: its arguments, as JSON values.
+            needs: capability of the ABI that it requires; empty for none.
+            setting: name of the lasting setting that it makes, which is restored on a new worker; empty for none.
+            cold: True if the KV cache is empty afterwards, False if it is filled, None if it is unchanged.
+            holds: known token ids in the KV cache afterwards.
+            owner: owner of these ids, as in ``GenerationOptions``.
+
+        Raises:
+            UnsupportedError: the runtime lacks the capability.
+            RunRejectedError: the runtime refused.
+            WorkerDiedError: the worker died before it answered.
+            RuntimeUnusableError: the model cannot be loaded.
+        """
+        await self.ready()
+        worker, abi, dispatcher = self._supervisor.worker, self._dispatcher.abi, self._dispatcher
+        if worker is None or abi is None:
+            raise RunRejectedError("its process is not running", task=CALL)
+        if needs:
+            require(abi, self.version, needs)
+        effects = {None: None, True: dispatcher.cache.emptied, False: partial(dispatcher.cache.filled, holds, owner)}
+        answer = dispatcher.ask(worker, CallCommand(name, arguments), setting=setting, change=effects[cold])
+        try:
+            return await asyncio.shield(answer)
+        except RunRejectedError:
+            if holds and dispatcher.cache.ids is holds:
+                dispatcher.cache.filled()
+            raise
 
     async def run(self) -> None:
         """Keep the worker running until cancelled; called by ``open_engine``."""
@@ -499,44 +572,23 @@ class Engine(Evaluations, Extras):
 
     async def _leave(self, run: Run) -> None:
         """Remove or abort a run whose consumer has left, and give an aborted one time to return."""
-        if run.is_over or not self._dispatcher.withdraw(run):
+        if run.has_ended or not self._dispatcher.withdraw(run):
             return
         # The next run starts when this one has returned; waiting here means that it usually has.
         with anyio.move_on_after(self._settings.leave_timeout_s, shield=True):
-            await run.over()
+            await run.returned()
 
-    async def _call(
-        self,
-        name: str,
-        arguments: Mapping[str, Any],
-        *,
-        needs: str = "",
-        setting: str = "",
-        cold: bool | None = None,
-        holds: Sequence[int] = (),
-        owner: str | None = None,
-    ) -> int | None:
-        await self.ready()
-        worker, abi, dispatcher = self._supervisor.worker, self._dispatcher.abi, self._dispatcher
-        if worker is None or abi is None:
-            raise RunRejectedError("its process is not running", task=CALL)
-        if needs:
-            require(abi, self.version, needs)
-        effects = {None: None, True: dispatcher.cache.emptied, False: partial(dispatcher.cache.filled, holds, owner)}
-        answer = dispatcher.ask(worker, CallCommand(name, arguments), setting=setting, change=effects[cold])
-        try:
-            return await asyncio.shield(answer)
-        except RunRejectedError:
-            if holds and dispatcher.cache.ids is holds:
-                dispatcher.cache.filled()
-            raise
 
-    def _drop(self, setting: str) -> None:
-        self._dispatcher.calls.drop(setting)
+def existing_file(path: str | PathLike[str]) -> Path:
+    """Return the absolute path of a file.
 
-    @property
-    def _kept(self) -> tuple[str, ...]:
-        return self._dispatcher.calls.standing
+    Raises:
+        InputRefusedError: it does not exist.
+    """
+    found = Path(path).expanduser().absolute()
+    if not found.is_file():
+        raise InputRefusedError(f"there is no file {found}; correct the path")
+    return found
 
 
 @asynccontextmanager

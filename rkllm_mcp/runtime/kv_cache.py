@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from rkllm_mcp.generation import TokenInput
 from rkllm_mcp.runtime.frames import RunCommand
-from rkllm_mcp.runtime.run import Run
+from rkllm_mcp.runtime.run import Run, RunState
 from rkllm_mcp.runtime.scheduler import common_prefix
 
 # Owner of content of unknown origin; no tenant has this name.
@@ -107,7 +107,7 @@ class CacheState:
         self._has_history = command.infer.keep_history
         # Without a token the progress of the run is unknown, and the content after a failed run is undocumented. The
         # token sampled last was not evaluated (observed on 1.3.1).
-        is_known = self._reuses_prefix and run.is_sound and bool(run.ids) and not self._has_history
+        is_known = self._reuses_prefix and run.state is RunState.DONE and bool(run.ids) and not self._has_history
         self.ids = [*run.tokens, *run.ids[:-1]] if is_known and run.tokens else ()
         self._note_owner(run)
 
@@ -115,7 +115,7 @@ class CacheState:
         owner = run.options.owner
         new: frozenset[str] = frozenset() if owner is None else frozenset((owner,))
         # A run that delivered a token has evaluated its whole prompt, which replaces all earlier content.
-        is_whole = run.is_sound and bool(run.ids) and not self._has_history
+        is_whole = run.state is RunState.DONE and bool(run.ids) and not self._has_history
         self._owners = new if is_whole else self._owners | new
         if owner is None and is_whole:
             self._shared = run.tokens

@@ -17,9 +17,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rkllm_mcp.errors import AbiMismatchError, LibraryNotFoundError, RuntimeUnusableError, UnknownRuntimeError
-from rkllm_mcp.runtime.abi import FAMILIES, NEWEST_VERSION, WORKING_VERSIONS, choose_abi
+from rkllm_mcp.runtime.abi import (
+    FAMILIES,
+    GENERATIONS,
+    NEWEST_VERSION,
+    OFFICIAL_BUILDS,
+    OFFICIAL_DIGESTS,
+    UNSUPPORTED_VERSIONS,
+    WORKING_VERSIONS,
+    choose_abi,
+)
 from rkllm_mcp.runtime.abi.common import Abi
-from rkllm_mcp.runtime.abi.releases import GENERATIONS, OFFICIAL_BUILDS, OFFICIAL_DIGESTS, UNSUPPORTED_VERSIONS
 
 _MARKER = re.compile(
     rb"RKLLM SDK \(version: (?P<version>\d+\.\d+\.\d+(?:b\d+)?)"
@@ -182,7 +190,7 @@ def find_library(where: str = AUTOMATIC) -> Path:
     folders, then the loader's cache.
 
     Raises:
-        LibraryNotFoundError: there is none; the message lists where it was looked for.
+        LibraryNotFoundError: none was found; the message lists the locations.
     """
     explicit = where if where != AUTOMATIC else os.environ.get("RKLLM_LIBRARY", "")
     if explicit:

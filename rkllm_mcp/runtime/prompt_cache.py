@@ -138,7 +138,7 @@ class PromptFiles:
         """Make ``draft`` the entry of a prefix, and remove the least recently used entries above the limit.
 
         Raises:
-            OSError: it cannot be kept.
+            OSError: it cannot be stored.
         """
         size = draft.stat().st_size
         if size > self._limit_bytes:

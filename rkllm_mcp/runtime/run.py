@@ -1,7 +1,9 @@
-"""One generation in flight: the worker's reports go in, what a consumer awaits comes out.
+"""Run: the state, tokens and statistics of one generation.
 
-A run counts its tokens, holds the answer to its limits, joins UTF-8 across tokens, notices the end, also by a stop
-string, and keeps the figures. It says when the runtime has to be told to stop; telling it is the engine's business.
+    QUEUED → PREFILL → DECODE → STOPPING → DONE | FAILED
+
+The dispatcher feeds it with the worker's reports and aborts the runtime when ``needs_abort`` is set; the consumer takes
+tokens with ``next_batch``. A run counts tokens, applies limits, joins UTF-8 across tokens and detects stop strings.
 """
 
 from __future__ import annotations
@@ -10,9 +12,9 @@ import asyncio
 import codecs
 import time
 from array import array
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from rkllm_mcp.errors import ANSWER, EVALUATION, RkllmMcpError, RunRejectedError, WorkerDiedError
 from rkllm_mcp.generation import FinishReason, GenerationOptions, RunStats, Token, TokenInput
@@ -22,52 +24,80 @@ from rkllm_mcp.toolcalls.stop_strings import StopStrings
 _NS_PER_MS = 1e6
 
 
+class RunState(Enum):
+    """Phase of a run."""
+
+    QUEUED = auto()
+    PREFILL = auto()
+    DECODE = auto()
+    # The reason to stop is known (``Run.stop_reason``), and the runtime has not returned yet.
+    STOPPING = auto()
+    DONE = auto()
+    FAILED = auto()
+
+
+class StopReason(Enum):
+    """Reason why a run stops before its native run has returned."""
+
+    # Stop token, or a limit that the runtime applies itself: it is about to return.
+    STOP_TOKEN = auto()
+    LENGTH = auto()
+    # Tokens after one of these: the runtime does not know its stop token (1.3.0 with models of toolkit 1.2.2, rknn-llm
+    # #534).
+    OVERRUN = auto()
+    # A limit that only the host applies.
+    HOST_LIMIT = auto()
+    STOP_STRING = auto()
+    FINISHED_EARLY = auto()
+    CONSUMER_LEFT = auto()
+    SILENT = auto()
+    INVALID_OUTPUT = auto()
+
+
+# Constants, because access through the enum is a function call on Python 3.10, and these are compared for every token.
+_PREFILL, _DECODE, _STOPPING = RunState.PREFILL, RunState.DECODE, RunState.STOPPING
+_ENDED = (RunState.DONE, RunState.FAILED)
+_RUNTIME_RETURNS = (StopReason.STOP_TOKEN, StopReason.LENGTH)
+
+
 @dataclass(frozen=True)
 class TimedToken(Token):
-    """A token with the time (CLOCK_MONOTONIC, ns) at which the runtime called back with it, for measurements."""
+    """A token with the entry time of its callback (CLOCK_MONOTONIC, ns), for measurements."""
 
     entered_ns: int
 
 
 class Run:
-    """One generation."""
+    """One generation; ``timed`` delivers TimedToken."""
 
     def __init__(self, command: RunCommand, options: GenerationOptions, *, timed: bool = False) -> None:
-        # Its name between engine and worker.
         self.number = command.run
-        # What the worker is told.
         self.command = command
-        # Its limits.
         self.options = options
-        # The tokens that came, also those nobody was given.
+        self.state = RunState.QUEUED
+        self.stop_reason: StopReason | None = None
+        # Message for SILENT and INVALID_OUTPUT.
+        self.stop_detail = ""
+        # All tokens that the runtime generated, including those that were not delivered.
         self.ids: array[int] = array("i")
-        # What an evaluation gave.
         self.rows: RowsReport | None = None
-        # It has returned, or never will.
-        self.is_over = False
-        # Nobody consumes it any more.
-        self.is_left = False
-        # The runtime has to be told to stop.
-        self.must_stop = False
         self._stop_ids = options.stop_ids
         self._stops = StopStrings(options.stop_strings) if options.stop_strings else None
         self._limit = options.max_new_tokens
-        self._ends_at_limit = True
-        self._runs_on = False
+        self._limit_reason = StopReason.LENGTH
+        self._may_overrun = False
         self._is_cold = False
         self._expected_prefill: int | None = None
         self._own_tokens: int | None = None
         self._timed = timed
-        self._tokens: deque[Token] = deque()
+        self._tokens: list[Token] = []
         self._waiting: asyncio.Future[None] | None = None
-        self._over = asyncio.Event()
+        self._has_returned = asyncio.Event()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._has_partial_character = False
         self._count = 0
-        self._is_complete = False
-        self._is_void = False
-        self._finish: FinishReason = "stop"
-        # Why it is aborted although somebody wants it.
-        self.fault = ""
+        # Set when the answer is complete; failures after that do not matter.
+        self._finish: FinishReason | None = None
         self._error: RkllmMcpError | None = None
         self._ended: RunEnded | None = None
         self._requested_ns = time.monotonic_ns()
@@ -78,7 +108,7 @@ class Run:
 
     @property
     def tokens(self) -> Sequence[int]:
-        """Its prompt; empty when it is none of token ids."""
+        """Token ids of the prompt; empty for other inputs."""
         return self.command.prompt.tokens if isinstance(self.command.prompt, TokenInput) else ()
 
     @property
@@ -86,21 +116,26 @@ class Run:
         return ANSWER if self.command.rows is None else EVALUATION
 
     @property
+    def has_ended(self) -> bool:
+        """True if the native run has returned or never will."""
+        return self.state in _ENDED
+
+    @property
     def has_tokens(self) -> bool:
-        """Whether its prefill is over, as far as anybody can see."""
+        """True after the first token, at the end of the prefill."""
         return bool(self.ids)
 
     @property
-    def is_paused(self) -> bool:
-        """It returned because it was told to pause."""
-        return self._ended is not None and self._ended.is_paused
+    def needs_abort(self) -> bool:
+        """True while the runtime must be aborted, repeatedly because it may forget an abort."""
+        return self.state is _STOPPING and self.stop_reason not in _RUNTIME_RETURNS
 
     @property
-    def is_sound(self) -> bool:
-        """It did not fail."""
-        return self._error is None
+    def is_paused(self) -> bool:
+        """True if it returned from a requested pause."""
+        return self._ended is not None and self._ended.is_paused
 
-    # The engine's side
+    # Called by the dispatcher
 
     def start(
         self,
@@ -110,7 +145,12 @@ class Run:
         expected_prefill: int | None = None,
         own_tokens: int | None = None,
     ) -> None:
-        """The run goes to the worker now."""
+        """QUEUED → PREFILL: the run is sent to the worker.
+
+        ``runtime_limit`` is the limit that the runtime applies to every run, None if it applies the run's own;
+        ``expected_prefill`` counts the prompt tokens that are not known to be in the KV cache.
+        """
+        self.state = _PREFILL
         self._started_ns = time.monotonic_ns()
         self._is_cold = is_cold
         self._expected_prefill = expected_prefill
@@ -119,61 +159,55 @@ class Run:
             own = len(self.tokens) if own_tokens is None else own_tokens
             self.options.begun(max(expected_prefill, len(self.tokens) - own))
         if runtime_limit is not None:
-            self._ends_at_limit = runtime_limit <= self._limit
-            # What an aborted run leaves in the file, nobody knows.
-            self._runs_on = self.options.save_prompt_cache is not None
+            # The prompt cache file of an aborted run is undefined, so such a run goes on to the runtime's limit.
+            self._may_overrun = self.options.save_prompt_cache is not None
+            if runtime_limit > self._limit and not self._may_overrun:
+                self._limit_reason = StopReason.HOST_LIMIT
             self._limit = min(self._limit, runtime_limit)
 
     def add(self, token_id: int, entered_ns: int, text: bytes) -> None:
-        """A token arrived.
-
-        After a stop token, and at a limit that the runtime keeps by itself, the runtime is about to end and need not
-        be told. When another token comes all the same, it does not know its stop token (1.3.0 with models of toolkit
-        1.2.2, rknn-llm #534).
-        """
+        """Add a token (PREFILL → DECODE with the first); it is delivered unless the answer is complete or unwanted."""
         self.ids.append(token_id)
-        if self._is_complete or self.is_left:
-            self.must_stop = self.is_left or not self._runs_on
+        if self.state is not _DECODE and not self._accepts_tokens():
             return
-        self._first_ns = self._first_ns or entered_ns
         self._last_ns = entered_ns
         self._count += 1
-        decoded = self._decoder.decode(text)
-        token = TimedToken(token_id, decoded, entered_ns) if self._timed else Token(token_id, decoded)
+        token = self._token(token_id, entered_ns, text)
         if self._stops is None:
             self._tokens.append(token)
         else:
             self._tokens.extend(self._stops.feed(token))
             if self._stops.found is not None:
-                # The runtime knows nothing of it.
-                self._is_complete = self.must_stop = True
+                self._complete(StopReason.STOP_STRING, "stop")
                 return
         if token_id in self._stop_ids:
-            self._complete("stop")
+            self._complete(StopReason.STOP_TOKEN, "stop")
         elif self._count >= self._limit:
-            self._complete("length")
-            self.must_stop = not self._ends_at_limit and not self._runs_on
+            self._complete(self._limit_reason, "length")
 
     def wake(self) -> None:
-        """Let the consumer see what arrived."""
+        """Wake the consumer."""
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
-    def end(self, ended: RunEnded, said: str = "") -> None:
-        """The run returned; ``said`` is what the runtime printed about its failure."""
+    def end(self, ended: RunEnded, complaint: str = "") -> None:
+        """Any → DONE or FAILED: the native run returned; ``complaint`` is the runtime's message about a failure."""
         self._ended = ended
-        if ended.is_paused and not self._is_complete:
+        is_complete = self._finish is not None
+        if ended.is_paused and not is_complete:
             self._finish = "paused"
-        failure = f"{self.fault}, and it was aborted" if self.fault else ended.failure
-        if self._is_void:
-            self._error = RunRejectedError(self.fault, self._count, self._task)
-        elif failure and not self._is_complete:
-            self._error = RunRejectedError(f"{failure} ({said})" if said else failure, self._count, self._task)
+        failure = f"{self.stop_detail}, and it was aborted" if self.stop_detail else ended.failure
+        if self.stop_reason is StopReason.INVALID_OUTPUT:
+            self._error = RunRejectedError(self.stop_detail, self._count, self._task)
+        elif failure and not is_complete:
+            self._error = RunRejectedError(
+                f"{failure} ({complaint})" if complaint else failure, self._count, self._task
+            )
         self._close()
 
     def fail(self, error: RkllmMcpError) -> None:
-        """The run will never return. When its answer was complete, nobody has to know."""
-        if not self._is_complete:
+        """Any → FAILED, or DONE if the answer was complete: the native run will never return."""
+        if self._finish is None:
             if isinstance(error, (RunRejectedError, WorkerDiedError)):
                 error.tokens_delivered = self._count
             if isinstance(error, RunRejectedError):
@@ -182,34 +216,40 @@ class Run:
         self._close()
 
     def mark_silent(self, silence: str) -> None:
-        """The runtime showed no sign of life for too long; the run is about to be aborted for it."""
-        self.fault = silence
+        """Any → STOPPING: the runtime was silent for too long, and the run is about to be aborted."""
+        self.stop_detail = silence
+        if self._finish is None:
+            self._stop(StopReason.SILENT)
 
     def invalidate(self, reason: str) -> None:
-        """What came is no answer, also when it is complete; the run has to be aborted for it."""
-        self.fault, self._is_void, self.must_stop = reason, True, True
+        """Any → STOPPING: the output is invalid, even if it is complete; the run must be aborted."""
+        self.stop_detail = reason
+        self._stop(StopReason.INVALID_OUTPUT)
 
     def finish_early(self) -> None:
-        """What was taken is the whole answer; what may still come is not wanted, nor what came meanwhile.
+        """Any → STOPPING: finish as a success, and discard tokens that were not taken.
 
-        A run that has returned already gives the same: which of the two is first is chance.
+        A run that has returned gives the same result, so the order of the two events does not matter.
         """
-        self.must_stop = self.must_stop or not self._is_complete
-        self._is_complete, self._finish = True, "stop"
+        if self._finish is None and self.stop_reason is not StopReason.INVALID_OUTPUT:
+            self._stop(StopReason.FINISHED_EARLY)
+        self._finish = "stop"
         self._tokens.clear()
         self._stops = None
-        if not self._is_void:
+        if self.stop_reason is not StopReason.INVALID_OUTPUT:
             self._error = None
+            if self.state is RunState.FAILED:
+                self.state = RunState.DONE
 
     def leave(self) -> None:
-        """Nobody consumes it any more."""
-        self.is_left = True
+        """Any → STOPPING: the consumer has left."""
+        self._stop(StopReason.CONSUMER_LEFT)
         self._tokens.clear()
 
-    # The consumer's side
+    # Called by the consumer
 
-    async def next(self) -> Token | None:
-        """The next token in order; None after the last.
+    async def next_batch(self) -> list[Token]:
+        """Return the tokens that have arrived, in order; none after the last.
 
         Raises:
             RkllmMcpError: the run failed; all tokens before that were delivered.
@@ -217,23 +257,24 @@ class Run:
         while not self._tokens:
             if self._error is not None:
                 raise self._error
-            if self.is_over:
-                return None
+            if self.has_ended:
+                return []
             self._waiting = asyncio.get_running_loop().create_future()
             await self._waiting
-        return self._tokens.popleft()
+        batch, self._tokens = self._tokens, []
+        return batch
 
-    async def over(self) -> None:
-        """Wait until the run has returned or never will."""
-        await self._over.wait()
+    async def returned(self) -> None:
+        """Wait until the native run has returned or never will."""
+        await self._has_returned.wait()
 
     def stats(self) -> RunStats:
-        """The figures of a run that returned: the runtime's own, or measured where it gives none."""
+        """Return the statistics of a returned run: the runtime's own, else measured ones."""
         perf = self._ended.perf if self._ended else None
         first_ns = self._first_ns or self._over_ns
         first_callback_ns = (self._ended.first_ns if self._ended else 0) or first_ns
         return RunStats(
-            finish=self._finish,
+            finish=self._finish or "stop",
             prefilled_tokens=perf.prefill_tokens if perf else None,
             prefill_ms=perf.prefill_ms if perf else _ms(first_callback_ns - self._started_ns),
             decode_ms=perf.generate_ms if perf else _ms(self._last_ns - self._first_ns),
@@ -248,20 +289,52 @@ class Run:
             own_tokens=self._own_tokens,
         )
 
-    def _complete(self, finish: FinishReason) -> None:
-        self._is_complete = True
-        self._finish = finish
-        self._let_go_of_text()
+    def _accepts_tokens(self) -> bool:
+        """Handle a token outside DECODE; True if it is part of the answer."""
+        if self.state is _PREFILL:
+            self.state = _DECODE
+        elif self.stop_reason is not StopReason.SILENT or self._finish is not None:
+            if self.stop_reason in _RUNTIME_RETURNS and not self._may_overrun:
+                self._stop(StopReason.OVERRUN)
+            return False
+        return True
 
-    def _let_go_of_text(self) -> None:
-        if self._stops is not None and not self.is_left:
+    def _token(self, token_id: int, entered_ns: int, text: bytes) -> Token:
+        self._first_ns = self._first_ns or entered_ns
+        decoded: str | None = None
+        if not self._has_partial_character:
+            # Nearly all tokens end with a whole character, and this costs no Python call.
+            try:
+                decoded = text.decode()
+            except UnicodeDecodeError:
+                decoded = None
+        if decoded is None:
+            decoded = self._decoder.decode(text)
+            self._has_partial_character = bool(self._decoder.getstate()[0])
+        return TimedToken(token_id, decoded, entered_ns) if self._timed else Token(token_id, decoded)
+
+    def _stop(self, reason: StopReason) -> None:
+        self.stop_reason = reason
+        if not self.has_ended:
+            self.state = _STOPPING
+
+    def _complete(self, reason: StopReason, finish: FinishReason) -> None:
+        """DECODE → STOPPING with a complete answer."""
+        self._finish = finish
+        self._stop(reason)
+        if reason is not StopReason.STOP_STRING:
+            self._release_text()
+
+    def _release_text(self) -> None:
+        """Deliver text that was delayed as the possible beginning of a stop string."""
+        if self._stops is not None and self.stop_reason is not StopReason.CONSUMER_LEFT:
             self._tokens.extend(self._stops.finish())
 
     def _close(self) -> None:
-        self._let_go_of_text()
-        self.is_over = True
+        self._release_text()
+        self.state = RunState.DONE if self._error is None else RunState.FAILED
         self._over_ns = time.monotonic_ns()
-        self._over.set()
+        self._has_returned.set()
         self.wake()
 
 

@@ -154,7 +154,7 @@ def assign_domains(sizes: Sequence[int]) -> list[int]:
     """Return the first domain of each model, given the models' sizes in bytes.
 
     Raises:
-        ModelLoadError: there are not enough domains.
+        ModelLoadError: the driver has too few domains.
     """
     bases: list[int] = []
     free = 0
@@ -174,7 +174,7 @@ def with_domains(settings: Sequence[EngineSettings]) -> list[EngineSettings]:
     """Return the settings of several models for one board, each with its own domain; open one engine for each.
 
     Raises:
-        ModelLoadError: there are not enough domains.
+        ModelLoadError: the driver has too few domains.
     """
     sizes = [_size(Path(each.model_path)) for each in settings]
     return [replace(each, base_domain_id=base) for each, base in zip(settings, assign_domains(sizes), strict=True)]

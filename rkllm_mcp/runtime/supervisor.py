@@ -152,7 +152,7 @@ class Supervisor:
         return self._failure
 
     def check(self) -> None:
-        """Raise ``failure``, if there is one."""
+        """Raise ``failure`` if it is set."""
         if self._failure is not None:
             raise copy(self._failure)
 

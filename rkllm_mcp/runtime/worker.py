@@ -66,7 +66,7 @@ def require_memory(load: LoadParameters, table: Path = MEMORY_TABLE) -> None:
     """Refuse a model that does not fit into memory; a missing file is left to the runtime.
 
     Raises:
-        MemoryShortError: with what it needs and what there is.
+        MemoryShortError: with the needed and the available memory.
     """
     try:
         needed = needed_bytes(Path(load.model_path).stat().st_size, load.context_tokens)

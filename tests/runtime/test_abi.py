@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from rkllm_mcp.generation import ImageInput, Sampling, TextInput
-from rkllm_mcp.runtime.abi import FAMILIES, WORKING_VERSIONS, choose_abi
+from rkllm_mcp.runtime.abi import FAMILIES, UNSUPPORTED_VERSIONS, WORKING_VERSIONS, choose_abi
 from rkllm_mcp.runtime.abi.common import Abi, InferParameters, LoadParameters
-from rkllm_mcp.runtime.abi.releases import UNSUPPORTED_VERSIONS
 from rkllm_mcp.runtime.library import open_library
 from tests.support.emulator import MACROS, libraries, native_build
 from tests.support.shared import REPOSITORY

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rkllm_mcp.errors import RuntimeUnusableError
-from rkllm_mcp.runtime.abi.releases import OFFICIAL_BUILDS, OFFICIAL_DIGESTS
+from rkllm_mcp.runtime.abi import OFFICIAL_BUILDS, OFFICIAL_DIGESTS
 from rkllm_mcp.runtime.library import fingerprint, read_library_file
 from tests.support.emulator import Emulator
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -11,7 +12,7 @@ from rkllm_mcp.errors import RunRejectedError, WorkerDiedError
 from rkllm_mcp.generation import GenerationOptions, Token, TokenInput
 from rkllm_mcp.runtime.abi.common import InferParameters, Perf
 from rkllm_mcp.runtime.frames import RunCommand, RunEnded
-from rkllm_mcp.runtime.run import Run, TimedToken
+from rkllm_mcp.runtime.run import Run, RunState, StopReason, TimedToken
 
 pytestmark = pytest.mark.anyio
 
@@ -35,8 +36,8 @@ def started(
 async def delivered(run: Run) -> list[Token]:
     tokens: list[Token] = []
     with anyio.fail_after(60):
-        while (token := await run.next()) is not None:
-            tokens.append(token)
+        while batch := await run.next_batch():
+            tokens.extend(batch)
     return tokens
 
 
@@ -63,9 +64,9 @@ async def test_a_stop_token_is_the_last_one_and_the_runtime_is_told_only_if_it_g
     run = started(stop=(9,))
     run.add(1, 1, b"a")
     run.add(9, 2, b"<end>")
-    assert not run.must_stop
+    assert not run.needs_abort
     run.add(1, 3, b"a")
-    assert run.must_stop
+    assert run.needs_abort
     run.end(ended())
     assert await delivered(run) == [Token(1, "a"), Token(9, "<end>")]
     assert (run.stats().finish, run.stats().generated_tokens) == ("stop", 2)
@@ -77,11 +78,11 @@ async def test_at_the_limit_the_runtime_is_told_unless_it_ends_there_by_itself(
 ) -> None:
     run = started(limit=2, runtime_limit=runtime_limit)
     run.add(1, 1, b"a")
-    assert not run.must_stop
+    assert not run.needs_abort
     run.add(2, 2, b"b")
-    assert run.must_stop == told
+    assert run.needs_abort == told
     run.add(3, 3, b"c")
-    assert run.must_stop
+    assert run.needs_abort
     run.end(ended())
     assert [token.id for token in await delivered(run)] == [1, 2]
     assert run.stats().finish == "length"
@@ -127,9 +128,9 @@ async def test_tokens_before_a_failure_are_delivered_and_then_it_is_raised() -> 
     run = started()
     run.add(1, 1, b"a")
     run.end(ended(failure="rkllm_run returned -1"), "E rkllm: no")
-    assert await run.next() == Token(1, "a")
+    assert await run.next_batch() == [Token(1, "a")]
     with pytest.raises(RunRejectedError, match=r"rkllm_run returned -1 \(E rkllm: no\)"):
-        await run.next()
+        await run.next_batch()
 
 
 async def test_a_failure_after_the_answer_was_complete_does_not_matter() -> None:
@@ -145,7 +146,7 @@ async def test_a_waiting_consumer_is_told_of_the_death_of_the_worker() -> None:
 
         async def consume() -> None:
             with pytest.raises(WorkerDiedError, match="SIGSEGV"):
-                await run.next()
+                await run.next_batch()
 
         tasks.start_soon(consume)
         await anyio.lowlevel.checkpoint()
@@ -157,7 +158,7 @@ async def test_a_left_run_delivers_nothing_and_must_stop() -> None:
     run.add(1, 1, b"a")
     run.leave()
     run.add(2, 2, b"b")
-    assert run.must_stop
+    assert run.needs_abort
     run.end(ended())
     assert await delivered(run) == []
 
@@ -172,9 +173,9 @@ async def test_timed_tokens_carry_the_time_of_their_callback() -> None:
 async def test_a_stop_string_completes_the_answer_and_the_runtime_is_told_at_once() -> None:
     run = started(stop_strings=("<end>",))
     for token_id, text in enumerate((b"a", b"<e", b"nd>b"), start=1):
-        assert not run.must_stop
+        assert not run.needs_abort
         run.add(token_id, token_id, text)
-    assert run.must_stop
+    assert run.needs_abort
     run.add(4, 4, b"more")
     run.end(ended())
     assert await delivered(run) == [Token(1, "a"), Token(2, ""), Token(3, "")]
@@ -190,14 +191,13 @@ async def test_text_kept_back_for_a_stop_string_comes_out_when_the_answer_ends(h
     run.add(2, 2, b"e")
     if how in ("limit", "stop token"):
         with anyio.fail_after(60):  # before the runtime has returned
-            assert await run.next() == Token(1, "a<")
-            assert await run.next() == Token(2, "e")
+            assert await run.next_batch() == [Token(1, "a<"), Token(2, "e")]
         return
     if how == "death":
         run.fail(WorkerDiedError(-9, "answering"))
     else:
         run.end(ended(failure="no" if how == "failure" else ""))
-    assert [(await run.next()) for _ in range(2)] == [Token(1, "a<"), Token(2, "e")]
+    assert await run.next_batch() == [Token(1, "a<"), Token(2, "e")]
 
 
 async def test_an_error_says_how_many_tokens_had_come() -> None:
@@ -208,9 +208,9 @@ async def test_an_error_says_how_many_tokens_had_come() -> None:
             run.fail(WorkerDiedError(-9, "answering"))
         else:
             run.end(ended(failure="no"))
-        await run.next()
+        await run.next_batch()
         with pytest.raises((WorkerDiedError, RunRejectedError)) as raised:
-            await run.next()
+            await run.next_batch()
         assert isinstance(raised.value, (WorkerDiedError, RunRejectedError))
         assert raised.value.tokens_delivered == 1
 
@@ -219,10 +219,10 @@ async def test_a_run_that_writes_a_prompt_cache_is_not_aborted_at_its_own_limit(
     run = started(1, runtime_limit=5, save_prompt_cache="/tmp/x")
     run.add(1, 1, b"a")
     run.add(2, 2, b"b")
-    assert not run.must_stop
+    assert not run.needs_abort
     run.leave()
     run.add(3, 3, b"c")
-    assert run.must_stop
+    assert run.needs_abort
 
 
 @pytest.mark.parametrize("order", ["enough, then the end", "the end, then enough"])
@@ -230,9 +230,53 @@ async def test_a_run_that_writes_a_prompt_cache_is_not_aborted_at_its_own_limit(
 async def test_enough_is_enough_also_when_the_run_has_returned_meanwhile(order: str, failure: str) -> None:
     run = started(limit=2)
     run.add(1, 1, b"a")
-    assert await run.next() == Token(1, "a")
+    assert await run.next_batch() == [Token(1, "a")]
     steps = [run.finish_early, lambda: run.add(2, 1, b"b"), lambda: run.end(ended(failure=failure))]
     for step in steps if order.startswith("enough") else steps[1:] + steps[:1]:
         step()
     assert await delivered(run) == []
     assert run.stats().finish == "stop"
+
+
+STOPS: list[tuple[StopReason, Callable[[Run], object], bool, RunState]] = [
+    (StopReason.STOP_TOKEN, lambda run: run.add(9, 2, b"b"), False, RunState.DONE),
+    (StopReason.LENGTH, lambda run: [run.add(number, 2, b"b") for number in (2, 3)], False, RunState.DONE),
+    (StopReason.OVERRUN, lambda run: [run.add(number, 2, b"b") for number in (9, 3)], True, RunState.DONE),
+    (StopReason.STOP_STRING, lambda run: run.add(2, 2, b"<end>"), True, RunState.DONE),
+    (StopReason.FINISHED_EARLY, Run.finish_early, True, RunState.DONE),
+    (StopReason.CONSUMER_LEFT, Run.leave, True, RunState.DONE),
+    (StopReason.SILENT, lambda run: run.mark_silent("the next token did not come"), True, RunState.FAILED),
+    (StopReason.INVALID_OUTPUT, lambda run: run.invalidate("its tokens mean nothing"), True, RunState.FAILED),
+]
+
+
+@pytest.mark.parametrize(("reason", "stop", "needs_abort", "last"), STOPS, ids=[row[0].name for row in STOPS])
+async def test_a_run_goes_through_its_states_and_keeps_the_reason_of_its_stop(
+    reason: StopReason, stop: Callable[[Run], object], needs_abort: bool, last: RunState
+) -> None:
+    run = Run(COMMAND, GenerationOptions(3, frozenset({9}), stop_strings=("<end>",)))
+    assert (run.state, run.stop_reason) == (RunState.QUEUED, None)
+    run.start(runtime_limit=None, is_cold=True)
+    assert (run.state, run.has_tokens) == (RunState.PREFILL, False)
+    run.add(1, 1, b"a")
+    assert (run.state, run.needs_abort) == (RunState.DECODE, False)
+    stop(run)
+    assert (run.state, run.stop_reason, run.needs_abort) == (RunState.STOPPING, reason, needs_abort)
+    run.end(ended())
+    assert (run.state, run.stop_reason, run.needs_abort) == (last, reason, False)
+
+
+@pytest.mark.parametrize("is_complete", [False, True])
+async def test_a_run_that_will_never_return_fails_unless_its_answer_is_complete(is_complete: bool) -> None:
+    run = started(limit=1 if is_complete else 2)
+    run.add(1, 1, b"a")
+    run.fail(WorkerDiedError(-9, "answering"))
+    assert run.state is (RunState.DONE if is_complete else RunState.FAILED)
+
+
+async def test_a_character_that_is_whole_after_a_split_one_is_not_changed_by_it() -> None:
+    run = started()
+    for number, text in enumerate((b"\xe6", b"\x9d", b"\xb1\xe4\xba\xac", "都".encode(), b"a"), start=1):
+        run.add(number, 1, text)
+    run.end(ended())
+    assert [token.text for token in await delivered(run)] == ["", "", "東京", "都", "a"]

@@ -1,19 +1,16 @@
-"""What every family of the RKLLM interface shares: constants, and the shape in which a family describes itself.
+"""Constants, records and constructors that all families of the RKLLM interface share.
 
-A family is a set of runtime releases with one binary layout. Its module (``v1_2_0``, ``v1_2_1``, ``v1_3``) reads like
-the C header of that family: structs, ``SIGNATURES``, ``STATUS_CHECKS``, then the few functions that fill its structs,
-and closes with ``ABI``, the record below, which is all that code above this package sees. C names stand verbatim in
-here and nowhere else.
+A family is a set of releases with one binary layout. Its module declares structs, ``SIGNATURES`` and ``STATUS_CHECKS``
+completely, to be read beside the C header, and ends with ``ABI``. C names are used only in this package.
 
-Rules: a module is whole; none builds on the version before it, because a family is only right or wrong as a whole. The
-one exception, ``v1_3_1``, is a release of which nothing is known but in what it differs from the one before.
-Every function has a status check, ``None`` where its result says nothing.
+Rules: no family builds on the declarations of another, except 1.3.1, of which only the difference to 1.3.0 is known.
+Every function has a status check; None if its result has no meaning.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from ctypes import Array, Structure, Union, c_float, c_int32, c_ubyte, c_void_p
+from ctypes import Array, Structure, Union, c_float, c_int, c_int32, c_ubyte, c_void_p, pointer
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -35,22 +32,22 @@ RKLLM_INFER_GENERATE = 0
 RKLLM_INFER_GET_LAST_HIDDEN_LAYER = 1
 RKLLM_INFER_GET_LOGITS = 2
 
-# What the callback returns where its result is acted on (1.2.1 on; DROP since 1.3.0)
+# Results of the callback (1.2.1 on; DROP since 1.3.0)
 CALLBACK_GO_ON = 0
 CALLBACK_PAUSE = 1
 CALLBACK_DROP_BUFFER = 2
 
-# -1 leaves it to the runtime how many leading cache entries survive a full context, as Rockchip's own demos do.
+# The runtime chooses the number of leading cache entries that stay in a full context, as in Rockchip's demos.
 N_KEEP_AUTOMATIC = -1
 
 LLMHandle = c_void_p
 
 
 class RKLLMParamReturn(Structure):
-    """Room for the result of rkllm_createDefaultParam.
+    """Buffer for the result of rkllm_createDefaultParam.
 
-    The library writes its own RKLLMParam (184 to 208 bytes so far) through a hidden pointer. A result type smaller than
-    that overruns the stack, so this one is larger than any, and the family's struct is copied out of it.
+    The library writes its own RKLLMParam (184 to 208 bytes so far) through a hidden pointer; a smaller result type
+    would overrun the stack. The family's struct is copied out of this buffer.
     """
 
     _fields_ = (("raw", c_ubyte * 512),)
@@ -58,7 +55,7 @@ class RKLLMParamReturn(Structure):
 
 @dataclass(eq=False)
 class CallFailedError(RkllmMcpError):
-    """A C function returned a status other than 0. Callers translate it; it does not leave the runtime package."""
+    """A C function returned a status other than 0. Callers convert it; it does not leave the runtime package."""
 
     function: str
     status: int
@@ -68,7 +65,7 @@ class CallFailedError(RkllmMcpError):
 
 
 class Signature(NamedTuple):
-    """The C type of a function: its result and its arguments."""
+    """C type of a function: result and arguments."""
 
     restype: Any
     argtypes: tuple[Any, ...]
@@ -86,56 +83,54 @@ def zero_is_success(status: int, function: Any, _arguments: tuple[Any, ...]) -> 
 
 @dataclass(frozen=True)
 class LoadParameters:
-    """Every parameter of loading a model, in Python's names."""
+    """Parameters of loading a model."""
 
-    # The ``.rkllm`` file.
     model_path: str
-    # The context window, in tokens.
     context_tokens: int
-    # The limit of every run, in tokens, where a run does not set its own.
+    # Limit of runs without their own, tokens.
     max_new_tokens: int
-    # How the next token is chosen, where a run does not say.
+    # Sampling of runs without their own.
     sampling: Sampling
-    # Whether control tokens are kept from the callback.
+    # Do not pass control tokens to the callback.
     skip_special_tokens: bool = False
-    # The IOMMU domain to begin with; two models on one board need different ones.
+    # First IOMMU domain; two models on one board need different ones.
     base_domain_id: int = 0
     # Read the embedding table from storage instead of memory.
     embed_flash: bool = True
-    # The CPUs that may be used, bit n for CPU n; None keeps the library's choice.
+    # CPUs that may be used, bit n for CPU n; None: the library's choice.
     cpu_mask: int | None = None
-    # Leading cache entries that survive a full context; -1 leaves it to the runtime.
+    # Leading cache entries that stay in a full context; -1: the runtime's choice.
     keep_tokens: int = N_KEEP_AUTOMATIC
-    # Never end by itself, where the family can (for measurements).
+    # Never end at a stop token, for measurements.
     ignore_eos: bool = False
-    # What stands around images, for the families that are told so when the model is loaded.
+    # Texts around images, for families that take them when the model is loaded.
     image_tags: ImageTags | None = None
-    # A file with one row per token id, for a model exported without its own.
+    # File with one row per token id, for a model exported without embeddings.
     embedding_table: str | None = None
-    # The model was exported without one; only token ids and embeddings can be its input.
+    # The model was exported without one; its inputs are token ids or embeddings.
     lacks_tokenizer: bool = False
 
 
 @dataclass(frozen=True)
 class InferParameters:
-    """Every parameter of one run."""
+    """Parameters of one run."""
 
-    # The run's limit, tokens, where the family has one per run.
+    # Limit, tokens, in families with one per run.
     max_new_tokens: int
-    # How the next token is chosen, where the family lets a run say; None for the model's own.
+    # In families with sampling per run; None: the model's.
     sampling: Sampling | None = None
-    # What is computed, an RKLLMInferMode.
+    # An RKLLMInferMode.
     mode: int = RKLLM_INFER_GENERATE
-    # The name of the adapter to use.
+    # Name of the adapter.
     lora: str | None = None
-    # The file to write the evaluated prompt to.
+    # File for the evaluated prompt.
     save_prompt_cache: str | None = None
-    # Append to the runs before.
+    # Append to the previous runs.
     keep_history: bool = False
 
 
 class Perf(NamedTuple):
-    """What the runtime reports at the end of a run (1.2.1 on)."""
+    """Statistics that the runtime reports at the end of a run (1.2.1 on)."""
 
     prefill_ms: float
     prefill_tokens: int
@@ -150,70 +145,180 @@ FloatArray = Array[c_float]
 
 @dataclass(frozen=True)
 class Abi:
-    """One family, as the code above sees it."""
+    """One family: its declarations and capabilities, and constructors over its structs.
 
-    # The family's name: the release it begins with.
+    Inputs do not keep the memory that they point to.
+    """
+
+    # First release of the family.
     name: str
-    # The releases that were verified to have this interface.
+    # Releases that were verified to have this interface.
     versions: tuple[str, ...]
-    # Every struct, by its C name.
+    # By C name.
     structs: Mapping[str, type[Any]]
-    # The C type of every public function.
     signatures: Mapping[str, Signature]
-    # What a function's result means; None where it means nothing.
     status_checks: Mapping[str, StatusCheck | None]
-    # The C type of the result callback.
+    # C type of the result callback.
     callback_type: type[Any]
-    # A run's end brings figures.
-    has_perf: bool
-    # The size of the KV cache can be asked for.
-    has_kv_cache_size: bool
-    # A run may set its own sampling.
-    has_per_run_sampling: bool
-    # A run may set its own limit of new tokens.
-    has_per_run_token_limit: bool
-    # An input says whose turn it is and whether to think.
-    has_roles: bool
-    # An image input may hold several images and says their size.
-    has_image_sizes: bool
-    # The runtime's own tool prompt can be set.
-    has_function_tools: bool
-    # A part of the KV cache can be cleared while a run is paused.
-    has_cache_ranges: bool
-    # The end token can be ignored.
-    has_ignore_eos: bool
-    # The callback's result is acted on, so that it can pause a run; before, it was void.
-    callback_returns_int: bool
-    # The callback may have the library free the rows it has just read.
-    can_drop_buffers: bool
-    # Memory is lost with every image of a run without history (rknn-llm #529).
-    leaks_images: bool
-    # (library defaults, parameters) -> RKLLMParam, every field set that this project relies on.
-    new_param: Callable[[bytes, LoadParameters], Any]
-    # The C types of what the library may ask of the host, tokenizer and embeddings; None where it asks nothing.
+    # C types of the tokenizer and embedding callbacks; None if the library has none.
     host_callback_types: tuple[type[Any], type[Any]] | None
-    # A ``callback_type`` instance, and one of each host callback where the family has them -> the third argument of
-    # rkllm_init.
-    new_callback: Callable[..., Any]
-    # Token ids -> RKLLMInput; like all inputs it does not keep what it points to.
-    new_input: Callable[[TokenArray], Any]
-    # Text -> RKLLMInput.
-    new_text_input: Callable[[TextInput], Any]
-    # (rows, how many) -> RKLLMInput.
-    new_embedding_input: Callable[[FloatArray, int], Any]
-    # (text and counts, rows) -> RKLLMInput.
-    new_image_input: Callable[[ImageInput, FloatArray], Any]
-    # Parameters of a run -> RKLLMInferParam.
-    new_infer_param: Callable[[InferParameters], Any]
-    # (keep the system prompt, range or None for all) -> what rkllm_clear_kv_cache is told after the handle.
-    clear_arguments: Callable[[bool, tuple[int, int] | None], tuple[Any, ...]]
-    # Whether the bytes of rkllm_createDefaultParam look like this family's defaults.
-    defaults_fit: Callable[[bytes], bool]
-    # RKLLMResult -> its figures, None when the family has none.
-    perf_of: Callable[[Any], Perf | None]
+    # A run ends with statistics.
+    has_perf: bool
+    has_kv_cache_size: bool
+    has_per_run_sampling: bool
+    has_per_run_token_limit: bool
+    # Inputs have a role and a switch for thinking.
+    has_roles: bool
+    # Image inputs have a count and a size.
+    has_image_sizes: bool
+    has_function_tools: bool
+    # A part of the KV cache can be cleared during a pause.
+    has_cache_ranges: bool
+    has_ignore_eos: bool
+    # The callback returns int instead of void and can pause a run.
+    callback_returns_int: bool
+    # The callback can let the library free the rows that it has read.
+    can_drop_buffers: bool
+    # Every image of a run without history leaks memory (rknn-llm #529).
+    leaks_images: bool
+
+    def new_param(self, defaults: bytes, load: LoadParameters) -> Any:
+        """Return the library's defaults with every field set that this project relies on."""
+        param = self.structs["RKLLMParam"].from_buffer_copy(defaults)
+        param.model_path = load.model_path.encode()
+        param.max_context_len = load.context_tokens
+        param.max_new_tokens = load.max_new_tokens
+        param.n_keep = load.keep_tokens
+        fill_sampling(param, load.sampling)
+        param.skip_special_token = load.skip_special_tokens
+        if self.has_ignore_eos:
+            param.ignore_eos_token = load.ignore_eos
+        param.is_async = False
+        if hasattr(param, "img_start"):
+            tags = load.image_tags
+            param.img_start = tags.start.encode() if tags else b""
+            param.img_end = tags.end.encode() if tags else b""
+            param.img_content = tags.content.encode() if tags else b""
+        extend = param.extend_param
+        extend.base_domain_id = load.base_domain_id
+        extend.embed_flash = int(load.embed_flash)
+        if hasattr(extend, "n_batch"):
+            extend.n_batch = 1
+            extend.use_cross_attn = 0
+        if load.cpu_mask is not None:
+            extend.enabled_cpus_mask = load.cpu_mask
+            extend.enabled_cpus_num = load.cpu_mask.bit_count()
+        return param
+
+    def new_callback(self, result: Any, tokenize: Any = None, embed: Any = None) -> Any:
+        """Return the third argument of rkllm_init: the function pointer, or a pointer to the struct of callbacks.
+
+        NULL leaves the tokenizer and the embeddings to the model.
+        """
+        if self.host_callback_types is None:
+            return result
+        tokenizer_type, embed_type = self.host_callback_types
+        callbacks = self.structs["RKLLMCallback"](
+            result_callback=result,
+            tokenizer_callback=tokenize or tokenizer_type(),
+            embed_callback=embed or embed_type(),
+        )
+        return pointer(callbacks)
+
+    def new_input(self, ids: TokenArray) -> Any:
+        """Return an input of token ids, to which no template is applied."""
+        value = self._input(RKLLM_INPUT_TOKEN)
+        value.token_input.input_ids = ids
+        value.token_input.n_tokens = len(ids)
+        return value
+
+    def new_text_input(self, text: TextInput) -> Any:
+        """Return an input of text, to which the runtime applies its template."""
+        value = self._input(RKLLM_INPUT_PROMPT, text.role, bool(text.thinking))
+        value.prompt_input = text.text.encode()
+        return value
+
+    def new_embedding_input(self, rows: FloatArray, tokens: int) -> Any:
+        """Return an input of embeddings in place of tokens."""
+        value = self._input(RKLLM_INPUT_EMBED)
+        value.embed_input.embed = rows
+        value.embed_input.n_tokens = tokens
+        return value
+
+    def new_image_input(self, image: ImageInput, rows: FloatArray) -> Any:
+        """Return an input of text with images."""
+        value = self._input(RKLLM_INPUT_MULTIMODAL, image.role, bool(image.thinking))
+        images = value.multimodal_input
+        images.prompt = image.text.encode()
+        if hasattr(images, "image"):
+            # From 1.3.0 on beside video and audio, with its own tags.
+            images = images.image
+            if image.tags is not None:
+                images.image_start = image.tags.start.encode()
+                images.image_end = image.tags.end.encode()
+                images.image_content = image.tags.content.encode()
+        images.image_embed = rows
+        images.n_image_tokens = image.tokens_per_image
+        if self.has_image_sizes:
+            images.n_image = image.images
+            images.image_width = image.width
+            images.image_height = image.height
+        return value
+
+    def new_infer_param(self, run: InferParameters) -> Any:
+        """Return the parameters of a run."""
+        structs = self.structs
+        infer = structs["RKLLMInferParam"](mode=run.mode, keep_history=int(run.keep_history))
+        if self.has_per_run_token_limit:
+            infer.max_new_tokens = run.max_new_tokens
+        if run.lora is not None:
+            infer.lora_params = pointer(structs["RKLLMLoraParam"](lora_adapter_name=run.lora.encode()))
+        if self.has_per_run_sampling and run.sampling is not None:
+            infer.sampling_params = pointer(fill_sampling(structs["RKLLMSamplingParam"](), run.sampling))
+        if run.save_prompt_cache is not None:
+            cache = structs["RKLLMPromptCacheParam"](
+                save_prompt_cache=1, prompt_cache_path=run.save_prompt_cache.encode()
+            )
+            infer.prompt_cache_params = pointer(cache)
+        return infer
+
+    def clear_arguments(self, keep_system: bool, span: tuple[int, int] | None) -> tuple[Any, ...]:
+        """Return the arguments of rkllm_clear_kv_cache after the handle; a range has a start and an end per batch."""
+        if not self.has_cache_ranges:
+            return (int(keep_system),)
+        if span is None:
+            return (int(keep_system), None, None)
+        return (int(keep_system), (c_int * 1)(span[0]), (c_int * 1)(span[1]))
+
+    def defaults_fit(self, raw: bytes) -> bool:
+        """Return True if a default RKLLMParam matches this family's layout.
+
+        The layouts differ in the position of the CPU fields and in n_batch, which is 1; before 1.2.1 that byte is
+        reserved and 0.
+        """
+        param = self.structs["RKLLMParam"].from_buffer_copy(raw)
+        extend = param.extend_param
+        is_plausible = plausible_sampling(param) and plausible_cpus(extend)
+        return is_plausible and (extend.n_batch == 1 if hasattr(extend, "n_batch") else extend.reserved[0] == 0)
+
+    def perf_of(self, result: Any) -> Perf | None:
+        """Return the statistics at the end of a run; None if the family has none."""
+        if not self.has_perf:
+            return None
+        perf = result.perf
+        prefill, generate = perf.prefill_time_ms, perf.generate_time_ms
+        return Perf(prefill, perf.prefill_tokens, generate, perf.generate_tokens, perf.memory_usage_mb)
+
+    def _input(self, kind: int, role: str = "user", thinking: bool = False) -> Any:
+        value = self.structs["RKLLMInput"](input_type=kind)
+        if self.has_roles:
+            # Set for every kind: it is undocumented if a NULL role is safe.
+            value.role = role.encode()
+            value.enable_thinking = thinking
+        return value
 
 
-# A capability of some families: what it is called, and the release that brought it
+# Name of each capability in messages, and the first release with it
 _FEATURES = {
     "has_roles": ("roles and no switch for thinking", "1.2.1"),
     "has_image_sizes": ("inputs of several images", "1.2.1"),
@@ -224,7 +329,7 @@ _FEATURES = {
 
 
 def require(abi: Abi, version: str, capability: str) -> None:
-    """Refuse what a family cannot do.
+    """Refuse a capability that the family lacks.
 
     Raises:
         UnsupportedError: with the release that can.
@@ -235,12 +340,12 @@ def require(abi: Abi, version: str, capability: str) -> None:
 
 
 def struct(name: str, /, **fields: Any) -> type[Any]:
-    """A C struct as data: its fields in order. A member that is a union is anonymous, as in the header."""
+    """Make a C struct from its fields in order. A union member is anonymous, as in the header."""
     return type(name, (Structure,), _members(fields))
 
 
 def union(name: str, /, **fields: Any) -> type[Any]:
-    """A C union as data."""
+    """Make a C union from its members."""
     return type(name, (Union,), _members(fields))
 
 
@@ -250,14 +355,14 @@ def _members(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def struct_table(*structs: type[Any]) -> dict[str, type[Any]]:
-    """The structs by their C names."""
+    """Return the structs by their C names."""
     return {struct.__name__: struct for struct in structs}
 
 
 def fill_sampling(target: Any, sampling: Sampling) -> Any:
-    """Set all nine sampling fields, which have the same names wherever a family has them.
+    """Set all nine sampling fields, which have the same names in every struct.
 
-    A run's sampling replaces the model's as a whole (SDK guide 1.3.0), so none may be left out.
+    A run's sampling replaces the model's as a whole (SDK guide 1.3.0), so none may be omitted.
     """
     target.top_k = sampling.top_k
     target.top_p = sampling.top_p
@@ -272,12 +377,12 @@ def fill_sampling(target: Any, sampling: Sampling) -> Any:
 
 
 def plausible_sampling(param: Any) -> bool:
-    """Whether the sampling fields of a default RKLLMParam hold values that only a right layout would show there."""
+    """Return True if the sampling fields of a default RKLLMParam have values that indicate the right layout."""
     sane = {"top_p": (0.001, 1.0), "temperature": (0.01, 5.0), "repeat_penalty": (0.5, 3.0)}
     return all(low <= getattr(param, name) <= high for name, (low, high) in sane.items())
 
 
 def plausible_cpus(extend: Any) -> bool:
-    """Whether the CPU fields agree with each other: as many bits in the mask as the count says, and at least one."""
+    """Return True if the CPU count is the number of bits in the mask, and at least one."""
     mask: int = extend.enabled_cpus_mask
     return 0 < extend.enabled_cpus_num == mask.bit_count()

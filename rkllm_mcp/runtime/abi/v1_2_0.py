@@ -18,29 +18,14 @@ from ctypes import (
     c_uint8,
     c_uint32,
     c_void_p,
-    pointer,
 )
-from typing import Any
 
-from rkllm_mcp.generation import ImageInput, TextInput
 from rkllm_mcp.runtime.abi.common import (
-    RKLLM_INPUT_EMBED,
-    RKLLM_INPUT_MULTIMODAL,
-    RKLLM_INPUT_PROMPT,
-    RKLLM_INPUT_TOKEN,
     Abi,
-    FloatArray,
-    InferParameters,
     LLMHandle,
-    LoadParameters,
-    Perf,
     RKLLMParamReturn,
     Signature,
     StatusCheck,
-    TokenArray,
-    fill_sampling,
-    plausible_cpus,
-    plausible_sampling,
     struct,
     struct_table,
     union,
@@ -163,93 +148,6 @@ STATUS_CHECKS: dict[str, StatusCheck | None] = {
     "rkllm_set_chat_template": zero_is_success,
 }
 
-
-def new_param(defaults: bytes, load: LoadParameters) -> Any:
-    """The library's defaults with every field set that this project relies on."""
-    param = RKLLMParam.from_buffer_copy(defaults)
-    param.model_path = load.model_path.encode()
-    param.max_context_len = load.context_tokens
-    param.max_new_tokens = load.max_new_tokens
-    param.n_keep = load.keep_tokens
-    fill_sampling(param, load.sampling)
-    param.skip_special_token = load.skip_special_tokens
-    param.is_async = False
-    tags = load.image_tags
-    param.img_start = tags.start.encode() if tags else b""
-    param.img_end = tags.end.encode() if tags else b""
-    param.img_content = tags.content.encode() if tags else b""
-    param.extend_param.base_domain_id = load.base_domain_id
-    param.extend_param.embed_flash = int(load.embed_flash)
-    if load.cpu_mask is not None:
-        param.extend_param.enabled_cpus_mask = load.cpu_mask
-        param.extend_param.enabled_cpus_num = load.cpu_mask.bit_count()
-    return param
-
-
-def new_callback(result_callback: Any) -> Any:
-    """The function pointer itself."""
-    return result_callback
-
-
-def new_input(ids: TokenArray) -> Any:
-    """Token ids, used as they are: no template is applied to them. ``ids`` must live as long as the run."""
-    value = RKLLMInput(input_type=RKLLM_INPUT_TOKEN)
-    value.token_input.input_ids = ids
-    value.token_input.n_tokens = len(ids)
-    return value
-
-
-def new_text_input(text: TextInput) -> Any:
-    """Text, to which the runtime applies its template; this family knows neither roles nor thinking."""
-    value = RKLLMInput(input_type=RKLLM_INPUT_PROMPT)
-    value.prompt_input = text.text.encode()
-    return value
-
-
-def new_embedding_input(rows: FloatArray, tokens: int) -> Any:
-    """Embeddings in place of tokens. ``rows`` must live as long as the run."""
-    value = RKLLMInput(input_type=RKLLM_INPUT_EMBED)
-    value.embed_input.embed = rows
-    value.embed_input.n_tokens = tokens
-    return value
-
-
-def new_image_input(image: ImageInput, rows: FloatArray) -> Any:
-    """Text with one image, whose size this family does not ask for. ``rows`` must live as long as the run."""
-    value = RKLLMInput(input_type=RKLLM_INPUT_MULTIMODAL)
-    value.multimodal_input.prompt = image.text.encode()
-    value.multimodal_input.image_embed = rows
-    value.multimodal_input.n_image_tokens = image.tokens_per_image
-    return value
-
-
-def new_infer_param(run: InferParameters) -> Any:
-    """One run's parameters; this family has no limit and no sampling per run."""
-    infer = RKLLMInferParam(mode=run.mode, keep_history=int(run.keep_history))
-    if run.lora is not None:
-        infer.lora_params = pointer(RKLLMLoraParam(lora_adapter_name=run.lora.encode()))
-    if run.save_prompt_cache is not None:
-        cache = RKLLMPromptCacheParam(save_prompt_cache=1, prompt_cache_path=run.save_prompt_cache.encode())
-        infer.prompt_cache_params = pointer(cache)
-    return infer
-
-
-def clear_arguments(keep_system: bool, _span: tuple[int, int] | None) -> tuple[Any, ...]:
-    """What rkllm_clear_kv_cache is told after the handle; this family cannot clear a part."""
-    return (int(keep_system),)
-
-
-def defaults_fit(raw: bytes) -> bool:
-    """Whether a default RKLLMParam looks like this family's: the byte that became n_batch is still reserved and 0."""
-    param = RKLLMParam.from_buffer_copy(raw)
-    return plausible_sampling(param) and plausible_cpus(param.extend_param) and param.extend_param.reserved[0] == 0
-
-
-def perf_of(_result: Any) -> Perf | None:
-    """This family prints its figures and does not return them."""
-    return None
-
-
 ABI = Abi(
     name="1.2.0",
     versions=("1.2.0",),
@@ -283,15 +181,5 @@ ABI = Abi(
     callback_returns_int=False,
     can_drop_buffers=False,
     leaks_images=False,
-    new_param=new_param,
     host_callback_types=None,
-    new_callback=new_callback,
-    new_input=new_input,
-    new_text_input=new_text_input,
-    new_embedding_input=new_embedding_input,
-    new_image_input=new_image_input,
-    new_infer_param=new_infer_param,
-    clear_arguments=clear_arguments,
-    defaults_fit=defaults_fit,
-    perf_of=perf_of,
 )

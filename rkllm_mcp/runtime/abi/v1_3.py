@@ -1,7 +1,6 @@
 """RKLLM 1.3.0: per-run sampling and limits, rkllm_init takes a struct of callbacks, image tags move into the input.
 
-Layout followed: header of runtime 1.3.0 (2026-06-17). The functions that fill an input take its struct, because that
-struct is all in which 1.3.1 (``v1_3_1``) differs.
+Layout: header of runtime 1.3.0 (2026-06-17). The last block is 1.3.1, whose inputs may hold audio.
 """
 
 from __future__ import annotations
@@ -20,29 +19,15 @@ from ctypes import (
     c_uint32,
     c_uint64,
     c_void_p,
-    pointer,
 )
-from typing import Any
+from dataclasses import replace
 
-from rkllm_mcp.generation import ImageInput, TextInput
 from rkllm_mcp.runtime.abi.common import (
-    RKLLM_INPUT_EMBED,
-    RKLLM_INPUT_MULTIMODAL,
-    RKLLM_INPUT_PROMPT,
-    RKLLM_INPUT_TOKEN,
     Abi,
-    FloatArray,
-    InferParameters,
     LLMHandle,
-    LoadParameters,
-    Perf,
     RKLLMParamReturn,
     Signature,
     StatusCheck,
-    TokenArray,
-    fill_sampling,
-    plausible_cpus,
-    plausible_sampling,
     struct,
     struct_table,
     union,
@@ -237,115 +222,6 @@ STATUS_CHECKS: dict[str, StatusCheck | None] = {
     "rkllm_set_cross_attn_params": zero_is_success,
 }
 
-
-def new_param(defaults: bytes, load: LoadParameters) -> Any:
-    """The library's defaults with every field set that this project relies on."""
-    param = RKLLMParam.from_buffer_copy(defaults)
-    param.model_path = load.model_path.encode()
-    param.max_context_len = load.context_tokens
-    param.max_new_tokens = load.max_new_tokens
-    param.n_keep = load.keep_tokens
-    fill_sampling(param, load.sampling)
-    param.skip_special_token = load.skip_special_tokens
-    param.ignore_eos_token = load.ignore_eos
-    param.is_async = False
-    param.extend_param.base_domain_id = load.base_domain_id
-    param.extend_param.embed_flash = int(load.embed_flash)
-    param.extend_param.n_batch = 1
-    param.extend_param.use_cross_attn = 0
-    if load.cpu_mask is not None:
-        param.extend_param.enabled_cpus_mask = load.cpu_mask
-        param.extend_param.enabled_cpus_num = load.cpu_mask.bit_count()
-    return param
-
-
-def new_callback(result: Any, tokenize: Any = None, embed: Any = None) -> Any:
-    """A pointer to the struct of callbacks; NULL leaves the tokenizer and the embeddings to the model."""
-    tokenize, embed = tokenize or LLMTokenizerCallback(), embed or LLMGetEmbedCallback()
-    return pointer(RKLLMCallback(result_callback=result, tokenizer_callback=tokenize, embed_callback=embed))
-
-
-def new_input(ids: TokenArray, kind: type[Any] = RKLLMInput) -> Any:
-    """Token ids, used as they are: no template is applied to them. ``ids`` must live as long as the run."""
-    value = kind(input_type=RKLLM_INPUT_TOKEN)
-    value.role = b"user"  # whether NULL is safe here is not documented
-    value.enable_thinking = False
-    value.token_input.input_ids = ids
-    value.token_input.n_tokens = len(ids)
-    return value
-
-
-def new_text_input(text: TextInput, kind: type[Any] = RKLLMInput) -> Any:
-    """Text, to which the runtime applies its template."""
-    value = kind(input_type=RKLLM_INPUT_PROMPT)
-    value.role = text.role.encode()
-    value.enable_thinking = bool(text.thinking)
-    value.prompt_input = text.text.encode()
-    return value
-
-
-def new_embedding_input(rows: FloatArray, tokens: int, kind: type[Any] = RKLLMInput) -> Any:
-    """Embeddings in place of tokens. ``rows`` must live as long as the run."""
-    value = kind(input_type=RKLLM_INPUT_EMBED)
-    value.role = b"user"  # whether NULL is safe here is not documented
-    value.enable_thinking = False
-    value.embed_input.embed = rows
-    value.embed_input.n_tokens = tokens
-    return value
-
-
-def new_image_input(image: ImageInput, rows: FloatArray, kind: type[Any] = RKLLMInput) -> Any:
-    """Text with images, and what stands around them; no video and no audio. ``rows`` must live as long as the run."""
-    value = kind(input_type=RKLLM_INPUT_MULTIMODAL)
-    value.role = image.role.encode()
-    value.enable_thinking = bool(image.thinking)
-    value.multimodal_input.prompt = image.text.encode()
-    images = value.multimodal_input.image
-    images.image_embed = rows
-    images.n_image_tokens = image.tokens_per_image
-    images.n_image = image.images
-    if image.tags is not None:
-        images.image_start = image.tags.start.encode()
-        images.image_end = image.tags.end.encode()
-        images.image_content = image.tags.content.encode()
-    images.image_width = image.width
-    images.image_height = image.height
-    return value
-
-
-def new_infer_param(run: InferParameters) -> Any:
-    """One run's parameters."""
-    infer = RKLLMInferParam(mode=run.mode, keep_history=int(run.keep_history), max_new_tokens=run.max_new_tokens)
-    if run.lora is not None:
-        infer.lora_params = pointer(RKLLMLoraParam(lora_adapter_name=run.lora.encode()))
-    if run.save_prompt_cache is not None:
-        cache = RKLLMPromptCacheParam(save_prompt_cache=1, prompt_cache_path=run.save_prompt_cache.encode())
-        infer.prompt_cache_params = pointer(cache)
-    if run.sampling is not None:
-        infer.sampling_params = pointer(fill_sampling(RKLLMSamplingParam(), run.sampling))
-    return infer
-
-
-def clear_arguments(keep_system: bool, span: tuple[int, int] | None) -> tuple[Any, ...]:
-    """What rkllm_clear_kv_cache is told after the handle; a range is one start and one end per batch."""
-    if span is None:
-        return (int(keep_system), None, None)
-    return (int(keep_system), (c_int * 1)(span[0]), (c_int * 1)(span[1]))
-
-
-def defaults_fit(raw: bytes) -> bool:
-    """Whether a default RKLLMParam looks like this family's: one batch, CPUs 28 bytes earlier than before."""
-    param = RKLLMParam.from_buffer_copy(raw)
-    return plausible_sampling(param) and plausible_cpus(param.extend_param) and param.extend_param.n_batch == 1
-
-
-def perf_of(result: Any) -> Perf | None:
-    """The figures at the end of a run."""
-    perf = result.perf
-    prefill, generate = perf.prefill_time_ms, perf.generate_time_ms
-    return Perf(prefill, perf.prefill_tokens, generate, perf.generate_tokens, perf.memory_usage_mb)
-
-
 ABI = Abi(
     name="1.3.0",
     versions=("1.3.0",),
@@ -383,15 +259,46 @@ ABI = Abi(
     callback_returns_int=True,
     can_drop_buffers=True,
     leaks_images=True,
-    new_param=new_param,
     host_callback_types=(LLMTokenizerCallback, LLMGetEmbedCallback),
-    new_callback=new_callback,
-    new_input=new_input,
-    new_text_input=new_text_input,
-    new_embedding_input=new_embedding_input,
-    new_image_input=new_image_input,
-    new_infer_param=new_infer_param,
-    clear_arguments=clear_arguments,
-    defaults_fit=defaults_fit,
-    perf_of=perf_of,
+)
+
+# RKLLM 1.3.1: the header of 1.3.0 with one block behind ``video``. Its header (2026-09-29) was not read, but that text
+# has the published SHA-256, 4ad19442…32c57c, so this is the only difference.
+
+RKLLMMultiModalAudio = struct(
+    "RKLLMMultiModalAudio",
+    audio_embed=POINTER(c_float),
+    n_audio_tokens=c_size_t,
+    n_audio=c_size_t,
+    audio_start=c_char_p,
+    audio_end=c_char_p,
+    audio_content=c_char_p,
+)
+
+RKLLMMultiModalInput131 = struct(
+    "RKLLMMultiModalInput",
+    prompt=c_char_p,
+    image=RKLLMMultiModalImage,
+    video=RKLLMMultiModalVideo,
+    audio=RKLLMMultiModalAudio,
+)
+
+RKLLMInputValue131 = union(
+    "RKLLMInputValue",
+    prompt_input=c_char_p,
+    embed_input=RKLLMEmbedInput,
+    token_input=RKLLMTokenInput,
+    multimodal_input=RKLLMMultiModalInput131,
+)
+
+RKLLMInput131 = struct("RKLLMInput", role=c_char_p, enable_thinking=c_bool, input_type=c_int, value=RKLLMInputValue131)
+
+_RUN = Signature(c_int, (LLMHandle, POINTER(RKLLMInput131), POINTER(RKLLMInferParam), c_void_p))
+
+ABI_1_3_1 = replace(
+    ABI,
+    name="1.3.1",
+    versions=("1.3.1",),
+    structs={**ABI.structs, **struct_table(RKLLMMultiModalInput131, RKLLMInput131)},
+    signatures={**SIGNATURES, "rkllm_run": _RUN, "rkllm_run_async": _RUN},
 )

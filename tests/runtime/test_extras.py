@@ -12,7 +12,7 @@ import pytest
 
 from rkllm_mcp.errors import InputRefusedError, RunRejectedError, UnsupportedError, WorkerDiedError
 from rkllm_mcp.generation import GenerationOptions, Input, RunStats, TextInput, Token, TokenInput
-from rkllm_mcp.runtime import frames
+from rkllm_mcp.runtime import extras, frames
 from rkllm_mcp.runtime.dispatcher import Calls, Dispatcher
 from rkllm_mcp.runtime.engine import Engine, open_engine
 from rkllm_mcp.runtime.frames import CallCommand, CallReply
@@ -70,12 +70,12 @@ def adapter(emulator: Emulator) -> Path:
 
 async def test_a_run_selects_its_adapter_and_a_new_worker_has_it_too(emulator: Emulator) -> None:
     async with open_engine(emulator.settings(RULES, HEAD)) as engine:
-        await engine.load_lora(adapter(emulator), "legal", scale=0.5)
+        await extras.load_lora(engine, adapter(emulator), "legal", scale=0.5)
         assert engine.adapters == ("legal",)
         with pytest.raises(InputRefusedError, match="'legal' is loaded already"):
-            await engine.load_lora(adapter(emulator), "legal")
+            await extras.load_lora(engine, adapter(emulator), "legal")
         with pytest.raises(InputRefusedError, match="an adapter needs a name"):
-            await engine.load_lora(adapter(emulator), "")
+            await extras.load_lora(engine, adapter(emulator), "")
         for _ in range(2):
             assert (await answer(engine, text("x"), lora="legal"))[0] == "Objection!"
             assert (await answer(engine, text("x")))[0] == "x"
@@ -85,7 +85,7 @@ async def test_a_run_selects_its_adapter_and_a_new_worker_has_it_too(emulator: E
 
 async def test_a_cache_made_with_one_adapter_is_not_used_with_another(newest: Emulator) -> None:
     async with open_engine(newest.settings(RULES, HEAD)) as engine:
-        await engine.load_lora(adapter(newest), "legal")
+        await extras.load_lora(engine, adapter(newest), "legal")
         cold = [(await answer(engine, text("x"), lora=lora))[1].cold for lora in (None, None, "legal", "legal", None)]
     assert cold == [True, False, True, False, True]
 
@@ -93,7 +93,7 @@ async def test_a_cache_made_with_one_adapter_is_not_used_with_another(newest: Em
 async def test_an_adapter_that_a_new_worker_refuses_is_an_error_of_the_runs_after_it(newest: Emulator) -> None:
     async with open_engine(newest.settings(RULES, HEAD)) as engine:
         path = adapter(newest)
-        await engine.load_lora(path, "legal")
+        await extras.load_lora(engine, path, "legal")
         path.unlink()
         await crash(engine)
         with pytest.raises(
@@ -104,7 +104,10 @@ async def test_an_adapter_that_a_new_worker_refuses_is_an_error_of_the_runs_afte
 
 async def test_files_that_are_not_there_are_refused_before_the_runtime_sees_them(newest: Emulator) -> None:
     async with open_engine(newest.settings(RULES, HEAD)) as engine:
-        for setting in (engine.load_lora("none.rkllm", "a"), engine.load_prompt_cache(newest.folder / "none.bin")):
+        for setting in (
+            extras.load_lora(engine, "none.rkllm", "a"),
+            engine.load_prompt_cache(newest.folder / "none.bin"),
+        ):
             with pytest.raises(InputRefusedError, match=r"there is no file .*/none\."):
                 await setting
 
@@ -112,27 +115,27 @@ async def test_files_that_are_not_there_are_refused_before_the_runtime_sees_them
 async def test_a_chat_template_replaces_the_models_and_empties_the_cache(emulator: Emulator) -> None:
     async with open_engine(emulator.settings(RULES, HEAD)) as engine:
         assert (await answer(engine, TextInput("x")))[0] == "x"
-        await engine.set_chat_template("", "<<", ">>")
+        await extras.set_chat_template(engine, "", "<<", ">>")
         assert await engine.kv_cache_size() in (None, 0)
         for _ in range(2):
             said, stats = await answer(engine, TextInput("x"))
             assert (said, stats.cold) == ("bare", True)
             await crash(engine)
         with pytest.raises(InputRefusedError, match="NUL"):
-            await engine.set_chat_template("", "\0", "")
+            await extras.set_chat_template(engine, "", "\0", "")
 
 
 async def test_tools_are_described_to_the_model_where_the_runtime_can(emulator: Emulator) -> None:
     async with open_engine(emulator.settings(RULES, HEAD)) as engine:
         if emulator.version == "1.2.0":
             with pytest.raises(UnsupportedError, match=r"RKLLM 1\.2\.0 has no function tools; it takes 1\.2\.1"):
-                await engine.set_function_tools([TOOL])
+                await extras.set_function_tools(engine, [TOOL])
             return
         with pytest.raises(InputRefusedError, match="no tools to set"):
-            await engine.set_function_tools([])
+            await extras.set_function_tools(engine, [])
         with pytest.raises(InputRefusedError, match="the tools are no JSON: Object of type object"):
-            await engine.set_function_tools([{"function": object()}])
-        await engine.set_function_tools([TOOL], system="Be brief.")
+            await extras.set_function_tools(engine, [{"function": object()}])
+        await extras.set_function_tools(engine, [TOOL], system="Be brief.")
         for _ in range(2):
             assert (await answer(engine, TextInput("x")))[0] == "tools"
             await crash(engine)
@@ -141,7 +144,7 @@ async def test_tools_are_described_to_the_model_where_the_runtime_can(emulator: 
 async def test_tools_without_a_template_of_the_model_are_refused_by_the_runtime(newest: Emulator) -> None:
     async with open_engine(newest.settings(RULES)) as engine:
         with pytest.raises(RunRejectedError, match="failed this call: rkllm_set_function_tools returned -1"):
-            await engine.set_function_tools([TOOL])
+            await extras.set_function_tools(engine, [TOOL])
         assert (await answer(engine, text("x")))[0] == "x"
 
 
@@ -256,7 +259,7 @@ async def test_whoever_leaves_a_call_does_not_undo_it(newest: Emulator) -> None:
     async with open_engine(newest.settings(RULES, HEAD)) as engine:
         await engine.ready()
         with anyio.move_on_after(0):
-            await engine.load_lora(adapter(newest), "legal")
+            await extras.load_lora(engine, adapter(newest), "legal")
         await engine.kv_cache_size()  # answered after it
         assert engine.adapters == ("legal",)
 
