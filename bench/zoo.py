@@ -30,7 +30,7 @@ from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
 from tests.support.mcp_servers.leftovers import Holdings, watched_lives
-from tests.support.mcp_servers.specs import hostile, tiny, unruly
+from tests.support.mcp_servers.specs import hostile, timed, tiny, unruly
 
 WAIT_S = 2.0
 
@@ -92,7 +92,8 @@ async def measure(spec: ServerSpec | None, tool: str, arguments: dict[str, Any],
     took: list[float] = []
     before, tasks, memory = Holdings(), len(asyncio.all_tasks()), _peak_mb()
     start = time.perf_counter()
-    async with open_toolbox([tiny("good"), *([spec] if spec else [])]) as toolbox:
+    servers = [tiny("good"), *([spec] if spec else [])]
+    async with open_toolbox(servers, host=timed(stop_grace_s=0.5)) as toolbox:
         await toolbox.connected()
         known_ms, state = _since(start), toolbox.servers()[-1].state
         async with anyio.create_task_group() as callers:
@@ -135,7 +136,7 @@ async def main(calls: int) -> list[Figures]:
         await measure(None, "", {}, 1)
         found = [await measure(None, "", {}, calls)]
         for spec, tool, arguments in ZOO:
-            limited = replace(spec, env=lives.env, connect_timeout_s=WAIT_S, timeout_s=WAIT_S, stop_grace_s=0.5)
+            limited = replace(spec, env=lives.env, connect_timeout_s=WAIT_S, timeout_s=WAIT_S)
             found.append(await measure(limited, tool, arguments, calls))
     return found
 

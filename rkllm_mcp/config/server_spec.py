@@ -58,7 +58,6 @@ class ServerSpec:
     headers_template: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     ca_file: str | None = None  # CA certificates to trust in addition to the system's
     oauth: OAuth | None = None
-    served: object = None  # [inprocess] an MCPServer of the SDK, or a function that makes one
     local_tools: tuple[BuiltinTool, ...] = ()  # [builtin]
     openapi_spec: str | Mapping[str, Any] = ""  # [openapi] path, URL, text, or parsed document
     openapi_base_url: str = ""  # [openapi] empty: the server of the document
@@ -67,11 +66,9 @@ class ServerSpec:
     exclude: tuple[str, ...] = ()
     timeout_s: float = 30.0  # one call
     connect_timeout_s: float = 30.0  # start, handshake and first tools/list together
-    stop_grace_s: float = 2.0  # wait after closing stdin, and again after SIGTERM
     lazy: bool = False  # start on first use; the tool list comes from the previous run
     idle_stop_s: float | None = None  # stop after this time without use
     ping_s: float = 60.0  # interval of pings on an idle connection; 0: none
-    restart_pause_s: float = 1.0  # first pause of the exponential backoff, which is limited to a minute
     allowed_commands: tuple[str, ...] | None = None  # [stdio] None: any
     sandbox: Sandbox | None = None  # [stdio] None: unrestricted
     trusted: bool = False  # believe the server's readOnlyHint and destructiveHint

@@ -79,7 +79,7 @@ class Connection:
         self._stopping = False
         # Why the host closed the connection: idle timeout, or no answer to a ping.
         self._unused, self._verdict = False, ""
-        self._backoff, self._use = Backoff(spec.restart_pause_s), Use()
+        self._backoff, self._use = Backoff(self._host.timings.restart_pause_s), Use()
         # One connection: settled once ready or failed, over when it has to close, ended when it is cleaned up.
         self._settled, self._over, self._ended = anyio.Event(), anyio.Event(), anyio.Event()
         self._wanted, self._changes = anyio.Event(), Changes()
@@ -271,7 +271,7 @@ class Connection:
         with anyio.CancelScope(deadline=deadline) as self._scope:
             try:
                 waiting = partial(without_deadline, self._scope)
-                transport = open_channel(self.spec, self.notes, self._host.sign_in, waiting, era.transport)
+                transport = open_channel(self.spec, self.notes, self._host, waiting, era.transport)
                 async with transport as channel:
                     await self._serve(channel, era, started)
             except Exception as caught:  # noqa: BLE001  (a failure of one server must not end the others)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -133,6 +133,14 @@ def _no_callbacks(_spec: ServerSpec, _in_flight: Sequence[CallContext], _note: C
 
 
 @dataclass(frozen=True)
+class Timings:
+    """Pauses of all connections, seconds."""
+
+    stop_grace_s: float = 2.0  # wait after closing stdin, and again after SIGTERM
+    restart_pause_s: float = 1.0  # first pause of the exponential backoff, which is limited to a minute
+
+
+@dataclass(frozen=True)
 class ConnectionServices:
     """Services that connections may use."""
 
@@ -140,6 +148,9 @@ class ConnectionServices:
     callbacks_for: CallbacksFor = _no_callbacks
     wire: WireLog | None = None  # None: no wire log
     sign_in: SignIn = field(default_factory=SignIn)
+    timings: Timings = field(default_factory=Timings)
+    # Servers in this process, by name: an MCPServer of the SDK, a function that makes one, or ``module:name``.
+    in_process: Mapping[str, object] = field(default_factory=dict[str, object])
 
 
 @contextmanager

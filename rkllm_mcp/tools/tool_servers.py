@@ -15,7 +15,7 @@ from rkllm_mcp.builtin.server import DeviceReader, open_builtin
 from rkllm_mcp.config.server_spec import ServerSpec, ServerState, State
 from rkllm_mcp.config.servers import is_offered
 from rkllm_mcp.errors import ServerUnavailableError
-from rkllm_mcp.mcp_client.lifecycle import Backoff, ConnectionServices
+from rkllm_mcp.mcp_client.lifecycle import Backoff, ConnectionServices, Timings
 from rkllm_mcp.mcp_client.per_request import connection_for
 from rkllm_mcp.mcp_client.wire_log import LastLines
 from rkllm_mcp.messages import ToolSpec
@@ -47,7 +47,12 @@ class LocalToolServer:
     """
 
     def __init__(
-        self, spec: ServerSpec, opener: Opener, *, on_change: Callable[[LocalToolServer], None] | None = None
+        self,
+        spec: ServerSpec,
+        opener: Opener,
+        *,
+        restart_pause_s: float = Timings.restart_pause_s,
+        on_change: Callable[[LocalToolServer], None] | None = None,
     ) -> None:
         self.spec = spec
         self.state: State = "connecting"
@@ -60,7 +65,7 @@ class LocalToolServer:
         self._seconds = 0.0
         self._announced = ""
         self._stopping = False
-        self._backoff = Backoff(spec.restart_pause_s)
+        self._backoff = Backoff(restart_pause_s)
         self._scope = anyio.CancelScope()
         self._first, self._settled = anyio.Event(), anyio.Event()
         self._wanted, self._over = anyio.Event(), anyio.Event()
@@ -273,6 +278,7 @@ def source_of(
     """
     openers: dict[str, Opener] = {"builtin": partial(open_builtin, read_device=read_device), "openapi": open_openapi}
     opener = _open_problem if spec.problem else openers.get(spec.transport)
+    host = host or ConnectionServices()
     if opener is not None:
-        return LocalToolServer(spec, opener, on_change=on_change)
-    return connection_for(spec, host or ConnectionServices(), on_change)
+        return LocalToolServer(spec, opener, restart_pause_s=host.timings.restart_pause_s, on_change=on_change)
+    return connection_for(spec, host, on_change)

@@ -19,7 +19,7 @@ from rkllm_mcp.tools.tool_servers import LocalToolServer, Opener, source_of
 pytestmark = pytest.mark.anyio
 
 PATIENCE_S = 60
-BUILTIN = ServerSpec("b", "builtin", restart_pause_s=3600)
+BUILTIN = ServerSpec("b", "builtin")
 
 
 class Told:
@@ -69,7 +69,9 @@ async def test_it_is_loaded_called_and_closed() -> None:
 async def test_one_that_failed_is_loaded_at_its_next_use_then_only_after_a_pause() -> None:
     log: list[str] = []
     states: list[str] = []
-    source = LocalToolServer(BUILTIN, opener(log, failures=2), on_change=lambda changed: states.append(changed.state))
+    source = LocalToolServer(
+        BUILTIN, opener(log, failures=2), restart_pause_s=3600, on_change=lambda changed: states.append(changed.state)
+    )
     with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(source.run)

@@ -9,7 +9,7 @@ from rkllm_mcp.errors import ToolboxError
 from rkllm_mcp.tools.toolbox import open_toolbox
 from tests.support.mcp_servers.calling import call, said
 from tests.support.mcp_servers.leftovers import Holdings
-from tests.support.mcp_servers.specs import PATIENCE_S, hostile, tiny
+from tests.support.mcp_servers.specs import PATIENCE_S, hostile, timed, tiny
 
 pytestmark = pytest.mark.anyio
 
@@ -183,8 +183,8 @@ async def test_nothing_is_left_behind() -> None:
                 ready.set()
 
         # Left while one server is still connecting, another has failed, and a third has died.
-        servers = [tiny(), hostile("dying"), hostile("exits"), hostile("silent", stop_grace_s=0.1)]
-        async with open_toolbox(servers, on_status=hear) as toolbox:
+        servers = [tiny(), hostile("dying"), hostile("exits"), hostile("silent")]
+        async with open_toolbox(servers, on_status=hear, host=timed(stop_grace_s=0.1)) as toolbox:
             await ready.wait()
             await call(toolbox, "die")
             assert Holdings() != before

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
 from tests.support.mcp_servers.calling import said
 from tests.support.mcp_servers.leftovers import Holdings, watched_lives
-from tests.support.mcp_servers.specs import PATIENCE_S, hostile, tiny, unruly
+from tests.support.mcp_servers.specs import PATIENCE_S, hostile, timed, tiny, unruly
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +26,7 @@ BRIEF: dict[str, Any] = {"timeout_s": CALL_S}
 
 # What becomes of each, and what its worst call says; None where it has none.
 ZOO: dict[str, tuple[ServerSpec, str, tuple[str, str] | None]] = {
-    spec.name: (replace(spec, stop_grace_s=0.2), state, worst)
+    spec.name: (spec, state, worst)
     for spec, state, worst in (
         (hostile("exits"), "failed", None),
         (hostile("silent", **NEVER), "failed", None),
@@ -71,11 +70,11 @@ async def test_no_hostile_server_harms_the_host_or_the_others_and_nothing_is_lef
         worst[name] = (await toolbox.call(call, CallContext(on_progress=count))).text
 
     with watched_lives(tmp_path) as lives, anyio.fail_after(PATIENCE_S):
-        stubborn = hostile("stubborn", env=lives.env, stop_grace_s=0.1)
+        stubborn = hostile("stubborn", env=lives.env)
         orphaning = hostile("orphaning", env=lives.env)
         specs = [spec for spec, _, _ in ZOO.values()]
         before, tasks = Holdings(), len(asyncio.all_tasks())
-        async with open_toolbox([tiny("good"), stubborn, orphaning, *specs]) as toolbox:
+        async with open_toolbox([tiny("good"), stubborn, orphaning, *specs], host=timed(stop_grace_s=0.2)) as toolbox:
             await toolbox.connected()
             assert {s.name: s.state for s in toolbox.servers()} == {
                 **dict.fromkeys(("good", "stubborn", "orphaning"), "ready"),

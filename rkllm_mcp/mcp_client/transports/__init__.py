@@ -17,7 +17,7 @@ from rkllm_mcp.errors import ServerUnavailableError
 if TYPE_CHECKING:
     from mcp.client import Transport
 
-    from rkllm_mcp.mcp_client.oauth import SignIn
+    from rkllm_mcp.mcp_client.lifecycle import ConnectionServices
     from rkllm_mcp.mcp_client.wire_log import LastLines
 
 
@@ -44,7 +44,7 @@ class Channel(Protocol):
 def open_channel(
     spec: ServerSpec,
     notes: LastLines,
-    sign_in: SignIn,
+    host: ConnectionServices,
     waiting_for_person: Callable[[], AbstractContextManager[None]],
     transport: str = "",
 ) -> AbstractAsyncContextManager[Channel]:
@@ -61,17 +61,18 @@ def open_channel(
     if transport == "stdio":
         from rkllm_mcp.mcp_client.transports.stdio import open_stdio
 
-        return open_stdio(spec, notes)
+        return open_stdio(spec, notes, host.timings.stop_grace_s)
     if transport in ("http", "sse"):
         from rkllm_mcp.mcp_client.transports.http import open_remote
 
-        return open_remote(spec, transport, sign_in.auth(spec, waiting_for_person))
+        auth = host.sign_in.auth(spec, waiting_for_person)
+        return open_remote(spec, transport, auth, host.timings.stop_grace_s)
     if transport == "websocket":
         from rkllm_mcp.mcp_client.transports.websocket import open_websocket
 
-        return open_websocket(spec, notes)
+        return open_websocket(spec, notes, host.timings.stop_grace_s)
     if transport == "inprocess":
-        return open_inprocess(spec)
+        return open_inprocess(host.in_process.get(spec.name))
     raise ServerUnavailableError(
         f"transport {transport!r} is not supported for MCP servers; "
         f"use one of {', '.join(AVAILABLE)}, or set enabled = false"
@@ -98,10 +99,10 @@ class InProcessChannel:
 
 
 @asynccontextmanager
-async def open_inprocess(spec: ServerSpec) -> AsyncGenerator[InProcessChannel]:
+async def open_inprocess(server: object) -> AsyncGenerator[InProcessChannel]:
     """Open the transport to a server object: ``mcp.Client`` calls it directly.
 
-    ``served`` is an ``MCPServer`` (or low-level ``Server``) of the SDK, a function that makes one, or ``module:name``.
+    ``server`` is an ``MCPServer`` (or low-level ``Server``) of the SDK, a function that makes one, or ``module:name``.
 
     Raises:
         ServerUnavailableError: the configured object is not an MCP server.
@@ -109,13 +110,11 @@ async def open_inprocess(spec: ServerSpec) -> AsyncGenerator[InProcessChannel]:
     from mcp.server import Server
     from mcp.server.mcpserver import MCPServer
 
-    served: Any = _imported(spec.served) if isinstance(spec.served, str) else spec.served
+    served: Any = _imported(server) if isinstance(server, str) else server
     if callable(served) and not isinstance(served, (Server, MCPServer)):
         served = served()
     if not isinstance(served, (Server, MCPServer)):
-        raise ServerUnavailableError(
-            f"{spec.served!r} is not an MCP server; name an MCPServer or a function that makes one"
-        )
+        raise ServerUnavailableError(f"{server!r} is not an MCP server; name an MCPServer or a function that makes one")
     yield InProcessChannel(served)
 
 

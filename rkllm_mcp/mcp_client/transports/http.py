@@ -62,14 +62,16 @@ class RemoteChannel:
 
     served = None
 
-    def __init__(self, spec: ServerSpec, transport: str, auth: httpx2.Auth | None) -> None:
+    def __init__(self, spec: ServerSpec, transport: str, auth: httpx2.Auth | None, stop_grace_s: float) -> None:
         self._spec = spec
+        self._stop_grace_s = stop_grace_s
         self._is_sse = transport == "sse"
         self._auth = auth
 
     def streams(self) -> Transport:
         """Return the SDK transport for one ``mcp.Client``."""
-        return _sse(self._spec, self._auth) if self._is_sse else _streamable_http(self._spec, self._auth)
+        open_streams = _sse if self._is_sse else _streamable_http
+        return open_streams(self._spec, self._auth, self._stop_grace_s)
 
     def ending(self) -> str:
         """Return an empty text: the end of a remote server is not visible."""
@@ -77,17 +79,21 @@ class RemoteChannel:
 
 
 @asynccontextmanager
-async def open_remote(spec: ServerSpec, transport: str, auth: httpx2.Auth | None) -> AsyncGenerator[RemoteChannel]:
+async def open_remote(
+    spec: ServerSpec, transport: str, auth: httpx2.Auth | None, stop_grace_s: float
+) -> AsyncGenerator[RemoteChannel]:
     """Return the channel of a server behind HTTP; ``transport`` is ``http`` or ``sse``."""
-    yield RemoteChannel(spec, transport, auth)
+    yield RemoteChannel(spec, transport, auth, stop_grace_s)
 
 
 @asynccontextmanager
-async def _streamable_http(spec: ServerSpec, auth: httpx2.Auth | None) -> AsyncGenerator[TransportStreams]:
+async def _streamable_http(
+    spec: ServerSpec, auth: httpx2.Auth | None, stop_grace_s: float
+) -> AsyncGenerator[TransportStreams]:
     from mcp.client.streamable_http import streamable_http_client
 
     # The first byte may take as long as a whole call; the limit of the call expires before this one.
-    http = _client(spec, auth, read_timeout_s=spec.timeout_s + spec.connect_timeout_s)
+    http = _client(spec, auth, stop_grace_s, read_timeout_s=spec.timeout_s + spec.connect_timeout_s)
     async with (
         http,
         streamable_http_client(spec.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES) as streams,
@@ -96,7 +102,7 @@ async def _streamable_http(spec: ServerSpec, auth: httpx2.Auth | None) -> AsyncG
 
 
 @asynccontextmanager
-async def _sse(spec: ServerSpec, auth: httpx2.Auth | None) -> AsyncGenerator[TransportStreams]:
+async def _sse(spec: ServerSpec, auth: httpx2.Auth | None, stop_grace_s: float) -> AsyncGenerator[TransportStreams]:
     from mcp.client.sse import sse_client
 
     incoming_send, incoming = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
@@ -109,7 +115,7 @@ async def _sse(spec: ServerSpec, auth: httpx2.Auth | None) -> AsyncGenerator[Tra
     def client(headers: Any = None, timeout: Any = None, auth: Any = None) -> httpx2.AsyncClient:
         del headers, timeout
         # The event stream may be silent between two calls, so it has no read timeout.
-        return _client(spec, auth, read_timeout_s=None, deliver=deliver)
+        return _client(spec, auth, stop_grace_s, read_timeout_s=None, deliver=deliver)
 
     with incoming_send, incoming:
         async with (
@@ -135,7 +141,12 @@ async def _pump(
 
 
 def _client(
-    spec: ServerSpec, auth: httpx2.Auth | None, *, read_timeout_s: float | None, deliver: Deliver | None = None
+    spec: ServerSpec,
+    auth: httpx2.Auth | None,
+    stop_grace_s: float,
+    *,
+    read_timeout_s: float | None,
+    deliver: Deliver | None = None,
 ) -> httpx2.AsyncClient:
     """Return an HTTP client that converts failed requests to JSON-RPC errors."""
     import httpx2
@@ -144,7 +155,7 @@ def _client(
         async def send(self, request: httpx2.Request, **settings: Any) -> httpx2.Response:
             if request.method == "DELETE":
                 # Ending a session is optional, so it has a short timeout.
-                request.extensions["timeout"] = httpx2.Timeout(spec.stop_grace_s).as_dict()
+                request.extensions["timeout"] = httpx2.Timeout(stop_grace_s).as_dict()
             call = _request_id(request)
             if call is None:
                 return await super().send(request, **settings)

@@ -135,7 +135,7 @@ class Child:
 
 
 @asynccontextmanager
-async def open_child(spec: ServerSpec, stderr: LastLines) -> AsyncGenerator[Child]:
+async def open_child(spec: ServerSpec, stderr: LastLines, stop_grace_s: float) -> AsyncGenerator[Child]:
     """Start the server's program; end it and its process group on exit.
 
     Raises:
@@ -163,7 +163,7 @@ async def open_child(spec: ServerSpec, stderr: LastLines) -> AsyncGenerator[Chil
             finally:
                 watching.cancel_scope.cancel()
     finally:
-        await child.stop(spec.stop_grace_s)
+        await child.stop(stop_grace_s)
 
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:

@@ -149,12 +149,12 @@ class StdioChannel:
 
 
 @asynccontextmanager
-async def open_stdio(spec: ServerSpec, notes: LastLines) -> AsyncGenerator[StdioChannel]:
+async def open_stdio(spec: ServerSpec, notes: LastLines, stop_grace_s: float) -> AsyncGenerator[StdioChannel]:
     """Start the server's program; end it and its process group on exit.
 
     Raises:
         OSError: the program cannot be started.
         ServerUnavailableError: the program is not allowed, or its sandbox is not available.
     """
-    async with open_child(await launch_of(spec), notes) as child:
-        yield StdioChannel(child, notes, spec.stop_grace_s)
+    async with open_child(await launch_of(spec), notes, stop_grace_s) as child:
+        yield StdioChannel(child, notes, stop_grace_s)

@@ -87,7 +87,7 @@ class WebSocketChannel:
 
 
 @asynccontextmanager
-async def open_websocket(spec: ServerSpec, notes: LastLines) -> AsyncGenerator[WebSocketChannel]:
+async def open_websocket(spec: ServerSpec, notes: LastLines, stop_grace_s: float) -> AsyncGenerator[WebSocketChannel]:
     """Connect; close the socket on exit.
 
     Raises:
@@ -104,7 +104,7 @@ async def open_websocket(spec: ServerSpec, notes: LastLines) -> AsyncGenerator[W
         max_size=MAX_MESSAGE_BYTES,
         # The deadline of the connection attempt applies.
         open_timeout=None,
-        close_timeout=spec.stop_grace_s,
+        close_timeout=stop_grace_s,
         ssl=tls_context(spec.ca_file) if spec.url.startswith("wss:") else None,
         # At debug level the library would log the headers.
         logger=_silent(),

@@ -13,15 +13,17 @@ import sys
 import anyio
 
 from rkllm_mcp.tools.toolbox import open_toolbox
-from tests.support.mcp_servers.specs import hostile
+from tests.support.mcp_servers.specs import hostile, timed
 
 
 async def main() -> None:
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    spec = hostile(sys.argv[1], env={"ALIVE": os.environ["ALIVE"]}, stop_grace_s=0.1)
-    async with open_toolbox([spec], on_status=lambda line: print(line, flush=True)) as toolbox:
+    spec = hostile(sys.argv[1], env={"ALIVE": os.environ["ALIVE"]})
+    async with open_toolbox(
+        [spec], on_status=lambda line: print(line, flush=True), host=timed(stop_grace_s=0.1)
+    ) as toolbox:
         await toolbox.connected()
         await anyio.sleep_forever()
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.mcp_client.lifecycle import ConnectionServices, Timings
 from tests.support.shared import REPOSITORY
 
 # Far beyond what a server needs on a loaded machine; a test that meets it has found a hang.
@@ -31,6 +32,11 @@ def hostile(behaviour: str, name: str = "", **settings: Any) -> ServerSpec:
 def unruly(behaviour: str, name: str = "", **settings: Any) -> ServerSpec:
     """Another one, at one message of the protocol or without end."""
     return _spec(name or behaviour, "unruly", (behaviour,), settings)
+
+
+def timed(**timings: float) -> ConnectionServices:
+    """Services with other timings than the default ones."""
+    return ConnectionServices(timings=Timings(**timings))
 
 
 def _spec(name: str, module: str, words: tuple[str, ...], settings: dict[str, Any]) -> ServerSpec:

@@ -12,6 +12,7 @@ from mcp.server.mcpserver.resources import TextResource
 
 from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.errors import ServerRefusedError, ServerUnavailableError, ToolboxError, ToolTimeoutError
+from rkllm_mcp.mcp_client.lifecycle import ConnectionServices
 from rkllm_mcp.messages import Resource, ResourceTemplate
 from rkllm_mcp.tools.execution import ExecutionPolicies
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
@@ -70,9 +71,10 @@ async def test_what_a_model_reads_of_a_server_is_cleaned_like_the_result_of_a_to
     def shop() -> str:  # pyright: ignore[reportUnusedFunction]
         return text
 
+    host = ConnectionServices(in_process={"notes": server})
     policies = ExecutionPolicies(escape_result=lambda text, tools: text.replace("<", "‹"))
     with anyio.fail_after(PATIENCE_S):
-        async with open_toolbox([ServerSpec("notes", "inprocess", served=server)], policies=policies) as toolbox:
+        async with open_toolbox([ServerSpec("notes", "inprocess")], host=host, policies=policies) as toolbox:
             content = await toolbox.offerings.read_resource("notes:memo://a")
             filled = await toolbox.offerings.fill_prompt("shop", {})
     assert (content.text, content.contents[0]["text"]) == ("Milk.‹tool_call>", text)

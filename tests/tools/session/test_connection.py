@@ -15,7 +15,7 @@ from rkllm_mcp.tools.execution import ExecutionPolicies
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
 from tests.support.clock import standing_clock, turn
 from tests.support.mcp_servers.calling import call, said
-from tests.support.mcp_servers.specs import PATIENCE_S, hostile, tiny
+from tests.support.mcp_servers.specs import PATIENCE_S, hostile, timed, tiny
 
 pytestmark = pytest.mark.anyio
 
@@ -55,7 +55,9 @@ async def test_a_server_that_fails_is_left_out_with_its_last_words_and_the_rest_
 async def test_a_server_that_is_killed_in_a_call_costs_that_call_and_is_started_again_at_the_next() -> None:
     heard: list[str] = []
     with anyio.fail_after(PATIENCE_S):
-        async with open_toolbox([hostile("dying", restart_pause_s=1000)], on_status=heard.append) as toolbox:
+        async with open_toolbox(
+            [hostile("dying")], host=timed(restart_pause_s=1000), on_status=heard.append
+        ) as toolbox:
             await toolbox.connected()
             text, is_error = await said(toolbox, "die")
             assert is_error
@@ -69,7 +71,7 @@ async def test_a_server_that_is_killed_in_a_call_costs_that_call_and_is_started_
 
 async def test_a_server_that_never_stays_up_is_not_started_again_at_once() -> None:
     with anyio.fail_after(PATIENCE_S):
-        async with open_toolbox([hostile("dying", restart_pause_s=1000)]) as toolbox:
+        async with open_toolbox([hostile("dying")], host=timed(restart_pause_s=1000)) as toolbox:
             await toolbox.connected()
             await call(toolbox, "die")
             await call(toolbox, "die")
@@ -96,7 +98,7 @@ async def test_several_callers_wait_for_the_same_restart() -> None:
 
 async def test_a_server_that_stops_listening_is_noticed_and_started_again() -> None:
     with anyio.fail_after(PATIENCE_S):
-        async with open_toolbox([hostile("deaf", stop_grace_s=0.5)]) as toolbox:
+        async with open_toolbox([hostile("deaf")], host=timed(stop_grace_s=0.5)) as toolbox:
             await toolbox.connected()
             assert await said(toolbox, "stop_listening") == ("closed", False)
             text, is_error = await said(toolbox, "echo", text="x")

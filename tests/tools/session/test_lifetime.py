@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
 from tests.support.clock import standing_clock, turn
 from tests.support.mcp_servers.calling import call, said
 from tests.support.mcp_servers.leftovers import Holdings
-from tests.support.mcp_servers.specs import PATIENCE_S, hostile, tiny, unruly
+from tests.support.mcp_servers.specs import PATIENCE_S, hostile, timed, tiny, unruly
 from tests.support.mcp_servers.tiny import LEGACY, MODERN
 from tests.support.mcp_servers.web import Mcp, Reply, echoed, serving
 
@@ -148,8 +147,8 @@ async def test_a_server_is_not_ended_in_the_middle_of_a_call() -> None:
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_a_server_that_answers_no_ping_is_found_dead_and_started_again_at_the_next_call(era: str) -> None:
     states = States()
-    spec = hostile(f"hanging_{era}", ping_s=5.0, stop_grace_s=0)
-    connection = Connection(spec, on_change=states.note, ping_patience_s=10.0)
+    spec = hostile(f"hanging_{era}", ping_s=5.0)
+    connection = Connection(spec, timed(stop_grace_s=0), on_change=states.note, ping_patience_s=10.0)
     with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(connection.run)
@@ -170,7 +169,9 @@ async def test_a_server_that_answers_no_ping_is_found_dead_and_started_again_at_
 @standing_clock
 async def test_a_call_that_was_given_up_makes_the_host_ask_whether_the_server_hangs() -> None:
     states, hangs = States(), anyio.Event()
-    connection = Connection(hostile("stuck", ping_s=0, stop_grace_s=0), on_change=states.note, ping_patience_s=10.0)
+    connection = Connection(
+        hostile("stuck", ping_s=0), timed(stop_grace_s=0), on_change=states.note, ping_patience_s=10.0
+    )
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
         hangs.set()
@@ -286,9 +287,9 @@ async def test_a_memory_that_cannot_be_read_is_no_memory() -> None:
 async def test_a_server_that_was_not_there_at_the_start_is_tried_again_with_a_later_question(tmp_path: Path) -> None:
     heard: list[str] = []
     marker = tmp_path / "there"
-    spec = replace(hostile("late", env={"THERE": str(marker)}), restart_pause_s=0)
+    spec = hostile("late", env={"THERE": str(marker)})
     with anyio.fail_after(PATIENCE_S):
-        async with open_toolbox([spec], on_status=heard.append) as toolbox:
+        async with open_toolbox([spec], on_status=heard.append, host=timed(restart_pause_s=0)) as toolbox:
             connection = only(toolbox)
             for _ in range(3):
                 await toolbox.connected()

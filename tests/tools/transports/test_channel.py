@@ -29,7 +29,7 @@ from rkllm_mcp.mcp_client.server_cache import Forgetful, ServerCache
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
 from tests.support.mcp_servers.leftovers import Holdings
-from tests.support.mcp_servers.specs import PATIENCE_S
+from tests.support.mcp_servers.specs import PATIENCE_S, timed
 from tests.support.mcp_servers.tiny import LEGACY, TinyServer, tool
 from tests.support.mcp_servers.web import Mcp, Reply, Request, echoed, serving
 from tests.support.shared import REPOSITORY
@@ -171,7 +171,9 @@ def greeter() -> MCPServer:
 async def test_a_server_in_this_process_is_called_like_any_other(served: object) -> None:
     with anyio.fail_after(PATIENCE_S):
         before = Holdings()
-        async with open_toolbox([ServerSpec("own", "inprocess", served=served)]) as toolbox:
+        async with open_toolbox(
+            [ServerSpec("own", "inprocess")], host=ConnectionServices(in_process={"own": served})
+        ) as toolbox:
             await toolbox.connected()
             assert Holdings() == before
             result = await toolbox.call(ToolCall("call_1", "greet", {"name": "Ada"}))
@@ -188,7 +190,9 @@ async def test_a_server_in_this_process_is_called_like_any_other(served: object)
 )
 async def test_what_is_no_server_in_this_process_is_said(served: object, reason: str) -> None:
     with anyio.fail_after(PATIENCE_S):
-        async with open_toolbox([ServerSpec("own", "inprocess", served=served)]) as toolbox:
+        async with open_toolbox(
+            [ServerSpec("own", "inprocess")], host=ConnectionServices(in_process={"own": served})
+        ) as toolbox:
             await toolbox.connected()
             assert reason in toolbox.servers()[0].reason
 
@@ -213,13 +217,16 @@ async def test_what_is_no_server_in_this_process_is_said(served: object, reason:
 )
 async def test_an_http_answer_that_is_none_costs_one_call(reply: Reply | None, said: str) -> None:
     server = Mcp({"echo": echoed})
-    spec = ServerSpec("s", "http", headers={"Authorization": "k"}, restart_pause_s=0)
+    spec = ServerSpec("s", "http", headers={"Authorization": "k"})
 
     def answer(request: Request) -> Reply | None:
         return reply if b"tools/call" in request.body and b"spoil" in request.body else server(request)
 
     with anyio.fail_after(PATIENCE_S):
-        async with serving(answer) as url, open_toolbox([replace(spec, url=url)]) as toolbox:
+        async with (
+            serving(answer) as url,
+            open_toolbox([replace(spec, url=url)], host=timed(restart_pause_s=0)) as toolbox,
+        ):
             await toolbox.connected()
             result = await toolbox.call(ToolCall("call_1", "echo", {"spoil": 1}))
             assert result.is_error
@@ -281,9 +288,9 @@ async def test_a_server_that_does_not_let_go_of_its_session_holds_nobody_up() ->
     server = Mcp({"echo": echoed}, (LEGACY,), session="one")
     with anyio.fail_after(PATIENCE_S):
         async with serving(answer) as url:
-            spec = ServerSpec("s", "http", url=url, stop_grace_s=0.1)
+            spec = ServerSpec("s", "http", url=url)
             with anyio.fail_after(60):
-                async with open_toolbox([spec]) as toolbox:
+                async with open_toolbox([spec], host=timed(stop_grace_s=0.1)) as toolbox:
                     await toolbox.connected()
 
 

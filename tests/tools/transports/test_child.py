@@ -15,7 +15,7 @@ from rkllm_mcp.mcp_client.transports.process import environment
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.tools.toolbox import open_toolbox
 from tests.support.mcp_servers.leftovers import Holdings, watched_lives
-from tests.support.mcp_servers.specs import PATIENCE_S, hostile
+from tests.support.mcp_servers.specs import PATIENCE_S, hostile, timed
 from tests.support.shared import REPOSITORY
 
 
@@ -30,7 +30,7 @@ def test_the_environment_is_what_every_program_needs_and_what_is_configured() ->
 @pytest.mark.anyio
 async def test_a_server_that_ignores_every_request_to_leave_is_gone_with_its_helpers(tmp_path: Path) -> None:
     with watched_lives(tmp_path) as lives, anyio.fail_after(PATIENCE_S):
-        async with open_toolbox([hostile("stubborn", env=lives.env, stop_grace_s=0.1)]) as toolbox:
+        async with open_toolbox([hostile("stubborn", env=lives.env)], host=timed(stop_grace_s=0.1)) as toolbox:
             await toolbox.connected()
             assert [state.state for state in toolbox.servers()] == ["ready"]
         await lives.all_ended()
@@ -59,7 +59,7 @@ async def test_a_dead_server_is_noticed_although_its_helper_holds_its_output(tmp
 async def test_servers_are_gone_when_the_host_is_cancelled(tmp_path: Path) -> None:
     with watched_lives(tmp_path) as lives, anyio.fail_after(PATIENCE_S):
         with anyio.CancelScope() as scope:
-            async with open_toolbox([hostile("stubborn", env=lives.env, stop_grace_s=0.1)]) as toolbox:
+            async with open_toolbox([hostile("stubborn", env=lives.env)], host=timed(stop_grace_s=0.1)) as toolbox:
                 await toolbox.connected()
                 scope.cancel()
                 await anyio.sleep_forever()
@@ -72,7 +72,7 @@ async def test_servers_are_gone_when_the_host_is_cancelled_while_they_connect() 
     before = Holdings()
     with anyio.fail_after(PATIENCE_S):
         with anyio.CancelScope() as scope:
-            async with open_toolbox([hostile("silent", stop_grace_s=0.1)]):
+            async with open_toolbox([hostile("silent")], host=timed(stop_grace_s=0.1)):
                 # One turn, in which the program is started; it has not answered.
                 await anyio.lowlevel.checkpoint()
                 assert Holdings().children != before.children
