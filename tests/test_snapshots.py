@@ -244,7 +244,8 @@ def shape(schema: Any, names: Mapping[str, Any] = MappingProxyType({})) -> Any:
     if not isinstance(schema, dict):
         return schema
     node = cast("Json", schema)
-    defined: Json = node.get("$defs") or (node.get("components") or {}).get("schemas") or {}
+    components = cast("Json", node.get("components", {}))
+    defined = cast("Json", node.get("$defs") or components.get("schemas") or {})
     names = {**names, **defined}
     if isinstance(reference := node.get("$ref"), str) and (name := reference.rpartition("/")[2]) in names:
         rest = {key: value for key, value in names.items() if key != name}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.records import CallRecord
 from rkllm_mcp.store import open_store
-from rkllm_mcp.tools.execution import Recorded
+from rkllm_mcp.tools.execution import call_record
 
 pytestmark = pytest.mark.anyio
 
@@ -41,26 +40,9 @@ async def test_what_cannot_be_read_is_nothing(tmp_path: Path) -> None:
         assert await memory.calls.served(10) == []
 
 
-@dataclass
-class Kept:
-    """A recorder that keeps its records."""
-
-    calls: list[CallRecord] = field(default_factory=list[CallRecord])
-
-    def record(self, call: CallRecord) -> None:
-        self.calls.append(call)
-
-
-class Fine:
-    """A tool that works."""
-
-    async def call(self, tool: ToolSpec, call: ToolCall, context: CallContext) -> ToolResult:
-        del tool, context
-        return ToolResult(call.id, call.name, "fine")
-
-
-async def test_a_record_says_which_words_it_served_without_their_secrets() -> None:
-    kept = Kept()
+def test_a_record_says_which_words_it_served_without_their_secrets() -> None:
     context = CallContext(tokens={"desk": "tok-very-secret-1"}, request="Use tok-very-secret-1 and call it")
-    await Recorded(Fine(), kept).call(ToolSpec("t", server="s"), ToolCall("1", "t", {}), context)
-    assert [record.request for record in kept.calls] == ["Use [REDACTED] and call it"]
+    record = call_record(
+        ToolSpec("t", server="s"), ToolCall("1", "t", {}), context, ToolResult("1", "t", "fine"), at=1.0
+    )
+    assert record.request == "Use [REDACTED] and call it"
