@@ -12,19 +12,20 @@ import anyio.lowlevel
 import pytest
 
 from rkllm_mcp.agent.markup_filter import SENTENCES
-from rkllm_mcp.agent.pending_requests import Emit
 from rkllm_mcp.app.assistant import Assistant, ReplyOptions, open_app
 from rkllm_mcp.app.recorder import Recorder, restored_turns, turns_of
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.events import End, Event, Status, Text, ToolCallDetected, Usage
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult
+from rkllm_mcp.protocols import EmitEvents
 from rkllm_mcp.records import CallRecord, Ending, StoredConversation, StoredTurn
 from rkllm_mcp.store import open_store
 from rkllm_mcp.store.conversations import Conversations, HistoryLimits
 from rkllm_mcp.store.database import Database, open_database, state_file
 from tests.support.demo_app import TIME_SERVER, Demo, make_demo
 from tests.support.feature_demo import DESK, make_features
+from tests.support.turn_events import one_by_one
 
 pytestmark = pytest.mark.anyio
 NOW = 1_800_000_000.0
@@ -58,11 +59,12 @@ async def keeping_in(
 
 
 async def events_of(
-    keeping: Recorder, conversation: Conversation, work: Callable[[Emit], Awaitable[None]]
+    keeping: Recorder, conversation: Conversation, work: Callable[[EmitEvents], Awaitable[None]]
 ) -> list[Event]:
     """The events of an answer to 'Why?' that ``work`` makes."""
     events: list[Event] = []
 
+    @one_by_one
     async def emit(event: Event) -> None:
         await anyio.lowlevel.checkpoint()
         events.append(event)
@@ -73,12 +75,12 @@ async def events_of(
 
 def answering(
     conversation: Conversation, *messages: Message, end: Event | None = None
-) -> Callable[[Emit], Awaitable[None]]:
+) -> Callable[[EmitEvents], Awaitable[None]]:
     """Work that adds messages to a conversation as a loop would."""
 
-    async def work(emit: Emit) -> None:
+    async def work(emit: EmitEvents) -> None:
         conversation.messages.extend(messages)
-        await emit(end or End("answered"))
+        await emit([end or End("answered")])
 
     return work
 
@@ -168,6 +170,7 @@ async def test_the_end_of_an_answer_comes_when_it_is_kept_and_not_before(tmp_pat
     async with keeping_in(tmp_path) as (keeping, _):
         conversation = Conversation("c1")
 
+        @one_by_one
         async def emit(event: Event) -> None:
             await anyio.lowlevel.checkpoint()
             with sqlite3.connect(tmp_path / "state.db") as other:
@@ -182,7 +185,7 @@ async def test_the_end_of_an_answer_comes_when_it_is_kept_and_not_before(tmp_pat
 
 @pytest.mark.parametrize("error", [UsageError("no such thing"), KeyError("a mistake of ours")])
 async def test_an_answer_that_fails_is_kept_as_such(tmp_path: Path, error: Exception) -> None:
-    async def work(emit: Emit) -> None:
+    async def work(emit: EmitEvents) -> None:
         conversation.messages.extend([Message("user", "Why?"), Message("assistant", "Bec")])
         raise error
 
@@ -199,9 +202,9 @@ async def test_an_answer_that_fails_is_kept_as_such(tmp_path: Path, error: Excep
 
 
 async def test_an_answer_that_is_stopped_is_kept_with_what_had_come(tmp_path: Path) -> None:
-    async def work(emit: Emit) -> None:
+    async def work(emit: EmitEvents) -> None:
         conversation.messages.extend([Message("user", "Why?"), Message("assistant", "Bec")])
-        await emit(Text("Bec"))
+        await emit([Text("Bec")])
         begun.cancel()
         await anyio.sleep_forever()
 
@@ -223,7 +226,7 @@ READ_ONLY = ("query_only = 1", "", "attempt to write a readonly database", "name
 async def test_a_disk_that_takes_no_more_is_said_and_costs_neither_the_answer_nor_what_comes_later(
     tmp_path: Path, spoil: str, mend: str, found: str, remedy: str, *, stopped: bool
 ) -> None:
-    async def stop(emit: Emit) -> None:
+    async def stop(emit: EmitEvents) -> None:
         conversation.messages.extend([Message("user", "Why?"), Message("assistant", "x" * 50_000)])
         begun.cancel()
         await anyio.lowlevel.checkpoint()
@@ -235,6 +238,7 @@ async def test_a_disk_that_takes_no_more_is_said_and_costs_neither_the_answer_no
         long = (Message("user", "Why?"), Message("assistant", "x" * 50_000))
         events: list[Event] = []
 
+        @one_by_one
         async def emit(event: Event) -> None:
             await anyio.lowlevel.checkpoint()
             events.append(event)

@@ -7,7 +7,7 @@ and the conversation in order. One conversation has one answer at a time. It kno
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
@@ -19,7 +19,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 from rkllm_mcp.agent.instructions import TurnRequest, system_text
 from rkllm_mcp.agent.loop import LoopSettings, answer
 from rkllm_mcp.agent.markup_filter import MarkupFilter
-from rkllm_mcp.agent.pending_requests import Emit, PendingRequest, PendingRequests, StreamApprover
+from rkllm_mcp.agent.pending_requests import PendingRequest, PendingRequests, StreamApprover
 from rkllm_mcp.agent.question import Question, question_from_prompt, question_from_text
 from rkllm_mcp.agent.sampling import ModelSampler
 from rkllm_mcp.agent.usage import UsageCounter
@@ -33,7 +33,15 @@ from rkllm_mcp.events import End, Event, Status
 from rkllm_mcp.generation import SamplingOverrides
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.models.cards import ModelFolder
-from rkllm_mcp.protocols import Approver, CallContext, Decision, ElicitationAnswer, FixedApprover, ResponseOptions
+from rkllm_mcp.protocols import (
+    Approver,
+    CallContext,
+    Decision,
+    ElicitationAnswer,
+    EmitEvents,
+    FixedApprover,
+    ResponseOptions,
+)
 from rkllm_mcp.providers.prefill_progress import PromptProgress
 from rkllm_mcp.providers.remote_settings import egress_notices
 from rkllm_mcp.records import StoredConversation
@@ -44,7 +52,7 @@ from rkllm_mcp.tools.toolbox import report_slow_servers
 logger = logging.getLogger(__name__)
 
 # What an answer consists of: it sends its events, the last one an ``End``.
-Work: TypeAlias = Callable[[Emit], Awaitable[None]]
+Work: TypeAlias = Callable[[EmitEvents], Awaitable[None]]
 
 # Events that an answer may be ahead of its reader; a full buffer slows the answer, it never drops anything.
 EVENTS_AHEAD = 256
@@ -134,9 +142,10 @@ class ActiveAnswers:
     async def _run(
         self, conversation: Conversation, work: Work, send: MemoryObjectSendStream[Event], job: _Job
     ) -> None:
-        async def emit(event: Event) -> None:
-            count(event)
-            await send.send(event)
+        async def emit(events: Sequence[Event]) -> None:
+            for event in events:
+                count(event)
+                await send.send(event)
 
         try:
             with self._bill.of(conversation) as count, job.scope:
@@ -151,24 +160,24 @@ class ActiveAnswers:
                 self._idle.set()
 
 
-async def _worked(emit: Emit, work: Work) -> None:
+async def _worked(emit: EmitEvents, work: Work) -> None:
     try:
         await work(emit)
     except RkllmMcpError as error:
-        await emit(End("failed", str(error), error))
+        await emit([End("failed", str(error), error)])
     except anyio.BrokenResourceError:
         raise
     except Exception as error:
         # A mistake of ours must cost this answer, not the service and everybody else's answers.
         logger.exception("an answer failed")
-        await emit(End("failed", f"internal error: {error!r}; please report it with the output of --debug", error))
+        await emit([End("failed", f"internal error: {error!r}; please report it with the output of --debug", error)])
 
 
 # For the model to pass on when nobody could be asked.
 HOW_TO_ALLOW = "It can be allowed with 'rkllm-mcp run --yes', or for good with always_allow in the configuration."
 
 # What is asked, made ready for the loop once everything is there.
-Prepare: TypeAlias = Callable[[Emit, CallContext], Awaitable[Question]]
+Prepare: TypeAlias = Callable[[EmitEvents, CallContext], Awaitable[Question]]
 
 
 @dataclass(frozen=True)
@@ -279,7 +288,7 @@ class Assistant:
             UsageError: the conversation has an answer under way, or the assistant is closed.
         """
 
-        async def prepare(emit: Emit, context: CallContext) -> Question:
+        async def prepare(emit: EmitEvents, context: CallContext) -> Question:
             limit_chars = self.config.agent.resource_chars
             return await question_from_text(text, self.toolbox.offerings, limit_chars, emit, context)
 
@@ -297,7 +306,7 @@ class Assistant:
         A prompt that there is not, or an argument that is missing or unknown, ends the answer as ``failed``.
         """
 
-        async def prepare(emit: Emit, context: CallContext) -> Question:
+        async def prepare(emit: EmitEvents, context: CallContext) -> Question:
             return await question_from_prompt(prompt, arguments, self.toolbox.offerings, emit, context)
 
         return self.stream(conversation, self._reply(conversation, prepare, options or ReplyOptions()))
@@ -313,7 +322,7 @@ class Assistant:
             UsageError: the conversation has an answer under way, or the assistant is closed.
         """
 
-        async def ready_work(emit: Emit) -> None:
+        async def ready_work(emit: EmitEvents) -> None:
             await self._wait_until_ready(emit)
             await work(emit)
 
@@ -401,7 +410,7 @@ class Assistant:
         """The work of answering what ``prepare`` makes ready; ``words`` are a person's, as they came."""
         hearing = MarkupFilter(language_of(self.config.agent.language))
 
-        async def work(emit: Emit) -> None:
+        async def work(emit: EmitEvents) -> None:
             await self._equipment.refresh()
             # A server that wants a token of the one who asks is there, and its tools are known, for this answer.
             async with self.toolbox.attending(options.tokens):
@@ -412,7 +421,7 @@ class Assistant:
         return self.keeping.kept(conversation, words, secrets, work, hearing.words) if options.keep else work
 
     async def _answer_with_tools(
-        self, emit: Emit, conversation: Conversation, prepare: Prepare, options: ReplyOptions
+        self, emit: EmitEvents, conversation: Conversation, prepare: Prepare, options: ReplyOptions
     ) -> None:
         forced = self._forced_tool(options)
         agent = self.config.agent
@@ -427,18 +436,17 @@ class Assistant:
             finally:
                 model.over(conversation.id)
 
-    def _asker(self, options: ReplyOptions, emit: Emit) -> AbstractContextManager[Approver]:
+    def _asker(self, options: ReplyOptions, emit: EmitEvents) -> AbstractContextManager[Approver]:
         if options.approvals == "ask":
             return StreamApprover(self._questions, emit)
         is_granted = options.approvals == "grant"
         return nullcontext(FixedApprover("once") if is_granted else FixedApprover("deny", HOW_TO_ALLOW))
 
-    async def _wait_until_ready(self, emit: Emit) -> None:
+    async def _wait_until_ready(self, emit: EmitEvents) -> None:
         if self._head_start is not None:
             self._head_start.awaited()
-        if not self.core.is_ready:
-            for status in self.starting():
-                await emit(status)
+        if not self.core.is_ready and (statuses := self.starting()):
+            await emit(statuses)
         await self.ready()
         if self._head_start is not None:
             await self._head_start.over()

@@ -20,11 +20,11 @@ from dataclasses import replace
 
 import anyio
 
-from rkllm_mcp.agent.pending_requests import Emit
 from rkllm_mcp.config.header_templates import redacted
 from rkllm_mcp.errors import RkllmMcpError, StoreError
 from rkllm_mcp.events import End, Event, Status
 from rkllm_mcp.messages import Conversation, Message
+from rkllm_mcp.protocols import EmitEvents
 from rkllm_mcp.records import Ending, StoredConversation, StoredTurn
 from rkllm_mcp.store.conversations import Conversations
 
@@ -57,9 +57,9 @@ class Recorder:
         conversation: Conversation,
         words: str,
         secrets: Iterable[str],
-        work: Callable[[Emit], Awaitable[None]],
+        work: Callable[[EmitEvents], Awaitable[None]],
         words_of: Callable[[str], str] = str,
-    ) -> Callable[[Emit], Awaitable[None]]:
+    ) -> Callable[[EmitEvents], Awaitable[None]]:
         """The same work, whose answer is kept however it ends.
 
         Args:
@@ -71,7 +71,7 @@ class Recorder:
             words_of: what of an answer its reader got.
         """
 
-        async def keep(emit: Emit) -> None:
+        async def keep(emit: EmitEvents) -> None:
             keeper = _AnswerRecorder(self, conversation, words, tuple(secrets), emit, words_of, self._clock)
             await keeper.run(work)
 
@@ -110,7 +110,7 @@ class _AnswerRecorder:
         conversation: Conversation,
         words: str,
         secrets: Sequence[str],
-        emit: Emit,
+        emit: EmitEvents,
         words_of: Callable[[str], str],
         clock: Callable[[], float],
     ) -> None:
@@ -125,7 +125,7 @@ class _AnswerRecorder:
         self._before = len(_said(conversation.messages))
         self._is_over = False
 
-    async def run(self, work: Callable[[Emit], Awaitable[None]]) -> None:
+    async def run(self, work: Callable[[EmitEvents], Awaitable[None]]) -> None:
         """Have it made, and keep it."""
         ending: Ending = "cancelled"
         try:
@@ -133,17 +133,17 @@ class _AnswerRecorder:
         except anyio.BrokenResourceError:
             raise  # the reader has left, which stops the answer
         except RkllmMcpError as error:
-            await self._pass_on(End("failed", str(error), error))
+            await self._pass_on([End("failed", str(error), error)])
         except Exception:
             ending = "failed"
             raise
         finally:
             await self._finish(ending)
 
-    async def _pass_on(self, event: Event) -> None:
-        if isinstance(event, End):
-            await self._finish(event.reason)
-        await self._emit(event)
+    async def _pass_on(self, events: Sequence[Event]) -> None:
+        if isinstance(events[-1], End):
+            await self._finish(events[-1].reason)
+        await self._emit(events)
 
     async def _finish(self, ending: Ending) -> None:
         if self._is_over:
@@ -160,7 +160,7 @@ class _AnswerRecorder:
             if ending == "cancelled":
                 # Whoever stopped it still listens; whoever left does not.
                 telling.shield, telling.deadline = True, anyio.current_time() + TELL_TIMEOUT_S
-            await self._emit(Status(line))
+            await self._emit([Status(line)])
 
 
 def turns_of(

@@ -39,9 +39,9 @@ async def main():
 
             async def work(emit):
                 conversation.messages += [Message("user", f"Q{name}"), Message("assistant", f"A{name}" + "x" * 3000)]
-                await emit(End("answered"))
+                await emit([End("answered")])
 
-            async def emit(event):
+            async def emit(events):
                 print(name, flush=True)
 
             await keeping.kept(conversation, f"Q{name}", (), work)(emit)
