@@ -36,6 +36,7 @@ from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.prompt.template import ChatTemplate
 from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer
 from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
+from tests.support.turn_events import events_of
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 CONTEXT_TOKENS = 16384
@@ -183,7 +184,7 @@ async def _answer(
     for round_index in range(len(turn.rounds) + 1):
         runtime.says = setting.spoken(turn, round_index)
         found: list[ToolCallDetected] = []
-        async with aclosing(model.respond(conversation, TOOLS)) as events:
+        async with aclosing(events_of(model, conversation, TOOLS)) as events:
             found = [event async for event in events if isinstance(event, ToolCallDetected)]
         if round_index < len(turn.rounds):
             calls = turn.rounds[round_index]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
-from rkllm_mcp.events import Approval, Elicitation, Event, ModelEvent
+from rkllm_mcp.events import Approval, Elicitation, Event, ToolCallFailed, Usage
 from rkllm_mcp.generation import SamplingOverrides
-from rkllm_mcp.messages import Conversation, Message, ToolSpec
+from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
 
 # once: this call; conversation: this tool until the conversation ends; always: this tool from now on; deny: not this
 # call; never: not this tool from now on.
@@ -134,13 +134,33 @@ class ResponseOptions:
     thinking: bool | None = None  # None: the model's own setting; also ignored by models that cannot choose
 
 
+@dataclass(frozen=True)
+class Turn:
+    """A complete assistant turn."""
+
+    message: Message  # with the text of failed calls
+    failures: tuple[ToolCallFailed, ...] = ()
+    usage: Usage | None = None
+    has_text: bool = False  # True if there is text other than failed calls and white space
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The valid calls."""
+        return self.message.calls
+
+    @property
+    def is_cut(self) -> bool:
+        """True if the token limit ended the turn."""
+        return self.message.cut
+
+
 class ChatModel(Protocol):
     """A model that answers a conversation."""
 
-    def respond(
-        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions | None = None
-    ) -> AsyncGenerator[ModelEvent, None]:
-        """Generate one assistant turn; yield its events and add the turn to the conversation.
+    async def respond(
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions, emit: EmitEvents
+    ) -> Turn:
+        """Generate one assistant turn, emit its events while they arrive, and add it to the conversation.
 
         The turn is added however the round ends, with the output so far, so that the conversation stays consistent.
         Each call gets its id from ``Conversation.next_call_id``.

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rkllm_mcp.agent.pending_requests import Emit
 from rkllm_mcp.agent.question import ContextResult, Question, gather_context
 from rkllm_mcp.agent.tool_set import TWO_STEPS_NOTE, ToolCaller, ToolFinder, ToolSelection, ToolSet
 from rkllm_mcp.events import Event
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
-from rkllm_mcp.protocols import NO_CONTEXT, CallContext
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext, EmitEvents
 
 DEFAULT_SYSTEM_PROMPT = (
     "You are a helpful assistant that runs on a small board. Answer briefly. When a tool can give the answer, call it; "
@@ -76,9 +75,9 @@ class ResponseInstructions:
         return new
 
 
-async def unheard(event: Event) -> None:
-    """Take an event that nobody wants to see."""
-    del event
+async def unheard(events: Sequence[Event]) -> None:
+    """Discard events."""
+    del events
 
 
 class TurnTools(ToolCaller, Protocol):
@@ -153,7 +152,7 @@ class TurnPreparation:
         conversation: Conversation,
         assignment: TurnRequest,
         context: CallContext = NO_CONTEXT,
-        emit: Emit = unheard,
+        emit: EmitEvents = unheard,
     ) -> PreparedTurn:
         """Settle what the answer needs; the conversation may get a system text and its list of tools.
 
@@ -178,7 +177,7 @@ class TurnPreparation:
         own = [TWO_STEPS_NOTE] if self._selection.settings.two_steps else []
         return [*self._tools.system_instructions(), *own]
 
-    async def _findings(self, assignment: TurnRequest, context: CallContext, emit: Emit) -> list[ContextResult]:
+    async def _findings(self, assignment: TurnRequest, context: CallContext, emit: EmitEvents) -> list[ContextResult]:
         allowed = {tool.name for tool in assignment.tools}
         wanted = [tool for tool in self._tools.auto_context_tools() if tool.name in allowed]
         return await gather_context(wanted, assignment.asked.text, self._tools, context, emit) if wanted else []

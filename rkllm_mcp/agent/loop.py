@@ -18,17 +18,15 @@ It knows a ``ChatModel`` and a ``ToolCaller``, not who they are; ``calls`` runs 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from rkllm_mcp.agent.instructions import ResponseInstructions, TurnPreparation, TurnRequest
-from rkllm_mcp.agent.pending_requests import Emit
 from rkllm_mcp.agent.tool_runner import CallRunner, Parallel
 from rkllm_mcp.agent.tool_set import ToolCaller, ToolSet
 from rkllm_mcp.errors import GenerationError, PromptTooLongError
 from rkllm_mcp.events import End, EndReason, Event, Status, Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
-from rkllm_mcp.protocols import NO_CONTEXT, CallContext, ChatModel, ResponseOptions
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext, ChatModel, EmitEvents, ResponseOptions, Turn
 
 ROUND_LIMIT_NOTE = (
     "[The limit of tool rounds is reached. Do not call tools any more. Answer the user now with what you have.]"
@@ -55,16 +53,6 @@ class LoopSettings:
     parallel_tools: Parallel = "auto"
 
 
-@dataclass
-class _Round:
-    """What came of one round of the model."""
-
-    calls: list[ToolCall] = field(default_factory=list[ToolCall])
-    failures: list[ToolCallFailed] = field(default_factory=list[ToolCallFailed])
-    has_words: bool = False
-    is_cut: bool = False
-
-
 class Loop:
     """One answer in the making. ``run`` is used once.
 
@@ -84,7 +72,7 @@ class Loop:
         tools: ToolCaller,
         offer: ToolSet,
         settings: LoopSettings,
-        emit: Emit,
+        emit: EmitEvents,
         context: CallContext = NO_CONTEXT,
         instructions: ResponseInstructions | None = None,
     ) -> None:
@@ -131,74 +119,66 @@ class Loop:
             raise
         finally:
             self._close_open_calls(conversation, reason_for_open_calls)
-        await self._emit(end)
+        await self._emit([end])
 
     async def _rounds(self, conversation: Conversation, options: ResponseOptions) -> EndReason:
         repairs = 0
         left = untold = self._settings.max_rounds
         while left:
-            done = await self._respond(conversation, options)
+            turn = await self._respond(conversation, options)
             options = replace(options, forced_tool=None)
-            if done.is_cut and not done.calls:
+            if turn.is_cut and not turn.calls:
                 return "token_limit"
-            if not done.calls and not done.failures:
-                if not done.has_words:
-                    await self._emit(Status(SILENCE))
+            if not turn.calls and not turn.failures:
+                if not turn.has_text:
+                    await self._emit([Status(SILENCE)])
                 return "answered"
             known = self._calls.news
-            results = await self._results_of(done)
+            results = await self._results_of(turn)
             if self._calls.told and untold:
                 untold -= 1
-                options = replace(options, forced_tool=self._calls.told[0] if len(done.calls) == 1 else None)
+                options = replace(options, forced_tool=self._calls.told[0] if len(turn.calls) == 1 else None)
             else:
                 left -= 1
                 repairs = 0 if self._calls.news > known else repairs + 1
             if repairs > self._settings.repair_rounds:
                 conversation.add(Message("tool", REPAIR_LIMIT_NOTE, results=results))
                 return await self._last_round(conversation, options, "answered")
-            notes = self._instructions.after(self._answering(done.calls))
+            notes = self._instructions.after(self._answering(turn.calls))
             notes += [] if left else [ROUND_LIMIT_NOTE]
             conversation.add(Message("tool", "\n".join(notes), results=results))
         return await self._last_round(conversation, options, "round_limit")
 
     async def _last_round(self, conversation: Conversation, options: ResponseOptions, reason: EndReason) -> EndReason:
         """A round in which calls are not run any more; what they leave unsaid is said by the host."""
-        done = await self._respond(conversation, options, calls_allowed=False)
-        if not done.has_words and not done.is_cut:
-            await self._emit(Text(NO_ANSWER))
-        return "token_limit" if done.is_cut else reason
+        turn = await self._respond(conversation, options, calls_allowed=False)
+        if not turn.has_text and not turn.is_cut:
+            await self._emit([Text(NO_ANSWER)])
+        return "token_limit" if turn.is_cut else reason
 
     async def _respond(
         self, conversation: Conversation, options: ResponseOptions, *, calls_allowed: bool = True
-    ) -> _Round:
-        done = _Round()
-        options = replace(options, others=self._offer.others())
-        async with aclosing(self._model.respond(conversation, self._offer.listed, options)) as events:
-            async for event in events:
-                if isinstance(event, ToolCallDetected):
-                    event = self._accepted(event, done, allowed=calls_allowed)
-                elif isinstance(event, ToolCallFailed):
-                    done.failures.append(event)
-                elif isinstance(event, Text):
-                    done.has_words = done.has_words or bool(event.text.strip())
-                await self._emit(event)
-        done.is_cut = conversation.messages[-1].cut
-        return done
+    ) -> Turn:
+        async def forward(events: Sequence[Event]) -> None:
+            shown = (
+                self._shown(event, calls_allowed) if isinstance(event, ToolCallDetected) else event for event in events
+            )
+            await self._emit(list(shown))
 
-    def _accepted(self, event: ToolCallDetected, done: _Round, *, allowed: bool) -> Event:
-        if not allowed:
-            failure = ToolCallFailed(event.raw, CALLS_OVER)
-            done.failures.append(failure)
-            return failure
-        done.calls.append(ToolCall(event.id, event.name, event.arguments, event.raw, event.repaired))
+        options = replace(options, others=self._offer.others())
+        return await self._model.respond(conversation, self._offer.listed, options, forward)
+
+    def _shown(self, event: ToolCallDetected, calls_allowed: bool) -> Event:
+        if not calls_allowed:
+            return ToolCallFailed(event.raw, CALLS_OVER)
         tool = self._offer.tool(event.name)
         return replace(event, server=tool.server if tool else "")
 
-    async def _results_of(self, done: _Round) -> tuple[ToolResult, ...]:
-        count = len(done.calls)
+    async def _results_of(self, turn: Turn) -> tuple[ToolResult, ...]:
+        count = len(turn.calls)
         if count:
-            await self._emit(Status(f"[MCP: Detected {count} tool call{'s' if count > 1 else ''}]"))
-        return (*await self._calls.run(done.calls), *_refusals(done.failures))
+            await self._emit([Status(f"[MCP: Detected {count} tool call{'s' if count > 1 else ''}]")])
+        return (*await self._calls.run(turn.calls), *_refusals(turn.failures))
 
     def _answering(self, calls: Sequence[ToolCall]) -> Iterator[ToolSpec]:
         """The tools of ``calls`` that were run and answered."""
@@ -230,7 +210,7 @@ async def answer(
     conversation: Conversation,
     assignment: TurnRequest,
     settings: LoopSettings,
-    emit: Emit,
+    emit: EmitEvents,
     context: CallContext,
     wishes: ResponseOptions | None = None,
 ) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rkllm_mcp.agent.pending_requests import Emit
 from rkllm_mcp.events import DetectorEvent, End, Event, Text, ToolCallFailed, Usage
 from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.protocols import EmitEvents
 from rkllm_mcp.toolcalls.detector import Detector
 
 # In the place of an answer that is nothing but calls, by the language of whoever reads it.
@@ -36,7 +36,7 @@ class MarkupFilter:
         self._sentence = SENTENCES[language]
         self._has_tools = True
 
-    def of(self, emit: Emit, *, has_tools: bool) -> Emit:
+    def of(self, emit: EmitEvents, *, has_tools: bool) -> EmitEvents:
         """Where the answer's events go.
 
         Args:
@@ -46,8 +46,8 @@ class MarkupFilter:
         self._has_tools = has_tools
         reading = _Reading(self._sentence)
 
-        async def read(event: Event) -> None:
-            for seen in reading.read(event):
+        async def read(events: Sequence[Event]) -> None:
+            if seen := [seen for event in events for seen in reading.read(event)]:
                 await emit(seen)
 
         return emit if has_tools else read

@@ -7,7 +7,6 @@ request. A question that nobody answers in time is refused, and one whose answer
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from itertools import count
 from types import TracebackType
@@ -15,11 +14,10 @@ from typing import TypeAlias, cast
 
 import anyio
 
-from rkllm_mcp.events import Approval, Elicitation, Event
-from rkllm_mcp.protocols import Decision, ElicitationAnswer
+from rkllm_mcp.events import Approval, Elicitation
+from rkllm_mcp.protocols import Decision, ElicitationAnswer, EmitEvents
 
 PendingRequest: TypeAlias = Approval | Elicitation
-Emit: TypeAlias = Callable[[Event], Awaitable[None]]
 
 NO_APPROVER = ElicitationAnswer("cancel")
 
@@ -54,7 +52,7 @@ class PendingRequests:
         if question_id in self._open:
             await self._settled.setdefault(question_id, anyio.Event()).wait()
 
-    async def ask(self, emit: Emit, question: PendingRequest) -> Decision | ElicitationAnswer | None:
+    async def ask(self, emit: EmitEvents, question: PendingRequest) -> Decision | ElicitationAnswer | None:
         """Put a question on a stream and wait for its answer; None when there was none in time.
 
         The question gets an id of its own here.
@@ -63,7 +61,7 @@ class PendingRequests:
         answer: asyncio.Future[Decision | ElicitationAnswer] = asyncio.get_running_loop().create_future()
         self._open[question.id] = (question, answer)
         try:
-            await emit(question)
+            await emit([question])
             with anyio.move_on_after(self.patience_s):
                 return await answer
             return None
@@ -90,7 +88,7 @@ class StreamApprover:
         emit: the answer's stream.
     """
 
-    def __init__(self, questions: PendingRequests, emit: Emit) -> None:
+    def __init__(self, questions: PendingRequests, emit: EmitEvents) -> None:
         self._questions = questions
         self._emit = emit
         self._open: set[anyio.CancelScope] = set()

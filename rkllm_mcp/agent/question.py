@@ -9,12 +9,11 @@ from functools import partial
 from itertools import islice
 from typing import Any, Protocol, cast
 
-from rkllm_mcp.agent.pending_requests import Emit
 from rkllm_mcp.agent.tool_runner import first_line, together
 from rkllm_mcp.agent.tool_set import ToolCaller
 from rkllm_mcp.events import ResourceRead, Status
 from rkllm_mcp.messages import FilledPrompt, Message, Resource, ResourceContent, ToolCall, ToolResult, ToolSpec
-from rkllm_mcp.protocols import NO_CONTEXT, CallContext
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext, EmitEvents
 
 END = "[end of resource]"
 LEFT_OUT = "(left out: the resources before it have taken all the room there is)"
@@ -66,7 +65,7 @@ class _Mention:
 
 
 async def attach(
-    text: str, source: ResourceSource, limit_chars: int, emit: Emit, context: CallContext = NO_CONTEXT
+    text: str, source: ResourceSource, limit_chars: int, emit: EmitEvents, context: CallContext = NO_CONTEXT
 ) -> Attached:
     """Read what a message mentions.
 
@@ -89,8 +88,8 @@ async def attach(
         content = await source.read_resource(mention.reference, max(1, left), context)
         contents[mention.reference] = content
         left -= len(content.text) if left > 0 else 0
-        await emit(ResourceRead(content.uri))
-        await emit(Status(f"[MCP: Fetched resource: {content.uri}]"))
+        await emit([ResourceRead(content.uri)])
+        await emit([Status(f"[MCP: Fetched resource: {content.uri}]")])
     if not mentions:
         return Attached(text)
     return Attached(_with_headings(text, mentions), _blocks(contents, limit_chars), tuple(contents))
@@ -176,23 +175,23 @@ def text_argument(tool: ToolSpec) -> str | None:
 
 
 async def gather_context(
-    tools: Sequence[ToolSpec], words: str, caller: ToolCaller, context: CallContext, emit: Emit
+    tools: Sequence[ToolSpec], words: str, caller: ToolCaller, context: CallContext, emit: EmitEvents
 ) -> list[ContextResult]:
     """Call every tool with the user's words; what those that worked said, in the order of ``tools``."""
     results: dict[str, ToolResult] = {}
 
     async def ask(tool: ToolSpec, argument: str) -> None:
-        await emit(Status(f"[MCP: Calling tool '{tool.name}']"))
+        await emit([Status(f"[MCP: Calling tool '{tool.name}']")])
         call = ToolCall("", tool.name, {argument: words})
         # It was not chosen for these words, so nothing is to be learnt from it.
         result = await caller.call(call, replace(context, request=""))
         results[tool.name] = result
         outcome = f"failed and is left out: {first_line(result.text)}" if result.is_error else "completed"
-        await emit(Status(f"[MCP: Tool '{tool.name}' {outcome}]"))
+        await emit([Status(f"[MCP: Tool '{tool.name}' {outcome}]")])
 
     asked = {tool.name: text_argument(tool) for tool in tools}
     for name in [name for name, argument in asked.items() if argument is None]:
-        await emit(Status(f"[MCP: Tool '{name}' is left out: it takes no text, as an auto_context_tool has to]"))
+        await emit([Status(f"[MCP: Tool '{name}' is left out: it takes no text, as an auto_context_tool has to]")])
     await together(partial(ask, tool, argument) for tool in tools if (argument := asked[tool.name]) is not None)
     said = ((tool, results[tool.name]) for tool in tools if tool.name in results)
     return [ContextResult(tool, result.text) for tool, result in said if not result.is_error and result.text.strip()]
@@ -233,7 +232,7 @@ class Question:
 
 
 async def question_from_text(
-    text: str, source: ResourceSource, limit_chars: int, emit: Emit, context: CallContext
+    text: str, source: ResourceSource, limit_chars: int, emit: EmitEvents, context: CallContext
 ) -> Question:
     """The question of a person's words, with the resources they name as ``@server:uri``; see ``attachments.attach``."""
     attached = await attach(text, source, limit_chars, emit, context)
@@ -241,7 +240,7 @@ async def question_from_text(
 
 
 async def question_from_prompt(
-    reference: str, arguments: Mapping[str, str], source: PromptSource, emit: Emit, context: CallContext
+    reference: str, arguments: Mapping[str, str], source: PromptSource, emit: EmitEvents, context: CallContext
 ) -> Question:
     """The question that a server's prompt makes of ``arguments``.
 
@@ -250,7 +249,7 @@ async def question_from_prompt(
     """
     filled = await source.fill_prompt(reference, arguments, context)
     template = filled.template
-    await emit(Status(f"[MCP: Using prompt template '{template.name}' from server '{template.server}']"))
+    await emit([Status(f"[MCP: Using prompt template '{template.name}' from server '{template.server}']")])
     if filled.messages[-1].role != "user":
         return Question(GO_ON, preceding=filled.messages)
     return Question(filled.messages[-1].text, preceding=filled.messages[:-1])

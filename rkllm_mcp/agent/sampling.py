@@ -7,12 +7,15 @@ conversation is prefilled again as far as the server's question has taken its pl
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
+
+import anyio
+import anyio.lowlevel
 
 from rkllm_mcp.agent.usage import UsageCounter
-from rkllm_mcp.events import Text, ToolCallDetected, ToolCallFailed
+from rkllm_mcp.events import Event, Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.messages import Conversation, Message
 from rkllm_mcp.protocols import ChatModel, ResponseOptions, SamplingAnswer, SamplingRequest
+from rkllm_mcp.toolcalls.stop_strings import StopMatcher
 
 
 class ModelSampler:
@@ -50,24 +53,29 @@ class ModelSampler:
         """
         conversation = Conversation(messages=_turns(request), tenant=self._tenant)
         options = ResponseOptions(max_new_tokens=min(request.max_tokens, self._limit_tokens))
-        text = ""
+        matcher, text, found = StopMatcher(request.stop), "", None
+
+        async def read(events: Sequence[Event]) -> None:
+            nonlocal text, found
+            for event in events:
+                count(event)
+                if isinstance(event, (Text, ToolCallDetected, ToolCallFailed)) and found is None:
+                    # Without tools the text of a call is part of the answer.
+                    released, found = matcher.feed(event.text if isinstance(event, Text) else event.raw)
+                    text += released
+            if found is not None:
+                scope.cancel()
+                await anyio.lowlevel.checkpoint()
+
         try:
-            with self._bill.of(conversation) as count:
-                async with aclosing(self._model.respond(conversation, (), options)) as events:
-                    async for event in events:
-                        count(event)
-                        if isinstance(event, Text):
-                            text += event.text
-                        elif isinstance(event, (ToolCallDetected, ToolCallFailed)):
-                            # Without tools, what looks like a call of one is text.
-                            text += event.raw
-                        end = _first_stop(text, request.stop)
-                        if end is not None:
-                            return SamplingAnswer(text[:end], self._name, "stop")
-            cut = conversation.messages[-1].cut
+            with self._bill.of(conversation) as count, anyio.CancelScope() as scope:
+                await self._model.respond(conversation, (), options, read)
         finally:
             self._forget(conversation.id)
-        return SamplingAnswer(text.strip(), self._name, "length" if cut else "end")
+        if found is not None:
+            return SamplingAnswer(text, self._name, "stop")
+        is_cut = conversation.messages[-1].cut
+        return SamplingAnswer(f"{text}{matcher.finish()}".strip(), self._name, "length" if is_cut else "end")
 
 
 def _turns(request: SamplingRequest) -> list[Message]:
@@ -78,8 +86,3 @@ def _turns(request: SamplingRequest) -> list[Message]:
             message = Message(message.role, f"{turns.pop().text}\n\n{message.text}")
         turns.append(message)
     return turns
-
-
-def _first_stop(text: str, stops: Sequence[str]) -> int | None:
-    places = [place for stop in stops if (place := text.find(stop)) >= 0]
-    return min(places, default=None)

@@ -19,11 +19,10 @@ from typing import Literal, TypeAlias
 
 import anyio
 
-from rkllm_mcp.agent.pending_requests import Emit
 from rkllm_mcp.agent.tool_set import ToolCaller, ToolSet
 from rkllm_mcp.events import Status, ToolFinished, ToolProgress
 from rkllm_mcp.messages import ToolCall, ToolResult
-from rkllm_mcp.protocols import CallContext, OnProgress
+from rkllm_mcp.protocols import CallContext, EmitEvents, OnProgress
 
 
 async def together(jobs: Iterable[Callable[[], Awaitable[None]]]) -> None:
@@ -59,7 +58,9 @@ class CallRunner:
         parallel: which calls may run at the same time.
     """
 
-    def __init__(self, tools: ToolCaller, offer: ToolSet, emit: Emit, context: CallContext, parallel: Parallel) -> None:
+    def __init__(
+        self, tools: ToolCaller, offer: ToolSet, emit: EmitEvents, context: CallContext, parallel: Parallel
+    ) -> None:
         self._tools = tools
         self._offer = offer
         self._emit = emit
@@ -106,17 +107,17 @@ class CallRunner:
             text = f"(Called before with the same arguments; this is the same result.)\n{earlier.text}"
             result = self.finished[call.id] = replace(earlier, call_id=call.id, text=text, seconds=0.0)
         elif parameters := self._offer.parameters_before(call):
-            await self._emit(Status(f"[MCP: Telling the parameters of '{call.name}']"))
+            await self._emit([Status(f"[MCP: Telling the parameters of '{call.name}']")])
             result = self.finished[call.id] = ToolResult(call.id, call.name, parameters)
             self.told.append(call.name)
         else:
             result = await self._run_tool(call)
         await self._emit(
-            ToolFinished(call.id, call.name, result.is_error, result.text, round(result.seconds, 3), result.truncated)
+            [ToolFinished(call.id, call.name, result.is_error, result.text, round(result.seconds, 3), result.truncated)]
         )
 
     async def _run_tool(self, call: ToolCall) -> ToolResult:
-        await self._emit(Status(f"[MCP: Calling tool '{call.name}']"))
+        await self._emit([Status(f"[MCP: Calling tool '{call.name}']")])
         result = await self._tools.call(call, replace(self._context, on_progress=self._progress_of(call)))
         self.finished[call.id] = result
         tool = self._offer.tool(call.name)
@@ -126,7 +127,7 @@ class CallRunner:
             self._results[_key(call)] = result
             self.news += 1
         outcome = f"failed: {first_line(result.text)}" if result.is_error else "completed"
-        await self._emit(Status(f"[MCP: Tool '{call.name}' {outcome}]"))
+        await self._emit([Status(f"[MCP: Tool '{call.name}' {outcome}]")])
         return result
 
     def _forget_what_was_read(self) -> None:
@@ -137,7 +138,7 @@ class CallRunner:
 
     def _progress_of(self, call: ToolCall) -> OnProgress:
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-            await self._emit(ToolProgress(call.id, progress, total, message))
+            await self._emit([ToolProgress(call.id, progress, total, message)])
 
         return on_progress
 

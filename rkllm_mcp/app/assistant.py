@@ -21,7 +21,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 from rkllm_mcp.agent.instructions import TurnRequest, system_text
 from rkllm_mcp.agent.loop import LoopSettings, answer
 from rkllm_mcp.agent.markup_filter import MarkupFilter
-from rkllm_mcp.agent.pending_requests import Emit, PendingRequest, PendingRequests, StreamApprover
+from rkllm_mcp.agent.pending_requests import PendingRequest, PendingRequests, StreamApprover
 from rkllm_mcp.agent.question import Question, question_from_prompt, question_from_text
 from rkllm_mcp.agent.sampling import ModelSampler
 from rkllm_mcp.agent.usage import UsageCounter
@@ -146,20 +146,11 @@ def _uncounted(event: Event) -> None:
     del event
 
 
-def one_by_one(emit: EmitEvents) -> Emit:
-    """Return an ``emit`` for code that emits single events."""
-
-    async def emit_one(event: Event) -> None:
-        await emit((event,))
-
-    return emit_one
-
-
 # For the model to pass on when there was no user to ask.
 HOW_TO_ALLOW = "It can be allowed with 'rkllm-mcp run --yes', or for good with always_allow in the configuration."
 
 # Prepares the question for the loop, once model and servers are ready.
-Prepare: TypeAlias = Callable[[Emit, CallContext], Awaitable[Question]]
+Prepare: TypeAlias = Callable[[EmitEvents, CallContext], Awaitable[Question]]
 
 
 @dataclass(frozen=True)
@@ -484,11 +475,11 @@ class Assistant:
         await self._tools.refresh()
         # A server that needs a token of the request is connected, and its tools are known, for this answer.
         async with self.toolbox.attending(options.tokens):
-            emit = markup.of(one_by_one(running.emit), has_tools=bool(self.tools(options)))
+            emit = markup.of(running.emit, has_tools=bool(self.tools(options)))
             await self._answer_with_tools(emit, conversation, prepare, options)
 
     async def _answer_with_tools(
-        self, emit: Emit, conversation: Conversation, prepare: Prepare, options: ReplyOptions
+        self, emit: EmitEvents, conversation: Conversation, prepare: Prepare, options: ReplyOptions
     ) -> None:
         forced = self._forced_tool(options)
         agent = self.config.agent
@@ -503,7 +494,7 @@ class Assistant:
             finally:
                 model.over(conversation.id)
 
-    def _asker(self, options: ReplyOptions, emit: Emit) -> AbstractContextManager[Approver]:
+    def _asker(self, options: ReplyOptions, emit: EmitEvents) -> AbstractContextManager[Approver]:
         if options.approvals == "ask":
             return StreamApprover(self._pending, emit)
         is_granted = options.approvals == "grant"

@@ -14,13 +14,11 @@ It knows the assistant (``app``) and no protocol.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from rkllm_mcp.agent.pending_requests import Emit
 from rkllm_mcp.agent.tool_set import TWO_STEPS_NOTE, ToolSet, named
-from rkllm_mcp.app.assistant import AnswerStream, Assistant, ReplyOptions, one_by_one
+from rkllm_mcp.app.assistant import AnswerStream, Assistant, ReplyOptions
 from rkllm_mcp.completions.conversation_cache import ConversationCache, Owner
 from rkllm_mcp.completions.request import ChatRequest, RequestRefusedError
 from rkllm_mcp.completions.structured_output import FormatMismatchError
@@ -28,7 +26,7 @@ from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.events import End, Event, Status, Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult
 from rkllm_mcp.prompt.tool_list import signature
-from rkllm_mcp.protocols import ChatModel, EmitEvents, ResponseOptions
+from rkllm_mcp.protocols import ChatModel, EmitEvents, ResponseOptions, Turn
 
 CALL_NOTE = "The answer has to be a call of one of the tools. Call one now."
 TOGETHER_NOTE = "Call this again together with the others."
@@ -49,15 +47,17 @@ class RepairLimits:
     told_rounds: int
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Round:
-    """What came of one round."""
+    """Outcome of one round of the model."""
 
-    calls: int = 0
-    is_cut: bool = False
-    failures: list[ToolCallFailed] = field(default_factory=list[ToolCallFailed])
-    # Instead of calls, when parameters have to be known first.
-    told: list[ToolResult] = field(default_factory=list[ToolResult])
+    turn: Turn
+    revealed: Sequence[ToolResult] = ()  # parameters that the model has to know before its calls are returned
+
+    @property
+    def has_calls(self) -> bool:
+        """True if the round has calls for the client."""
+        return bool(self.turn.calls and not self.revealed)
 
 
 def noted(asked: Message, note: str) -> list[Message]:
@@ -87,7 +87,7 @@ class Rounds:
         conversation: Conversation,
         request: ChatRequest,
         patience: RepairLimits,
-        emit: Emit,
+        emit: EmitEvents,
         *,
         may_name: bool = True,
     ) -> None:
@@ -103,26 +103,28 @@ class Rounds:
         """Rounds until there is an answer, or a call for the program to make."""
         done = await self._first_round()
         while True:
-            if done.told:
+            if done.revealed:
                 self._untold -= 1
-                results, options = done.told, self._inside(done.told)
+                results, options = done.revealed, self._inside(done.revealed)
             elif self._is_mendable(done):
                 self._unmended -= 1
-                reasons = [failure.reason for failure in done.failures] or [CALL_NOTE]
+                reasons = [failure.reason for failure in done.turn.failures] or [CALL_NOTE]
                 results = [ToolResult("", "tool_call", reason, is_error=True) for reason in reasons]
                 options = self._request.options
             else:
                 break
             self._conversation.add(Message("tool", results=tuple(results)))
             done = await self._round(options)
-        for failure in () if done.calls else done.failures:
-            await self._emit(Text(failure.raw))
-        await self._emit(End("token_limit" if done.is_cut and (done.failures or not done.calls) else "answered"))
+        failures = () if done.has_calls else done.turn.failures
+        is_cut = done.turn.is_cut and (bool(done.turn.failures) or not done.has_calls)
+        end = End("token_limit" if is_cut else "answered")
+        await self._emit([*(Text(failure.raw) for failure in failures), end])
 
     def _is_mendable(self, done: _Round) -> bool:
         options = self._request.options
         must_call = options.any_tool or options.forced_tool is not None
-        return self._unmended > 0 and not done.is_cut and not done.calls and bool(done.failures or must_call)
+        is_whole = not done.turn.is_cut and not done.has_calls
+        return self._unmended > 0 and is_whole and bool(done.turn.failures or must_call)
 
     def _inside(self, told: Sequence[ToolResult]) -> ResponseOptions:
         """The wishes for the round behind told parameters: the model goes on inside the call where there is one."""
@@ -139,7 +141,7 @@ class Rounds:
                 raise
         conversation.listed_tools = tuple(map(named, self._tools))
         conversation.messages[-1:] = noted(conversation.messages[-1], f"[{TWO_STEPS_NOTE}]")
-        await self._emit(Status(f"[Context: {len(self._tools)} tools are listed by name alone, to fit the window]"))
+        await self._emit([Status(f"[Context: {len(self._tools)} tools are listed by name alone, to fit the window]")])
         return await self._round(options)
 
     @property
@@ -148,29 +150,31 @@ class Rounds:
 
     async def _round(self, options: ResponseOptions) -> _Round:
         """One round; its calls go out as they come, or together at its end where parameters may have to be told."""
-        conversation, done = self._conversation, _Round()
+        conversation = self._conversation
         offer = self._offer(options.forced_tool)
-        held: list[ToolCallDetected] = []
-        wishes = replace(options, others=offer.others()) if self._are_named else options
-        async with aclosing(self._model.respond(conversation, offer.listed, wishes)) as events:
-            async for event in events:
-                if isinstance(event, ToolCallFailed):
-                    done.failures.append(event)
-                    continue
-                done.calls += isinstance(event, ToolCallDetected)
-                if self._are_named and self._untold and isinstance(event, ToolCallDetected):
-                    held.append(event)
-                    continue
-                await self._emit(event)
-        done.is_cut = conversation.messages[-1].cut
-        done.told = _told(offer, held)
-        if done.told:
+        withholds_calls = self._are_named and self._untold > 0
+        withheld: list[ToolCallDetected] = []
+
+        async def forward(events: Sequence[Event]) -> None:
+            shown: list[Event] = []
+            for event in events:
+                if withholds_calls and isinstance(event, ToolCallDetected):
+                    withheld.append(event)
+                elif not isinstance(event, ToolCallFailed):
+                    shown.append(event)
+            if shown:
+                await self._emit(shown)
+
+        if self._are_named:
+            options = replace(options, others=offer.others())
+        turn = await self._model.respond(conversation, offer.listed, options, forward)
+        revealed = _told(offer, withheld)
+        if revealed:
             # The program never sees these calls, and numbers those that it sees.
-            conversation.calls_made -= len(held)
-            done.calls = 0
-        for call in () if done.told else held:
-            await self._emit(call)
-        return done
+            conversation.calls_made -= len(withheld)
+        elif withheld:
+            await self._emit(withheld)
+        return _Round(turn, revealed)
 
     def _offer(self, forced: str | None) -> ToolSet:
         conversation = self._conversation
@@ -313,8 +317,8 @@ def _ask_the_model(app: Assistant, conversation: Conversation, request: ChatRequ
         async def work(running: AnswerStream) -> None:
             *before, last = messages
             conversation.messages += [*before, *(noted(last, NO_CALLS_NOTE) if not_now else [last])]
-            single = one_by_one(running.emit)
-            await Rounds(model, conversation, request, patience, single, may_name=app.core.npu is not None).run()
+            may_name = app.core.npu is not None
+            await Rounds(model, conversation, request, patience, running.emit, may_name=may_name).run()
 
         await app.run(conversation, work, emit)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from rkllm_mcp.messages import Conversation, ToolCall, ToolResult
 from rkllm_mcp.providers.remote import ReadChunk, RemoteModel, Round, Sdk, SdkErrors, transport_errors
@@ -12,7 +12,7 @@ from rkllm_mcp.providers.remote_settings import RemoteSettings
 from rkllm_mcp.providers.stream_parts import CallPart, FinishPart, StreamPart, TextPart, ThinkingPart, UsagePart
 from rkllm_mcp.providers.tool_schemas import wire_schema
 from rkllm_mcp.providers.turn_builder import TurnBuilder
-from rkllm_mcp.providers.wire_messages import WireNames, WireTurn, wire_id
+from rkllm_mcp.providers.wire_messages import WireNames, WireTurn, as_count, as_mapping, wire_id
 
 # Default for max_tokens, which the interface requires.
 DEFAULT_MAX_TOKENS = 4096
@@ -81,14 +81,14 @@ class EventReader:
         kind, index = event.get("type"), event.get("index")
         place = index if isinstance(index, int) else 0
         if kind == "message_start":
-            yield from self._count(_mapping(_mapping(event.get("message")).get("usage")))
+            yield from self._count(as_mapping(as_mapping(event.get("message")).get("usage")))
         elif kind == "content_block_start":
-            yield from self._begin(place, _mapping(event.get("content_block")))
+            yield from self._begin(place, as_mapping(event.get("content_block")))
         elif kind == "content_block_delta":
-            yield from self._continue(place, _mapping(event.get("delta")))
+            yield from self._continue(place, as_mapping(event.get("delta")))
         elif kind == "message_delta":
-            yield from self._count(_mapping(event.get("usage")))
-            reason = _mapping(event.get("delta")).get("stop_reason")
+            yield from self._count(as_mapping(event.get("usage")))
+            reason = as_mapping(event.get("delta")).get("stop_reason")
             if isinstance(reason, str):
                 yield _STOPS.get(reason, FinishPart("end"))
 
@@ -121,10 +121,13 @@ class EventReader:
         """Yield the usage so far: prompt tokens come first, output tokens increase."""
         if not usage:
             return
-        read, written = _number(usage.get("cache_read_input_tokens")), _number(usage.get("cache_creation_input_tokens"))
-        prompt = _number(usage.get("input_tokens")) + read + written
+        read, written = (
+            as_count(usage.get("cache_read_input_tokens")),
+            as_count(usage.get("cache_creation_input_tokens")),
+        )
+        prompt = as_count(usage.get("input_tokens")) + read + written
         self._prompt, self._cached = max(self._prompt, prompt), max(self._cached, read)
-        yield UsagePart(self._prompt, self._cached, _number(usage.get("output_tokens")))
+        yield UsagePart(self._prompt, self._cached, as_count(usage.get("output_tokens")))
 
 
 def _message(turn: WireTurn, names: WireNames, thoughts: Mapping[str, Thoughts]) -> dict[str, Any]:
@@ -168,14 +171,6 @@ def _choice(asked: Round) -> dict[str, Any]:
     if asked.single_call:
         choice["disable_parallel_tool_use"] = True
     return {"tool_choice": choice} if choice else {}
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
-
-
-def _number(value: object) -> int:
-    return value if isinstance(value, int) else 0
 
 
 # Without a key the SDK would read one from the environment, which must not be sent to another service.

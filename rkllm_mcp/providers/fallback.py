@@ -9,15 +9,14 @@ that a call is never made twice. The second model finishes the answer; the next 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Sequence
-from contextlib import aclosing
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from rkllm_mcp.config.sections import Occasion
 from rkllm_mcp.errors import GenerationError, PromptTooLongError, RuntimeUnusableError
-from rkllm_mcp.events import ModelEvent, Status, Text, ToolCallDetected, ToolCallFailed
+from rkllm_mcp.events import Event, Status, Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
-from rkllm_mcp.protocols import ResponseOptions, StatefulModel
+from rkllm_mcp.protocols import EmitEvents, ResponseOptions, StatefulModel, Turn
 from rkllm_mcp.providers.remote import RemoteModel
 
 GO_ON = "[Your answer was cut off here. Go on right where it ends; do not repeat what is there.]"
@@ -34,29 +33,27 @@ class FallbackModel:
         self._handed_over: set[str] = set()
 
     async def respond(
-        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions | None = None
-    ) -> AsyncGenerator[ModelEvent, None]:
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions, emit: EmitEvents
+    ) -> Turn:
         """See ``ChatModel.respond``."""
-        options = options or ResponseOptions()
-        first = _FirstTry(conversation)
-        because = ""
+        length = len(conversation.messages)
         if conversation.id not in self._handed_over:
             if self._answering and "busy" in self._rules:
                 because = "the first model is busy with another answer"
             else:
-                async with aclosing(self._run_first(first, tools, options)) as events:
-                    async for event in events:
-                        yield event
-                because = first.because
-                if not because:
-                    return
+                outcome = await self._run_first(conversation, tools, options, emit)
+                if isinstance(outcome, Turn):
+                    return outcome
+                because = outcome
             self._handed_over.add(conversation.id)
             second = f"'{self._second.name}' at {self._second.service.host}"
             # Only the problem: the remedy after the semicolon has become unnecessary.
-            yield Status(f"[Model: handing over to {second} because {because.partition('; ')[0]}]")
-        async with aclosing(self._continue_with_second(first.take_back(), conversation, tools, options)) as events:
-            async for event in events:
-                yield event
+            await emit([Status(f"[Model: handing over to {second} because {because.partition('; ')[0]}]")])
+        # The first model's turn, if it produced one, becomes part of the second's.
+        added = conversation.messages[length:]
+        del conversation.messages[length:]
+        first = added[0] if added else Message("assistant")
+        return await self._continue_with_second(first, conversation, tools, options, emit)
 
     def over(self, conversation_id: str) -> None:
         """Note the end of an answer; the next question goes to the first model."""
@@ -76,78 +73,69 @@ class FallbackModel:
         self._second.branch(conversation_id, new_id)
 
     async def _run_first(
-        self, first: _FirstTry, tools: Sequence[ToolSpec], options: ResponseOptions
-    ) -> AsyncGenerator[ModelEvent, None]:
-        """Run the first model; sets ``first.because`` if the answer is handed over.
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions, emit: EmitEvents
+    ) -> Turn | str:
+        """Run the first model; return its turn, or the reason for handing over.
 
         Raises:
             RkllmMcpError: it failed and the rules do not hand over.
         """
+        has_calls = False
+
+        async def forward(events: Sequence[Event]) -> None:
+            nonlocal has_calls
+            has_calls = has_calls or any(isinstance(event, (ToolCallDetected, ToolCallFailed)) for event in events)
+            await emit(events)
+
         self._answering += 1
         try:
-            async with aclosing(self._first.respond(first.conversation, tools, options)) as events:
-                async for event in events:
-                    first.see(event)
-                    yield event
-            if not first.has_words and not first.has_calls and "no_answer" in self._rules:
-                first.because = "the first model gave no answer"
+            turn = await self._first.respond(conversation, tools, options, forward)
         except PromptTooLongError as error:
             if "too_long" not in self._rules:
                 raise
-            first.because = str(error)
+            return str(error)
         except (GenerationError, RuntimeUnusableError) as error:
-            if "failed" not in self._rules or first.has_calls:
+            if "failed" not in self._rules or has_calls:
                 raise
-            first.because = str(error)
+            return str(error)
         finally:
             self._answering -= 1
+        if not turn.has_text and not has_calls and "no_answer" in self._rules:
+            return "the first model gave no answer"
+        return turn
 
     async def _continue_with_second(
-        self, said: Message, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions
-    ) -> AsyncGenerator[ModelEvent, None]:
+        self,
+        first: Message,
+        conversation: Conversation,
+        tools: Sequence[ToolSpec],
+        options: ResponseOptions,
+        emit: EmitEvents,
+    ) -> Turn:
         """Run the second model after the text of the first; both become one turn."""
         view = replace(conversation, messages=list(conversation.messages))
-        if said.text.strip():
-            view.messages += [replace(said, thinking=""), Message("user", GO_ON)]
+        if first.text.strip():
+            view.messages += [replace(first, thinking=""), Message("user", GO_ON)]
         length = len(view.messages)
-        unrepeated = _RepetitionFilter(said.text)
+        repetition = _RepetitionFilter(first.text)
+
+        async def emit_new(events: Sequence[Event]) -> None:
+            shown = [Text(repetition.rest(event.text)) if isinstance(event, Text) else event for event in events]
+            if new := [event for event in shown if not isinstance(event, Text) or event.text]:
+                await emit(new)
+
+        def joined(message: Message) -> Message:
+            text = first.text + new_part(first.text, message.text)
+            return replace(message, text=text, thinking=f"{first.thinking}{message.thinking}")
+
         try:
-            async with aclosing(self._second.respond(view, tools, options)) as events:
-                async for event in events:
-                    if isinstance(event, Text):
-                        event = Text(unrepeated.rest(event.text))
-                        if not event.text:
-                            continue
-                    yield event
+            turn = await self._second.respond(view, tools, options, emit_new)
+            return replace(turn, message=joined(turn.message), has_text=turn.has_text or bool(first.text.strip()))
         finally:
             conversation.calls_made, conversation.unpaid_tokens = view.calls_made, view.unpaid_tokens
             added = view.messages[length:]
-            if added or said.text:
-                turn = added[0] if added else Message("assistant")
-                thinking = f"{said.thinking}{turn.thinking}"
-                conversation.add(replace(turn, text=said.text + new_part(said.text, turn.text), thinking=thinking))
-
-
-class _FirstTry:
-    """Output of the first model."""
-
-    def __init__(self, conversation: Conversation) -> None:
-        self.conversation = conversation
-        self.has_words = False
-        self.has_calls = False
-        self.because = ""
-        self._length = len(conversation.messages)
-
-    def see(self, event: ModelEvent) -> None:
-        """Record an event."""
-        self.has_words = self.has_words or (isinstance(event, Text) and bool(event.text.strip()))
-        self.has_calls = self.has_calls or isinstance(event, (ToolCallDetected, ToolCallFailed))
-
-    def take_back(self) -> Message:
-        """Remove the first model's turn from the conversation and return it."""
-        said = self.conversation.messages[self._length :]
-        del self.conversation.messages[self._length :]
-        return said[0] if said else Message("assistant")
+            if added or first.text:
+                conversation.add(joined(added[0] if added else Message("assistant")))
 
 
 def new_part(said: str, text: str) -> str:

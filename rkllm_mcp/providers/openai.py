@@ -11,7 +11,7 @@ from rkllm_mcp.providers.remote import ReadChunk, RemoteModel, Round, Sdk, SdkEr
 from rkllm_mcp.providers.remote_settings import RemoteSettings
 from rkllm_mcp.providers.stream_parts import CallPart, FinishPart, StreamPart, TextPart, ThinkingPart, UsagePart
 from rkllm_mcp.providers.tool_schemas import wire_schema
-from rkllm_mcp.providers.wire_messages import WireNames, WireTurn, wire_id
+from rkllm_mcp.providers.wire_messages import WireNames, WireTurn, as_count, as_mapping, wire_id
 
 _STOPS: Mapping[str, FinishPart] = {
     "length": FinishPart("length"),
@@ -55,15 +55,15 @@ def pieces_of(chunk: Mapping[str, Any]) -> Iterator[StreamPart]:
     """Yield the parts of one chunk; invalid values are skipped."""
     choices = chunk.get("choices")
     for choice in cast("list[Any]", choices) if isinstance(choices, list) else ():
-        delta = _mapping(_mapping(choice).get("delta"))
+        delta = as_mapping(as_mapping(choice).get("delta"))
         yield from _pieces(delta)
-        reason = _mapping(choice).get("finish_reason")
+        reason = as_mapping(choice).get("finish_reason")
         if isinstance(reason, str):
             yield _STOPS.get(reason, FinishPart("end"))
-    usage = _mapping(chunk.get("usage"))
+    usage = as_mapping(chunk.get("usage"))
     if usage:
-        cached = _number(_mapping(usage.get("prompt_tokens_details")).get("cached_tokens"))
-        yield UsagePart(_number(usage.get("prompt_tokens")), cached, _number(usage.get("completion_tokens")))
+        cached = as_count(as_mapping(usage.get("prompt_tokens_details")).get("cached_tokens"))
+        yield UsagePart(as_count(usage.get("prompt_tokens")), cached, as_count(usage.get("completion_tokens")))
 
 
 def _pieces(delta: Mapping[str, Any]) -> Iterator[StreamPart]:
@@ -76,11 +76,11 @@ def _pieces(delta: Mapping[str, Any]) -> Iterator[StreamPart]:
             yield TextPart(text)
     calls = delta.get("tool_calls")
     for place, call in enumerate(cast("list[Any]", calls) if isinstance(calls, list) else ()):
-        yield _call_part(_mapping(call), place)
+        yield _call_part(as_mapping(call), place)
 
 
 def _call_part(call: Mapping[str, Any], place: int) -> CallPart:
-    function = _mapping(call.get("function"))
+    function = as_mapping(call.get("function"))
     index, arguments = call.get("index"), function.get("arguments")
     # Some services send the arguments as one JSON object.
     text = arguments if isinstance(arguments, str) else json.dumps(arguments) if isinstance(arguments, dict) else ""
@@ -151,14 +151,6 @@ def _choice(asked: Round) -> dict[str, Any]:
     elif asked.any_tool:
         choice["tool_choice"] = "required"
     return {**choice, "parallel_tool_calls": False} if asked.single_call else choice
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
-
-
-def _number(value: object) -> int:
-    return value if isinstance(value, int) else 0
 
 
 # The SDK requires a key; local services rarely do.

@@ -20,11 +20,11 @@ import anyio
 from anyio import to_thread
 
 from rkllm_mcp.errors import PromptTooLongError
-from rkllm_mcp.events import ModelEvent, Status, Usage
+from rkllm_mcp.events import Status, Usage
 from rkllm_mcp.generation import SamplingOverrides
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.prompt.budget import Budget, Compaction
-from rkllm_mcp.protocols import ResponseOptions
+from rkllm_mcp.protocols import EmitEvents, ResponseOptions, Turn
 from rkllm_mcp.providers.remote_errors import (
     broken_off,
     dispensable_in,
@@ -41,9 +41,11 @@ from rkllm_mcp.providers.remote_settings import (
     estimated_tokens,
     estimated_tool_tokens,
 )
-from rkllm_mcp.providers.stream_parts import StreamPart, UsagePart
+from rkllm_mcp.providers.stream_parts import CallParts, StreamPart, UsagePart
 from rkllm_mcp.providers.turn_builder import TurnBuilder
 from rkllm_mcp.providers.wire_messages import WireNames, WireTurn, system_of, turns_of
+from rkllm_mcp.toolcalls.detector import Detector
+from rkllm_mcp.toolcalls.resolve import ToolCatalogue
 
 
 @dataclass(frozen=True)
@@ -179,35 +181,35 @@ class RemoteModel(ABC):
                 await self._sdk.close()
 
     async def respond(
-        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions | None = None
-    ) -> AsyncGenerator[ModelEvent, None]:
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions, emit: EmitEvents
+    ) -> Turn:
         """See ``ChatModel.respond``."""
-        options = options or ResponseOptions()
         declared = declared_tools(tools, conversation.told_tools, options)
         messages, notice = self._fitting(conversation, declared, options)
         may_be_called = () if options.no_calls else (*declared, *options.others)
-        is_refused, answer = False, TurnBuilder(conversation, (), WireNames(()))
+        is_refused, turn = False, TurnBuilder(conversation, _thinking_detector())
         try:
             if notice:
-                yield Status(f"[Context: {notice} to fit {self.service.context_tokens} tokens]")
+                await emit([Status(f"[Context: {notice} to fit {self.service.context_tokens} tokens]")])
             while True:
                 asked = round_of(self.service, messages, declared if self._can_use_tools else (), options)
                 callable_now = may_be_called if self._can_use_tools else ()
-                answer = TurnBuilder(conversation, callable_now, asked.names, single_call=options.single_call)
+                parts = CallParts(ToolCatalogue(callable_now), asked.names) if callable_now else None
+                detector = _thinking_detector()
+                turn = TurnBuilder(conversation, detector, single_call=options.single_call, call_parts=parts)
                 try:
-                    async with aclosing(self._events(conversation, asked, answer)) as events:
-                        async for event in events:
-                            yield event
-                    return
+                    return turn.turn(await self._request_turn(conversation, asked, turn, emit))
                 except _AskOtherwiseError as otherwise:
-                    for status in self._adapted(otherwise, asked):
-                        yield status
+                    statuses = self._adapted(otherwise, asked)
+                if statuses:
+                    await emit(statuses)
         except PromptTooLongError:
-            is_refused = not answer.has_content
+            is_refused = not turn.has_content
             raise
         finally:
             if not is_refused:
-                conversation.add(answer.message())
+                # Text that was still buffered when the round failed was never shown and is dropped.
+                conversation.add(turn.message())
 
     def over(self, conversation_id: str) -> None:
         """Note that the answer of a conversation has ended."""
@@ -248,10 +250,10 @@ class RemoteModel(ABC):
         wished = getattr(asked.sampling, part, None) is not None
         return [Status(f"[Model: '{self.name}' takes no {part} and is asked without it]")] if wished else []
 
-    async def _events(
-        self, conversation: Conversation, asked: Round, answer: TurnBuilder
-    ) -> AsyncGenerator[ModelEvent, None]:
-        """Send one request and yield its events.
+    async def _request_turn(
+        self, conversation: Conversation, asked: Round, turn: TurnBuilder, emit: EmitEvents
+    ) -> Usage:
+        """Send one request, emit its events and return the usage.
 
         Raises:
             _AskOtherwiseError: the service rejected an optional part of the request.
@@ -262,24 +264,23 @@ class RemoteModel(ABC):
         read = self._reader(conversation)
         conversation.unpaid_tokens = _prompt_tokens(asked)
         try:
-            async with aclosing(self._chunks(request, asked, answer)) as chunks:
+            async with aclosing(self._chunks(request, asked, turn)) as chunks:
                 async for chunk in chunks:
                     last = anyio.current_time()
                     first = first or last
-                    for piece in read(chunk):
-                        for event in answer.take(piece):
-                            yield event
+                    if events := [event for part in read(chunk) for event in turn.add(part)]:
+                        await emit(events)
         except Exception:
             # A rejected request costs nothing; one that was cancelled during its answer does.
-            conversation.unpaid_tokens *= answer.has_content
+            conversation.unpaid_tokens *= turn.has_content
             raise
-        if answer.stopped is None:
+        if turn.finish_part is None:
             raise broken_off(self.service) if first else no_stream(self.service)
-        for event in answer.finish():
-            yield event
-        self._answered(conversation, answer)
-        counted = answer.counted or _estimate(asked, answer)
-        yield _usage(counted, begun, first or last, last)
+        closing = turn.finish()
+        self._answered(conversation, turn)
+        usage = _usage(turn.usage_part or _estimate(asked, turn), begun, first or last, last)
+        await emit([*closing, usage])
+        return usage
 
     async def _chunks(
         self, request: dict[str, Any], asked: Round, answer: TurnBuilder
@@ -360,6 +361,10 @@ def transport_errors() -> SdkErrors:
     silent = tuple(module.TimeoutException for module in modules)
     connection = tuple(error for module in modules for error in (module.HTTPError, module.StreamError))
     return SdkErrors(silent, (*connection, OSError), ())
+
+
+def _thinking_detector() -> Detector:
+    return Detector((), None, "auto")
 
 
 class _AskOtherwiseError(Exception):

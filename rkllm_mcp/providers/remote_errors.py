@@ -12,11 +12,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from rkllm_mcp.config.secrets import REDACTED, redacted_text
 from rkllm_mcp.errors import GenerationError, PromptTooLongError, ServiceError, ServiceTooLongError
 from rkllm_mcp.providers.remote_settings import RemoteSettings
+from rkllm_mcp.providers.wire_messages import as_mapping
 
 # Limit for messages; some services send an HTML page.
 _MOST_CHARS = 200
@@ -87,9 +88,9 @@ class ServiceProblem:
 
 def problem_of(error: Exception, service: RemoteSettings) -> ServiceProblem:
     """Extract the error from an SDK's exception."""
-    body = _mapping(getattr(error, "body", None))
+    body = as_mapping(getattr(error, "body", None))
     # Anthropic's SDK passes the whole body, OpenAI's only the value of "error".
-    error_body = _mapping(body.get("error")) or body
+    error_body = as_mapping(body.get("error")) or body
     status: object = getattr(error, "status_code", None)
     code = str(error_body.get("code") or error_body.get("type") or "")
     number = status if isinstance(status, int) and status != 200 else _KIND_STATUS.get(str(error_body.get("type")), 0)
@@ -237,7 +238,3 @@ def _seconds(value: str) -> float | None:
     except ValueError:
         return None
     return seconds if 0 <= seconds < float("inf") else None
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}

@@ -11,24 +11,25 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from anyio import to_thread
 
 from rkllm_mcp.errors import WorkerDiedError
-from rkllm_mcp.events import DetectorEvent, ModelEvent, Status, Text, Thinking, ToolCallDetected, Usage
+from rkllm_mcp.events import Status, Usage
 from rkllm_mcp.generation import GenerationOptions, Generator, RunStats, Sampling, Token
-from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
+from rkllm_mcp.messages import Conversation, ToolSpec
 from rkllm_mcp.prompt.budget import Budget
 from rkllm_mcp.prompt.conversation import ConversationPrompt, Prompt, common_prefix, stop_ids
 from rkllm_mcp.prompt.template import ChatTemplate
 from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer
-from rkllm_mcp.protocols import ResponseOptions
+from rkllm_mcp.protocols import EmitEvents, ResponseOptions, Turn
 from rkllm_mcp.providers.prefill_progress import PrefillProgress
-from rkllm_mcp.providers.turn_builder import Cut
+from rkllm_mcp.providers.stream_parts import FinishPart
+from rkllm_mcp.providers.turn_builder import TurnBuilder
 from rkllm_mcp.toolcalls.detector import Detector, ThinkingMode
 from rkllm_mcp.toolcalls.formats import marker_texts
 
@@ -68,72 +69,18 @@ class ModelForm:
 
 
 @dataclass
-class _LocalTurn:
-    """Output of one round; ``new_detector`` creates the detector of a run."""
+class _PromptRun:
+    """One run of a prompt and its output."""
 
     conversation: Conversation
-    new_detector: Callable[[], Detector]
-    options: ResponseOptions
+    prompt: Prompt
+    turn: TurnBuilder
+    sampling: Sampling | None
     ids: list[int] = field(default_factory=list[int])
-    text: list[str] = field(default_factory=list[str])
-    thinking: list[str] = field(default_factory=list[str])
-    calls: list[ToolCall] = field(default_factory=list[ToolCall])
-    is_finished: bool = False
-    is_cut: bool = False
-
-    def __post_init__(self) -> None:
-        self.begin_again()
-
-    @property
-    def is_over(self) -> bool:
-        """True once a stop string or the single call ended the answer."""
-        return self.cut.is_over
 
     def begun(self, expected_tokens: int) -> None:
         """Record the tokens that the runtime now prefills."""
         self.conversation.unpaid_tokens = expected_tokens
-
-    def begin_again(self) -> None:
-        """Discard tokens that produced no event; their run is repeated."""
-        self.ids.clear()
-        self.detector = self.new_detector()
-        self.cut = Cut(self.options.stop, single_call=self.options.single_call)
-
-    def take(self, token_id: int, text: str) -> list[DetectorEvent]:
-        """Add a token; return the events that are certain."""
-        self.ids.append(token_id)
-        return [self._collect(event) for event in self.cut.passed(self.detector.feed(text))]
-
-    def finish(self) -> list[DetectorEvent]:
-        """End the answer; return the buffered events, nothing if called again."""
-        if self.is_finished:
-            return []
-        self.is_finished = True
-        last = [*self.cut.passed(self.detector.finish()), *self.cut.rest()]
-        return [self._collect(event) for event in last]
-
-    def message(self) -> Message:
-        """Return the assistant message."""
-        return Message(
-            "assistant",
-            "".join(self.text),
-            calls=tuple(self.calls),
-            thinking="".join(self.thinking),
-            cut=self.is_cut and not self.is_over,
-        )
-
-    def _collect(self, event: DetectorEvent) -> DetectorEvent:
-        """Add the event to the turn and return it; a call gets its id."""
-        if isinstance(event, Text):
-            self.text.append(event.text)
-        elif isinstance(event, Thinking):
-            self.thinking.append(event.text)
-        elif isinstance(event, ToolCallDetected):
-            event = replace(event, id=self.conversation.next_call_id())
-            self.calls.append(ToolCall(event.id, event.name, event.arguments, event.raw, event.repaired))
-        else:
-            self.text.append(event.raw)
-        return event
 
 
 class RkllmModel:
@@ -155,10 +102,9 @@ class RkllmModel:
         return self._form
 
     async def respond(
-        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions | None = None
-    ) -> AsyncGenerator[ModelEvent, None]:
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions, emit: EmitEvents
+    ) -> Turn:
         """See ``ChatModel.respond``."""
-        options = options or ResponseOptions()
         conversation_prompt = self._prompt_of(conversation)
         budget = Budget(self._engine.context_tokens, options.max_new_tokens or self._form.max_new_tokens)
         prepare = partial(
@@ -169,18 +115,25 @@ class RkllmModel:
         )
         # Megabytes of text take seconds to encode; in a thread they do not block other answers.
         prompt = await to_thread.run_sync(prepare, conversation.messages, tools, budget)
-        answer = _LocalTurn(conversation, partial(self._detector, tools, options), options)
+        run = self._new_run(conversation, tools, options, prompt)
         try:
             if prompt.notice:
-                yield Status(f"[Context: {prompt.notice} to fit {self._engine.context_tokens} tokens]")
-            async with aclosing(self._run(prompt, answer)) as events:
-                async for event in events:
-                    yield event
+                await emit([Status(f"[Context: {prompt.notice} to fit {self._engine.context_tokens} tokens]")])
+            try:
+                return await self._generate(run, emit)
+            except WorkerDiedError as death:
+                if run.turn.has_content:
+                    raise
+                await self._engine.ready()
+                await emit([Status(f"[NPU: the runtime {_how(death)} and was restarted; the question is asked again]")])
+            # Tokens that produced no event are discarded.
+            run = self._new_run(conversation, tools, options, prompt)
+            return await self._generate(run, emit)
         finally:
             # Also after a cancellation or failure: the next prompt begins with the ids that were generated.
-            answer.finish()
-            message = answer.message()
-            conversation_prompt.answered(message, answer.ids)
+            run.turn.finish()
+            message = run.turn.message()
+            conversation_prompt.answered(message, run.ids)
             conversation.add(message)
 
     def head(self, conversation: Conversation, lists: Sequence[Sequence[ToolSpec]]) -> list[int]:
@@ -217,58 +170,50 @@ class RkllmModel:
         detector.feed(written.any_call_text() if forced is None else written.forced_call_text(forced))
         return detector
 
-    async def _run(self, prompt: Prompt, answer: _LocalTurn) -> AsyncGenerator[ModelEvent, None]:
-        """Run the prompt; repeat it once if the runtime died before any event."""
-        is_seen = False
-        try:
-            async with aclosing(self._run_once(prompt, answer)) as events:
-                async for event in events:
-                    is_seen = True
-                    yield event
-            return
-        except WorkerDiedError as error:
-            if is_seen:
-                raise
-            death = error
-        await self._engine.ready()
-        yield Status(f"[NPU: the runtime {_how(death)} and was restarted; the question is asked again]")
-        answer.begin_again()
-        async with aclosing(self._run_once(prompt, answer)) as events:
-            async for event in events:
-                yield event
+    def _new_run(
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions, prompt: Prompt
+    ) -> _PromptRun:
+        detector = self._detector(tools, options)
+        turn = TurnBuilder(conversation, detector, stop=options.stop, single_call=options.single_call)
+        return _PromptRun(conversation, prompt, turn, self._sampling(options))
 
-    async def _run_once(self, prompt: Prompt, answer: _LocalTurn) -> AsyncGenerator[ModelEvent, None]:
+    async def _generate(self, run: _PromptRun, emit: EmitEvents) -> Turn:
+        """Run the prompt once and emit the events of the turn."""
+        conversation, prompt, turn = run.conversation, run.prompt, run.turn
         options = GenerationOptions(
             prompt.max_new_tokens,
             self._stops,
-            self._sampling(answer.options),
-            enough=lambda: answer.is_over,
-            begun=answer.begun,
-            owner=answer.conversation.tenant,
+            run.sampling,
+            enough=lambda: turn.is_over,
+            begun=run.begun,
+            owner=conversation.tenant,
         )
-        figures: list[ModelEvent] = []
-        uncached = partial(self._engine.uncached, prompt.ids, answer.conversation.tenant)
-        self._readings.begin(answer.conversation.id, uncached)
+        figures: list[Status | Usage] = []
+        self._readings.begin(conversation.id, partial(self._engine.uncached, prompt.ids, conversation.tenant))
         try:
-            async with aclosing(self._engine.generate(prompt.ids, options)) as run:
-                async for item in run:
+            async with aclosing(self._engine.generate(prompt.ids, options)) as generated:
+                async for item in generated:
                     if isinstance(item, RunStats):
-                        answer.is_cut = item.finish == "length"
+                        if item.finish == "length":
+                            turn.add(FinishPart("length"))
                         figures = _figures(len(prompt.ids), item)
                         self._readings.measured(item, item.prefilled_tokens or 0)
                         continue
-                    self._readings.over(answer.conversation.id)
-                    for event in answer.take(item.id, self._visible(item)):
-                        yield event
+                    if not run.ids:
+                        self._readings.over(conversation.id)
+                    run.ids.append(item.id)
+                    if events := turn.add_text(self._visible(item)):
+                        await emit(events)
         finally:
-            self._readings.over(answer.conversation.id)
-        closing = answer.finish()
-        if answer.calls:
+            self._readings.over(conversation.id)
+        closing = turn.finish()
+        if turn.calls:
             # The prompt with the results will begin with these ids.
-            self._announced = (answer.conversation.id, [*prompt.ids, *answer.ids])
+            self._announced = (conversation.id, [*prompt.ids, *run.ids])
             self._engine.expect(self._announced[1])
-        for event in (*closing, *figures):
-            yield event
+        if events := [*closing, *figures]:
+            await emit(events)
+        return turn.turn(next((event for event in figures if isinstance(event, Usage)), None))
 
     def _sampling(self, options: ResponseOptions) -> Sampling | None:
         if options.sampling is None:
@@ -311,7 +256,7 @@ def _how(death: WorkerDiedError) -> str:
     return f"died ({death.signal_name or f'exit code {death.exit_code_or_signal}'})"
 
 
-def _figures(prompt_tokens: int, stats: RunStats) -> list[ModelEvent]:
+def _figures(prompt_tokens: int, stats: RunStats) -> list[Status | Usage]:
     """Return the usage, and a status line if the prefill was longer than expected."""
     expected = prompt_tokens if stats.expected_tokens is None else stats.expected_tokens
     prefilled = expected if stats.prefilled_tokens is None else stats.prefilled_tokens
@@ -319,7 +264,7 @@ def _figures(prompt_tokens: int, stats: RunStats) -> list[ModelEvent]:
         # What others left in the cache is reported as evaluated, in every figure, and so paid for.
         evaluated = prompt_tokens - stats.own_tokens
         expected, prefilled = max(expected, evaluated), max(prefilled, evaluated)
-    events: list[ModelEvent] = []
+    events: list[Status | Usage] = []
     if prefilled > expected + SLACK_TOKENS:
         events.append(Status(f"[NPU: prefilled {prefilled} of {prompt_tokens} tokens where {expected} were expected]"))
     events.append(

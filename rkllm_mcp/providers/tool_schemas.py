@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from rkllm_mcp.providers.wire_messages import as_mapping
+
 Schema = Mapping[str, Any]
 
 # Deeper than the arguments that a model can fill in.
@@ -30,7 +32,7 @@ def wire_schema(schema: Schema) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     required: list[str] = []
     for part in (root, *_branches(root, _CHOICES)):
-        for name, item in _mapping(part.get("properties")).items():
+        for name, item in as_mapping(part.get("properties")).items():
             properties.setdefault(name, item)
     # Of a choice at the top level only properties that all branches require are required.
     for part in (root, *_branches(root, ("allOf",))):
@@ -68,7 +70,7 @@ class _Cleaning:
 
     def _value(self, key: str, value: Any, trail: tuple[str, ...], depth: int) -> Any:
         if key in _NAMED:
-            return {name: self.cleaned(item, trail, depth) for name, item in _mapping(value).items()}
+            return {name: self.cleaned(item, trail, depth) for name, item in as_mapping(value).items()}
         if key in _LISTED:
             return [self.cleaned(item, trail, depth) for item in _sequence(value)]
         # Every service accepts additionalProperties = false.
@@ -82,22 +84,18 @@ class _Cleaning:
         while isinstance(reference := whole.pop("$ref", None), str) and reference.startswith("#"):
             target: object = self._root
             for step in filter(None, reference.removeprefix("#").split("/")):
-                target = _mapping(target).get(step.replace("~1", "/").replace("~0", "~"))
+                target = as_mapping(target).get(step.replace("~1", "/").replace("~0", "~"))
             if reference in trail:
                 # A recursive reference is reduced to its type and description.
-                kind = {key: value for key, value in _mapping(target).items() if key in _OWN_KEYWORDS}
+                kind = {key: value for key, value in as_mapping(target).items() if key in _OWN_KEYWORDS}
                 return {**kind, **whole}, trail
             trail = (*trail, reference)
-            whole = {**_mapping(target), **whole}
+            whole = {**as_mapping(target), **whole}
         return whole, trail
 
 
 def _branches(schema: Schema, keys: Sequence[str]) -> list[Schema]:
-    return [_mapping(branch) for key in keys for branch in _sequence(schema.get(key))]
-
-
-def _mapping(value: object) -> Schema:
-    return cast("Schema", value) if isinstance(value, Mapping) else {}
+    return [as_mapping(branch) for key in keys for branch in _sequence(schema.get(key))]
 
 
 def _sequence(value: object) -> Sequence[Any]:

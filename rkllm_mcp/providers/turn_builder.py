@@ -1,15 +1,19 @@
-"""``TurnBuilder``: stream parts of a remote model -> events and, at the end, the assistant message.
+"""``TurnBuilder``: generated text or stream parts -> events and, at the end, the assistant message.
+
+    text ──▶ Detector ──▶ StopMatcher ──▶ events
+    parts (remote) ─────────────────────▶ events
 
 Local services often leave thinking in the text, between tags; the detector separates it as on the NPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from rkllm_mcp.events import DetectorEvent, ModelEvent, Status, Text, Thinking, ToolCallDetected, ToolCallFailed
-from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
+from rkllm_mcp.events import DetectorEvent, ModelEvent, Status, Text, Thinking, ToolCallDetected, ToolCallFailed, Usage
+from rkllm_mcp.messages import Conversation, Message, ToolCall
+from rkllm_mcp.protocols import Turn
 from rkllm_mcp.providers.stream_parts import (
     CallPart,
     CallParts,
@@ -19,60 +23,8 @@ from rkllm_mcp.providers.stream_parts import (
     ThinkingPart,
     UsagePart,
 )
-from rkllm_mcp.providers.wire_messages import WireNames
 from rkllm_mcp.toolcalls.detector import Detector
-from rkllm_mcp.toolcalls.resolve import ToolCatalogue
-
-
-class Cut:
-    """Passes events on until the end of one answer; ``is_over`` becomes True there."""
-
-    def __init__(self, stops: Sequence[str] = (), *, single_call: bool = False) -> None:
-        self._stops = tuple(stops)
-        self._single_call = single_call
-        self._buffer = ""
-        self.is_over = False
-
-    def passed(self, events: Iterable[DetectorEvent]) -> Iterator[DetectorEvent]:
-        """Yield the events that are certain."""
-        for event in events:
-            if self.is_over:
-                return
-            if isinstance(event, Text):
-                yield from self._match(event.text)
-            else:
-                yield from self.rest()
-                self.is_over = self._single_call and isinstance(event, ToolCallDetected)
-                yield event
-
-    def rest(self) -> Iterator[DetectorEvent]:
-        """Yield the buffered text, which nothing will follow."""
-        buffered, self._buffer = self._buffer, ""
-        if buffered:
-            yield Text(buffered)
-
-    def _match(self, words: str) -> Iterator[DetectorEvent]:
-        if not self._stops:
-            yield Text(words)
-            return
-        text = self._buffer + words
-        places = [place for stop in self._stops if (place := text.find(stop)) >= 0]
-        self.is_over = bool(places)
-        certain = min(places) if places else len(text) - self._partial_match(text)
-        self._buffer = "" if places else text[certain:]
-        if certain:
-            yield Text(text[:certain])
-
-    def _partial_match(self, text: str) -> int:
-        """Return the number of characters at the end of ``text`` that may be the beginning of a stop string."""
-        lengths = (
-            length
-            for stop in self._stops
-            for length in range(1, min(len(stop) - 1, len(text)) + 1)
-            if text.endswith(stop[:length])
-        )
-        return max(lengths, default=0)
-
+from rkllm_mcp.toolcalls.stop_strings import StopMatcher
 
 WITHHELD = "[Model: the service withheld the rest of this answer; rephrase the question]"
 
@@ -80,80 +32,125 @@ WITHHELD = "[Model: the service withheld the rest of this answer; rephrase the q
 class TurnBuilder:
     """One turn under construction.
 
-    Without tools no calls are parsed; ``single_call`` accepts the first call only.
+    Args:
+        conversation: numbers the calls.
+        detector: reads the text.
+        stop: strings that end the turn; matched in its text only, and not across a call or thinking.
+        single_call: the turn ends after its first valid call.
+        call_parts: assembles calls that arrive as parts; None ignores them.
     """
 
     def __init__(
-        self, conversation: Conversation, tools: Sequence[ToolSpec], names: WireNames, *, single_call: bool = False
+        self,
+        conversation: Conversation,
+        detector: Detector,
+        *,
+        stop: Sequence[str] = (),
+        single_call: bool = False,
+        call_parts: CallParts | None = None,
     ) -> None:
         self._conversation = conversation
-        self._parts = CallParts(ToolCatalogue(tools), names)
-        self._has_tools = bool(tools)
+        self._detector = detector
+        self._matcher = StopMatcher(stop) if stop else None
         self._single_call = single_call
-        self._detector = Detector((), None, "auto")
+        self._call_parts = call_parts
         self._text: list[str] = []
         self._thinking: list[str] = []
+        self._failures: list[ToolCallFailed] = []
+        self._has_text = self._is_finished = False
         self.calls: list[ToolCall] = []
-        self.counted: UsagePart | None = None
-        self.stopped: FinishPart | None = None
+        self.usage_part: UsagePart | None = None
+        self.finish_part: FinishPart | None = None
+        self.is_over = False  # True once a stop string or the single call ended the turn
 
     @property
     def has_content(self) -> bool:
         """True once the model has produced text, thinking or a call."""
-        return bool(self._text or self._thinking or self.calls or self._parts)
+        return bool(self._text or self._thinking or self.calls or self._call_parts)
 
-    def take(self, piece: StreamPart) -> list[ModelEvent]:
+    def add_text(self, text: str) -> list[ModelEvent]:
+        """Add generated text; return the events that are certain."""
+        return self._collect(self._detector.feed(text))
+
+    def add(self, part: StreamPart) -> list[ModelEvent]:
         """Add a part; return the events that are certain."""
-        match piece:
+        match part:
             case TextPart():
-                return self._collect(self._detector.feed(piece.text))
+                return self.add_text(part.text)
             case ThinkingPart():
-                return self._collect([Thinking(piece.text)])
+                return self._collect([Thinking(part.text)])
             case CallPart():
-                if self._has_tools:
-                    self._parts.add(piece)
+                if self._call_parts is not None:
+                    self._call_parts.add(part)
             case UsagePart():
-                self.counted = piece
+                self.usage_part = part
             case FinishPart():
-                self.stopped = piece
+                self.finish_part = part
         return []
 
     def finish(self) -> list[ModelEvent]:
-        """End a complete turn; return the buffered events, including calls."""
+        """End the turn; return the buffered events, including calls. Nothing if called again."""
+        if self._is_finished:
+            return []
+        self._is_finished = True
         events = self._collect(self._detector.finish())
-        is_cut = self.stopped is not None and self.stopped.why == "length"
-        for event in self._parts.finish(is_cut=is_cut):
-            events += self._collect([event])
-            if self._single_call and self.calls:
-                break
-        if self.stopped is not None and self.stopped.why == "withheld":
+        if self._matcher is not None and (rest := self._matcher.finish()):
+            events.append(self._add_text(Text(rest)))
+        if self._call_parts is not None:
+            events += self._collect(self._call_parts.finish(is_cut=self._is_cut))
+        if self.finish_part is not None and self.finish_part.why == "withheld":
             events.append(Status(WITHHELD))
         return events
 
     def message(self) -> Message:
-        """Return the assistant message with the output so far."""
-        # Text that was still buffered when the round failed was never shown and is dropped.
+        """Return the assistant message with the events returned so far."""
         return Message(
             "assistant",
             "".join(self._text),
             calls=tuple(self.calls),
             thinking="".join(self._thinking),
-            cut=self.stopped is not None and self.stopped.why == "length",
+            cut=self._is_cut and not self.is_over,
         )
 
-    def _collect(self, events: Sequence[Text | Thinking | ToolCallDetected | ToolCallFailed]) -> list[ModelEvent]:
-        """Add the events to the turn and return them; a call gets its id."""
+    def turn(self, usage: Usage | None = None) -> Turn:
+        """Return the finished turn."""
+        return Turn(self.message(), tuple(self._failures), usage, has_text=self._has_text)
+
+    @property
+    def _is_cut(self) -> bool:
+        return self.finish_part is not None and self.finish_part.why == "length"
+
+    def _collect(self, events: Iterable[DetectorEvent]) -> list[ModelEvent]:
+        """Add the events to the turn, up to its end, and return them; a call gets its id."""
         collected: list[ModelEvent] = []
         for event in events:
+            if self.is_over:
+                break
             if isinstance(event, Text):
-                self._text.append(event.text)
-            elif isinstance(event, Thinking):
+                if self._matcher is not None:
+                    text, found = self._matcher.feed(event.text)
+                    self.is_over = found is not None
+                    if not text:
+                        continue
+                    event = Text(text)
+                collected.append(self._add_text(event))
+                continue
+            if self._matcher is not None and (rest := self._matcher.finish()):
+                collected.append(self._add_text(Text(rest)))
+            if isinstance(event, Thinking):
                 self._thinking.append(event.text)
             elif isinstance(event, ToolCallDetected):
                 event = replace(event, id=self._conversation.next_call_id())
                 self.calls.append(ToolCall(event.id, event.name, event.arguments, event.raw, event.repaired))
+                self.is_over = self._single_call
             else:
-                # As on the NPU: the turn contains the text of the failed call, which the repair message refers to.
+                # The turn contains the text of the failed call, which the repair message refers to.
                 self._text.append(event.raw)
+                self._failures.append(event)
             collected.append(event)
         return collected
+
+    def _add_text(self, event: Text) -> Text:
+        self._text.append(event.text)
+        self._has_text = self._has_text or not event.text.isspace()
+        return event

@@ -1,9 +1,4 @@
-"""Stop strings: a stream of tokens in, the same tokens out, up to the text that ends the answer.
-
-A token is kept back only while its text may still be the beginning of a stop string, and comes out whole as soon as it
-is not. Of the tokens that spell a stop string the ids come out, because they are in the KV cache, and the text does
-not. How the text is cut into tokens makes no difference to the text that comes out.
-"""
+"""Stop strings: find the text that ends an answer in a stream, however the stream is divided into pieces."""
 
 from __future__ import annotations
 
@@ -14,47 +9,40 @@ from dataclasses import replace
 from rkllm_mcp.generation import Token
 
 
-class StopStrings:
-    """Watches one answer.
+class StopMatcher:
+    """Search a stream of text for the stop string that ends first; of several that end together the longest counts.
 
-    Args:
-        stops: the texts that end it; none of them empty.
-
-    Attributes:
-        found: the stop string that came; None as long as none did.
+    ``stops`` holds no empty string.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = tuple(stops)
-        self._held: deque[Token] = deque()
-        self._text = ""
-        self.found: str | None = None
+        self._buffer: str = ""
 
-    def feed(self, token: Token) -> list[Token]:
-        """The tokens that are certain now; the last ones there will be once ``found`` is set."""
-        self._held.append(token)
-        self._text += token.text
-        ended = self._earliest()
-        if ended is not None:
-            end, self.found = ended
-            return self._release(self._cut(end - len(self.found)))
-        return self._released(len(self._text) - self._begun())
+    def feed(self, text: str) -> tuple[str, str | None]:
+        """Return the text that is certainly part of the answer, and the stop string if it was found.
 
-    def finish(self) -> list[Token]:
-        """There will be no more tokens: what was held back, whole."""
-        return self._release(list(self._held))
+        Text is buffered only while it may be the beginning of a stop string.
+        """
+        if not self._stops:
+            return text, None
+        text = self._buffer + text
+        ends = [(at + len(stop), -len(stop), stop) for stop in self._stops if (at := text.find(stop)) >= 0]
+        if ends:
+            end, _, found = min(ends)
+            self._buffer = ""
+            return text[: end - len(found)], found
+        certain = len(text) - self._partial_match(text)
+        self._buffer = text[certain:]
+        return text[:certain], None
 
-    def _earliest(self) -> tuple[int, str] | None:
-        """Where the first stop string ends and which it is; the longest, where several end together."""
-        found = [(at + len(stop), -len(stop), stop) for stop in self._stops if (at := self._text.find(stop)) >= 0]
-        if not found:
-            return None
-        end, _, stop = min(found)
-        return end, stop
+    def finish(self) -> str:
+        """Return the buffered text, which nothing will follow."""
+        buffered, self._buffer = self._buffer, ""
+        return buffered
 
-    def _begun(self) -> int:
-        """How many characters at the end of the text may be the beginning of a stop string."""
-        text = self._text
+    def _partial_match(self, text: str) -> int:
+        """Return the number of characters at the end of ``text`` that may be the beginning of a stop string."""
         return max(
             (
                 length
@@ -65,25 +53,44 @@ class StopStrings:
             default=0,
         )
 
-    def _released(self, certain: int) -> list[Token]:
-        """Let go of the tokens that lie within the first ``certain`` characters."""
-        out: list[Token] = []
-        while self._held and len(self._held[0].text) <= certain:
-            token = self._held.popleft()
-            certain -= len(token.text)
-            self._text = self._text[len(token.text) :]
-            out.append(token)
-        return out
 
-    def _cut(self, length: int) -> list[Token]:
-        """The tokens held, with no more than ``length`` characters of text."""
-        out: list[Token] = []
-        for token in self._held:
-            out.append(token if len(token.text) <= length else replace(token, text=token.text[:length]))
-            length -= len(out[-1].text)
-        return out
+class StopStrings:
+    """A ``StopMatcher`` on tokens: a token leaves whole once all of its text is certain.
 
-    def _release(self, tokens: list[Token]) -> list[Token]:
-        self._held.clear()
-        self._text = ""
+    Tokens that spell the stop string leave without that text: their ids are in the KV cache. ``found`` is the stop
+    string, None before it came.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._matcher = StopMatcher(stops)
+        self._buffer: deque[Token] = deque()
+        self._certain = 0  # characters of the buffered tokens that are certain
+        self.found: str | None = None
+
+    def feed(self, token: Token) -> list[Token]:
+        """Return the tokens that are certain now; all buffered ones when the stop string was found."""
+        released, self.found = self._matcher.feed(token.text)
+        self._buffer.append(token)
+        self._certain += len(released)
+        if self.found is not None:
+            return self._cut_off()
+        tokens: list[Token] = []
+        while self._buffer and len(self._buffer[0].text) <= self._certain:
+            tokens.append(self._buffer.popleft())
+            self._certain -= len(tokens[-1].text)
+        return tokens
+
+    def finish(self) -> list[Token]:
+        """Return the buffered tokens, which nothing will follow."""
+        tokens = list(self._buffer)
+        self._buffer.clear()
+        return tokens
+
+    def _cut_off(self) -> list[Token]:
+        """Return the buffered tokens with the certain text only."""
+        tokens: list[Token] = []
+        for token in self.finish():
+            text = token.text[: self._certain]
+            self._certain -= len(text)
+            tokens.append(token if len(text) == len(token.text) else replace(token, text=text))
         return tokens

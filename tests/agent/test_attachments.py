@@ -13,6 +13,7 @@ from rkllm_mcp.errors import ToolboxError
 from rkllm_mcp.events import Event, ResourceRead, Status
 from rkllm_mcp.messages import FilledPrompt, Message, PromptTemplate, Resource, ResourceContent
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
+from tests.support.turn_events import one_by_one
 
 pytestmark = pytest.mark.anyio
 
@@ -55,6 +56,7 @@ SHELF = {MONDAY: "Milk.", TUESDAY: "Bread.", LIST: "牛乳", SPACED: "A b.", "no
 async def attached(text: str, limit_chars: int = 1000, shelf: Shelf | None = None) -> tuple[Attached, list[Event]]:
     events: list[Event] = []
 
+    @one_by_one
     async def emit(event: Event) -> None:
         events.append(event)
 
@@ -126,6 +128,7 @@ async def test_what_cannot_be_read_stops_the_question() -> None:
 
 
 async def heard(events: list[Event], turns: tuple[Message, ...]) -> tuple[str, tuple[Message, ...]]:
+    @one_by_one
     async def emit(event: Event) -> None:
         events.append(event)
 
@@ -142,6 +145,7 @@ async def test_a_prompt_is_announced_and_its_last_turn_is_the_question() -> None
 
 
 async def test_words_and_their_resources_become_one_turn() -> None:
+    @one_by_one
     async def ignore(event: Event) -> None:
         del event
 

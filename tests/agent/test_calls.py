@@ -14,6 +14,7 @@ from rkllm_mcp.events import Event, ToolFinished
 from rkllm_mcp.messages import ToolCall, ToolResult
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from tests.support.scripted_toolbox import takes
+from tests.support.turn_events import one_by_one
 
 pytestmark = pytest.mark.anyio
 TOOLS = [
@@ -55,6 +56,7 @@ def calls(*wanted: tuple[str, int]) -> list[ToolCall]:
 async def run(wanted: Sequence[ToolCall], parallel: Parallel = "auto") -> tuple[Clock, list[ToolResult], list[Event]]:
     clock, events = Clock(), list[Event]()
 
+    @one_by_one
     async def emit(event: Event) -> None:
         events.append(event)
 
@@ -91,6 +93,7 @@ async def test_the_owner_may_have_all_calls_run_at_once_or_none(parallel: Parall
 async def test_stopping_an_answer_stops_every_call_of_the_round() -> None:
     clock = Clock()
 
+    @one_by_one
     async def unheard(event: Event) -> None:
         del event
 

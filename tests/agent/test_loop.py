@@ -25,6 +25,7 @@ from rkllm_mcp.events import (
 from rkllm_mcp.messages import Conversation, Message, ToolResult, ToolSpec
 from rkllm_mcp.protocols import ResponseOptions
 from tests.support.scripted_model import Round, ScriptedModel, ScriptedTools
+from tests.support.turn_events import one_by_one
 
 WEATHER = ToolSpec("get_weather", "Weather", server="jma")
 TIME = ToolSpec("get_time", "Time", server="clock")
@@ -49,6 +50,7 @@ async def answer(
     conversation = conversation or Conversation()
     events: list[Event] = []
 
+    @one_by_one
     async def emit(event: Event) -> None:
         events.append(event)
 

@@ -14,6 +14,7 @@ from rkllm_mcp.events import Event, Status, Text, ToolCallDetected, ToolCallFail
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.protocols import ResponseOptions
 from tests.support.scripted_model import Round, ScriptedModel, ScriptedTools
+from tests.support.turn_events import one_by_one
 
 WEATHER = ToolSpec("get_weather", "Weather", server="jma")
 TIME = ToolSpec("get_time", "Time", server="clock")
@@ -24,6 +25,7 @@ def call(name: str = "get_weather", **arguments: str) -> ToolCallDetected:
     return ToolCallDetected(name, arguments, raw=f"<{name}>")
 
 
+@one_by_one
 async def nobody(event: Event) -> None:
     """Takes events and does nothing with them."""
     del event
@@ -38,6 +40,7 @@ async def test_an_answer_stopped_anywhere_leaves_a_history_that_models_accept(wh
 
     last_before = {"model": "tool_call", "tool": "status"}[where]
 
+    @one_by_one
     async def emit(event: Event) -> None:
         if event.kind == last_before and event != Status("[MCP: Detected 1 tool call]"):
             reached.set()
@@ -94,6 +97,7 @@ async def left_at(event_number: int, how: str, *, parallel: bool) -> tuple[list[
     tools = ScriptedTools({"get_weather": "sunny", "get_time": "noon"}, progress=1)
     with anyio.fail_after(60), anyio.CancelScope() as scope:
 
+        @one_by_one
         async def emit(event: Event) -> None:
             seen.append(event)
             if len(seen) == event_number:

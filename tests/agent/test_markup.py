@@ -6,6 +6,7 @@ import pytest
 
 from rkllm_mcp.agent.markup_filter import SENTENCES, MarkupFilter
 from rkllm_mcp.events import End, Event, Text, ToolCallFailed, Usage
+from tests.support.turn_events import one_by_one
 
 pytestmark = pytest.mark.anyio
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Tokyo"}}\n</tool_call>'
@@ -18,6 +19,7 @@ async def heard(text: str, *, has_tools: bool = False) -> tuple[list[Event], str
     """The events of an answer, its words in one, and what is kept of it."""
     shown: list[Event] = []
 
+    @one_by_one
     async def emit(event: Event) -> None:
         last = shown[-1] if shown else None
         if isinstance(event, Text) and isinstance(last, Text):
@@ -28,7 +30,7 @@ async def heard(text: str, *, has_tools: bool = False) -> tuple[list[Event], str
     hearing = MarkupFilter("en")
     listen = hearing.of(emit, has_tools=has_tools)
     for event in (*map(Text, text), USAGE, END):
-        await listen(event)
+        await listen([event])
     return shown, hearing.words(text)
 
 

@@ -22,6 +22,7 @@ from rkllm_mcp.tools.search import ToolSearch
 from tests.support.demo_model import demo_vocabulary
 from tests.support.scripted_engine import ScriptedEngine
 from tests.support.scripted_toolbox import ScriptedToolbox, takes
+from tests.support.turn_events import one_by_one
 
 pytestmark = pytest.mark.anyio
 END = "<|im_end|>"
@@ -57,6 +58,7 @@ class House:
         briefing = TurnPreparation(self.toolbox, ToolSelection(ToolSearch(), self.costs.of, self.settings))
         assignment = TurnRequest(Question(words), self.toolbox.specs)
 
+        @one_by_one
         async def emit(event: Event) -> None:
             if isinstance(event, Usage):
                 self.used.append(event)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import anyio
 import pytest
 
 from rkllm_mcp.agent.pending_requests import PendingRequests, StreamApprover
 from rkllm_mcp.events import Approval, Elicitation, Event
 from rkllm_mcp.protocols import Decision, ElicitationAnswer
+from tests.support.turn_events import one_by_one
 
 DELETE = Approval("", "delete", {"path": "a"}, "it deletes")
 NAME = Elicitation("", "desk", "Your name?", {"type": "object", "properties": {"name": {"type": "string"}}})
@@ -21,7 +24,11 @@ class Stream:
         self.decision: Decision | None = decision
         self.events: list[Event] = []
 
-    async def emit(self, event: Event) -> None:
+    async def emit(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self._take(event)
+
+    def _take(self, event: Event) -> None:
         self.events.append(event)
         if isinstance(event, Approval) and self.decision:
             assert self.questions.decide(event.id, self.decision)
@@ -55,6 +62,7 @@ async def test_a_question_whose_answer_was_stopped_is_forgotten() -> None:
     questions = PendingRequests()
     asked = anyio.Event()
 
+    @one_by_one
     async def emit(event: Event) -> None:
         del event
         asked.set()
@@ -74,6 +82,7 @@ async def test_an_answer_of_the_wrong_kind_is_not_taken() -> None:
     questions = PendingRequests(patience_s=0.01)
     refused: list[bool] = []
 
+    @one_by_one
     async def emit(event: Event) -> None:
         assert isinstance(event, Approval)
         refused.append(questions.fill(event.id, ElicitationAnswer("accept")))
@@ -91,6 +100,7 @@ async def test_whoever_shows_a_question_learns_when_it_does_not_wait_any_more() 
         await questions.settled("question_0")
         async with anyio.create_task_group() as tasks:
 
+            @one_by_one
             async def emit(event: Event) -> None:
                 assert isinstance(event, Approval)
                 tasks.start_soon(questions.settled, event.id)

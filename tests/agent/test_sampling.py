@@ -16,6 +16,7 @@ from rkllm_mcp.tools.toolbox import open_toolbox
 from tests.support.mcp_servers.specs import PATIENCE_S, asking
 from tests.support.scripted_model import Round, ScriptedModel
 from tests.support.scripted_world import END, World
+from tests.support.turn_events import one_by_one
 
 pytestmark = pytest.mark.anyio
 CAPITAL = SamplingRequest("curious", (Message("user", "Capital?"),), "Be brief.", 50, ("###",))
@@ -72,6 +73,7 @@ async def test_a_server_asks_the_model_while_the_models_answer_waits_for_it(era:
     sampler = ModelSampler(world.model, "qwen", 20)
     events: list[Event] = []
 
+    @one_by_one
     async def emit(event: Event) -> None:
         events.append(event)
 

@@ -17,6 +17,7 @@ from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
 from tests.support.demo_model import demo_vocabulary
 from tests.support.scripted_engine import ScriptedEngine
 from tests.support.scripted_world import END, WEATHER, called
+from tests.support.turn_events import events_of
 
 pytestmark = pytest.mark.anyio
 SYSTEM = Message("system", "Be brief. " * 20)
@@ -42,7 +43,7 @@ class Program:
         self.engine.answers.append(answer)
         conversation, asked_at = branch.conversation, len(branch.conversation.messages)
         text, calls = "", list[ToolCall]()
-        async with aclosing(self.model.respond(conversation, branch.owner.tools or ())) as events:
+        async with aclosing(events_of(self.model, conversation, branch.owner.tools or ())) as events:
             async for event in events:
                 if isinstance(event, Text):
                     text += event.text

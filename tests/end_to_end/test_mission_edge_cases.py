@@ -27,6 +27,7 @@ from rkllm_mcp.tools.search import ToolSearch
 from rkllm_mcp.tools.toolbox import open_toolbox
 from tests.support.demo_app import TIME_SERVER, PythonServer, make_demo
 from tests.support.scripted_model import Round, ScriptedModel
+from tests.support.turn_events import one_by_one
 
 pytestmark = pytest.mark.anyio
 TINY = ("-m", "tests.support.mcp_servers.tiny")
@@ -59,6 +60,7 @@ async def with_tiny(
     events: list[Event] = []
     model, conversation = ScriptedModel(list(rounds)), Conversation()
 
+    @one_by_one
     async def emit(event: Event) -> None:
         events.append(event)
 

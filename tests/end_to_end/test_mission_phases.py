@@ -35,6 +35,7 @@ from tests.support.mcp_servers.specs import PATIENCE_S
 from tests.support.scripted_model import Round, ScriptedModel
 from tests.support.shared import REPOSITORY, shared_path
 from tests.support.third_party import server
+from tests.support.turn_events import one_by_one
 
 pytestmark = pytest.mark.anyio
 TOOLS = [ToolSpec("get_weather", "", {"type": "object", "properties": {"location": {"type": "string"}}})]
@@ -245,6 +246,7 @@ async def test_phase_3_servers_behind_sse_websocket_and_http_are_used_beside_a_l
 async def test_phase_4_stopping_an_answer_cancels_the_tool_it_waits_for(tmp_path: Path) -> None:
     begun = anyio.Event()
 
+    @one_by_one
     async def emit(event: Event) -> None:
         if event == Status("[MCP: Calling tool 'wait']"):
             begun.set()

@@ -13,6 +13,7 @@ from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult
 from rkllm_mcp.protocols import ResponseOptions
 from tests.support.chat_service import ChatService, Reply, anthropic_call, anthropic_stream, anthropic_text, cut_up
 from tests.support.remote_models import KEY, WEATHER, asked, question, round_of, without_usage
+from tests.support.turn_events import events_of
 
 pytestmark = pytest.mark.anyio
 
@@ -151,7 +152,7 @@ async def test_leaving_in_the_middle_closes_the_connection() -> None:
     conversation = question()
     with ChatService(Reply(pieces=stream, ending="hang")) as service, anyio.fail_after(60):
         async with asked(service, "anthropic") as model:
-            async with aclosing(model.respond(conversation, ())) as events:
+            async with aclosing(events_of(model, conversation, ())) as events:
                 assert await anext(events) == Text("One")
             assert await anyio.to_thread.run_sync(service.left.wait, 5)
     assert conversation.messages[-1] == Message("assistant", "One")

@@ -16,6 +16,7 @@ from rkllm_mcp.providers.fallback import GO_ON, FallbackModel
 from tests.support.chat_service import ChatService, Reply, openai_call, openai_reply, openai_stream, refusal
 from tests.support.remote_models import WEATHER, asked, question, round_of, without_usage
 from tests.support.scripted_model import Round, ScriptedModel
+from tests.support.turn_events import events_of
 
 pytestmark = pytest.mark.anyio
 EVERY: tuple[Occasion, ...] = ("failed", "too_long", "no_answer", "busy")
@@ -142,7 +143,7 @@ async def test_while_the_first_answers_somebody_the_second_answers_the_others_if
     service = ChatService(openai_reply("Theirs."))
     rounds = [Round([Text("Slow")], never_ends=True), Round([Text("Mine.")])]
     async with both(rounds, service, ["busy"]) as (model, _):
-        async with aclosing(model.respond(question(), ())) as slow:
+        async with aclosing(events_of(model, question(), ())) as slow:
             assert await anext(slow) == Text("Slow")
             events = without_usage(await round_of(model, question()))
         assert events == [handing_over(service, "the first model is busy with another answer"), Text("Theirs.")]
@@ -162,7 +163,7 @@ async def test_a_conversation_that_is_left_while_the_second_answers_keeps_one_tu
     service, conversation = ChatService(Reply(pieces=stream, ending="hang")), Conversation()
     conversation.add(Message("user", "?"))
     async with both([Round([Text("It ")], RunRejectedError("no"))], service, ["failed"]) as (model, _):
-        async with aclosing(model.respond(conversation, ())) as events:
+        async with aclosing(events_of(model, conversation, ())) as events:
             shown = [await anext(events) for _ in range(3)]
         assert await anyio.to_thread.run_sync(service.left.wait, 5)
     assert shown[::2] == [Text("It "), Text("rains")]

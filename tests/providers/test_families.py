@@ -13,6 +13,7 @@ from rkllm_mcp.prompt.template import ChatTemplate
 from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
 from tests.support.family_vocabulary import family_vocabulary
 from tests.support.scripted_engine import ScriptedEngine
+from tests.support.turn_events import events_of
 
 pytestmark = pytest.mark.anyio
 WEATHER = ToolSpec("get_weather", "Weather", {"type": "object", "properties": {"place": {"type": "string"}}})
@@ -30,7 +31,7 @@ def model_of(template: ChatTemplate, *answers: str, thinking: bool = False) -> t
 
 
 async def respond(model: RkllmModel, conversation: Conversation) -> list[ModelEvent]:
-    async with aclosing(model.respond(conversation, [WEATHER])) as events:
+    async with aclosing(events_of(model, conversation, [WEATHER])) as events:
         return [event async for event in events]
 
 

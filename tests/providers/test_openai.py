@@ -16,6 +16,7 @@ from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, Tool
 from rkllm_mcp.protocols import ResponseOptions
 from tests.support.chat_service import ChatService, Reply, cut_up, openai_call, openai_reply, openai_stream, refusal
 from tests.support.remote_models import WEATHER, asked, question, round_of, without_usage
+from tests.support.turn_events import events_of
 
 pytestmark = pytest.mark.anyio
 TOOLS_REFUSED = (
@@ -304,7 +305,7 @@ async def test_leaving_in_the_middle_closes_the_connection_and_keeps_what_came()
     conversation = question()
     with ChatService(Reply(pieces=stream, ending="hang")) as service, anyio.fail_after(60):
         async with asked(service) as model:
-            async with aclosing(model.respond(conversation, ())) as events:
+            async with aclosing(events_of(model, conversation, ())) as events:
                 assert await anext(events) == Text("One")
             assert conversation.unpaid_tokens > 0
             assert await anyio.to_thread.run_sync(service.left.wait, 5)

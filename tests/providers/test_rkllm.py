@@ -16,6 +16,7 @@ from rkllm_mcp.protocols import ResponseOptions
 from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
 from tests.support.demo_model import demo_vocabulary
 from tests.support.scripted_engine import Play, ScriptedEngine
+from tests.support.turn_events import events_of
 
 pytestmark = pytest.mark.anyio
 LOCATION = {"type": "object", "properties": {"location": {"type": "string"}}, "required": ["location"]}
@@ -38,7 +39,7 @@ def question(text: str = "Hi") -> Conversation:
 async def respond(
     model: RkllmModel, conversation: Conversation, options: ResponseOptions | None = None
 ) -> list[ModelEvent]:
-    async with aclosing(model.respond(conversation, [WEATHER], options)) as events:
+    async with aclosing(events_of(model, conversation, [WEATHER], options)) as events:
         return [event async for event in events]
 
 
@@ -120,7 +121,7 @@ async def test_conversations_that_take_turns_are_expected_to_cost_their_own_pref
 async def test_an_answer_left_early_keeps_what_had_come() -> None:
     model, engine = model_of("One two three four five.<|im_end|>", "Yes.<|im_end|>")
     conversation = question()
-    async with aclosing(model.respond(conversation, [WEATHER])) as events:
+    async with aclosing(events_of(model, conversation, [WEATHER])) as events:
         async for event in events:
             assert isinstance(event, Text)
             break
@@ -142,7 +143,7 @@ async def test_a_run_that_is_left_is_known_by_what_its_prompt_needed_evaluating(
     await respond(model, conversation)
     assert conversation.unpaid_tokens == len(engine.prompts[0])
     conversation.add(Message("user", "And now?"))
-    async with aclosing(model.respond(conversation, [WEATHER])) as events:
+    async with aclosing(events_of(model, conversation, [WEATHER])) as events:
         assert isinstance(await anext(events), Text)
     assert conversation.unpaid_tokens == engine.prefilled[1] < 20
     conversation.add(Message("user", "word " * 30))

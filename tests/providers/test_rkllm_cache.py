@@ -11,13 +11,14 @@ import pytest
 from rkllm_mcp.events import Usage
 from rkllm_mcp.messages import Conversation, Message
 from tests.support.scripted_world import END, ENDINGS, WEATHER, World, called
+from tests.support.turn_events import events_of
 
 pytestmark = pytest.mark.anyio
 
 
 async def answers_at_once(world: World, *conversations: Conversation) -> None:
     async def one(conversation: Conversation) -> None:
-        async with aclosing(world.model.respond(conversation, [WEATHER])) as events:
+        async with aclosing(events_of(world.model, conversation, [WEATHER])) as events:
             async for event in events:
                 world.events.append(event)
                 await anyio.lowlevel.checkpoint()

@@ -17,6 +17,7 @@ from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
 from tests.support.demo_model import demo_vocabulary, demo_vocabulary_with_special
 from tests.support.scripted_engine import Play, ScriptedEngine
 from tests.support.scripted_world import END, ENDINGS, TIME, WEATHER, World, called
+from tests.support.turn_events import events_of
 
 pytestmark = pytest.mark.anyio
 
@@ -92,7 +93,7 @@ async def test_a_model_that_would_think_first_does_not_when_a_call_is_forced() -
     conversation = Conversation()
     conversation.add(Message("user", "Hi"))
     options = ResponseOptions(forced_tool="get_weather")
-    events = [event async for event in RkllmModel(engine, form).respond(conversation, [WEATHER], options)]
+    events = [event async for event in events_of(RkllmModel(engine, form), conversation, [WEATHER], options)]
     assert [event.arguments for event in events if isinstance(event, ToolCallDetected)] == [{"location": "Tokyo"}]
     assert "<think>\n\n</think>\n\n<tool_call>" in vocabulary.decode(engine.prompts[0])
 
@@ -106,7 +107,7 @@ async def test_what_a_model_thought_stays_in_front_of_the_npu_until_turns_are_re
     conversation = Conversation()
     for text, tools in (("One?", [WEATHER]), ("Two?", [WEATHER]), ("Three?", [WEATHER, TIME])):
         conversation.add(Message("user", text))
-        async with aclosing(model.respond(conversation, tools)) as events:
+        async with aclosing(events_of(model, conversation, tools)) as events:
             _ = [event async for event in events]
     assert [message.thinking.strip() for message in conversation.messages[1::2]] == ["hm", "", ""]
     assert "assistant\n<think>\nhm\n</think>\n\nYes.<|im_end|>" in vocabulary.decode(engine.prompts[1])
@@ -118,7 +119,7 @@ async def test_an_event_that_nobody_waited_for_is_in_the_turn_all_the_same() -> 
     world.engine.answers[:] = [f"See {called('Tokyo')} {called('Osaka')}"]
     conversation = Conversation()
     conversation.add(Message("user", "Hi"))
-    async with aclosing(world.model.respond(conversation, [WEATHER])) as events:
+    async with aclosing(events_of(world.model, conversation, [WEATHER])) as events:
         async for event in events:
             if isinstance(event, ToolCallDetected):
                 break
@@ -145,7 +146,7 @@ async def test_a_marker_that_a_family_declares_special_is_still_read() -> None:
     model = RkllmModel(engine, ModelForm(vocabulary, template, template.tool_form.syntaxes))
     conversation = Conversation()
     conversation.add(Message("user", "Hi"))
-    events = [event async for event in model.respond(conversation, [WEATHER])]
+    events = [event async for event in events_of(model, conversation, [WEATHER])]
     assert [event.arguments for event in events if isinstance(event, ToolCallDetected)] == [{"location": "Tokyo"}]
 
 
@@ -228,7 +229,7 @@ async def test_tools_that_come_and_go_change_the_head_and_keep_the_words() -> No
     for number, tools in enumerate(([WEATHER], [WEATHER], [], [WEATHER, TIME], [WEATHER, TIME])):
         conversation.add(Message("user", f"Question {number}?"))
         world.engine.answers[:] = [f"Answer {number}.{END}"]
-        events = [event async for event in world.model.respond(conversation, tools)]
+        events = [event async for event in events_of(world.model, conversation, tools)]
         assert words(events) == f"Answer {number}."
         prompts.append(vocabulary.decode(world.engine.prompts[-1]))
     assert [("get_weather" in prompt, "get_time" in prompt) for prompt in prompts] == [

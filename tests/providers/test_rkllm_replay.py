@@ -22,6 +22,7 @@ from tests.support.demo_model import DEMO_TOKENIZER, demo_vocabulary
 from tests.support.emulator import EVERY_VERSION, VERSIONS, libraries
 from tests.support.scripted_engine import Play
 from tests.support.scripted_world import END, WEATHER, World, called
+from tests.support.turn_events import events_of
 
 pytestmark = pytest.mark.anyio
 
@@ -108,7 +109,7 @@ class Board:
     async def ask(self, conversation: Conversation, text: str) -> list[ModelEvent]:
         conversation.add(Message("user", text))
         with anyio.fail_after(60):
-            async with aclosing(self.model.respond(conversation, [WEATHER])) as events:
+            async with aclosing(events_of(self.model, conversation, [WEATHER])) as events:
                 return [event async for event in events]
 
 

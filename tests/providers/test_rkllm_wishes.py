@@ -17,6 +17,7 @@ from rkllm_mcp.toolcalls.detector import Detector
 from tests.support.demo_model import demo_vocabulary
 from tests.support.scripted_engine import ScriptedEngine
 from tests.support.scripted_world import END, TIME, WEATHER, called
+from tests.support.turn_events import events_of
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +34,7 @@ class Asked:
     async def respond(self, conversation: Conversation | None = None, **wishes: object) -> list[ModelEvent]:
         conversation = conversation or question()
         options = ResponseOptions(**wishes)  # pyright: ignore[reportArgumentType]
-        async with aclosing(self.model.respond(conversation, [WEATHER, TIME], options)) as events:
+        async with aclosing(events_of(self.model, conversation, [WEATHER, TIME], options)) as events:
             return [event async for event in events]
 
     def prompt(self, index: int = -1) -> str:
@@ -182,7 +183,7 @@ async def test_a_branch_of_a_conversation_that_answers_just_now_begins_before_th
     await asked.respond(first)
     second = Conversation(messages=list(first.messages))
     first.add(Message("user", "Left?"))
-    async with aclosing(asked.model.respond(first, [WEATHER, TIME])) as events:
+    async with aclosing(events_of(asked.model, first, [WEATHER, TIME])) as events:
         await anext(events)
         asked.model.branch(first.id, second.id)
     second.add(Message("user", "Right?"))

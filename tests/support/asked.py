@@ -17,6 +17,7 @@ from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.tools.search import ToolSearch
 from tests.support.scripted_model import Round, ScriptedModel
 from tests.support.scripted_toolbox import ScriptedToolbox
+from tests.support.turn_events import one_by_one
 
 TOKENS_EACH = 100
 
@@ -42,6 +43,7 @@ class Desk:
         self.model.rounds = [each if isinstance(each, Round) else Round(each) for each in rounds]
         events: list[Event] = []
 
+        @one_by_one
         async def emit(event: Event) -> None:
             events.append(event)
 

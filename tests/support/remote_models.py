@@ -13,6 +13,7 @@ from rkllm_mcp.protocols import ChatModel, ResponseOptions
 from rkllm_mcp.providers.remote import RemoteModel
 from rkllm_mcp.providers.remote_settings import Kind, RemoteSettings
 from tests.support.chat_service import ChatService
+from tests.support.turn_events import events_of
 
 WEATHER = ToolSpec(
     "get_weather",
@@ -53,7 +54,7 @@ async def round_of(
 ) -> list[ModelEvent]:
     """The events of a round, pieces of text and of thinking in a row merged."""
     merged: list[ModelEvent] = []
-    async with aclosing(model.respond(conversation, tools, options)) as events:
+    async with aclosing(events_of(model, conversation, tools, options)) as events:
         async for event in events:
             last = merged[-1] if merged else None
             if isinstance(event, Text) and isinstance(last, Text):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import anyio
 import anyio.lowlevel
 
-from rkllm_mcp.events import ModelEvent, Text, ToolCallDetected
+from rkllm_mcp.events import ModelEvent, Text, ToolCallDetected, ToolCallFailed
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
-from rkllm_mcp.protocols import NO_CONTEXT, CallContext, ResponseOptions
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext, EmitEvents, ResponseOptions, Turn
 
 
 @dataclass
@@ -33,13 +33,13 @@ class ScriptedModel:
     )
 
     async def respond(
-        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions | None = None
-    ) -> AsyncGenerator[ModelEvent, None]:
-        options = options or ResponseOptions()
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions, emit: EmitEvents
+    ) -> Turn:
         self.asked.append((list(conversation.messages), tuple(tool.name for tool in tools), options))
         played = self.rounds.pop(0)
         text = ""
         calls: list[ToolCall] = []
+        failures = tuple(event for event in played.events if isinstance(event, ToolCallFailed))
         try:
             for event in played.events:
                 if isinstance(event, ToolCallDetected):
@@ -47,13 +47,15 @@ class ScriptedModel:
                     calls.append(ToolCall(event.id, event.name, event.arguments))
                 elif isinstance(event, Text):
                     text += event.text
-                yield event
+                await emit([event])
             if played.never_ends:
                 await anyio.sleep_forever()
             if played.error is not None:
                 raise played.error
         finally:
-            conversation.add(Message("assistant", text, calls=tuple(calls), cut=played.cut))
+            message = Message("assistant", text, calls=tuple(calls), cut=played.cut)
+            conversation.add(message)
+        return Turn(message, failures, has_text=bool(text.strip()))
 
 
 @dataclass

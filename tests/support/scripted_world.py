@@ -19,6 +19,7 @@ from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
 from tests.support.demo_model import demo_vocabulary
 from tests.support.scripted_engine import Play, ScriptedEngine
 from tests.support.scripted_model import ScriptedTools
+from tests.support.turn_events import one_by_one
 
 LOCATION = {"type": "object", "properties": {"location": {"type": "string"}}, "required": ["location"]}
 WEATHER = ToolSpec("get_weather", "Weather", LOCATION)
@@ -55,6 +56,7 @@ class World:
         seen = 0
         with anyio.fail_after(60), anyio.CancelScope() as scope:
 
+            @one_by_one
             async def emit(event: Event) -> None:
                 nonlocal seen
                 self.events.append(event)

@@ -18,9 +18,9 @@ from rkllm_mcp.app.root import ModelHost
 from rkllm_mcp.app.settings import PromptListing
 from rkllm_mcp.app.tenants import Tenant, Tenants
 from rkllm_mcp.config.sections import Config
-from rkllm_mcp.events import ModelEvent, Text
+from rkllm_mcp.events import Text
 from rkllm_mcp.messages import Conversation, ToolSpec
-from rkllm_mcp.protocols import ResponseOptions
+from rkllm_mcp.protocols import EmitEvents, ResponseOptions, Turn
 from rkllm_mcp.surfaces.http.app import create_app
 from rkllm_mcp.surfaces.http.errors import NamesRequest
 from rkllm_mcp.surfaces.http.state import service_for
@@ -37,12 +37,12 @@ class Broken:
         self._word = word
 
     async def respond(
-        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions | None = None
-    ) -> AsyncGenerator[ModelEvent, None]:
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions, emit: EmitEvents
+    ) -> Turn:
         del conversation, tools, options
         await anyio.lowlevel.checkpoint()
         if self._word:
-            yield Text(self._word)
+            await emit([Text(self._word)])
         raise KeyError(SECRET)
 
     def over(self, conversation_id: str) -> None:
