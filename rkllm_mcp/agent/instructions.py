@@ -21,11 +21,11 @@ LANGUAGE_NAMES: Mapping[str, str] = {"ja": "Japanese", "en": "English"}
 
 
 def system_text(system_prompt: str | None = None, language: str | None = None) -> str:
-    """The system text of a conversation.
+    """Return the system text of a conversation.
 
     Args:
-        system_prompt: the owner's words; the project's own when None. Given, they are used as they are.
-        language: the language to answer in, as a code (``ja``) or a name; the question's when None.
+        system_prompt: the configured text, used unchanged; None for the default.
+        language: the language of answers, as a code (``ja``) or a name; None for that of the question.
     """
     if system_prompt is not None and language is None:
         return system_prompt
@@ -34,14 +34,10 @@ def system_text(system_prompt: str | None = None, language: str | None = None) -
 
 
 def instruct(conversation: Conversation, instructions: Sequence[str]) -> str:
-    """Tell a conversation what it was not told yet: in its system text before its first question, else by the result.
-
-    Args:
-        conversation: whose first message, the system text, may grow.
-        instructions: what has to be known, in the order of the servers.
+    """Add new instructions to the system text of a conversation without a question yet.
 
     Returns:
-        what has to go into the turn that comes next; usually nothing.
+        The instructions that have to go into the next turn instead; usually none.
     """
     messages = conversation.messages
     said = [message.text if message.role == "system" else message.context for message in messages]
@@ -54,10 +50,9 @@ def instruct(conversation: Conversation, instructions: Sequence[str]) -> str:
 
 
 class ResponseInstructions:
-    """What has to be said after tools have answered: each server's instruction once.
+    """Instructions that follow tool results, each server's once.
 
-    Args:
-        of_tool: the ``response_instruction`` that belongs to a tool, by its name; empty when there is none.
+    ``of_tool`` returns the ``response_instruction`` for a tool's name, empty if there is none.
     """
 
     def __init__(self, of_tool: Callable[[str], str] = lambda _: "") -> None:
@@ -65,7 +60,7 @@ class ResponseInstructions:
         self._said: set[str] = set()
 
     def after(self, tools: Iterable[ToolSpec]) -> list[str]:
-        """The instructions of these tools' servers that were not said yet."""
+        """Return the instructions of these tools' servers that were not returned before."""
         new: list[str] = []
         for tool in tools:
             instruction = self._of_tool(tool.name)
@@ -81,67 +76,49 @@ async def unheard(events: Sequence[Event]) -> None:
 
 
 class TurnTools(ToolCaller, Protocol):
-    """What the agent needs of a toolbox."""
+    """The part of a toolbox that the agent uses."""
 
     def system_instructions(self) -> Sequence[str]:
-        """The ``system_instruction`` of every server that is there."""
+        """Return the ``system_instruction`` of every connected server."""
         ...
 
     def response_instruction(self, name: str) -> str:
-        """The ``response_instruction`` that belongs to a tool; empty when there is none."""
+        """Return the ``response_instruction`` for a tool; empty if there is none."""
         ...
 
     def auto_context_tools(self) -> Sequence[ToolSpec]:
-        """The tools to call with every question."""
+        """Return the tools to call with every question."""
         ...
 
 
 @dataclass(frozen=True)
 class PreparedTurn:
-    """All that one answer begins with.
+    """Everything that an answer needs before its first round."""
 
-    Args:
-        offer: the tools the model is shown and may call.
-        caller: what runs calls.
-        context: what the question's turn says before the words; empty when there is nothing.
-        instructions: what is said after tools have answered, less what the turn said already.
-    """
-
-    offer: ToolSet
+    offer: ToolSet  # listed and callable tools
     caller: ToolCaller
-    context: str
-    instructions: ResponseInstructions
+    context: str  # precedes the question in its turn; may be empty
+    instructions: ResponseInstructions  # without those that the turn contains already
 
 
 @dataclass(frozen=True)
 class TurnRequest:
-    """What one answer is to do.
-
-    Args:
-        asked: the question.
-        tools: the tools that the answer may use; none switches them off.
-        forced: the name of the tool that the answer begins with.
-    """
+    """A question and the tools for its answer."""
 
     asked: Question
-    tools: Sequence[ToolSpec]
-    forced: str | None = None
+    tools: Sequence[ToolSpec]  # empty switches tools off
+    forced: str | None = None  # name of the tool that the answer begins with
 
 
 class TurnPreparation:
-    """Prepares the answers of an assistant.
-
-    Args:
-        tools: every server's tools.
-        selection: chooses those that a conversation is shown.
-    """
+    """Prepares the answers of an assistant; ``selection`` chooses the listed tools of a conversation."""
 
     def __init__(self, tools: TurnTools, selection: ToolSelection) -> None:
         self._tools = tools
         self._selection = selection
 
     def beginnings(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> list[tuple[ToolSpec, ...]]:
-        """Write the system text that a new conversation would get, and tell what its list of tools begins with."""
+        """Write the system text of a new conversation and return the possible beginnings of its tool list."""
         if not tools:
             return [()]
         instruct(conversation, self._standing_instructions())
@@ -154,13 +131,9 @@ class TurnPreparation:
         context: CallContext = NO_CONTEXT,
         emit: EmitEvents = unheard,
     ) -> PreparedTurn:
-        """Settle what the answer needs; the conversation may get a system text and its list of tools.
+        """Prepare one answer; the conversation may get a system text and its tool list.
 
-        Args:
-            conversation: without the question.
-            assignment: what is asked, and with which tools.
-            context: what accompanies calls.
-            emit: takes status lines.
+        ``conversation`` does not contain the question yet; ``emit`` gets status lines.
         """
         instructions = ResponseInstructions(self._tools.response_instruction)
         if not assignment.tools:
@@ -183,17 +156,17 @@ class TurnPreparation:
         return await gather_context(wanted, assignment.asked.text, self._tools, context, emit) if wanted else []
 
     async def _tell_tools(self, conversation: Conversation, assignment: TurnRequest) -> str:
-        """Settle the list of a new conversation; what a later one has to be told."""
+        """Choose the tool list of a new conversation; return the tools that a later turn has to describe."""
         if conversation.listed_tools:
             return await self._selection.news(conversation, assignment.asked.text, assignment.tools, assignment.forced)
-        # A conversation that goes on after a restart is listed what its first question would have been.
+        # A conversation restored after a restart gets the tool list of its first question.
         first = next((message.text for message in conversation.messages if message.role == "user"), "")
         request = f"{first}\n{assignment.asked.text}" if first else assignment.asked.text
         conversation.listed_tools = await self._selection.choose(request, assignment.tools, assignment.forced)
         return ""
 
     def _offer(self, conversation: Conversation, assignment: TurnRequest) -> ToolSet:
-        """Everything that may be called: what the conversation knows, as it is now, and the rest."""
+        """Return the callable tools: those that the conversation knows, in their current form, and the others."""
         listed, told = conversation.listed_tools or (), conversation.told_tools
         tools = {tool.name: tool for tool in (*told.values(), *assignment.tools)}
         return ToolSet(listed, list(tools.values()), told, two_steps=self._selection.settings.two_steps)
@@ -206,6 +179,6 @@ class TurnPreparation:
 
 
 def _quoted(finding: ContextResult) -> str:
-    # The last line is a promise of ours; what a tool says must not be able to give it.
+    # The last line marks the end of the tool's text, which must not be able to contain it.
     text = finding.text.replace("[End of", "[ End of")
     return f"[What {finding.tool.name} says to the following question]\n{text}\n[End of {finding.tool.name}]"

@@ -1,18 +1,13 @@
-"""The loop: rounds of the model and its tools until there is an answer.
+"""The agent loop: rounds of the model and its tools until there is an answer.
 
     model ─▶ text, calls ─▶ tools ─▶ results ─▶ model ─▶ … ─▶ text: the answer
 
-Rules:
-* At most ``max_rounds`` rounds may call tools; then the model is told so and must answer in text. A round in which
-it was only told the parameters of a tool is none of them.
-* A call that cannot be read, or names no tool, goes back as one line the model can mend it by. After ``repair_rounds``
-rounds in a row that brought nothing new, the model must answer in text.
-* A failing tool is a value the model reads. An exception means the machine failed: the answer ends as ``failed`` and
-says why.
-* The conversation is left ready for the next question however the answer ends: every call has a result, the one it
-came to where it was run.
-
-It knows a ``ChatModel`` and a ``ToolCaller``, not who they are; ``calls`` runs what a round asked for.
+* At most ``max_rounds`` rounds may call tools; then the model must answer in text. A round that only revealed the
+parameters of a tool does not count.
+* A call that cannot be parsed, or of an unknown tool, is returned to the model as a line that lets it correct the
+call. After ``repair_rounds`` rounds in a row without a new result, the model must answer in text.
+* A failed tool is a result for the model. An exception means that the machine failed: the answer ends as ``failed``.
+* However the answer ends, every call in the conversation has a result.
 """
 
 from __future__ import annotations
@@ -39,31 +34,17 @@ SILENCE = "[Model: it ended its answer without a word; ask again in other words]
 
 @dataclass(frozen=True)
 class LoopSettings:
-    """The loop's limits.
+    """Limits of the loop."""
 
-    Args:
-        max_rounds: rounds that may call tools.
-        repair_rounds: rounds in a row in which nothing but unreadable, unknown or repeated calls came, before the model
-            must answer in text.
-        parallel_tools: which calls of one round run at the same time; their results keep the order of the calls.
-    """
-
-    max_rounds: int = 8
-    repair_rounds: int = 2
-    parallel_tools: Parallel = "auto"
+    max_rounds: int = 8  # rounds that may call tools
+    repair_rounds: int = 2  # rounds in a row with only failed, unknown or repeated calls before a text answer
+    parallel_tools: Parallel = "auto"  # calls of one round that run at the same time
 
 
 class Loop:
-    """One answer in the making. ``run`` is used once.
+    """One answer; ``run`` is used once.
 
-    Args:
-        model: who answers.
-        tools: who runs calls.
-        offer: the tools the model is shown and may call.
-        settings: the limits.
-        emit: takes the events in order.
-        context: what accompanies every call.
-        instructions: what is said after tools have answered.
+    ``tools`` runs the calls of tools in ``offer``, with ``context``; ``instructions`` follow the results.
     """
 
     def __init__(
@@ -95,11 +76,11 @@ class Loop:
         """Answer ``text``; the last event is always an ``End``, except when the caller cancels or ``emit`` raises.
 
         Args:
-            conversation: gets the question and all that comes of it.
-            text: the user's words.
-            options: the wishes for the model's responses.
-            told_with_it: what the model reads before the words, in the same turn.
-            preceding: turns that come before it and were not said yet, as a server's prompt brings them.
+            conversation: the question and the answer are added to it.
+            text: the user's text.
+            options: options of the model's responses.
+            told_with_it: context that precedes the text in the same turn.
+            preceding: turns to add before the question, such as those of a server's prompt.
         """
         start = len(conversation.messages)
         conversation.messages.extend(preceding)
@@ -110,7 +91,7 @@ class Loop:
             reason_for_open_calls = CALLS_OVER
         except GenerationError as error:
             if isinstance(error, PromptTooLongError) and not _has_results(conversation, start):
-                # The question that does not fit must not stand in the way of the next one.
+                # A question that does not fit is removed, so that the next one can be answered.
                 conversation.replace(conversation.messages[:start])
             end = End("failed", str(error), error)
             reason_for_open_calls = "the answer failed before this call was run"
@@ -150,7 +131,7 @@ class Loop:
         return await self._last_round(conversation, options, "round_limit")
 
     async def _last_round(self, conversation: Conversation, options: ResponseOptions, reason: EndReason) -> EndReason:
-        """A round in which calls are not run any more; what they leave unsaid is said by the host."""
+        """Run a round whose calls are refused; emit a notice if it has no text."""
         turn = await self._respond(conversation, options, calls_allowed=False)
         if not turn.has_text and not turn.is_cut:
             await self._emit([Text(NO_ANSWER)])
@@ -181,14 +162,14 @@ class Loop:
         return (*await self._calls.run(turn.calls), *_refusals(turn.failures))
 
     def _answering(self, calls: Sequence[ToolCall]) -> Iterator[ToolSpec]:
-        """The tools of ``calls`` that were run and answered."""
+        """Yield the tools of ``calls`` that ran without an error."""
         for call in calls:
             tool = self._offer.tool(call.name)
             if tool is not None and call.name not in self._calls.told and not self._calls.finished[call.id].is_error:
                 yield tool
 
     def _close_open_calls(self, conversation: Conversation, reason: str) -> None:
-        """Give every call of the last turn a result, so that the history stays one that models accept."""
+        """Give every call of the last turn a result: chat templates and services require one."""
         last = conversation.messages[-1] if conversation.messages else None
         if last is not None and last.calls:
             refused = (ToolResult(call.id, call.name, reason, is_error=True) for call in last.calls)
@@ -214,17 +195,17 @@ async def answer(
     context: CallContext,
     wishes: ResponseOptions | None = None,
 ) -> None:
-    """Answer what is asked; the last event is always an ``End``, except when the caller cancels or ``emit`` raises.
+    """Answer a question; the last event is always an ``End``, except when the caller cancels or ``emit`` raises.
 
     Args:
-        model: who answers.
-        briefing: settles tools, instructions and context.
-        conversation: gets the question and all that comes of it; as it was when the question does not fit.
-        assignment: what is asked, and with which tools.
-        settings: the limits of the loop.
+        model: the model that answers.
+        briefing: prepares tools, instructions and context.
+        conversation: the question and the answer are added to it; unchanged if the question does not fit.
+        assignment: the question and the tools it may use.
+        settings: limits of the loop.
         emit: takes the events in order.
-        context: what accompanies every call.
-        wishes: what is asked of the model's responses, the tool that it begins with among it.
+        context: context of every call.
+        wishes: options of the model's responses, including the forced tool.
     """
     listed, told = conversation.listed_tools, dict(conversation.told_tools)
     asked = assignment.asked
@@ -237,5 +218,5 @@ async def answer(
         await loop.run(conversation, asked.text, options, told_with_it=brief.context, preceding=asked.preceding)
     finally:
         if len(conversation.messages) == length:
-            # The question was taken back, and with it what its turn told.
+            # The question was removed, and with it the tools that its turn described.
             conversation.listed_tools, conversation.told_tools = listed, told

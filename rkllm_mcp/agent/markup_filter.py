@@ -1,8 +1,8 @@
-"""Calls of tools in an answer that has none: a person reads a sentence about them instead of their markup.
+"""``MarkupFilter``: replace tool calls in an answer that has no tools by a sentence.
 
-A model that was trained on tools may write a call though no tool was shown to it. Only what stands in a family's
-markers is taken for one; JSON and programs are what many people ask for. The conversation goes on with what the model
-wrote, and so does the event in its place; what is kept and shown again has no markup.
+A model that was trained on tools may write a call although no tool was declared. Only text within a family's call
+markers is treated as one: many users ask for JSON and programs. The model's own conversation keeps the original text;
+events and stored answers do not.
 """
 
 from __future__ import annotations
@@ -14,34 +14,28 @@ from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.protocols import EmitEvents
 from rkllm_mcp.toolcalls.detector import Detector
 
-# In the place of an answer that is nothing but calls, by the language of whoever reads it.
+# Replaces an answer that consists of calls only, by the user's language.
 SENTENCES: Mapping[str, str] = {
     "en": "[The model wanted to call a tool, and none is switched on; switch one on, or ask in other words.]",
     "ja": "[モデルがツールを呼び出そうとしましたが、有効なツールがありません。"
     "ツールを有効にするか、別の言葉で質問してください]",
 }
 _REASON = "no tool is switched on for this answer, which has "
-# Something has to be declared for calls to be looked for; no model can name it.
+# The detector looks for calls only if a tool is declared; no model can name this one.
 _NOTHING = ToolSpec("")
 
 
 class MarkupFilter:
-    """What a person hears of one answer.
-
-    Args:
-        language: of the person, ``en`` or ``ja``.
-    """
+    """Filter for the events of one answer; ``language`` is the user's, ``en`` or ``ja``."""
 
     def __init__(self, language: str) -> None:
         self._sentence = SENTENCES[language]
         self._has_tools = True
 
     def of(self, emit: EmitEvents, *, has_tools: bool) -> EmitEvents:
-        """Where the answer's events go.
+        """Return the function that takes the answer's events and passes them to ``emit``.
 
-        Args:
-            emit: takes them; where there are no tools, calls as ``ToolCallFailed`` and their markup out of the words.
-            has_tools: whether the answer has tools.
+        Without tools, calls become ``ToolCallFailed`` and their markup is removed from the text.
         """
         self._has_tools = has_tools
         reading = _Reading(self._sentence)
@@ -53,7 +47,7 @@ class MarkupFilter:
         return emit if has_tools else read
 
     def words(self, text: str) -> str:
-        """The same for the words of the whole answer."""
+        """Return the filtered text of a whole answer."""
         if self._has_tools:
             return text
         events = _Reading(self._sentence).read(Text(text), is_over=True)
@@ -61,7 +55,7 @@ class MarkupFilter:
 
 
 class _Reading:
-    """The events of one answer."""
+    """Filter state of one answer."""
 
     def __init__(self, sentence: str) -> None:
         self._sentence = sentence
@@ -69,7 +63,7 @@ class _Reading:
         self._has_words = self._has_calls = False
 
     def read(self, event: Event, *, is_over: bool = False) -> Sequence[Event]:
-        """What is certain with this event, and what was held back where the words are over."""
+        """Return the events that are certain; with ``is_over`` the buffered ones too."""
         found: list[Event] = []
         if isinstance(event, Text):
             self._detector = self._detector or Detector((_NOTHING,))

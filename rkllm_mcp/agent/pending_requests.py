@@ -1,7 +1,7 @@
-"""The questions that wait for a person: asked on an answer's stream, answered from wherever the person is.
+"""Approval and elicitation requests that wait for the user.
 
-A question goes out as an event with an id; the answer comes back by that id, from a terminal's prompt or an HTTP
-request. A question that nobody answers in time is refused, and one whose answer was stopped is forgotten.
+A request goes out as an event with an id on the answer's stream; the response comes back with that id, from the
+terminal or an HTTP request. A request without a response in time is refused; one whose answer was stopped is dropped.
 """
 
 from __future__ import annotations
@@ -23,11 +23,7 @@ NO_APPROVER = ElicitationAnswer("cancel")
 
 
 class PendingRequests:
-    """All open questions of an assistant.
-
-    Args:
-        patience_s: how long a question waits for its answer, seconds.
-    """
+    """The open requests of one assistant; each waits ``patience_s`` seconds for its response."""
 
     def __init__(self, patience_s: float = 300.0) -> None:
         self.patience_s = patience_s
@@ -36,27 +32,24 @@ class PendingRequests:
         self._settled: dict[str, anyio.Event] = {}
 
     def open(self) -> tuple[PendingRequest, ...]:
-        """The questions that wait, oldest first."""
+        """Return the open requests, oldest first."""
         return tuple(question for question, _ in self._open.values())
 
     def decide(self, question_id: str, decision: Decision) -> bool:
-        """Answer a question for approval; False when no such question waits."""
+        """Respond to an approval request; return False if none with this id is open."""
         return self._answer(question_id, Approval, decision)
 
     def fill(self, question_id: str, answer: ElicitationAnswer) -> bool:
-        """Answer a server's question; False when no such question waits."""
+        """Respond to an elicitation request; return False if none with this id is open."""
         return self._answer(question_id, Elicitation, answer)
 
     async def settled(self, question_id: str) -> None:
-        """Wait until a question does not wait any more: answered, too late, or its answer was stopped."""
+        """Wait until a request is closed: answered, timed out, or its answer was stopped."""
         if question_id in self._open:
             await self._settled.setdefault(question_id, anyio.Event()).wait()
 
     async def ask(self, emit: EmitEvents, question: PendingRequest) -> Decision | ElicitationAnswer | None:
-        """Put a question on a stream and wait for its answer; None when there was none in time.
-
-        The question gets an id of its own here.
-        """
+        """Give a request its id, emit it and wait for the response; return None if there was none in time."""
         question = replace(question, id=f"question_{next(self._numbers)}")
         answer: asyncio.Future[Decision | ElicitationAnswer] = asyncio.get_running_loop().create_future()
         self._open[question.id] = (question, answer)
@@ -78,14 +71,10 @@ class PendingRequests:
 
 
 class StreamApprover:
-    """The asker of one answer: its questions go on the answer's stream.
+    """An ``Approver`` that emits the requests of one answer on its stream.
 
-    It is entered for the answer: what is still asked when that is over is forgotten, also by a server that does not
-    hear that its call was given up.
-
-    Args:
-        questions: where the answers come in.
-        emit: the answer's stream.
+    Entered for the answer: leaving it closes open requests, also those of a server that ignores the cancellation of
+    its call.
     """
 
     def __init__(self, questions: PendingRequests, emit: EmitEvents) -> None:
@@ -105,11 +94,11 @@ class StreamApprover:
             scope.cancel()
 
     async def approve(self, question: Approval) -> Decision | None:
-        """The person's decision; None when there is none in time."""
+        """Return the user's decision; None if there was none in time."""
         return cast("Decision | None", await self._asked(question))
 
     async def elicit(self, question: Elicitation) -> ElicitationAnswer:
-        """What the person filled in; ``cancel`` when nothing came in time."""
+        """Return the form's content; ``cancel`` if there was no response in time."""
         return cast("ElicitationAnswer | None", await self._asked(question)) or NO_APPROVER
 
     async def _asked(self, question: PendingRequest) -> Decision | ElicitationAnswer | None:

@@ -1,7 +1,7 @@
-"""A server's question to our model becomes an answer: a conversation of its own, without tools, in the NPU's queue.
+"""Sampling requests of servers: a conversation of its own, without tools, in the NPU's queue.
 
-The answer that made the call in which the server asks is not running meanwhile; it waits for the call. Afterwards its
-conversation is prefilled again as far as the server's question has taken its place in the KV cache.
+The answer whose tool call caused the request waits for that call. Its conversation is prefilled again afterwards, as
+far as the request displaced it from the KV cache.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from rkllm_mcp.toolcalls.stop_strings import StopMatcher
 
 
 class ModelSampler:
-    """A ``calling.Sampler`` on a chat model.
+    """A ``Sampler`` on a chat model.
 
     Args:
-        model: who answers.
-        name: the model's name, which the server is told.
-        limit_tokens: the longest answer, whatever the server wishes, tokens.
-        forget: told the id of the conversation once it is over.
-        bill: counts what it costs.
+        model: the model that answers.
+        name: the model's name in the response.
+        limit_tokens: upper limit of an answer, regardless of the request.
+        forget: called with the conversation's id after the answer.
+        bill: counts the tokens.
+        tenant: the tenant that the answer belongs to.
     """
 
     def __init__(
@@ -46,10 +47,10 @@ class ModelSampler:
         self._tenant = tenant
 
     async def sample(self, request: SamplingRequest) -> SamplingAnswer:
-        """The model's answer, up to the first of the request's ``stop`` texts.
+        """Return the model's answer, up to the first stop string.
 
         Raises:
-            GenerationError: the answer failed, or the question does not fit the context window.
+            GenerationError: the answer failed, or the request does not fit the context window.
         """
         conversation = Conversation(messages=_turns(request), tenant=self._tenant)
         options = ResponseOptions(max_new_tokens=min(request.max_tokens, self._limit_tokens))
@@ -79,7 +80,7 @@ class ModelSampler:
 
 
 def _turns(request: SamplingRequest) -> list[Message]:
-    """The request's turns; those of one speaker in a row become one, as templates expect."""
+    """Return the request's turns; consecutive turns of one role are joined, as templates expect."""
     turns = [Message("system", request.system)] if request.system else []
     for message in request.messages:
         if turns and turns[-1].role == message.role:

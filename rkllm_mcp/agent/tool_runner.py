@@ -1,12 +1,10 @@
-"""The calls of one answer: run once each, side by side where that is safe, their results in the order asked.
+"""``CallRunner``: the calls of one answer, each run once, in parallel where that is safe.
 
-Rules:
-* Tools that only read run at the same time. A call that may change something waits for those before it, and those
-  behind it wait for it; where the owner says so, all run at once or none do.
-* The same call with the same arguments runs once in an answer, also when it failed: the second time its first result
-  is given again. A tool that timed out would most likely cost its whole limit again. Once a tool has run that may have
-  changed something, reading again is another call.
-* A result is kept before anybody is told of it, so that whoever leaves does not make the model forget what was done.
+* Read-only tools run at the same time. Any other call waits for those before it, and those after it wait for it;
+the configuration can choose all or none instead.
+* A repeated call with the same arguments returns the first result, also a failure: a tool that timed out would most
+likely take its whole time limit again. After a tool that may have changed something, reading again is a new call.
+* A result is stored before its event is emitted, so that a cancelled answer does not lose it.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from rkllm_mcp.protocols import CallContext, EmitEvents, OnProgress
 
 
 async def together(jobs: Iterable[Callable[[], Awaitable[None]]]) -> None:
-    """Run ``jobs`` at the same time; the first that raises ends the others, and its error is raised as it is."""
+    """Run ``jobs`` at the same time; the first exception cancels the others and is raised without a group."""
     failures: list[Exception] = []
 
     async def one(job: Callable[[], Awaitable[None]]) -> None:
@@ -44,19 +42,11 @@ async def together(jobs: Iterable[Callable[[], Awaitable[None]]]) -> None:
 
 
 Parallel: TypeAlias = bool | Literal["auto"]
-"""auto: tools that only read run side by side; True: all calls of a round do; False: none do."""
+"""Calls of one round that run at the same time: read-only tools (auto), all (True), none (False)."""
 
 
 class CallRunner:
-    """Runs the calls of one answer.
-
-    Args:
-        tools: what runs one.
-        offer: the tools there are.
-        emit: takes the events in order.
-        context: what accompanies every call.
-        parallel: which calls may run at the same time.
-    """
+    """Runs the calls of one answer on ``tools``, with ``context``; ``offer`` holds the available tools."""
 
     def __init__(
         self, tools: ToolCaller, offer: ToolSet, emit: EmitEvents, context: CallContext, parallel: Parallel
@@ -66,27 +56,27 @@ class CallRunner:
         self._emit = emit
         self._context = context
         self._parallel = parallel
-        self._results: dict[str, ToolResult] = {}  # by what was called
-        self.finished: dict[str, ToolResult] = {}  # by the call's id
-        self.news = 0  # results that no call had brought before
-        self.told: list[str] = []  # tools of the last round whose parameters were told instead of running them
+        self._results: dict[str, ToolResult] = {}  # by tool and arguments
+        self.finished: dict[str, ToolResult] = {}  # by call id
+        self.news = 0  # number of new results
+        self.told: list[str] = []  # tools of the last round whose parameters were revealed instead of running them
 
     async def run(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
-        """Run the calls of a round; their results, in the order of the calls."""
+        """Run the calls of a round and return their results in the order of the calls."""
         self.told = []
         for batch in self._batches(calls):
             different: dict[str, ToolCall] = {}
             for call in batch:
                 different.setdefault(_key(call), call)
             await together(partial(self._call, call) for call in different.values())
-            # The same once more: the results are there now.
+            # Repeated calls: their results are available now.
             for call in batch:
                 if call.id not in self.finished:
                     await self._call(call)
         return [self.finished[call.id] for call in calls]
 
     def _batches(self, calls: Sequence[ToolCall]) -> Iterator[list[ToolCall]]:
-        """The calls in order, those together that may run at the same time."""
+        """Yield the calls in order, in batches that may run at the same time."""
         batch: list[ToolCall] = []
         for call in calls:
             if batch and not (self._is_safe(batch[-1]) and self._is_safe(call)):
@@ -144,7 +134,7 @@ class CallRunner:
 
 
 def first_line(text: str, limit_chars: int = 200) -> str:
-    """The first line of ``text``, cut to ``limit_chars``."""
+    """Return the first line of ``text``, cut to ``limit_chars``."""
     line = text.strip().split("\n", 1)[0]
     return line if len(line) <= limit_chars else f"{line[:limit_chars]}…"
 

@@ -1,9 +1,7 @@
-"""What answers cost, in tokens: those that were evaluated and those that were written.
+"""Token usage of answers: evaluated and generated tokens.
 
-Each round of the model tells it at its end, by ``Usage``. One that is left before that tells nothing, and the runtime
-has no figures of a run that was stopped; so it costs what its prompt needed evaluating when it was given to the
-runtime, also where that had not come to its end, and the pieces that came. It is counted where answers are made: what
-nobody hears any more costs the same.
+Each round reports its ``Usage`` at its end. A round that is stopped earlier reports none, and the runtime has no
+figures of it; it is charged with the prompt tokens that needed evaluation and the pieces of text that arrived.
 """
 
 from __future__ import annotations
@@ -16,14 +14,14 @@ from rkllm_mcp.messages import Conversation
 
 
 class UsageCounter:
-    """What the answers of one assistant have cost and nobody has settled yet."""
+    """Usage of the answers of one assistant since it was last settled."""
 
     def __init__(self) -> None:
         self._spent = 0
 
     @contextmanager
     def of(self, conversation: Conversation) -> Generator[Callable[[Event], None], None, None]:
-        """Surround an answer; what is yielded is told its events."""
+        """Count one answer: the yielded function is called with each of its events."""
         pieces = 0
 
         def count(event: Event) -> None:
@@ -41,6 +39,6 @@ class UsageCounter:
             conversation.unpaid_tokens = 0
 
     def settle(self) -> int:
-        """What they have cost since it was settled last, tokens."""
+        """Return the tokens since the last call, and start again at 0."""
         spent, self._spent = self._spent, 0
         return spent

@@ -1,14 +1,11 @@
-"""One request and its answer: the conversation it goes on with, the rounds of the model, the form of the answer.
+"""Chat completions: the cached conversation of a request, the rounds of the model, and the response format.
 
-    ChatRequest ─▶ Threads ─▶ rounds on the model, or a reply of the assistant with its own tools ─▶ events, an End last
+    ChatRequest ─▶ ConversationCache ─▶ rounds of the model, or a reply with the host's tools ─▶ events, an End last
 
-Rules:
-* A program's own tools are never run here: their calls end the answer (``rounds``).
-* The host's tools run as in any other reply; calls that need a person's yes are refused, because there is nobody.
-* An answer that has to have a form is held back until it has, and asked for once more where it has not.
-* The conversation is kept for the next request before the End comes, and only then.
-
-It knows the assistant (``app``) and no protocol.
+* The client's own tools are never run here: their calls end the answer.
+* The host's tools run as in any other reply; calls that need approval are refused, because no user can be asked.
+* An answer with a response format is buffered until it is complete, and requested once more if it does not match.
+* The conversation is cached for the next request before the ``End`` event, and only after a complete answer.
 """
 
 from __future__ import annotations
@@ -30,21 +27,16 @@ from rkllm_mcp.protocols import ChatModel, EmitEvents, ResponseOptions, Turn
 
 CALL_NOTE = "The answer has to be a call of one of the tools. Call one now."
 TOGETHER_NOTE = "Call this again together with the others."
-# Any name will do: a tool without a server would count as one of the host's.
+# Any server name: a tool without a server would count as one of the host's.
 _PROGRAM = "program"
 
 
 @dataclass(frozen=True)
 class RepairLimits:
-    """How many rounds an answer may take beside the one that answers.
+    """Limits of the rounds before the answer."""
 
-    Args:
-        repair_rounds: in which calls that cannot be read are mended.
-        told_rounds: in which the parameters of tools are told.
-    """
-
-    repair_rounds: int
-    told_rounds: int
+    repair_rounds: int  # rounds that repeat a failed call
+    told_rounds: int  # rounds that reveal the parameters of tools
 
 
 @dataclass(frozen=True)
@@ -61,7 +53,7 @@ class _Round:
 
 
 def noted(asked: Message, note: str) -> list[Message]:
-    """What is asked, with a line for the model: behind all that was said, so that nothing before it is read again."""
+    """Return the last message with a note for the model at its end, so that the cached prefix stays valid."""
     if asked.role == "user":
         return [replace(asked, context="\n\n".join(filter(None, (asked.context, note))))]
     if asked.role == "tool":
@@ -70,15 +62,10 @@ def noted(asked: Message, note: str) -> list[Message]:
 
 
 class Rounds:
-    """One answer in the making. ``run`` is used once.
+    """One answer with the client's tools; ``run`` is used once.
 
-    Args:
-        model: who answers.
-        conversation: grown as far as what is asked.
-        request: what is asked.
-        patience: the limits.
-        emit: takes the events in order, an End last.
-        may_name: tools may be listed by name where they do not fit otherwise.
+    ``conversation`` ends with the message to answer. With ``may_name``, tools are listed by name if their parameters do
+    not fit the context window.
     """
 
     def __init__(
@@ -100,7 +87,7 @@ class Rounds:
         self._tools = [replace(tool, server=_PROGRAM) for tool in request.tools]
 
     async def run(self) -> None:
-        """Rounds until there is an answer, or a call for the program to make."""
+        """Run rounds until there is an answer or a call for the client."""
         done = await self._first_round()
         while True:
             if done.revealed:
@@ -127,7 +114,7 @@ class Rounds:
         return self._unmended > 0 and is_whole and bool(done.turn.failures or must_call)
 
     def _inside(self, told: Sequence[ToolResult]) -> ResponseOptions:
-        """The wishes for the round behind told parameters: the model goes on inside the call where there is one."""
+        """Return the options of the round after revealed parameters: a single call is forced again."""
         options = self._request.options
         return replace(options, forced_tool=told[0].name) if len(told) == 1 else options
 
@@ -136,7 +123,7 @@ class Rounds:
         try:
             return await self._round(options)
         except PromptTooLongError:
-            # Nothing was shown yet: a prompt is refused before it is run.
+            # No event was emitted yet: a prompt is refused before it is run.
             if not self._may_name or self._are_named:
                 raise
         conversation.listed_tools = tuple(map(named, self._tools))
@@ -149,7 +136,7 @@ class Rounds:
         return self._conversation.listed_tools is not None
 
     async def _round(self, options: ResponseOptions) -> _Round:
-        """One round; its calls go out as they come, or together at its end where parameters may have to be told."""
+        """Run one round; calls are withheld to its end if parameters may have to be revealed."""
         conversation = self._conversation
         offer = self._offer(options.forced_tool)
         withholds_calls = self._are_named and self._untold > 0
@@ -170,7 +157,7 @@ class Rounds:
         turn = await self._model.respond(conversation, offer.listed, options, forward)
         revealed = _told(offer, withheld)
         if revealed:
-            # The program never sees these calls, and numbers those that it sees.
+            # The client never receives these calls, so they must not use up call ids.
             conversation.calls_made -= len(withheld)
         elif withheld:
             await self._emit(withheld)
@@ -188,7 +175,7 @@ class Rounds:
 
 
 def _told(offer: ToolSet, calls: Sequence[ToolCallDetected]) -> list[ToolResult]:
-    """What the model has to be told before these calls are worth making; nothing where all of them are."""
+    """Return the parameters to reveal before these calls are returned; empty if all of them can be."""
     made = [ToolCall(call.id, call.name, call.arguments) for call in calls]
     parameters = [offer.parameters_before(call) for call in made]
     if not any(parameters):
@@ -201,7 +188,7 @@ NO_CALLS_NOTE = "[Do not call a tool now. Answer in plain words.]"
 
 @dataclass(frozen=True)
 class Refusal:
-    """The model gave no answer of the form that was asked for; ``text`` says why."""
+    """The answer does not match the response format; ``text`` is the reason."""
 
     text: str
 
@@ -209,26 +196,26 @@ class Refusal:
 Occurrence: TypeAlias = Event | Refusal
 EmitOccurrences: TypeAlias = Callable[[Sequence[Occurrence]], Awaitable[None]]
 
-# Asks the model about the last of these messages, and emits the events of its answer.
+# Adds these messages to the conversation, answers the last one and emits the events of the answer.
 _Ask: TypeAlias = Callable[[Sequence[Message], EmitEvents], Awaitable[None]]
 
 
 @dataclass
 class _Seen:
-    """What the program has seen of the answer."""
+    """The part of the answer that the client has received."""
 
     text: list[str] = field(default_factory=list[str])
     calls: list[ToolCall] = field(default_factory=list[ToolCall])
 
     def take(self, event: Occurrence, *, calls: bool) -> None:
-        """Note an event; ``calls`` when calls are the program's to make."""
+        """Add an event; ``calls`` is True if calls are returned to the client."""
         if isinstance(event, (Text, Refusal)):
             self.text.append(event.text)
         elif calls and isinstance(event, ToolCallDetected):
             self.calls.append(ToolCall(event.id, event.name, event.arguments))
 
     def message(self) -> Message:
-        """The answer as a turn."""
+        """Return the answer as a message."""
         return Message("assistant", "".join(self.text), calls=tuple(self.calls))
 
 
@@ -238,14 +225,14 @@ async def complete(
     """Answer a request; the last event is always an ``End``, unless the caller is cancelled.
 
     Args:
-        app: the assistant that answers.
-        threads: the conversations of programs.
+        app: the assistant.
+        threads: the cached conversations.
         request: the request.
         emit: takes the events in batches, in order.
-        tenant: the tenant's name.
+        tenant: the client's tenant.
 
     Raises:
-        RequestRefusedError: the host's tools are requested for a message that is no question.
+        RequestRefusedError: the host's tools are requested, but the last message is not the user's.
         UsageError: the assistant is closed.
     """
     asked = request.messages[-1]
@@ -278,17 +265,14 @@ async def complete(
 
 
 def _asked_at(conversation: Conversation, start: int, asked: Message) -> int:
-    """How many messages there are up to what was asked; a first reply may have put a system text before it."""
+    """Return the number of messages up to the question; a first reply may insert a system text before it."""
     messages = conversation.messages
     places = (place for place in range(start, len(messages)) if messages[place].role == asked.role)
     return next(places, start) + 1
 
 
-# Who is asked
-
-
 def _ask_the_host(app: Assistant, conversation: Conversation, request: ChatRequest) -> _Ask:
-    """The assistant replies, and runs its own tools."""
+    """Return the function that answers with the host's tools."""
     wish = request.options
     options = ReplyOptions(
         tools=not wish.no_calls,
@@ -308,7 +292,7 @@ def _ask_the_host(app: Assistant, conversation: Conversation, request: ChatReque
 
 
 def _ask_the_model(app: Assistant, conversation: Conversation, request: ChatRequest) -> _Ask:
-    """The model alone answers; calls are the program's."""
+    """Return the function that answers with the client's tools."""
     not_now = request.options.no_calls and request.tools
     model, agent = app.core.chat_model, app.config.agent
     patience = RepairLimits(agent.repair_rounds, agent.max_rounds)
@@ -323,9 +307,6 @@ def _ask_the_model(app: Assistant, conversation: Conversation, request: ChatRequ
         await app.run(conversation, work, emit)
 
     return ask
-
-
-# The form of the answer
 
 
 class _Held:
@@ -347,7 +328,7 @@ class _Held:
                 self.end = event
             else:
                 if isinstance(event, ToolCallDetected):
-                    # Text before a call is no part of an answer that is JSON.
+                    # Text before a call is not part of a JSON answer.
                     self.has_calls = True
                     self.words.clear()
                 passed.append(event)
@@ -356,7 +337,7 @@ class _Held:
 
 
 async def _in_form(ask: _Ask, request: ChatRequest, emit: EmitOccurrences) -> None:
-    """Answer; an answer that must have a form is emitted when it has it, and asked for once more where it has not."""
+    """Emit the events of an answer; with a response format its text follows once it matches."""
     asked, form = request.messages[-1], request.form
     if form is None:
         await ask([asked], emit)

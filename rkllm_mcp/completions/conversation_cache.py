@@ -1,16 +1,14 @@
-"""Which conversation a request goes on with, so that what the model said is never read again.
+"""``ConversationCache``: continue a stored conversation for a request that contains the whole history.
 
-    messages of a request ─▶ the conversation that begins like them, branched off where they part ─▶ Branch
+    messages of a request ─▶ stored conversation with the longest common beginning ─▶ CachedConversation
 
-A program that sends everything with each request sends back, in its own words, what the model wrote. What the NPU holds
-are the ids that the model wrote, and those are kept with the conversation. So a request is compared with what its
-program has said and seen before, and takes the ids from there.
+A client sends the earlier answers back in its own spelling; the KV cache of the NPU holds the generated ids, which are
+stored with the conversation. A request is compared with the earlier requests and answers, and takes the ids from them.
 
-Rules: every request gets a conversation of its own, so no two answers ever share one, and an edit or a second answer to
-the same question begins where it differs. When an answer is there it takes the place of what it grew from. Only the
-same tenant with the same tools and the same model finds a conversation, and where there are too many, the tenant with
-the most loses one. The last message is never taken from there: it is what is asked now. The threads know no model and
-no protocol.
+Every request gets a conversation of its own, copied up to the first difference, so that no two answers share one. A
+complete answer replaces the conversation that it continues. A conversation is found only by the same tenant with the
+same tools and model; if there are too many, the tenant with the most loses one. The last message of a request is never
+taken from the cache.
 """
 
 from __future__ import annotations
@@ -25,10 +23,10 @@ from rkllm_mcp.protocols import StatefulModel
 
 
 def evict_fairly(held: Sequence[tuple[str, int]]) -> int:
-    """Which of the things that are held goes.
+    """Return the index of the item to evict: the least recently used one of the owner with the most.
 
     Args:
-        held: each thing's owner and how much room it takes, the one that was used last at the end; at least one.
+        held: owner and size of each item, the most recently used last; not empty.
     """
     room = Counter[str]()
     for owner, size in held:
@@ -37,9 +35,9 @@ def evict_fairly(held: Sequence[tuple[str, int]]) -> int:
     return next(index for index, (owner, _) in enumerate(held) if room[owner] == most)
 
 
-# There is a ledger for each (providers.rkllm); a conversation without its ids would be of little use.
+# Each needs a token ledger (providers.rkllm), without which a cached conversation would be of little use.
 THREADS_KEPT = 64
-# A request may be megabytes long of which the model sees the end.
+# A request may be megabytes long although the model gets its end only.
 CHARACTERS_KEPT = 8_000_000
 
 _Said = tuple[str, str, tuple[tuple[str, ...], ...]]
@@ -47,50 +45,31 @@ _Said = tuple[str, str, tuple[tuple[str, ...], ...]]
 
 @dataclass(frozen=True)
 class Owner:
-    """Whose conversations these are, and what stands at their front.
-
-    Args:
-        model: who answers.
-        tenant: who asks.
-        tools: the program's own tools, or None where the host's are run inside.
-    """
+    """Everything that two requests must have in common to share a conversation."""
 
     model: StatefulModel
     tenant: str
-    tools: tuple[ToolSpec, ...] | None
+    tools: tuple[ToolSpec, ...] | None  # the client's tools; None for the host's
 
 
 @dataclass(eq=False)
 class CachedConversation:
-    """A conversation for one request, grown as far as what is asked.
-
-    Args:
-        owner: whose.
-        conversation: holds what the request says, the last message left out.
-        said: what it holds, as its program says it; the last message is the last of them.
-        ends: how many messages of the conversation there are behind each of them; none for the last.
-        characters: about how much it keeps in memory, once it is kept.
-    """
+    """The conversation of one request."""
 
     owner: Owner
-    conversation: Conversation
-    said: list[_Said]
-    ends: list[int]
-    characters: int = 0
+    conversation: Conversation  # without the last message of the request until that is answered
+    said: list[_Said]  # the client's messages in a comparable form
+    ends: list[int]  # length of the conversation after each of them, except the last
+    characters: int = 0  # approximate memory once stored
 
 
 class ConversationCache:
-    """What programs have said and seen.
-
-    Args:
-        kept: how many of the latest are kept.
-        characters: how long all of them together may be.
-    """
+    """The latest conversations of clients: at most ``kept``, with ``characters`` in total."""
 
     def __init__(self, kept: int = THREADS_KEPT, characters: int = CHARACTERS_KEPT) -> None:
         self._kept = kept
         self._characters = characters
-        self._threads: list[CachedConversation] = []  # the latest last
+        self._threads: list[CachedConversation] = []  # most recently used last
 
     def __len__(self) -> int:
         return len(self._threads)
@@ -102,13 +81,13 @@ class ConversationCache:
         calls_made: int,
         new_conversation: Callable[[], Conversation] = Conversation,
     ) -> CachedConversation:
-        """The conversation for a request. It is to be given back, to ``keep`` or to ``drop``.
+        """Return the conversation for a request; the caller must pass it to ``keep`` or ``drop``.
 
         Args:
-            owner: whose.
-            messages: what the request says; the last is what is asked, and is left to whoever asks it.
-            calls_made: the greatest number of a call in it.
-            new_conversation: makes one that nothing was said in yet.
+            owner: the client.
+            messages: the request; its last message is not added.
+            calls_made: the greatest call number in the request.
+            new_conversation: creates an empty conversation.
         """
         said = [_said(message) for message in messages]
         parent, shared = self._closest(owner, said[:-1])
@@ -119,19 +98,19 @@ class ConversationCache:
         branch.ends += parent.ends[:shared] if parent else []
         for message in messages[shared:-1]:
             if message.role == "system":
-                # A request's own system text takes the place of the one that a new conversation has.
+                # The request's system text replaces that of a new conversation.
                 conversation.messages[:] = [m for m in conversation.messages if m.role != "system"]
             conversation.add(message)
             branch.ends.append(len(conversation.messages))
         return branch
 
     def keep(self, branch: CachedConversation, answer: Message, *, asked_at: int) -> None:
-        """The answer is there, and its program has seen it.
+        """Store the conversation of a complete answer.
 
         Args:
-            branch: what ``branch`` gave.
-            answer: the answer as its program sees it.
-            asked_at: how many messages of the conversation there are up to what was asked, that one included.
+            branch: the result of ``branch``.
+            answer: the answer as sent to the client.
+            asked_at: number of messages of the conversation up to and including the question.
         """
         branch.said.append(_said(answer))
         branch.ends += [asked_at, len(branch.conversation.messages)]
@@ -145,7 +124,7 @@ class ConversationCache:
             self._drop_one(sizes)
 
     def drop(self, branch: CachedConversation) -> None:
-        """There is no answer that anybody would go on with."""
+        """Discard the conversation of an incomplete answer."""
         branch.owner.model.forget(branch.conversation.id)
 
     def _begun(self, parent: CachedConversation | None, shared: int, new: Callable[[], Conversation]) -> Conversation:
@@ -160,13 +139,13 @@ class ConversationCache:
             own_system=past.own_system,
         )
         parent.owner.model.branch(past.id, conversation.id)
-        # Whoever is asked of again is not the first to go.
+        # The parent is now the most recently used one.
         self._threads.remove(parent)
         self._threads.append(parent)
         return conversation
 
     def _closest(self, owner: Owner, said: Sequence[_Said]) -> tuple[CachedConversation | None, int]:
-        """The thread that begins most like ``said``, and how much of that it holds; the latest of several."""
+        """Return the conversation with the longest common beginning, the latest of several, and its length."""
         best, most = None, 0
         for thread in self._threads:
             if thread.owner == owner and (shared := _shared(thread.said, said)) and shared >= most:
@@ -199,9 +178,9 @@ def _length(said: _Said) -> int:
 
 
 def _said(message: Message) -> _Said:
-    """A message as two programs that mean the same would say it."""
+    """Return a message in a form that is equal for clients with different spelling."""
     if message.role == "assistant":
-        # Programs strip what they show, and write JSON in their own way.
+        # Clients strip text and format JSON differently.
         calls = ((call.id, call.name, json.dumps(dict(call.arguments), sort_keys=True)) for call in message.calls)
         return (message.role, message.text.strip(), tuple(calls))
     results = tuple((result.call_id, result.text) for result in message.results)

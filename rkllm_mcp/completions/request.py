@@ -1,4 +1,4 @@
-"""One request of a program that sends the whole conversation: what every protocol is translated into."""
+"""``ChatRequest``: a request that contains the whole conversation, independent of its protocol."""
 
 from __future__ import annotations
 
@@ -16,31 +16,24 @@ _OWN_CALL_ID = re.compile(r"call_(\d{1,9})")
 
 @dataclass(eq=False)
 class RequestRefusedError(UsageError):
-    """A request that cannot be answered as it is.
+    """A request that cannot be answered; the message names the problem and the remedy."""
 
-    Args:
-        message: what is wrong, and what to send instead.
-        param: the field that is meant, such as ``messages[2].content``; empty when the whole request is.
-        code: a word for programs; empty where there is none.
-        is_too_costly: it is well formed, and takes too much work to answer.
-    """
-
-    param: str = ""
-    code: str = ""
-    is_too_costly: bool = False
+    param: str = ""  # the field, such as ``messages[2].content``; empty for the whole request
+    code: str = ""  # error code; may be empty
+    is_too_costly: bool = False  # the request is well-formed but too expensive
 
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """What is asked.
+    """A request for one answer.
 
     Args:
-        messages: the conversation, a system message first where there is one. Every call has its result.
-        tools: the program's own tools; calls of them are returned to it.
-        options: the wishes for the model's response.
-        form: the form that the answer has to have; None for plain words.
-        host_tools: the assistant's own tools are run inside, and the text is returned; only without ``tools``.
-        tokens: secrets for ``headers_template`` placeholders, by name; held for this answer only.
+        messages: the conversation; a system message comes first. Every call has its result.
+        tools: the client's own tools; their calls are returned.
+        options: options of the model's response.
+        form: the required format of the answer; None for plain text.
+        host_tools: run the assistant's own tools and return the text; only without ``tools``.
+        tokens: secrets for ``headers_template`` placeholders, by name; used for this answer only.
     """
 
     messages: tuple[Message, ...]
@@ -52,6 +45,6 @@ class ChatRequest:
 
     @property
     def calls_made(self) -> int:
-        """The greatest number that a call in it has by ``Conversation.next_call_id``, so that no id comes twice."""
+        """Greatest call number of ``Conversation.next_call_id`` in the request, so that ids stay unique."""
         numbers = (_OWN_CALL_ID.fullmatch(call.id) for message in self.messages for call in message.calls)
         return max((int(found.group(1)) for found in numbers if found), default=0)

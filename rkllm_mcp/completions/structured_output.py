@@ -1,11 +1,10 @@
-"""An answer that has to be JSON: what the model is told, and whether what it said will do.
+"""``ResponseFormat``: JSON answers, requested in the prompt and checked against a schema.
 
-    schema ─▶ a line for the model, behind what was said ─▶ its answer ─▶ the JSON text, mended where that is certain
+    schema ─▶ note for the model after the question ─▶ answer ─▶ JSON text, repaired if that is unambiguous
 
-Rules: what is valid as written stays as it was written. What is not is read by the same ladder of repairs as the
-arguments of calls, takes the types of the schema where nothing is lost, and counts only when the schema then holds.
-Nothing is fetched: a schema refers to itself or to nothing. Schemas and patterns that could take long are refused
-before they are used. Nothing here knows a model or a protocol.
+A valid answer is returned unchanged. Any other is repaired and coerced like the arguments of calls, and accepted only
+if it then matches the schema. Nothing is fetched: a schema can refer to itself only. Schemas and patterns that could
+take long are refused before use.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ from rkllm_mcp.toolcalls.schemas import (
 
 _LONGEST_REASON = 300
 SCHEMAS_KEPT = 1024
-# More characters of schemas than the longest context window here has room for.
+# Schemas longer than this do not fit any context window.
 MOST_SCHEMA_CHARS = 200_000
 
 
 @dataclass
 class FormatMismatchError(Exception):
-    """An answer that does not have the form; ``reason`` is a line that the model can mend it by."""
+    """The answer does not match the format; ``reason`` lets the model correct it."""
 
     reason: str
 
@@ -48,18 +47,13 @@ class FormatMismatchError(Exception):
 
 @dataclass(frozen=True)
 class ResponseFormat:
-    """The form of an answer.
+    """The required format of an answer."""
 
-    Args:
-        schema: JSON Schema of it; None for any JSON object.
-        description: what the answer is for, in the words of whoever asks.
-    """
-
-    schema: Mapping[str, Any] | None = None
-    description: str = ""
+    schema: Mapping[str, Any] | None = None  # JSON Schema; None for any JSON object
+    description: str = ""  # the client's description of the answer
 
     def told(self) -> str:
-        """What the model is told."""
+        """Return the note for the model."""
         if self.schema is None:
             return "[Answer with one JSON object and nothing else: no other words, no code fence.]"
         purpose = f" It is: {self.description}." if self.description else ""
@@ -69,14 +63,14 @@ class ResponseFormat:
         )
 
     def told_again(self, misfit: FormatMismatchError) -> str:
-        """What the model is told when its answer did not do."""
+        """Return the note for the second attempt."""
         return f"[That answer cannot be used: {misfit.reason}. Answer again with the JSON and nothing else.]"
 
     def read(self, text: str) -> str:
-        """The JSON text of an answer.
+        """Return the JSON text of an answer.
 
         Raises:
-            MisfitError: it is none, or not of this form.
+            FormatMismatchError: the answer is not JSON, or does not match the schema.
         """
         try:
             written: Any = json.loads(text, parse_constant=_no_constant)
@@ -93,7 +87,7 @@ class ResponseFormat:
         try:
             return coerce_arguments(cast("dict[str, Any]", value), self.schema).value
         except MismatchError:
-            return cast("dict[str, Any]", value)  # What is wrong with it the check says in full.
+            return cast("dict[str, Any]", value)  # The check reports the problem in full.
 
     def _check(self, value: Any) -> None:
         if self.schema is None:
@@ -105,13 +99,10 @@ class ResponseFormat:
 
 
 class SchemaCheck:
-    """Sees that something can be checked against a schema.
+    """Checks that a schema can be used; thread-safe.
 
-    Programs send the same ones with every request, and a check may take milliseconds, so what was found good is known
-    again. Threads may share it.
-
-    Args:
-        kept: how many are known.
+    Clients send the same schemas with every request and a check may take milliseconds, so the last ``kept`` valid ones
+    are cached.
     """
 
     def __init__(self, kept: int = SCHEMAS_KEPT) -> None:
@@ -120,14 +111,10 @@ class SchemaCheck:
         self._changing = Lock()
 
     def __call__(self, schema: Mapping[str, Any], *, of_object: bool = False) -> None:
-        """See that a schema will do.
-
-        Args:
-            schema: JSON Schema.
-            of_object: it has to describe an object, as the arguments of a call are one.
+        """Check a schema; with ``of_object`` it must describe an object, as for the arguments of a call.
 
         Raises:
-            SchemaError: it will not; ``SchemaCostError`` where it takes too much work.
+            SchemaError: the schema is invalid; ``SchemaCostError`` if it is too expensive.
         """
         if of_object and schema.get("type") != "object":
             raise SchemaError(f"its type is {schema.get('type')!r}; arguments are an object")
@@ -152,7 +139,7 @@ def _no_constant(name: str) -> Any:
 
 
 def _read(text: str) -> Any:
-    """The value in an answer: all of it, or the object between other words."""
+    """Return the value in an answer: the whole text, or an object within other text."""
     begin, end = text.find("{"), text.rfind("}") + 1
     object_alone = text[begin:end] if 0 <= begin < end else ""
     for candidate in filter(None, (text, object_alone)):
