@@ -1,9 +1,9 @@
-"""POST /v1/execute: a question to the assistant with all that it can do, answered as a stream of our own events.
+"""POST /v1/execute: answer a question with the assistant and its tools, as a stream of events.
 
-    body ─▶ conversation, old or new ─▶ its turn ─▶ events ─▶ one record each, the last one ``end``
+    body ─▶ conversation ─▶ queue ─▶ events ─▶ one record each, the last one ``end``
 
-The conversation's id is a header of the answer, so that it is known before the first word. As a header of a request it
-names the conversation as the body does, where a load balancer sees it.
+The conversation's id is a response header, known before the first record. As a request header it names the conversation
+like the body's field, visible to a load balancer.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _is_given(name: str, type_: str) -> dict[str, Any]:
 class ExecuteBody(bodies.RequestBody):
     """A question."""
 
-    # What ``_check_question`` sees to, for whoever reads the schema.
+    # The rule of ``_check_question``, for readers of the schema.
     model_config = ConfigDict(
         json_schema_extra={"oneOf": [_is_given("message", "string"), _is_given("prompt", "object")]}
     )

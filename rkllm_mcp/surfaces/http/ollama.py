@@ -1,11 +1,11 @@
 """Ollama's API, for the many programs that know it: Home Assistant, Open WebUI, editors.
 
-    /api/chat, /api/generate ─▶ the same path as /v1/chat/completions, other words
-    /api/tags, /api/show, /api/ps, /api/version ─▶ the model, and the one that embeds, as Ollama describes models
-    /api/embed ─▶ the model that embeds
+    /api/chat, /api/generate ─▶ the same path as /v1/chat/completions, other objects
+    /api/tags, /api/show, /api/ps, /api/version ─▶ the chat and the embedding model, as Ollama describes models
+    /api/embed ─▶ the embedding model
 
-One model is loaded and stays: what Ollama would load or drop is answered as if that had been done. Errors have Ollama's
-shape. ``VERSION`` is the release of Ollama whose API is followed, since programs choose by it what they send.
+The model stays loaded: requests to load or unload it are confirmed without effect. Errors have Ollama's shape.
+``VERSION`` is the release of Ollama whose API is followed; programs choose their requests by it.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ async def _whole(run: CompletionRun, reply: OllamaReply, started: float) -> dict
 
 
 async def tags(request: Request) -> Response:
-    """List the model, and the one that embeds where there is one: programs offer what is listed."""
+    """List the chat model and the embedding model."""
     service = service_of(request)
     others = (_tagged(each.name) for each in service.core.specialists.values())
     embedders = (name for name in others if _embedder_tokens(name, service) is not None)
@@ -168,7 +168,7 @@ async def tags(request: Request) -> Response:
 
 
 async def running(request: Request) -> Response:
-    """List the model, which is loaded and stays."""
+    """List the loaded model."""
     service = service_of(request)
     described = [_described(name, service) for name in _names(service)[:1]]
     never = datetime(9999, 12, 31, tzinfo=timezone.utc).isoformat()
@@ -235,7 +235,7 @@ async def _vectors(
 ) -> list[list[float]]:
     _check_model(model, service_of(request), embeds=True)
     abilities = board_services_of(tenant_of(request).app)
-    # Nothing is a way to ask whether the model is there.
+    # An empty input is a way to check that the model exists.
     if not any(texts):
         return []
     cost = partial(count_tokens, texts, abilities.embedder.vocabulary)
@@ -243,7 +243,7 @@ async def _vectors(
 
 
 async def version(request: Request) -> Response:
-    """Tell the version."""
+    """Return the version."""
     del request
     return JSONResponse({"version": VERSION})
 

@@ -1,6 +1,6 @@
-"""``/v1/rerank``: documents in the order in which they answer a query, in the shape that Jina and Cohere share.
+"""OpenAI's API: chat completions, models and embeddings; and ``/v1/rerank`` in the shape that Jina and Cohere share.
 
-``[service] ranking_model`` ranks, and the chat model where none is configured, if it has words for yes and no.
+``[service] ranking_model`` ranks, or the chat model if none is configured and it has tokens for yes and no.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Link, Route, RouteRespon
 from rkllm_mcp.surfaces.http.state import ServiceState, service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import DONE, EventStream, Write, evaluated, in_turn, record, while_connected
 
-# The name that every service knows its model by.
+# A name of the model that every service knows.
 DEFAULT_MODEL = "default"
 
 # Runs an answer and emits its events.
@@ -62,10 +62,10 @@ async def chat_completions(request: Request) -> Response:
 
 
 def check_model(name: str | None, service: ServiceState) -> None:
-    """See that a model is the one there is.
+    """Check that a model name is one of this service's.
 
     Raises:
-        Problem: 404.
+        HTTPError: 404.
     """
     if name is not None and name not in (*known_models(service), DEFAULT_MODEL):
         message = f"there is no model {name!r} here; ask for {service.core.name!r}, or add the name to model_aliases"
@@ -73,25 +73,25 @@ def check_model(name: str | None, service: ServiceState) -> None:
 
 
 def known_models(service: ServiceState) -> tuple[str, ...]:
-    """The names of the model that answers, its own first."""
+    """Return the names of the model that answers, its own first."""
     return (service.core.name, *service.config.service.model_aliases)
 
 
 async def asked_by(body: ChatBody, service: ServiceState, tenant: Tenant) -> ChatRequest:
-    """What a body asks.
+    """Return the request that a body describes.
 
     Args:
-        body: as it came.
-        service: who is asked.
-        tenant: who asks.
+        body: the request's body.
+        service: the service.
+        tenant: the tenant that sent it.
 
     Raises:
-        Problem: 400, a field cannot be what it is.
+        HTTPError: 400, a field is wrong; 422, a schema is too costly to check.
     """
     own = tenant.section.mcp if tenant.section is not None else None
     host_tools = service.config.service.mcp if own is None else own
     try:
-        # To check a hundred tools takes a while, and everybody else's answers would wait for that.
+        # Checking a hundred tools takes a while, and all other answers would wait for it.
         return await to_thread.run_sync(partial(chat_request, body, service.schemas, host_tools=host_tools))
     except RequestRefusedError as error:
         raise _problem(error) from None
@@ -200,18 +200,18 @@ class Models(BaseModel):
 def _models(service: ServiceState) -> list[Model]:
     core = service.core
     others = (specialist.name for specialist in core.specialists.values())
-    # Under its aliases too: some programs ask only for what is listed.
+    # Under its aliases too: some programs request only names that are listed.
     names = dict.fromkeys([core.name, *service.config.service.model_aliases, *others])
     return [Model(id=name, created=int(service.started_unix)) for name in names]
 
 
 async def list_models(request: Request) -> Response:
-    """Every model."""
+    """List the models."""
     return JSONResponse(Models(data=_models(service_of(request))).model_dump())
 
 
 async def show_model(request: Request) -> Response:
-    """One model."""
+    """Show one model."""
     wanted = request.path_params["model"]
     models = _models(service_of(request))
     found = next((model for model in models if model.id == wanted), None)
@@ -314,10 +314,10 @@ async def embed(request: Request) -> Response:
 def texts_of(
     given: str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]], abilities: BoardServices
 ) -> list[str]:
-    """The texts of an input in any of OpenAI's forms.
+    """Return the texts of an input in any of OpenAI's forms.
 
     Raises:
-        Problem: 400, an id is not one of the model's.
+        HTTPError: 400, an id is not one of the model's.
     """
     if isinstance(given, str):
         return [given]
@@ -338,7 +338,7 @@ def _decoded(ids: Sequence[int], abilities: BoardServices) -> str:
 
 
 async def count_tokens(texts: Sequence[str], vocabulary: ModelTokenizer) -> int:
-    """How many tokens texts have."""
+    """Count the tokens of texts."""
 
     def counted() -> int:
         return sum(len(vocabulary.encode([PlainText(text)])) for text in texts)

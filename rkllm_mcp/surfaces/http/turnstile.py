@@ -1,11 +1,9 @@
-"""The queue before the NPU: who may answer next, fair between keys, in order within each.
+"""Admission queue for the NPU: round robin between API keys, FIFO within a key.
 
-    enter(key) ─▶ Place ─▶ changed() -> 3, 2, 1, None (its turn) ─▶ leaving the ``with`` lets the next one in
+    enter(key) ─▶ Slot ─▶ changed() -> 3, 2, 1, None (admitted) ─▶ leaving the ``with`` block admits the next one
 
-Between keys it goes round: one answer each, however many somebody has waiting. ``parallel`` are let in at once, and
-``queue`` may wait for each key; over it ``QueueFullError`` says when there will be a place, from what answers have
-taken so far. Whoever leaves, in whatever state, frees its place at once. It knows neither HTTP nor models; the only
-outside is the clock.
+``parallel`` requests run at once, and ``queue`` may wait for each key; beyond that ``QueueFullError`` estimates the
+wait from the durations of recent answers. A request that leaves frees its slot at once, in any state.
 """
 
 from __future__ import annotations
@@ -13,25 +11,25 @@ from __future__ import annotations
 import math
 import time
 from collections import OrderedDict, deque
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
 
 import anyio
 
-# How many of the latest answers tell what one takes.
+# Recent answers whose durations are averaged.
 MEASURED = 16
-# The shortest time after which it makes sense to ask again, seconds.
+# The shortest time after which a retry makes sense, seconds.
 SHORTEST_WAIT_S = 1.0
 
 
 @dataclass(eq=False)
 class QueueFullError(Exception):
-    """There are as many waiting for this key as may.
+    """The queue of this key is full.
 
     Args:
-        waiting: how many those are.
-        retry_after_s: when there will probably be a place, seconds.
+        waiting: number of requests in it.
+        retry_after_s: expected time until a slot is free, seconds.
     """
 
     waiting: int
@@ -42,53 +40,48 @@ class QueueFullError(Exception):
 
 
 class TurnstileClosedError(Exception):
-    """Nobody is let in any more."""
+    """The queue admits no more requests."""
 
 
 @dataclass(eq=False)
 class Slot:
-    """A place in the queue, and then a turn; a context manager that gives it back."""
+    """One request, waiting or admitted; a context manager that leaves the queue at its end."""
 
     key: str
     _turnstile: Turnstile = field(repr=False)
     position: int = 0
     begun: float | None = None
-    _news: anyio.Event = field(default_factory=anyio.Event, repr=False)
-    _told: int | None = field(default=None, repr=False)
+    _changed: anyio.Event = field(default_factory=anyio.Event, repr=False)
+    _reported: int | None = field(default=None, repr=False)
     _is_closed: bool = field(default=False, repr=False)
 
     async def changed(self) -> int | None:
-        """Wait for news: how many answers end before this one begins; None once it is its turn.
+        """Wait for a new position: the number of answers that end before this one begins; None once admitted.
 
-        The first call tells the position at once, and every later one the latest, whatever was missed in between.
+        The first call returns at once, and a later one returns the latest position.
 
         Raises:
-            TurnstileClosedError: it will never be its turn.
+            TurnstileClosedError: the queue was closed before it was admitted.
         """
-        while self.begun is None and self._told == self.position and not self._is_closed:
-            self._news = anyio.Event()
-            await self._news.wait()
+        while self.begun is None and self._reported == self.position and not self._is_closed:
+            self._changed = anyio.Event()
+            await self._changed.wait()
         if self._is_closed:
             raise TurnstileClosedError
         if self.begun is not None:
             return None
-        self._told = self.position
+        self._reported = self.position
         return self.position
 
-    async def positions(self) -> AsyncGenerator[int, None]:
-        """Every position until it is its turn; consume it under ``aclosing``."""
-        while (position := await self.changed()) is not None:
-            yield position
-
     async def turn(self) -> None:
-        """Wait until it is its turn."""
+        """Wait until the request is admitted."""
         while await self.changed() is not None:
             pass
 
-    def tell(self, *, is_closed: bool = False) -> None:
-        """Wake whoever waits for news; the turnstile does this."""
+    def notify(self, *, is_closed: bool = False) -> None:
+        """Wake the request that waits in ``changed``; called by the turnstile."""
         self._is_closed = is_closed
-        self._news.set()
+        self._changed.set()
 
     def __enter__(self) -> Slot:
         return self
@@ -100,19 +93,19 @@ class Slot:
 
 
 class Turnstile:
-    """Lets answers in.
+    """The admission queue.
 
     Args:
-        parallel: how many at once.
-        queue: how many may wait for each key.
-        clock: seconds that only grow.
+        parallel: number of requests that run at once.
+        queue: number of requests that may wait for each key.
+        clock: a monotonic clock, seconds.
     """
 
     def __init__(self, parallel: int = 1, queue: int = 8, clock: Callable[[], float] = time.monotonic) -> None:
         self._parallel = parallel
         self._queue = queue
         self._clock = clock
-        # The keys that have somebody waiting, the next one first.
+        # Keys with waiting requests, the next one first.
         self._waiting: OrderedDict[str, deque[Slot]] = OrderedDict()
         self._running: set[Slot] = set()
         self._durations: deque[float] = deque(maxlen=MEASURED)
@@ -121,96 +114,96 @@ class Turnstile:
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """Number of waiting requests."""
         return sum(map(len, self._waiting.values()))
 
     @property
     def running(self) -> int:
-        """How many have their turn."""
+        """Number of admitted requests."""
         return len(self._running)
 
     def resize(self, parallel: int, queue: int) -> None:
-        """Put other limits in force; whoever is in stays, and whoever waits."""
+        """Change the limits; admitted and waiting requests stay."""
         self._parallel, self._queue = parallel, queue
         self._advance()
 
     def close(self) -> None:
-        """Let nobody in any more; whoever has a turn keeps it, whoever waits is sent away."""
+        """Admit no more requests; admitted ones stay, waiting ones are refused."""
         self._is_closed = True
-        for place in self._in_order():
-            place.tell(is_closed=True)
+        for slot in self._in_order():
+            slot.notify(is_closed=True)
         self._waiting.clear()
 
     async def idle(self) -> None:
-        """Wait until nobody has a turn."""
+        """Wait until no request is admitted."""
         while self._running:
             self._idle = anyio.Event()
             await self._idle.wait()
 
     def enter(self, key: str) -> Slot:
-        """Take a place; leave it by its ``with`` block.
+        """Enter the queue; the slot's ``with`` block leaves it.
 
         Raises:
-            QueueFullError: too many wait for this key.
-            TurnstileClosedError: nobody is let in any more.
+            QueueFullError: too many requests of this key wait.
+            TurnstileClosedError: the queue is closed.
         """
         if self._is_closed:
             raise TurnstileClosedError
-        place = Slot(key, self)
+        slot = Slot(key, self)
         waiting = self._waiting.get(key, deque[Slot]())
         if len(self._running) >= self._parallel and len(waiting) >= self._queue:
             raise QueueFullError(len(waiting), self.expected_wait_s(key))
-        waiting.append(place)
+        waiting.append(slot)
         self._waiting[key] = waiting
         self._advance()
-        return place
+        return slot
 
-    def leave(self, place: Slot) -> None:
-        """Give a place back, or a turn; a second time does nothing."""
-        if place in self._running:
-            self._running.remove(place)
-            self._durations.append(self._clock() - (place.begun or 0.0))
+    def leave(self, slot: Slot) -> None:
+        """Leave the queue, waiting or admitted; a second call does nothing."""
+        if slot in self._running:
+            self._running.remove(slot)
+            self._durations.append(self._clock() - (slot.begun or 0.0))
             if not self._running:
                 self._idle.set()
         else:
-            waiting = self._waiting.get(place.key)
-            if waiting is None or place not in waiting:
+            waiting = self._waiting.get(slot.key)
+            if waiting is None or slot not in waiting:
                 return
-            waiting.remove(place)
+            waiting.remove(slot)
             if not waiting:
-                del self._waiting[place.key]
+                del self._waiting[slot.key]
         self._advance()
 
     def expected_wait_s(self, key: str) -> float:
-        """When one more could wait for ``key``, seconds: once the first of those who wait for it has its turn."""
+        """Return the time until one more request of ``key`` could wait, seconds: when its first one is admitted."""
         first = next(iter(self._waiting.get(key, ())), None)
-        # Whoever has nobody waiting comes behind the first of every other key.
+        # A key without waiting requests comes after the first one of every other key.
         ends_before = first.position if first else len(self._waiting) + 1
         now = self._clock()
-        age = max((now - place.begun for place in self._running if place.begun is not None), default=0.0)
+        age = max((now - slot.begun for slot in self._running if slot.begun is not None), default=0.0)
         mean = sum(self._durations) / len(self._durations) if self._durations else 0.0
-        # An answer that still runs takes at least what it has taken.
+        # A running answer takes at least the time that it has run.
         return max(SHORTEST_WAIT_S, ends_before * max(mean, age) / self._parallel - age)
 
     def _advance(self) -> None:
-        """Let in whoever may, and tell the others where they stand."""
+        """Admit requests while slots are free, and notify the others of their positions."""
         while self._waiting and len(self._running) < self._parallel:
             key, waiting = next(iter(self._waiting.items()))
-            place = waiting.popleft()
-            # Whoever had a turn goes to the end of the round.
+            slot = waiting.popleft()
+            # A key whose request was admitted goes to the end of the round.
             del self._waiting[key]
             if waiting:
                 self._waiting[key] = waiting
-            place.begun, place.position = self._clock(), 0
-            self._running.add(place)
-            place.tell()
-        for position, place in enumerate(self._in_order(), 1):
-            if place.position != position:
-                place.position = position
-                place.tell()
+            slot.begun, slot.position = self._clock(), 0
+            self._running.add(slot)
+            slot.notify()
+        for position, slot in enumerate(self._in_order(), 1):
+            if slot.position != position:
+                slot.position = position
+                slot.notify()
 
     def _in_order(self) -> Iterator[Slot]:
-        """Those who wait, in the order in which they would come in if nobody else came."""
+        """Yield the waiting requests in the order of their admission if no more come."""
         lines = [tuple(waiting) for waiting in self._waiting.values()]
         for turn in range(max(map(len, lines), default=0)):
             yield from (line[turn] for line in lines if turn < len(line))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
 from itertools import product
 
 import anyio
@@ -55,10 +54,9 @@ async def test_whoever_waits_is_told_every_time_that_its_position_changes() -> N
     first, second, third = (turnstile.enter("a") for _ in range(3))
     told: list[int] = []
     with anyio.fail_after(60):
-        async with aclosing(third.positions()) as positions:
-            async for position in positions:
-                told.append(position)
-                turnstile.leave(first if position == 2 else second)
+        while (position := await third.changed()) is not None:
+            told.append(position)
+            turnstile.leave(first if position == 2 else second)
     assert told == [2, 1]
     assert await third.changed() is None
 
