@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 
@@ -384,7 +384,8 @@ class Dispatcher:
 
     # Reports of the worker
 
-    def _on_frames(self, received: Iterator[tuple[int, bytes]]) -> None:
+    def _on_frames(self, received: list[tuple[int, bytes]]) -> None:
+        """Process frames, in the socket's callback; no task runs between the socket and the consumer of a run."""
         for kind, body in received:
             if kind == frames.TOKEN:
                 number, token_id, entered_ns, text = frames.unpack_token(body)

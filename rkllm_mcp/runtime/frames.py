@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal
 
@@ -200,25 +200,27 @@ class FrameReader:
         self._rest: list[bytes] = []
         self._missing = 0
 
-    def feed(self, received: bytes) -> Iterator[tuple[int, bytes]]:
-        """Yield the complete frames as (kind, body); exhaust the iterator before feeding again."""
+    def feed(self, received: bytes) -> list[tuple[int, bytes]]:
+        """Return the frames that are complete now, as (kind, body)."""
         if self._missing > len(received):
-            # In the middle of a large frame: joined once, when it is whole.
+            # In the middle of a large frame, which is joined once, at its end.
             self._rest.append(received)
             self._missing -= len(received)
-            return
+            return []
         data = b"".join((*self._rest, received)) if self._rest else received
         position, end, missing = 0, len(data), 0
+        complete: list[tuple[int, bytes]] = []
         while end - position >= _HEAD.size:
             length, kind = _HEAD.unpack_from(data, position)
             following = position + 4 + length
             if following > end:
                 missing = following - end
                 break
-            yield kind, data[position + _HEAD.size : following]
+            complete.append((kind, data[position + _HEAD.size : following]))
             position = following
         self._rest = [data[position:]] if position < end else []
         self._missing = missing
+        return complete
 
 
 _HEAD_LENGTH = struct.Struct("<I")

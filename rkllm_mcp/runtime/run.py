@@ -172,7 +172,12 @@ class Run:
             return
         self._last_ns = entered_ns
         self._count += 1
-        token = self._token(token_id, entered_ns, text)
+        self._first_ns = self._first_ns or entered_ns
+        try:
+            decoded = self._decode(text) if self._has_partial_character else text.decode()
+        except UnicodeDecodeError:
+            decoded = self._decode(text)
+        token = TimedToken(token_id, decoded, entered_ns) if self._timed else Token(token_id, decoded)
         if self._stops is None:
             self._tokens.append(token)
         else:
@@ -257,7 +262,7 @@ class Run:
         while not self._tokens:
             if self._error is not None:
                 raise self._error
-            if self.has_ended:
+            if self.state in _ENDED:
                 return []
             self._waiting = asyncio.get_running_loop().create_future()
             await self._waiting
@@ -299,19 +304,11 @@ class Run:
             return False
         return True
 
-    def _token(self, token_id: int, entered_ns: int, text: bytes) -> Token:
-        self._first_ns = self._first_ns or entered_ns
-        decoded: str | None = None
-        if not self._has_partial_character:
-            # Nearly all tokens end with a whole character, and this costs no Python call.
-            try:
-                decoded = text.decode()
-            except UnicodeDecodeError:
-                decoded = None
-        if decoded is None:
-            decoded = self._decoder.decode(text)
-            self._has_partial_character = bool(self._decoder.getstate()[0])
-        return TimedToken(token_id, decoded, entered_ns) if self._timed else Token(token_id, decoded)
+    def _decode(self, text: bytes) -> str:
+        """Decode a token that has a part of a character, with the parts of earlier tokens."""
+        decoded = self._decoder.decode(text)
+        self._has_partial_character = bool(self._decoder.getstate()[0])
+        return decoded
 
     def _stop(self, reason: StopReason) -> None:
         self.stop_reason = reason

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Sequence
 from copy import copy
 
 import anyio
@@ -67,19 +68,21 @@ class Watchdog:
         self._timer: asyncio.TimerHandle | None = None
         self._limit_s = 0.0
         self._event = ""
+        self._now = time.monotonic
         self._fed_at = 0.0
 
     def start(self, event: str, limit_s: float) -> None:
         """Allow ``limit_s`` seconds of silence until ``event`` (a noun phrase), in place of the previous limit."""
         self.stop()
         loop = asyncio.get_running_loop()
+        self._now = loop.time
         self._event, self._limit_s, self._fed_at = event, limit_s, loop.time()
         self._timer = loop.call_later(limit_s, self._check)
 
     def feed(self) -> None:
         """Note a sign of life; the limit counts from now."""
         if self._timer is not None:
-            self._fed_at = asyncio.get_running_loop().time()
+            self._fed_at = self._now()
 
     def stop(self) -> None:
         """Cancel the timer."""
@@ -112,7 +115,7 @@ class Supervisor:
         self,
         settings: EngineSettings,
         *,
-        on_frames: Callable[[Iterator[tuple[int, bytes]]], None],
+        on_frames: Callable[[list[tuple[int, bytes]]], None],
         on_service: Callable[[], None],
         on_loss: Callable[[RkllmMcpError], None],
     ) -> None:

@@ -17,7 +17,7 @@ import sys
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Literal
@@ -95,7 +95,7 @@ class LogLines:
             self._total += 1
 
 
-OnFrames = Callable[[Iterator[tuple[int, bytes]]], None]
+OnFrames = Callable[[list[tuple[int, bytes]]], None]
 WorkerKind = Literal["process", "inline"]
 
 # -I -S: no working directory, no PYTHON* variables, no site-packages: nothing can shadow a module or slow the start.
@@ -228,7 +228,7 @@ async def open_worker(
 ) -> AsyncGenerator[WorkerProcess, None]:
     """Start a worker, and stop it at the end.
 
-    ``on_frames`` gets the received frames in order, as an iterator of (kind, body) that it must exhaust; ``inline``
+    ``on_frames`` gets the received frames in order, as (kind, body), in the socket's callback; ``inline``
     runs the worker in threads of this process; ``stop_timeout_s`` limits the shutdown before SIGKILL, seconds.
 
     Raises:

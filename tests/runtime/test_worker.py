@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,7 +66,7 @@ class Reports:
     received: list[tuple[int, bytes]] = field(default_factory=list[tuple[int, bytes]])
     news: anyio.Event = field(default_factory=anyio.Event)
 
-    def on_frames(self, arrived: Iterator[tuple[int, bytes]]) -> None:
+    def on_frames(self, arrived: list[tuple[int, bytes]]) -> None:
         self.received.extend(arrived)
         self.news.set()
         self.news = anyio.Event()
