@@ -99,7 +99,7 @@ def test_only_what_comes_with_us_is_believed_unasked(tmp_path: Path, entry: str,
 def test_a_server_says_where_it_differs_from_the_security_section(tmp_path: Path) -> None:
     head = '[security]\napprove = "always"\nsandbox = true\nallowed_commands = ["x"]'
     plain = spec_of(tmp_path, 'command = "x"', head)
-    assert (plain.approve, plain.allowed_commands) == ("always", ("x",))
+    assert plain.approve == "always"
     assert plain.sandbox is not None
     assert (plain.sandbox.read, plain.sandbox.write, plain.sandbox.network) == ((), (), False)
     assert str(plain.sandbox.cache).endswith("/rkllm-mcp/sandbox/a_b")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -162,7 +161,7 @@ def briefing(
 
 def server_specs(config: Config) -> list[ServerSpec]:
     """The servers to connect, those that are switched off left out."""
-    return [_guarded(_server_spec(server), server, config) for server in config.active_servers]
+    return [replace(_server_spec(server), problem=config.problem_of(server)) for server in config.resolved_servers()]
 
 
 def _first(*values: _Value | None) -> _Value:
@@ -198,34 +197,8 @@ def _thinking_mode(setting: str, template: ChatTemplate) -> ThinkingMode:
     return "auto" if can_think or setting != "off" else "off"
 
 
-def _guarded(spec: ServerSpec, server: ServerConfig, config: Config) -> ServerSpec:
-    """The server with what ``[security]`` says about all of them."""
-    return replace(
-        spec,
-        roots=_roots(server, config),
-        allowed_commands=config.security.allowed_commands,
-        sandbox=_sandbox(server, config),
-        trusted=_is_ours(server) if server.trusted is None else server.trusted,
-        approve=server.approve or config.security.approve,
-        always_allow=server.always_allow,
-        always_ask=server.always_ask,
-        problem=_problem(config.unset.get(server.name, ())),
-    )
-
-
-def _problem(unset: Sequence[str]) -> str:
-    """Why a server cannot be started whose variables are not set; empty when all are."""
-    if not unset:
-        return ""
-    names = ", ".join(f"${{{name}}}" for name in unset)
-    which = "is" if len(unset) == 1 else "are"
-    return f"{names} {which} not set in the environment; set {', '.join(unset)}, or write ${{{unset[0]}:-default}}"
-
-
-def _sandbox(server: ServerConfig, config: Config) -> Sandbox | None:
-    if not isinstance(server, StdioServer) or not (
-        config.security.sandbox if server.sandbox is None else server.sandbox
-    ):
+def _sandbox(server: StdioServer) -> Sandbox | None:
+    if not server.sandbox:
         return None
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     cache = Path(base).expanduser() / "rkllm-mcp" / "sandbox" / _UNSAFE.sub("_", server.name)
@@ -235,19 +208,6 @@ def _sandbox(server: ServerConfig, config: Config) -> Sandbox | None:
         network=server.sandbox_network,
         cache=str(cache),
     )
-
-
-def _is_ours(server: ServerConfig) -> bool:
-    """Whether a server comes with rkllm-mcp, or is one that we make of the configuration."""
-    if isinstance(server, StdioServer):
-        module = server.args[1] if server.args[:1] == ("-m",) and len(server.args) > 1 else ""
-        return server.command == sys.executable and module.startswith("mcp_servers.")
-    return not isinstance(server, RemoteServer)
-
-
-def _roots(server: ServerConfig, config: Config) -> tuple[str, ...]:
-    folders = config.security.roots if server.roots is None else server.roots
-    return tuple(str(folder.absolute()) for folder in folders)
 
 
 def _server_spec(server: ServerConfig) -> ServerSpec:
@@ -269,6 +229,11 @@ def _server_spec(server: ServerConfig) -> ServerSpec:
         lazy=server.lazy,
         idle_stop_s=server.idle_stop_s,
         ping_s=server.ping_s,
+        roots=tuple(map(str, server.roots or ())),
+        trusted=bool(server.trusted),
+        approve=server.approve or "dangerous",
+        always_allow=server.always_allow,
+        always_ask=server.always_ask,
     )
     if isinstance(server, StdioServer):
         cwd = str(server.cwd) if server.cwd is not None else None
@@ -279,6 +244,7 @@ def _server_spec(server: ServerConfig) -> ServerSpec:
             env=server.env,
             inherit_env=server.inherit_env,
             cwd=cwd,
+            sandbox=_sandbox(server),
         )
     if isinstance(server, RemoteServer):
         # A header that waits for a request's token is never sent unfilled.

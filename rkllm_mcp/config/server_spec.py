@@ -69,7 +69,6 @@ class ServerSpec:
     lazy: bool = False  # start on first use; the tool list comes from the previous run
     idle_stop_s: float | None = None  # stop after this time without use
     ping_s: float = 60.0  # interval of pings on an idle connection; 0: none
-    allowed_commands: tuple[str, ...] | None = None  # [stdio] None: any
     sandbox: Sandbox | None = None  # [stdio] None: unrestricted
     trusted: bool = False  # believe the server's readOnlyHint and destructiveHint
     approve: Literal["dangerous", "always", "never"] = "dangerous"

@@ -182,7 +182,8 @@ def _refused(config: Config) -> dict[str, str]:
     refusals = {spec.name: spec.problem for spec in specs}
     for spec in specs:
         if spec.transport == "stdio" and not spec.problem:
-            refusals[spec.name] = refusal_here(spec) or (problem or missing_place(spec.sandbox) if spec.sandbox else "")
+            refused = refusal_here(spec, config.security.allowed_commands)
+            refusals[spec.name] = refused or (problem or missing_place(spec.sandbox) if spec.sandbox else "")
     return {name: refusal for name, refusal in refusals.items() if refusal}
 
 
