@@ -435,5 +435,6 @@ async def open_tools(
                 sampler=sampler,
                 policies=policies,
                 read_device=device_state,
+                problems={server.name: config.problem_of(server) for server in config.active_servers},
             ) as toolbox:
                 yield ToolEnvironment(toolbox, memory)

@@ -13,8 +13,8 @@ from rkllm_mcp.agent.instructions import TurnPreparation, TurnTools
 from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
 from rkllm_mcp.board.machine import Machine
 from rkllm_mcp.config.sections import Config
-from rkllm_mcp.config.server_spec import OAuth, Sandbox, ServerSpec
-from rkllm_mcp.config.servers import OpenAPIServer, RemoteServer, ServerConfig, StdioServer
+from rkllm_mcp.config.server_spec import AnyServer, OAuth, Sandbox, ServerSpec
+from rkllm_mcp.config.servers import RemoteServer, StdioServer
 from rkllm_mcp.errors import ModelNotFoundError
 from rkllm_mcp.generation import Sampling
 from rkllm_mcp.messages import ToolSpec
@@ -159,9 +159,12 @@ def briefing(
     return TurnPreparation(tools, ToolSelection(ToolSearch(past, embedder), listing.cost, settings))
 
 
-def server_specs(config: Config) -> list[ServerSpec]:
+def server_specs(config: Config) -> list[AnyServer]:
     """The servers to connect, those that are switched off left out."""
-    return [replace(_server_spec(server), problem=config.problem_of(server)) for server in config.resolved_servers()]
+    return [
+        _server_spec(server) if isinstance(server, StdioServer | RemoteServer) else server
+        for server in config.resolved_servers()
+    ]
 
 
 def _first(*values: _Value | None) -> _Value:
@@ -210,7 +213,7 @@ def _sandbox(server: StdioServer) -> Sandbox | None:
     )
 
 
-def _server_spec(server: ServerConfig) -> ServerSpec:
+def _server_spec(server: StdioServer | RemoteServer) -> ServerSpec:
     common = ServerSpec(
         name=server.name,
         transport=server.transport,
@@ -246,28 +249,17 @@ def _server_spec(server: ServerConfig) -> ServerSpec:
             cwd=cwd,
             sandbox=_sandbox(server),
         )
-    if isinstance(server, RemoteServer):
-        # A header that waits for a request's token is never sent unfilled.
-        waiting = {name: text for name, text in server.headers_template.items() if _PLACEHOLDER.search(text)}
-        fixed = {name: text for name, text in server.headers_template.items() if name not in waiting}
-        return replace(
-            common,
-            url=server.url,
-            headers=fixed,
-            headers_template=waiting,
-            ca_file=str(server.ca_file) if server.ca_file is not None else None,
-            oauth=_oauth(server),
-        )
-    if isinstance(server, OpenAPIServer):
-        return replace(
-            common,
-            openapi_spec=server.openapi_spec,
-            openapi_base_url=server.openapi_base_url or "",
-            headers_template=server.headers_template,
-            include=server.include,
-            exclude=server.exclude,
-        )
-    return replace(common, local_tools=server.tools)
+    # A header that waits for a request's token is never sent unfilled.
+    waiting = {name: text for name, text in server.headers_template.items() if _PLACEHOLDER.search(text)}
+    fixed = {name: text for name, text in server.headers_template.items() if name not in waiting}
+    return replace(
+        common,
+        url=server.url,
+        headers=fixed,
+        headers_template=waiting,
+        ca_file=str(server.ca_file) if server.ca_file is not None else None,
+        oauth=_oauth(server),
+    )
 
 
 def _oauth(server: RemoteServer) -> OAuth | None:
