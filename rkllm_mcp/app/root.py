@@ -421,8 +421,13 @@ async def open_tools(
         folder = memory.database.path.parent
         remembered = await memory.texts(_SERVERS)
         consent = NoConsent(tenant) if log_in is None else BrowserConsent(log_in)
-        log_wire = config.security.log_wire
-        with open_connection_services(folder, remembered=remembered, consent=consent, log_wire=log_wire) as host:
+        with open_connection_services(
+            folder,
+            remembered=remembered,
+            consent=consent,
+            log_wire=config.security.log_wire,
+            allowed_commands=config.security.allowed_commands,
+        ) as host:
             async with open_toolbox(
                 server_specs(config),
                 on_status=status,
@@ -430,5 +435,6 @@ async def open_tools(
                 sampler=sampler,
                 policies=policies,
                 read_device=device_state,
+                problems={server.name: config.problem_of(server) for server in config.active_servers},
             ) as toolbox:
                 yield ToolEnvironment(toolbox, memory)

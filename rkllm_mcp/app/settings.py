@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -16,8 +15,8 @@ from rkllm_mcp.board.machine import Machine
 from rkllm_mcp.board.npu import describe_load, npu_clocks, npu_node
 from rkllm_mcp.board.system import gib, hottest, memory_bytes
 from rkllm_mcp.config.sections import Config
-from rkllm_mcp.config.server_spec import OAuth, Sandbox, ServerSpec
-from rkllm_mcp.config.servers import OpenAPIServer, RemoteServer, ServerConfig, StdioServer
+from rkllm_mcp.config.server_spec import AnyServer, OAuth, Sandbox, ServerSpec
+from rkllm_mcp.config.servers import RemoteServer, StdioServer
 from rkllm_mcp.errors import ModelNotFoundError
 from rkllm_mcp.generation import Sampling
 from rkllm_mcp.messages import ToolSpec
@@ -162,9 +161,12 @@ def briefing(
     return TurnPreparation(tools, ToolSelection(ToolSearch(past, embedder), listing.cost, settings))
 
 
-def server_specs(config: Config) -> list[ServerSpec]:
+def server_specs(config: Config) -> list[AnyServer]:
     """The servers to connect, those that are switched off left out."""
-    return [_guarded(_server_spec(server), server, config) for server in config.active_servers]
+    return [
+        _server_spec(server) if isinstance(server, StdioServer | RemoteServer) else server
+        for server in config.resolved_servers()
+    ]
 
 
 def _first(*values: _Value | None) -> _Value:
@@ -200,34 +202,8 @@ def _thinking_mode(setting: str, template: ChatTemplate) -> ThinkingMode:
     return "auto" if can_think or setting != "off" else "off"
 
 
-def _guarded(spec: ServerSpec, server: ServerConfig, config: Config) -> ServerSpec:
-    """The server with what ``[security]`` says about all of them."""
-    return replace(
-        spec,
-        roots=_roots(server, config),
-        allowed_commands=config.security.allowed_commands,
-        sandbox=_sandbox(server, config),
-        trusted=_is_ours(server) if server.trusted is None else server.trusted,
-        approve=server.approve or config.security.approve,
-        always_allow=server.always_allow,
-        always_ask=server.always_ask,
-        problem=_problem(config.unset.get(server.name, ())),
-    )
-
-
-def _problem(unset: Sequence[str]) -> str:
-    """Why a server cannot be started whose variables are not set; empty when all are."""
-    if not unset:
-        return ""
-    names = ", ".join(f"${{{name}}}" for name in unset)
-    which = "is" if len(unset) == 1 else "are"
-    return f"{names} {which} not set in the environment; set {', '.join(unset)}, or write ${{{unset[0]}:-default}}"
-
-
-def _sandbox(server: ServerConfig, config: Config) -> Sandbox | None:
-    if not isinstance(server, StdioServer) or not (
-        config.security.sandbox if server.sandbox is None else server.sandbox
-    ):
+def _sandbox(server: StdioServer) -> Sandbox | None:
+    if not server.sandbox:
         return None
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     cache = Path(base).expanduser() / "rkllm-mcp" / "sandbox" / _UNSAFE.sub("_", server.name)
@@ -239,20 +215,7 @@ def _sandbox(server: ServerConfig, config: Config) -> Sandbox | None:
     )
 
 
-def _is_ours(server: ServerConfig) -> bool:
-    """Whether a server comes with rkllm-mcp, or is one that we make of the configuration."""
-    if isinstance(server, StdioServer):
-        module = server.args[1] if server.args[:1] == ("-m",) and len(server.args) > 1 else ""
-        return server.command == sys.executable and module.startswith("mcp_servers.")
-    return not isinstance(server, RemoteServer)
-
-
-def _roots(server: ServerConfig, config: Config) -> tuple[str, ...]:
-    folders = config.security.roots if server.roots is None else server.roots
-    return tuple(str(folder.absolute()) for folder in folders)
-
-
-def _server_spec(server: ServerConfig) -> ServerSpec:
+def _server_spec(server: StdioServer | RemoteServer) -> ServerSpec:
     common = ServerSpec(
         name=server.name,
         transport=server.transport,
@@ -271,6 +234,11 @@ def _server_spec(server: ServerConfig) -> ServerSpec:
         lazy=server.lazy,
         idle_stop_s=server.idle_stop_s,
         ping_s=server.ping_s,
+        roots=tuple(map(str, server.roots or ())),
+        trusted=bool(server.trusted),
+        approve=server.approve or "dangerous",
+        always_allow=server.always_allow,
+        always_ask=server.always_ask,
     )
     if isinstance(server, StdioServer):
         cwd = str(server.cwd) if server.cwd is not None else None
@@ -281,29 +249,19 @@ def _server_spec(server: ServerConfig) -> ServerSpec:
             env=server.env,
             inherit_env=server.inherit_env,
             cwd=cwd,
+            sandbox=_sandbox(server),
         )
-    if isinstance(server, RemoteServer):
-        # A header that waits for a request's token is never sent unfilled.
-        waiting = {name: text for name, text in server.headers_template.items() if _PLACEHOLDER.search(text)}
-        fixed = {name: text for name, text in server.headers_template.items() if name not in waiting}
-        return replace(
-            common,
-            url=server.url,
-            headers=fixed,
-            headers_template=waiting,
-            ca_file=str(server.ca_file) if server.ca_file is not None else None,
-            oauth=_oauth(server),
-        )
-    if isinstance(server, OpenAPIServer):
-        return replace(
-            common,
-            openapi_spec=server.openapi_spec,
-            openapi_base_url=server.openapi_base_url or "",
-            headers_template=server.headers_template,
-            include=server.include,
-            exclude=server.exclude,
-        )
-    return replace(common, local_tools=server.tools)
+    # A header that waits for a request's token is never sent unfilled.
+    waiting = {name: text for name, text in server.headers_template.items() if _PLACEHOLDER.search(text)}
+    fixed = {name: text for name, text in server.headers_template.items() if name not in waiting}
+    return replace(
+        common,
+        url=server.url,
+        headers=fixed,
+        headers_template=waiting,
+        ca_file=str(server.ca_file) if server.ca_file is not None else None,
+        oauth=_oauth(server),
+    )
 
 
 def _oauth(server: RemoteServer) -> OAuth | None:

@@ -1,6 +1,6 @@
 """Tools that run in this process, as a server: built-in ones by name, and configured Python functions.
 
-``LoadedSource`` opens ``open_builtin``. A tool that cannot be loaded is omitted with a note.
+A tool that cannot be loaded is omitted with a note.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from rkllm_mcp.builtin.calculator import calculate
 from rkllm_mcp.builtin.clock import clock_of
 from rkllm_mcp.builtin.function import Function, FunctionThreads, LocalFunction, LocalToolError, validated
 from rkllm_mcp.builtin.units import convert_units
-from rkllm_mcp.config.server_spec import ServerSpec
-from rkllm_mcp.config.servers import BuiltinTool
+from rkllm_mcp.config.servers import BuiltinServer, BuiltinTool
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.protocols import CallContext
@@ -119,7 +118,7 @@ class LocalTools:
 
 @asynccontextmanager
 async def open_builtin(
-    spec: ServerSpec, note: Callable[[str], None], read_device: DeviceReader | None = None
+    spec: BuiltinServer, note: Callable[[str], None], read_device: DeviceReader | None = None
 ) -> AsyncGenerator[LocalTools]:
     """Load the tools of a server.
 
@@ -133,7 +132,7 @@ async def open_builtin(
     threads = FunctionThreads()
     # Every call is validated with it; import it now, so that the first call is not delayed.
     await threads.run(partial(importlib.import_module, "jsonschema"))
-    for configured in spec.local_tools:
+    for configured in spec.tools:
         # Importing foreign code can take long and must not block the event loop.
         loaded = await threads.run(partial(_loaded_or_reason, configured, read_device))
         if isinstance(loaded, str):

@@ -25,7 +25,7 @@ from rkllm_mcp.config.section import (
     Temperature,
     combination,
 )
-from rkllm_mcp.config.servers import ServerConfig
+from rkllm_mcp.config.servers import ServerConfig, StdioServer, is_own
 
 Occasion: TypeAlias = Literal["failed", "too_long", "no_answer", "busy"]
 
@@ -407,6 +407,31 @@ class Config(Sections):
     def active_servers(self) -> tuple[ServerConfig, ...]:
         """The servers to connect: the enabled ones, or none if tools are switched off."""
         return tuple(server for server in self.servers if server.enabled) if self._mcp_enabled else ()
+
+    def resolved_servers(self) -> tuple[ServerConfig, ...]:
+        """Return the servers to connect, with the defaults of ``[security]`` where an entry does not differ."""
+        security = self.security
+        resolved: list[ServerConfig] = []
+        for server in self.active_servers:
+            roots = security.roots if server.roots is None else server.roots
+            changes: dict[str, Any] = {
+                "approve": server.approve or security.approve,
+                "trusted": is_own(server) if server.trusted is None else server.trusted,
+                "roots": tuple(folder.absolute() for folder in roots),
+            }
+            if isinstance(server, StdioServer):
+                changes["sandbox"] = security.sandbox if server.sandbox is None else server.sandbox
+            resolved.append(server.model_copy(update=changes))
+        return tuple(resolved)
+
+    def problem_of(self, server: ServerConfig) -> str:
+        """Return why a server cannot be started whose variables are not set; empty if all are."""
+        unset = self._unset.get(server.name, ())
+        if not unset:
+            return ""
+        names = ", ".join(f"${{{name}}}" for name in unset)
+        which = "is" if len(unset) == 1 else "are"
+        return f"{names} {which} not set in the environment; set {', '.join(unset)}, or write ${{{unset[0]}:-default}}"
 
     def loaded_from(
         self,

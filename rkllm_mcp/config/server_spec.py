@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from rkllm_mcp.config.servers import BuiltinTool
+    from rkllm_mcp.config.servers import BuiltinServer, OpenAPIServer
 
-Transport: TypeAlias = Literal["stdio", "http", "sse", "websocket", "inprocess", "builtin", "openapi"]
+Transport: TypeAlias = Literal["stdio", "http", "sse", "websocket", "inprocess"]
 State: TypeAlias = Literal["waiting", "connecting", "ready", "failed", "died", "stopped"]
 
 LogLevel: TypeAlias = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
@@ -40,7 +40,7 @@ class Sandbox:
 
 @dataclass(frozen=True)
 class ServerSpec:
-    """Connection settings and policies of one server; the transports that read a field stand in brackets."""
+    """Connection settings and policies of one MCP server; the transports that read a field stand in brackets."""
 
     name: str
     transport: Transport = "stdio"
@@ -54,22 +54,15 @@ class ServerSpec:
     # For the transports http, sse and websocket.
     url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    # Headers with ${token} placeholders; the server is connected per request. [openapi] All headers.
+    # Headers with ${token} placeholders; the server is connected per request.
     headers_template: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     ca_file: str | None = None  # CA certificates to trust in addition to the system's
     oauth: OAuth | None = None
-    local_tools: tuple[BuiltinTool, ...] = ()  # [builtin]
-    openapi_spec: str | Mapping[str, Any] = ""  # [openapi] path, URL, text, or parsed document
-    openapi_base_url: str = ""  # [openapi] empty: the server of the document
-    # [openapi] Operations by name, id, tag, path or "METHOD path", with shell patterns; None: all.
-    include: tuple[str, ...] | None = None
-    exclude: tuple[str, ...] = ()
     timeout_s: float = 30.0  # one call
     connect_timeout_s: float = 30.0  # start, handshake and first tools/list together
     lazy: bool = False  # start on first use; the tool list comes from the previous run
     idle_stop_s: float | None = None  # stop after this time without use
     ping_s: float = 60.0  # interval of pings on an idle connection; 0: none
-    allowed_commands: tuple[str, ...] | None = None  # [stdio] None: any
     sandbox: Sandbox | None = None  # [stdio] None: unrestricted
     trusted: bool = False  # believe the server's readOnlyHint and destructiveHint
     approve: Literal["dangerous", "always", "never"] = "dangerous"
@@ -87,7 +80,10 @@ class ServerSpec:
     roots: tuple[str, ...] = ()
     log_level: LogLevel | None = None  # None: the server's default
     task_timeout_s: float = 600.0  # one call that runs as a task
-    problem: str = ""  # why the server cannot be used at all, and the remedy
+
+
+# Settings of any server: of an MCP server, or of one in this process, whose configuration is used as it is.
+AnyServer: TypeAlias = "ServerSpec | BuiltinServer | OpenAPIServer"
 
 
 @dataclass(frozen=True)

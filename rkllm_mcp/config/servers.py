@@ -7,6 +7,7 @@ The class of an entry follows from its ``transport``, or else from the key that 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal, Protocol, TypeAlias, cast
@@ -296,6 +297,14 @@ SERVER_TYPES: Mapping[str, type[ServerBase]] = {
 def type_of(transport: str) -> type[ServerBase]:
     """Return the configuration class of a transport."""
     return SERVER_TYPES["remote" if transport in {"http", "sse", "websocket"} else transport]
+
+
+def is_own(server: ServerConfig) -> bool:
+    """Return True for a server that is part of rkllm-mcp, or that it makes of the configuration."""
+    if isinstance(server, StdioServer):
+        module = server.args[1] if server.args[:1] == ("-m",) and len(server.args) > 1 else ""
+        return server.command == sys.executable and module.startswith("mcp_servers.")
+    return not isinstance(server, RemoteServer)
 
 
 SERVER_KEYS = tuple(dict.fromkeys(key for kind in SERVER_TYPES.values() for key in kind.model_fields))

@@ -75,20 +75,22 @@ def _is_package(argument: str, wanted: str) -> bool:
     return argument.startswith(wanted) and _VERSION.fullmatch(argument[len(wanted) :]) is not None
 
 
-async def launch_of(spec: ServerSpec, host: Mapping[str, str] = os.environ) -> ServerSpec:
-    """Return ``spec`` with the command that is really started.
+async def launch_of(
+    spec: ServerSpec, allowed: Sequence[str] | None, host: Mapping[str, str] = os.environ
+) -> ServerSpec:
+    """Return ``spec`` with the command that is really started; ``allowed`` are the allowed commands, None allows any.
 
     Raises:
         ServerUnavailableError: the program is not allowed, or its sandbox is not available.
         OSError: the program does not exist.
     """
-    if spec.allowed_commands is None and spec.sandbox is None:
+    if allowed is None and spec.sandbox is None:
         return spec
     env = environment(spec, host)
     program = found_program(spec.command, env.get("PATH", os.defpath), spec.cwd)
     if program is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), spec.command)
-    refusal = refusal_of(spec, program)
+    refusal = refusal_of(spec, allowed, program)
     if refusal:
         raise ServerUnavailableError(refusal)
     if spec.sandbox is not None:
@@ -97,15 +99,14 @@ async def launch_of(spec: ServerSpec, host: Mapping[str, str] = os.environ) -> S
     return replace(spec, command=str(program))
 
 
-def refusal_here(spec: ServerSpec, host: Mapping[str, str] = os.environ) -> str:
+def refusal_here(spec: ServerSpec, allowed: Sequence[str] | None, host: Mapping[str, str] = os.environ) -> str:
     """Return why a server's program may not be started on this machine; empty if it is allowed or does not exist."""
     program = found_program(spec.command, environment(spec, host).get("PATH", os.defpath), spec.cwd)
-    return "" if program is None else refusal_of(spec, program)
+    return "" if program is None else refusal_of(spec, allowed, program)
 
 
-def refusal_of(spec: ServerSpec, program: Path) -> str:
+def refusal_of(spec: ServerSpec, allowed: Sequence[str] | None, program: Path) -> str:
     """Return why a program may not be started; empty if it is allowed."""
-    allowed = spec.allowed_commands
     if allowed is None or is_allowed(program, spec.args, allowed):
         return ""
     entries = ", ".join(allowed) or "none"

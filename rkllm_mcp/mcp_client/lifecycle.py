@@ -148,6 +148,7 @@ class ConnectionServices:
     callbacks_for: CallbacksFor = _no_callbacks
     wire: WireLog | None = None  # None: no wire log
     sign_in: SignIn = field(default_factory=SignIn)
+    allowed_commands: Sequence[str] | None = None  # programs that may be started as servers; None: any
     timings: Timings = field(default_factory=Timings)
     # Servers in this process, by name: an MCPServer of the SDK, a function that makes one, or ``module:name``.
     in_process: Mapping[str, object] = field(default_factory=dict[str, object])
@@ -155,7 +156,12 @@ class ConnectionServices:
 
 @contextmanager
 def open_connection_services(
-    folder: Path, *, remembered: Remembered | None = None, consent: Consent = NO_CONSENT, log_wire: bool = False
+    folder: Path,
+    *,
+    remembered: Remembered | None = None,
+    consent: Consent = NO_CONSENT,
+    log_wire: bool = False,
+    allowed_commands: Sequence[str] | None = None,
 ) -> Generator[ConnectionServices]:
     """Open the services with their files in ``folder``: ``oauth.json``, and ``wire.log`` if ``log_wire``.
 
@@ -165,7 +171,10 @@ def open_connection_services(
     wire = WireLog(folder / "wire.log") if log_wire else None
     try:
         yield ConnectionServices(
-            remembered or Forgetful(), wire=wire, sign_in=SignIn(TokenFile(folder / "oauth.json"), consent)
+            remembered or Forgetful(),
+            wire=wire,
+            sign_in=SignIn(TokenFile(folder / "oauth.json"), consent),
+            allowed_commands=allowed_commands,
         )
     finally:
         if wire is not None:

@@ -1,6 +1,6 @@
 """REST API as a tool server: loads its specification, converts operations to tools and calls to requests.
 
-``LoadedSource`` opens ``open_openapi``. The specification comes from a file, a URL or the configuration itself; it is
+The specification comes from a file, a URL or the configuration itself; it is
 parsed in a thread, because a large one takes half a second of CPU. Tokens are filled in per call and not stored.
 """
 
@@ -22,7 +22,7 @@ import anyio.to_thread
 
 from rkllm_mcp import __version__
 from rkllm_mcp.config.header_templates import MissingTokenError, fill, placeholders, redacted, secrets_of, tokens_for
-from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.config.servers import OpenAPIServer
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.openapi.arguments import Arguments, arguments_of
@@ -176,7 +176,7 @@ _READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "QUERY"})
 class RestApi:
     """Operations of an API, ready to be called."""
 
-    def __init__(self, spec: ServerSpec, operations: Sequence[Operation], exchange: HttpClient) -> None:
+    def __init__(self, spec: OpenAPIServer, operations: Sequence[Operation], exchange: HttpClient) -> None:
         self._spec = spec
         self._operations = {operation.name: operation for operation in operations}
         self._exchange = exchange
@@ -204,7 +204,7 @@ class RestApi:
 
 
 @asynccontextmanager
-async def open_openapi(spec: ServerSpec, note: Callable[[str], None]) -> AsyncGenerator[RestApi]:
+async def open_openapi(spec: OpenAPIServer, note: Callable[[str], None]) -> AsyncGenerator[RestApi]:
     """Load a specification.
 
     ``note`` receives a line for each omitted part.
@@ -226,7 +226,7 @@ async def open_openapi(spec: ServerSpec, note: Callable[[str], None]) -> AsyncGe
         yield RestApi(spec, _chosen(conversion, spec), exchange)
 
 
-def _converted(document: Mapping[str, Any] | bytes, spec: ServerSpec, spec_url: str) -> Conversion:
+def _converted(document: Mapping[str, Any] | bytes, spec: OpenAPIServer, spec_url: str) -> Conversion:
     try:
         values = parse_document(document) if isinstance(document, bytes) else document
     except DocumentError as error:
@@ -235,17 +235,17 @@ def _converted(document: Mapping[str, Any] | bytes, spec: ServerSpec, spec_url: 
     if not isinstance(values.get("paths"), Mapping) and not version:
         raise ServerUnavailableError("its openapi_spec is not an OpenAPI document: it has no 'paths'; name another")
     supplied = frozenset(name.lower() for name in spec.headers_template)
-    return convert(values, base_url=spec.openapi_base_url, spec_url=spec_url, supplied=supplied)
+    return convert(values, base_url=spec.openapi_base_url or "", spec_url=spec_url, supplied=supplied)
 
 
-def _chosen(conversion: Conversion, spec: ServerSpec) -> list[Operation]:
+def _chosen(conversion: Conversion, spec: OpenAPIServer) -> list[Operation]:
     operations = [operation for operation in conversion.operations if _is_included(operation, spec)]
     if operations and not any(operation.address for operation in operations):
         raise ServerUnavailableError("its openapi_spec names no address of the API; set openapi_base_url")
     return operations
 
 
-def _is_included(operation: Operation, spec: ServerSpec) -> bool:
+def _is_included(operation: Operation, spec: OpenAPIServer) -> bool:
     names = (operation.name, operation.id, operation.path, f"{operation.method} {operation.path}", *operation.tags)
 
     def has(patterns: Sequence[str]) -> bool:
@@ -267,7 +267,7 @@ def _tool(operation: Operation) -> ToolSpec:
 # --- where a specification is ----------------------------------------------------------------------------------------
 
 
-async def _document(spec: ServerSpec, exchange: HttpClient) -> tuple[Mapping[str, Any] | bytes, str]:
+async def _document(spec: OpenAPIServer, exchange: HttpClient) -> tuple[Mapping[str, Any] | bytes, str]:
     """Return the specification, parsed or as bytes, and its URL."""
     place = spec.openapi_spec
     if isinstance(place, Mapping):
@@ -290,7 +290,7 @@ def specification_file(place: str) -> Path | None:
     return Path(unquote(urlsplit(place).path) if place.startswith("file://") else place)
 
 
-async def _fetched(url: str, spec: ServerSpec, exchange: HttpClient) -> bytes:
+async def _fetched(url: str, spec: OpenAPIServer, exchange: HttpClient) -> bytes:
     from rkllm_mcp.openapi.client import HttpClientError
 
     headers = {"Accept": "application/json, application/yaml;q=0.9, */*;q=0.5"}

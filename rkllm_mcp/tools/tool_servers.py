@@ -12,8 +12,8 @@ from typing import Any, Protocol, TypeAlias
 import anyio
 
 from rkllm_mcp.builtin.server import DeviceReader, open_builtin
-from rkllm_mcp.config.server_spec import ServerSpec, ServerState, State
-from rkllm_mcp.config.servers import is_offered
+from rkllm_mcp.config.server_spec import AnyServer, ServerState, State
+from rkllm_mcp.config.servers import BuiltinServer, OpenAPIServer, is_offered
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.mcp_client.lifecycle import Backoff, ConnectionServices, Timings
 from rkllm_mcp.mcp_client.per_request import connection_for
@@ -36,7 +36,8 @@ class ToolImplementation(Protocol):
         ...
 
 
-Opener: TypeAlias = Callable[[ServerSpec, Callable[[str], None]], AbstractAsyncContextManager[ToolImplementation]]
+# Takes a function for notes about parts that are left out.
+Opener: TypeAlias = Callable[[Callable[[str], None]], AbstractAsyncContextManager[ToolImplementation]]
 
 
 class LocalToolServer:
@@ -48,7 +49,7 @@ class LocalToolServer:
 
     def __init__(
         self,
-        spec: ServerSpec,
+        spec: AnyServer,
         opener: Opener,
         *,
         restart_pause_s: float = Timings.restart_pause_s,
@@ -158,7 +159,7 @@ class LocalToolServer:
         error: Exception | None = None
         with anyio.CancelScope(deadline=started + self.spec.connect_timeout_s) as self._scope:
             try:
-                async with self._opener(self.spec, self.notes.add) as loaded:
+                async with self._opener(self.notes.add) as loaded:
                     self._scope.deadline = math.inf
                     self.tools = self._offered(loaded.tools)
                     self._loaded, self._seconds = loaded, anyio.current_time() - started
@@ -204,7 +205,7 @@ class ToolServer(Protocol):
     """A server as the toolbox uses it. One task runs ``run``; the other methods may be called from any task."""
 
     @property
-    def spec(self) -> ServerSpec:
+    def spec(self) -> AnyServer:
         """Settings of the server."""
         ...
 
@@ -257,28 +258,35 @@ class ToolServer(Protocol):
 
 
 @asynccontextmanager
-async def _open_problem(spec: ServerSpec, note: Callable[[str], None]) -> AsyncGenerator[ToolImplementation]:
-    """Fail with the configured ``problem`` of a server that cannot be used."""
+async def _open_problem(problem: str, note: Callable[[str], None]) -> AsyncGenerator[ToolImplementation]:
+    """Fail with the ``problem`` of a server that cannot be used."""
     del note
-    raise ServerUnavailableError(spec.problem)
+    raise ServerUnavailableError(problem)
     yield  # makes this function a generator
 
 
 def source_of(
-    spec: ServerSpec,
+    spec: AnyServer,
     host: ConnectionServices | None = None,
     *,
+    problem: str = "",
     read_device: DeviceReader | None = None,
     on_change: Callable[[ToolServer], None] | None = None,
 ) -> ToolServer:
     """Create the tool server for ``spec``.
 
-    ``read_device`` gives built-in tools readings of the machine. ``on_change`` runs in the server's own task after its
+    ``problem`` is why it cannot be used at all, and the remedy. ``read_device`` gives built-in tools readings of the
+    machine. ``on_change`` runs in the server's own task after its
     state or tools changed; it must not block or raise.
     """
-    openers: dict[str, Opener] = {"builtin": partial(open_builtin, read_device=read_device), "openapi": open_openapi}
-    opener = _open_problem if spec.problem else openers.get(spec.transport)
     host = host or ConnectionServices()
-    if opener is not None:
-        return LocalToolServer(spec, opener, restart_pause_s=host.timings.restart_pause_s, on_change=on_change)
-    return connection_for(spec, host, on_change)
+    opener: Opener
+    if problem:
+        opener = partial(_open_problem, problem)
+    elif isinstance(spec, BuiltinServer):
+        opener = partial(open_builtin, spec, read_device=read_device)
+    elif isinstance(spec, OpenAPIServer):
+        opener = partial(open_openapi, spec)
+    else:
+        return connection_for(spec, host, on_change)
+    return LocalToolServer(spec, opener, restart_pause_s=host.timings.restart_pause_s, on_change=on_change)

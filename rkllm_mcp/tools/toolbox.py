@@ -16,7 +16,8 @@ import anyio
 
 from rkllm_mcp.builtin.server import DeviceReader
 from rkllm_mcp.config.header_templates import claimed_by
-from rkllm_mcp.config.server_spec import ServerSpec, ServerState
+from rkllm_mcp.config.server_spec import AnyServer, ServerState
+from rkllm_mcp.config.servers import BuiltinServer
 from rkllm_mcp.errors import NotOfferedError, ServerUnavailableError, ToolboxError
 from rkllm_mcp.mcp_client.callbacks import Answers
 from rkllm_mcp.mcp_client.connection import Connection
@@ -72,12 +73,13 @@ class Toolbox:
 
     def __init__(
         self,
-        specs: Sequence[ServerSpec],
+        specs: Sequence[AnyServer],
         on_status: Callable[[str], None] | None,
         host: ConnectionServices | None = None,
         sampler: Sampler | None = None,
         policies: ExecutionPolicies | None = None,
         read_device: DeviceReader | None = None,
+        problems: Mapping[str, str] | None = None,
     ) -> None:
         self._on_status = on_status
         self._policies = policies or ExecutionPolicies()
@@ -85,8 +87,16 @@ class Toolbox:
         answers = Answers(sampler, approvals.approve_sampling)
         self.conversation_grants = approvals.conversations
         host = replace(host or ConnectionServices(), callbacks_for=answers.callbacks_for)
+        problems = problems or {}
         self._connections = {
-            spec.name: source_of(spec, host, read_device=read_device, on_change=self._changed) for spec in specs
+            spec.name: source_of(
+                spec,
+                host,
+                problem=problems.get(spec.name, ""),
+                read_device=read_device,
+                on_change=self._changed,
+            )
+            for spec in specs
         }
         # Only MCP servers have resources and prompts.
         on_mcp = {
@@ -220,7 +230,7 @@ class Toolbox:
     def response_instruction(self, name: str) -> str:
         """Return the ``response_instruction`` of a tool's server; empty if none is configured."""
         tool = self.resolve(name)
-        return self._connections[tool.server].spec.response_instruction if tool else ""
+        return self._connections[tool.server].spec.response_instruction or "" if tool else ""
 
     def auto_context_tools(self) -> tuple[ToolSpec, ...]:
         """Return the tools that are called with every question."""
@@ -228,7 +238,7 @@ class Toolbox:
         return tuple(tool for tool in self.tools() if (tool.server, tool.wire_name) in wanted)
 
     def _tokens_of_others(self, server: str) -> frozenset[str]:
-        claimed = {name: claimed_by(name, one.spec.headers_template) for name, one in self._connections.items()}
+        claimed = {name: claimed_by(name, _headers_of(one.spec)) for name, one in self._connections.items()}
         own = claimed.pop(server)
         return frozenset[str]().union(*claimed.values()) - own
 
@@ -289,13 +299,14 @@ class Toolbox:
 
 @asynccontextmanager
 async def open_toolbox(
-    specs: Sequence[ServerSpec],
+    specs: Sequence[AnyServer],
     *,
     on_status: Callable[[str], None] | None = None,
     host: ConnectionServices | None = None,
     sampler: Sampler | None = None,
     policies: ExecutionPolicies | None = None,
     read_device: DeviceReader | None = None,
+    problems: Mapping[str, str] | None = None,
 ) -> AsyncGenerator[Toolbox]:
     """Start all servers concurrently without waiting for them; stop all of them on exit.
 
@@ -307,6 +318,7 @@ async def open_toolbox(
         sampler: model for sampling requests of servers; None refuses them.
         policies: approvals, recording, switches and the size limit of tool calls; the defaults when None.
         read_device: readings of the machine for the built-in tool ``device_status``.
+        problems: why servers cannot be used at all, by name.
 
     Raises:
         ToolboxError: two servers have the same name.
@@ -315,7 +327,7 @@ async def open_toolbox(
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ToolboxError(f"two servers are named {twice!r}; give each a unique name")
-    toolbox = Toolbox(specs, on_status, host, sampler, policies, read_device)
+    toolbox = Toolbox(specs, on_status, host, sampler, policies, read_device, problems)
     failure: Exception | None = None
     async with anyio.create_task_group() as lives:
         for connection in toolbox.connections:
@@ -329,6 +341,10 @@ async def open_toolbox(
                 connection.stop()
     if failure is not None:
         raise failure
+
+
+def _headers_of(spec: AnyServer) -> Mapping[str, str]:
+    return {} if isinstance(spec, BuiltinServer) else spec.headers_template
 
 
 async def _start(source: ToolServer) -> None:

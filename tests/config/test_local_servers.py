@@ -9,7 +9,7 @@ import pytest
 from rkllm_mcp.app.settings import device_state, server_specs
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.sections import Config
-from rkllm_mcp.config.servers import BuiltinTool
+from rkllm_mcp.config.servers import BuiltinServer, BuiltinTool, OpenAPIServer
 from rkllm_mcp.errors import ConfigError
 
 
@@ -39,7 +39,8 @@ def test_built_in_tools_reach_the_tools_layer_with_a_way_to_look_at_the_machine(
         'tools = [{ name = "clock" }, { name = "t", entry_point = "a.b:c", description = "T", read_only = true }]\n',
     )
     (spec,) = server_specs(config)
-    assert spec.local_tools == (
+    assert isinstance(spec, BuiltinServer)
+    assert spec.tools == (
         BuiltinTool(name="clock"),
         BuiltinTool(name="t", description="T", entry_point="a.b:c", read_only=True),
     )
@@ -58,5 +59,6 @@ def test_built_in_tools_reach_the_tools_layer_with_a_way_to_look_at_the_machine(
 def test_a_specification_is_a_path_an_address_or_a_text(tmp_path: Path, value: str, settled: str) -> None:
     config = config_of(tmp_path, f'openapi_spec = {value}\nheaders_template = {{ A = "${{b}}" }}\ninclude = ["x"]\n')
     (spec,) = server_specs(config)
+    assert isinstance(spec, OpenAPIServer)
     assert spec.openapi_spec == settled.replace("{folder}", str(tmp_path))
     assert (spec.headers_template, spec.include, spec.exclude) == ({"A": "${b}"}, ("x",), ())

@@ -21,6 +21,7 @@ def written(folder: Path, text: str) -> Path:
 
 def spec_of(folder: Path, text: str) -> ServerSpec:
     (spec,) = server_specs(load_config(written(folder, text), env={}))
+    assert isinstance(spec, ServerSpec)
     return spec
 
 

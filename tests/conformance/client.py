@@ -74,6 +74,7 @@ def spec_of(url: str, scenario: str, context: Context) -> ServerSpec:
         entry |= {"auth": "oauth", "redirect_uri": REDIRECT_URI}
         entry |= {key: context[key] for key in ("client_id", "client_secret") if key in context}
     (spec,) = server_specs(build_config({"servers": [entry]}, {}, "the conformance client", None))
+    assert isinstance(spec, ServerSpec)
     if spec.oauth is not None:
         spec = replace(spec, oauth=replace(spec.oauth, client_metadata_url=CLIENT_METADATA_URL))
     return spec

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import anyio
 
-from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.config.servers import OpenAPIServer
 from rkllm_mcp.openapi.source import open_openapi
 from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.tools.tool_servers import LocalToolServer
@@ -24,8 +25,9 @@ def specification(paths: Mapping[str, Any], **more: Any) -> dict[str, Any]:
 @asynccontextmanager
 async def opened(document: Any, url: str, **settings: Any) -> AsyncGenerator[LocalToolServer]:
     """A source for a specification, ready or failed."""
-    server: dict[str, Any] = {"name": "api", "openapi_base_url": url, **settings}
-    source = LocalToolServer(ServerSpec(transport="openapi", openapi_spec=document, **server), open_openapi)
+    entry: dict[str, Any] = {"name": "api", "openapi_base_url": url or None, "openapi_spec": document, **settings}
+    server = OpenAPIServer.model_validate(entry)
+    source = LocalToolServer(server, partial(open_openapi, server))
     with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(source.run)

@@ -11,8 +11,7 @@ import anyio.to_thread
 import pytest
 
 from rkllm_mcp.builtin.server import NAMES, open_builtin
-from rkllm_mcp.config.server_spec import ServerSpec
-from rkllm_mcp.config.servers import OWN_TOOLS, BuiltinTool
+from rkllm_mcp.config.servers import OWN_TOOLS, BuiltinServer, BuiltinTool
 from rkllm_mcp.mcp_client.wire_log import LastLines
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.protocols import NO_CONTEXT
@@ -33,7 +32,7 @@ def local(name: str, entry_point: str, **more: Any) -> BuiltinTool:
 
 async def called(tool: BuiltinTool, arguments: dict[str, Any] | None = None, **spec: Any) -> str:
     """The text of a result, ``error: `` before it when it is one."""
-    async with open_builtin(ServerSpec("b", "builtin", local_tools=(tool,), **spec), LastLines().add) as tools:
+    async with open_builtin(BuiltinServer(name="b", tools=(tool,), **spec), LastLines().add) as tools:
         result = await tools.call(tool.name, arguments or {}, NO_CONTEXT)
     text = result["content"][0]["text"]
     return f"error: {text}" if result["isError"] else text
@@ -82,7 +81,7 @@ async def test_tools_that_cannot_be_loaded_are_left_out_with_a_note_and_the_othe
         local("good", "add", description="Adds", input_schema=NUMBERS, read_only=True),
     )
     notes = LastLines()
-    async with open_builtin(ServerSpec("b", "builtin", local_tools=tools), notes.add) as loaded:
+    async with open_builtin(BuiltinServer(name="b", tools=tools), notes.add) as loaded:
         assert [(tool.name, tool.read_only) for tool in loaded.tools] == [("clock", True), ("good", True)]
         assert loaded.tools[1].input_schema == {"type": "object", **NUMBERS}
     not_a_function = f"is not a function; name a function of {HOME}"
@@ -106,7 +105,7 @@ async def test_a_module_that_fails_when_imported_is_a_reason(tmp_path: Path, mon
     (tmp_path / "module_that_fails.py").write_text("raise SystemExit('no')\n", encoding="utf-8")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     lines: list[str] = []
-    server = ServerSpec("b", "builtin", local_tools=(BuiltinTool(name="t", entry_point="module_that_fails:f"),))
+    server = BuiltinServer(name="b", tools=(BuiltinTool(name="t", entry_point="module_that_fails:f"),))
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([server], on_status=lines.append) as toolbox:
             await toolbox.connected()
@@ -118,9 +117,7 @@ async def test_a_module_that_fails_when_imported_is_a_reason(tmp_path: Path, mon
 
 @standing_clock
 async def test_a_function_that_does_not_return_costs_its_caller_a_timeout() -> None:
-    server = ServerSpec(
-        "b", "builtin", local_tools=(local("hang", "hang"), BuiltinTool(name="calculator")), timeout_s=30.0
-    )
+    server = BuiltinServer(name="b", tools=(local("hang", "hang"), BuiltinTool(name="calculator")), timeout_s=30.0)
     hung: list[tuple[bool, str]] = []
 
     async def hang(toolbox: Toolbox, number: int) -> None:
@@ -148,9 +145,7 @@ async def test_a_function_that_does_not_return_costs_its_caller_a_timeout() -> N
 
 async def test_our_tools_are_called_by_their_names() -> None:
     device = [("npu load", "core 0 12 %"), ("temperature", "45 °C")]
-    server = ServerSpec(
-        "b", "builtin", local_tools=tuple(BuiltinTool(name=name) for name in NAMES), excluded_tools=("clock",)
-    )
+    server = BuiltinServer(name="b", tools=tuple(BuiltinTool(name=name) for name in NAMES), excluded_tools=("clock",))
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([server], read_device=lambda: device) as toolbox:
             await toolbox.connected()
@@ -173,7 +168,7 @@ async def test_our_tools_may_be_described_in_other_words() -> None:
     tool = BuiltinTool(
         name="calculator", description="電卓", input_schema={"properties": {"expression": {"type": "string"}}}
     )
-    async with open_builtin(ServerSpec("b", "builtin", local_tools=(tool,)), LastLines().add) as tools:
+    async with open_builtin(BuiltinServer(name="b", tools=(tool,)), LastLines().add) as tools:
         assert tools.tools[0].description == "電卓"
         assert "required" not in tools.tools[0].input_schema
 

@@ -9,7 +9,8 @@ from typing import Any
 import anyio
 import pytest
 
-from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.config.server_spec import AnyServer, ServerSpec
+from rkllm_mcp.config.servers import BuiltinServer, BuiltinTool, OpenAPIServer
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.mcp_client.connection import Connection
 from rkllm_mcp.messages import ToolSpec
@@ -19,7 +20,8 @@ from rkllm_mcp.tools.tool_servers import LocalToolServer, Opener, source_of
 pytestmark = pytest.mark.anyio
 
 PATIENCE_S = 60
-BUILTIN = ServerSpec("b", "builtin")
+CLOCK = BuiltinTool(name="clock")
+BUILTIN = BuiltinServer(name="b", tools=(CLOCK,))
 
 
 class Told:
@@ -35,7 +37,7 @@ def opener(log: list[str], failures: int = 0) -> Opener:
     """Opens ``Told``, after so many failures."""
 
     @asynccontextmanager
-    async def open_told(spec: ServerSpec, note: Callable[[str], None]) -> AsyncGenerator[Told]:
+    async def open_told(note: Callable[[str], None]) -> AsyncGenerator[Told]:
         log.append("opened")
         if log.count("opened") <= failures:
             raise ValueError("the disk is full")
@@ -50,7 +52,7 @@ def opener(log: list[str], failures: int = 0) -> Opener:
 async def test_it_is_loaded_called_and_closed() -> None:
     log: list[str] = []
     states: list[str] = []
-    spec = ServerSpec("b", "builtin", excluded_tools=("hide",))
+    spec = BuiltinServer(name="b", tools=(CLOCK,), excluded_tools=("hide",))
     source = LocalToolServer(spec, opener(log), on_change=lambda changed: states.append(changed.state))
     with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
@@ -88,7 +90,7 @@ async def test_one_that_failed_is_loaded_at_its_next_use_then_only_after_a_pause
 
 async def test_stopping_ends_a_load_that_does_not_end() -> None:
     @asynccontextmanager
-    async def never(spec: ServerSpec, note: Callable[[str], None]) -> AsyncGenerator[Told]:
+    async def never(note: Callable[[str], None]) -> AsyncGenerator[Told]:
         await anyio.sleep_forever()
         yield Told()
 
@@ -103,7 +105,12 @@ async def test_stopping_ends_a_load_that_does_not_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("transport", "kind"), [("stdio", Connection), ("builtin", LocalToolServer), ("openapi", LocalToolServer)]
+    ("spec", "kind"),
+    [
+        (ServerSpec("s"), Connection),
+        (BUILTIN, LocalToolServer),
+        (OpenAPIServer(name="s", openapi_spec="spec.json"), LocalToolServer),
+    ],
 )
-async def test_every_type_of_server_has_its_source(transport: Any, kind: type) -> None:
-    assert isinstance(source_of(ServerSpec("s", transport)), kind)
+async def test_every_type_of_server_has_its_source(spec: AnyServer, kind: type) -> None:
+    assert isinstance(source_of(spec), kind)

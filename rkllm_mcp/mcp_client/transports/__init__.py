@@ -61,7 +61,7 @@ def open_channel(
     if transport == "stdio":
         from rkllm_mcp.mcp_client.transports.stdio import open_stdio
 
-        return open_stdio(spec, notes, host.timings.stop_grace_s)
+        return open_stdio(spec, notes, host.timings.stop_grace_s, host.allowed_commands)
     if transport in ("http", "sse"):
         from rkllm_mcp.mcp_client.transports.http import open_remote
 

@@ -8,7 +8,7 @@ Follows MCP specification 2025-11-25 and 2026-07-28, transports, stdio.
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -149,12 +149,14 @@ class StdioChannel:
 
 
 @asynccontextmanager
-async def open_stdio(spec: ServerSpec, notes: LastLines, stop_grace_s: float) -> AsyncGenerator[StdioChannel]:
+async def open_stdio(
+    spec: ServerSpec, notes: LastLines, stop_grace_s: float, allowed_commands: Sequence[str] | None
+) -> AsyncGenerator[StdioChannel]:
     """Start the server's program; end it and its process group on exit.
 
     Raises:
         OSError: the program cannot be started.
         ServerUnavailableError: the program is not allowed, or its sandbox is not available.
     """
-    async with open_child(await launch_of(spec), notes, stop_grace_s) as child:
+    async with open_child(await launch_of(spec, allowed_commands), notes, stop_grace_s) as child:
         yield StdioChannel(child, notes, stop_grace_s)

@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from rkllm_mcp.mcp_client.allowed_commands import found_program, is_allowed, launch_of, refusal_here
+from rkllm_mcp.mcp_client.lifecycle import ConnectionServices
 from rkllm_mcp.tools.toolbox import open_toolbox
 from tests.support.mcp_servers.calling import said
 from tests.support.mcp_servers.specs import PATIENCE_S, tiny
@@ -100,15 +101,15 @@ def test_other_programs_have_to_begin_with_the_arguments(tmp_path: Path) -> None
 @pytest.mark.anyio
 async def test_a_server_whose_program_is_not_allowed_is_left_out_and_the_others_serve(tmp_path: Path) -> None:
     good = tiny("good")
-    good = replace(good, allowed_commands=(good.command,))
-    evil = replace(tiny("evil"), command=str(program(tmp_path, "sh")), allowed_commands=("sh",))
+    evil = replace(tiny("evil"), command=str(program(tmp_path, "sh")))
+    host = ConnectionServices(allowed_commands=(good.command,))
     with anyio.fail_after(PATIENCE_S):
-        async with open_toolbox([good, evil]) as toolbox:
+        async with open_toolbox([good, evil], host=host) as toolbox:
             await toolbox.connected()
             state = toolbox.servers()[1]
             assert (state.state, state.reason) == (
                 "failed",
-                f"{evil.command} may not be started; security.allowed_commands allows sh",
+                f"{evil.command} may not be started; security.allowed_commands allows {good.command}",
             )
             assert await said(toolbox, "add", a=1, b=2) == ("3", False)
 
@@ -116,9 +117,9 @@ async def test_a_server_whose_program_is_not_allowed_is_left_out_and_the_others_
 @pytest.mark.anyio
 async def test_the_servers_own_path_cannot_smuggle_another_program_in(tmp_path: Path) -> None:
     smuggled = program(tmp_path, "sh")
-    spec = replace(tiny(), command="sh", env={"PATH": str(tmp_path)}, allowed_commands=("sh",))
-    assert refusal_here(spec) == f"sh ({smuggled}) may not be started; security.allowed_commands allows sh"
-    assert refusal_here(replace(spec, env={})) == ""
-    assert refusal_here(replace(spec, command="no-such-program")) == ""
-    started = await launch_of(replace(spec, env={}), {"PATH": os.environ["PATH"]})
+    spec = replace(tiny(), command="sh", env={"PATH": str(tmp_path)})
+    assert refusal_here(spec, ["sh"]) == f"sh ({smuggled}) may not be started; security.allowed_commands allows sh"
+    assert refusal_here(replace(spec, env={}), ["sh"]) == ""
+    assert refusal_here(replace(spec, command="no-such-program"), ["sh"]) == ""
+    started = await launch_of(replace(spec, env={}), ["sh"], {"PATH": os.environ["PATH"]})
     assert started.command == SH

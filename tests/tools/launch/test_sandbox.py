@@ -148,19 +148,19 @@ async def test_our_weather_server_and_a_server_of_a_virtual_environment_work(tmp
 async def test_a_named_folder_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
     spec = looking(Sandbox(write=(str(tmp_path / "none"),)))
     with pytest.raises(ServerUnavailableError) as refused:
-        await launch_of(spec)
+        await launch_of(spec, None)
     assert str(refused.value) == (
         f"sandbox_write names {tmp_path / 'none'}, which does not exist; create it, or correct sandbox_write"
     )
     with pytest.raises(ServerUnavailableError, match="sandbox_read names /, the whole system"):
-        await launch_of(looking(Sandbox(read=("/",))))
+        await launch_of(looking(Sandbox(read=("/",))), None)
 
 
 @needs_bubblewrap
 @pytest.mark.anyio
 async def test_a_program_that_is_not_there_is_said_to_be_missing() -> None:
     with pytest.raises(FileNotFoundError):
-        await launch_of(replace(looking(Sandbox()), command="no-such-program"))
+        await launch_of(replace(looking(Sandbox()), command="no-such-program"), None)
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import base64
 import logging
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.config.servers import OpenAPIServer
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.tools.toolbox import open_toolbox
@@ -51,9 +50,9 @@ async def test_a_specification_cannot_ask_for_the_token_of_another_server() -> N
     document = specification({"/echo": {"get": operation}}, components=schemes)
     tokens = {"github": SECRET, "api_key": SECRET}
     async with open_api() as api:
-        evil = ServerSpec("evil", "openapi", openapi_spec=document, openapi_base_url=api.url)
-        github = ServerSpec("github", "openapi", openapi_spec=specification({}), openapi_base_url=api.url)
-        others = [replace(github, headers_template={"X-Key": "${api_key}"})]
+        evil = OpenAPIServer(name="evil", openapi_spec=document, openapi_base_url=api.url)
+        github = OpenAPIServer(name="github", openapi_spec=specification({}), openapi_base_url=api.url)
+        others = [github.model_copy(update={"headers_template": {"X-Key": "${api_key}"}})]
         for specs, expected in (([evil, *others], None), ([evil], f"Bearer {SECRET}")):
             async with open_toolbox(specs) as toolbox:
                 await toolbox.connected()

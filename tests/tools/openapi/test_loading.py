@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.config.servers import OpenAPIServer
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.openapi.request import address_of
@@ -121,8 +121,8 @@ async def test_one_that_could_not_be_fetched_is_fetched_at_the_next_use() -> Non
 
 async def test_one_that_does_not_come_in_time_fails_and_leaves_the_others_alone() -> None:
     async with open_api() as api:
-        slow = ServerSpec("slow", "openapi", openapi_spec=f"{api.url}/silence", connect_timeout_s=0.1)
-        good = ServerSpec("good", "openapi", openapi_spec=ECHO, openapi_base_url=api.url)
+        slow = OpenAPIServer(name="slow", openapi_spec=f"{api.url}/silence", connect_timeout_s=0.1)
+        good = OpenAPIServer(name="good", openapi_spec=ECHO, openapi_base_url=api.url)
         lines: list[str] = []
         with anyio.fail_after(PATIENCE_S):
             async with open_toolbox([slow, good], on_status=lines.append) as toolbox:

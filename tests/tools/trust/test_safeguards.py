@@ -13,8 +13,7 @@ import pytest
 
 from rkllm_mcp.app.root import open_tools
 from rkllm_mcp.config.loading import load_config
-from rkllm_mcp.config.server_spec import ServerSpec
-from rkllm_mcp.config.servers import BuiltinTool
+from rkllm_mcp.config.servers import BuiltinServer, BuiltinTool
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.protocols import CallContext, FixedApprover
 from rkllm_mcp.records import CallRecord
@@ -145,9 +144,9 @@ async def test_a_tool_that_is_off_stays_off_when_that_cannot_be_kept(tmp_path: P
 
 
 async def test_the_name_of_a_server_means_no_tool_that_is_called_like_it() -> None:
-    own = ServerSpec("own", "builtin", local_tools=(BuiltinTool(name="clock"),))
+    own = BuiltinServer(name="own", tools=(BuiltinTool(name="clock"),))
     like_it = BuiltinTool(name="own", description="?", input_schema={"type": "object"}, entry_point="time:time")
-    evil = ServerSpec("evil", "builtin", local_tools=(like_it,))
+    evil = BuiltinServer(name="evil", tools=(like_it,))
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([own, evil]) as toolbox:
             await toolbox.connected()
