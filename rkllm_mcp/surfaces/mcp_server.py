@@ -10,7 +10,7 @@ import sys
 from collections.abc import Awaitable, Callable, Generator, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
 import anyio
 from mcp.server import MCPServer
@@ -22,13 +22,16 @@ from mcp_types import CallToolResult, InputRequiredResult, TextContent, ToolAnno
 from pydantic import Field, ValidationError
 
 from rkllm_mcp import __version__
-from rkllm_mcp.app.board_services import BoardServices
 from rkllm_mcp.config.secrets import matches
 from rkllm_mcp.config.sections import is_loopback
 from rkllm_mcp.config.validation_errors import allowed_for, describe
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.surfaces.chat.input import PipedLines
-from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session, run_async
+from rkllm_mcp.surfaces.invocation import EXIT_DONE, run_async
+
+if TYPE_CHECKING:
+    from rkllm_mcp.app.board_services import BoardServices
+    from rkllm_mcp.surfaces.invocation import Session
 
 Prompt = Annotated[str, Field(description="What to answer")]
 System = Annotated[str, Field(description="Who the model is and how it answers")]
