@@ -1,9 +1,9 @@
-"""What a board can do for others: generate, embed, rank, say how it is. One request at a time uses the NPU.
+"""Services of a board for other hosts: generate, embed, rerank and status; one request at a time uses the NPU.
 
-    open_abilities ─▶ the chat model (app), and an engine each for the models that embed and rank, where they are others
+    open_board_services ─▶ the chat model (Assistant), and an engine for each other model that embeds or reranks
 
-Requests wait for the NPU in the order in which they came, whichever model they are for. Whoever is cancelled leaves the
-queue, or has its run stopped. It knows no protocol; ``surfaces.offering`` puts it behind MCP.
+Requests use the NPU in order of arrival, whichever model they need. A cancelled request leaves the queue, or stops its
+run. ``surfaces.mcp_server`` offers the services over MCP.
 """
 
 from __future__ import annotations
@@ -29,39 +29,26 @@ OnText = Callable[[str, int], Awaitable[None]]
 
 @dataclass(frozen=True)
 class OtherModels:
-    """Models for what the chat model does badly.
+    """Models that replace the chat model for some services."""
 
-    Args:
-        embedding: a model's name or path; the chat model embeds when None.
-        ranking: likewise for ranking documents.
-    """
-
-    embedding: str | None = None
-    ranking: str | None = None
+    embedding: str | None = None  # name or path; the chat model embeds when None
+    ranking: str | None = None  # name or path; the chat model reranks when None
 
 
 @dataclass(frozen=True)
 class Generated:
-    """An answer.
+    """A generated answer."""
 
-    Args:
-        text: its words.
-        model: who gave it.
-        reason: why it ended: ``answered`` or ``token_limit``.
-        prompt_tokens: length of the prompt, tokens.
-        generated_tokens: length of the answer, tokens.
-    """
-
-    text: str
-    model: str
-    reason: EndReason
-    prompt_tokens: int
-    generated_tokens: int
+    text: str  # the answer
+    model: str  # name of the model
+    reason: EndReason  # ``answered`` or ``token_limit``
+    prompt_tokens: int  # length of the prompt, tokens
+    generated_tokens: int  # length of the answer, tokens
 
 
 @dataclass
 class BoardServices:
-    """What one board can do; ``open_abilities`` makes it."""
+    """The services of one board; created by ``open_board_services``."""
 
     app: Assistant
     embedder: AuxiliaryModel
@@ -71,13 +58,7 @@ class BoardServices:
     async def generate(
         self, prompt: str, system: str = "", max_tokens: int | None = None, on_text: OnText | None = None
     ) -> Generated:
-        """Answer a prompt, without tools and without a memory of others.
-
-        Args:
-            prompt: the user's words.
-            system: the system text; none when empty.
-            max_tokens: the longest answer; None for the configuration's.
-            on_text: told of each piece of the answer as it comes.
+        """Answer a prompt without tools or history; ``on_text`` receives the text in pieces.
 
         Raises:
             GenerationError: the answer failed.
@@ -117,7 +98,7 @@ class BoardServices:
         return [list(vector) for vector in vectors]
 
     async def rerank(self, query: str, documents: Sequence[str], *, instruction: str = "") -> list[float]:
-        """How well each document answers the query, as in a web search unless ``instruction`` says otherwise.
+        """Return a relevance score for each document, as in web search unless ``instruction`` says otherwise.
 
         See ``providers.embedding.rank_documents``.
         """
@@ -128,7 +109,7 @@ class BoardServices:
             )
 
     async def status(self) -> dict[str, str]:
-        """How the board is: its models and runtime, load, clocks, temperature, memory."""
+        """Return models, runtime, load, clocks, temperature and memory."""
         app = self.app
         rows = {
             "model": app.model.name,
@@ -142,10 +123,10 @@ class BoardServices:
 
 
 def board_services_of(app: Assistant) -> BoardServices:
-    """What an assistant's board can do, with the models that were loaded beside the chat model for the service.
+    """Return the services of an assistant's board.
 
     Raises:
-        UsageError: a remote service answers, and no model is loaded here.
+        UsageError: a remote service answers and no model is loaded here.
     """
     service, beside = app.config.service, app.core.specialists
     own = AuxiliaryModel(app.model.name, app.engine, app.core.board.form.vocabulary)
@@ -160,15 +141,10 @@ def board_services_of(app: Assistant) -> BoardServices:
 async def open_board_services(
     config: Config, others: OtherModels | None = None, *, status: StatusSink | None = None
 ) -> AsyncGenerator[BoardServices, None]:
-    """Load the models, without any server; on leaving all of them are gone.
-
-    Args:
-        config: the configuration.
-        others: further models.
-        status: is told, one line each, what is started.
+    """Load the models without any server; unload them on exit.
 
     Raises:
-        ModelNotFoundError: there is no such model, or it lacks a file.
+        ModelNotFoundError: a model does not exist, or a file is missing.
     """
     others = others or OtherModels()
     config = config.overridden(tools=False)

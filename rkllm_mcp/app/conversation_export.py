@@ -1,6 +1,6 @@
-"""A kept conversation as Markdown to read, and as JSON that can be imported again.
+"""Stored conversations as Markdown for people, and as JSON that can be imported again.
 
-Markdown leaves out what the host put before a person's words; JSON has all that is kept, times in UTC.
+Markdown omits the text that the host put before a question; JSON has everything, with times in UTC.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ENDINGS: Mapping[Ending, str] = {
 
 
 def as_markdown(kept: StoredConversation) -> str:
-    """A conversation for people."""
+    """Return a conversation as Markdown."""
     head = f"# {kept.title or kept.id}\n\n*{moment(kept.created)} – {moment(kept.updated)}, {kept.id}*"
     return "\n\n".join([head, *map(_turn, kept.turns)]) + "\n"
 
@@ -49,12 +49,12 @@ def _turn(turn: StoredTurn) -> str:
 
 
 def moment(at: float) -> str:
-    """A time as clocks here show it, without the seconds."""
+    """Return a local time, to the minute."""
     return datetime.fromtimestamp(at, timezone.utc).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def as_json(conversations: Sequence[StoredConversation]) -> str:
-    """Conversations for programs: an object of one, a list of several."""
+    """Return JSON: an object for one conversation, a list for several."""
     objects = [_object(kept) for kept in conversations]
     return f"{json.dumps(objects[0] if len(objects) == 1 else objects, ensure_ascii=False, indent=2)}\n"
 
@@ -83,7 +83,7 @@ def _object(kept: StoredConversation) -> dict[str, Any]:
 
 
 def stamp(at: float) -> str:
-    """A time for programs: ISO 8601 in UTC, to the microsecond."""
+    """Return a time in ISO 8601, UTC, to the microsecond."""
     return datetime.fromtimestamp(at, timezone.utc).isoformat()
 
 
@@ -111,10 +111,10 @@ _ADAPTER: TypeAdapter[_Imported | list[_Imported]] = TypeAdapter(_Imported | lis
 
 
 def from_json(text: str | bytes) -> list[StoredConversation]:
-    """The conversations of an export.
+    """Parse an export.
 
     Raises:
-        UsageError: it is no export; the sentence names the first field that is wrong.
+        UsageError: it is not an export; the message names the first wrong field.
     """
     try:
         read = _ADAPTER.validate_json(text)
@@ -138,7 +138,7 @@ def _kept(read: _Imported) -> StoredConversation:
 
 
 def summary_dict(summary: ConversationSummary) -> dict[str, Any]:
-    """A conversation without its words, for a program."""
+    """Return a conversation without its turns, for JSON."""
     return {
         "id": summary.id,
         "title": summary.title,

@@ -1,7 +1,4 @@
-"""The composition root for everything short of an answer: the check-up, a prompt to look at, the tools without a model.
-
-Like ``app`` it knows every layer below and no surface; unlike ``app`` it never loads a model.
-"""
+"""Parts of the application that need no model: stored data, switches, the prompt preview, and board readings."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ AUTOMATIC = "auto"
 
 @asynccontextmanager
 async def open_stored(config: Config) -> AsyncGenerator[Store, None]:
-    """What is remembered between runs; no server is started.
+    """Open the owner's store; no server is started.
 
     Raises:
         StoreError: it cannot be read.
@@ -89,7 +86,7 @@ def set_switch(toolbox: Toolbox, config: Config, name: str, *, is_on: bool) -> t
     """Switch a tool or a server on or off; return its server, and the tool's name or None for a server.
 
     Raises:
-        ToolboxError: there is neither a tool nor a server of that name.
+        ToolboxError: no tool or server has this name.
     """
     # The name of a server never means another server's tool of the same name.
     if name in {server.name for server in config.servers}:
@@ -102,21 +99,14 @@ def set_switch(toolbox: Toolbox, config: Config, name: str, *, is_on: bool) -> t
 async def prompt_parts(
     config: Config, text: str, equipment: ToolEnvironment, system: str | None = None, context: CallContext = NO_CONTEXT
 ) -> list[PromptPart]:
-    """The prompt that ``text`` would get as a first question, part by part.
+    """Return the prompt of ``text`` as a first question, part by part.
 
     Every ``auto_context_tool`` is called, and every resource read that the text names.
 
-    Args:
-        config: the configuration.
-        text: the question.
-        equipment: the tools, connected.
-        system: the system text; the configuration's when None.
-        context: what accompanies calls.
-
     Raises:
-        ModelNotFoundError: there is no such model, or it lacks a file.
+        ModelNotFoundError: the model does not exist, or a file is missing.
         ToolboxError: a resource cannot be read.
-        UsageError: a service answers, whose prompts nobody here sees.
+        UsageError: a remote service writes the prompt itself.
     """
     from rkllm_mcp.agent.instructions import TurnRequest, system_text, unheard
     from rkllm_mcp.agent.question import question_from_text
@@ -162,9 +152,9 @@ def read_gauges(machine: Machine | None = None) -> Gauges:
 
 
 def npu_devices(machine: Machine | None = None) -> tuple[str, ...]:
-    """The device nodes that the runtime opens, as patterns of paths; none on a machine without an NPU.
+    """Return the device nodes that the runtime opens, as path patterns; empty without an NPU.
 
-    Followed: rknpu's Kconfig; a build with DRM has a render node, one without /dev/rknpu, both take DMA heaps.
+    Source: rknpu's Kconfig; a build with DRM has a render node, one without has /dev/rknpu, both use DMA heaps.
     """
     machine = machine or Machine()
     node = npu_node(machine)
@@ -176,7 +166,7 @@ def npu_devices(machine: Machine | None = None) -> tuple[str, ...]:
 
 
 def model_files(config: Config) -> tuple[Path, ...]:
-    """The folder and the file of the model on the NPU; none where it cannot be found.
+    """Return the folders of the model on the NPU and of its file, which may be a link; empty if it is not found.
 
     The file may lie elsewhere, where the folder links to it.
     """
@@ -188,7 +178,7 @@ def model_files(config: Config) -> tuple[Path, ...]:
 
 
 def asking_language(config: Config) -> Literal["en", "ja"]:
-    """The language in which a person is asked."""
+    """Return the language of questions to a person."""
     from rkllm_mcp.tools.approvals import language_of
 
     return language_of(config.agent.language)

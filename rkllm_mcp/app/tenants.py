@@ -1,10 +1,9 @@
-"""One assistant for the owner and one for each tenant, over one model that stays loaded.
+"""One assistant for the owner and one for each tenant, over one loaded model.
 
-    configuration ─▶ open_house ─▶ House ─▶ Tenant: an ``App`` with its own servers, tools, instructions and memory
+    configuration ─▶ open_tenants ─▶ Tenants ─▶ Tenant: an ``Assistant`` with its own servers, tools and store
 
-Rules: a tenant's assistant is given the tenant's servers and nothing else, so what belongs to others cannot be reached
-from it. A new configuration replaces what it changes: assistants that are as before keep their servers, and the model
-stays loaded unless it is another one. It knows no keys and no protocol; who asks is the surface's business.
+A tenant's assistant has only the tenant's servers, so it cannot reach others. ``reload`` replaces only the assistants
+that a new configuration changes, and the model only if it is another one. Keys and protocols belong to the surfaces.
 """
 
 from __future__ import annotations
@@ -31,22 +30,16 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Tenant:
-    """Somebody who may ask.
+    """The owner or a tenant, with the assistant."""
 
-    Args:
-        name: empty for the owner.
-        app: the assistant.
-        section: what the configuration says about the tenant; None for the owner.
-    """
-
-    name: str
-    app: Assistant
-    section: TenantSection | None
+    name: str  # empty for the owner
+    app: Assistant  # the assistant
+    section: TenantSection | None  # configuration of the tenant; None for the owner
 
 
 @dataclass
 class _Kept(Generic[_T]):
-    """A context that a task of its own holds open until it is told to stop."""
+    """A context that its own task holds open until it is told to stop."""
 
     value: _T
     config: Config
@@ -75,13 +68,7 @@ async def _opened(tasks: TaskGroup, context: AbstractAsyncContextManager[_T], co
 
 
 class Tenants:
-    """Everybody's assistants; ``open_house`` makes it.
-
-    Args:
-        config: the configuration in force.
-        tasks: where the model and the assistants live.
-        status: is told, one line each, what is connected and what is not, and for whom where it is a tenant.
-    """
+    """All assistants; created by ``open_tenants``. Model and assistants run in ``tasks``."""
 
     def __init__(self, config: Config, tasks: TaskGroup, status: StatusSink | None) -> None:
         self.config = config
@@ -105,12 +92,12 @@ class Tenants:
 
     @property
     def is_open(self) -> bool:
-        """There is a model, loaded or being loaded; there is none while it is being exchanged."""
+        """A model is loaded or being loaded; False while it is exchanged."""
         return self._core is not None
 
     @property
     def is_ready(self) -> bool:
-        """The model is loaded, and somebody is there to ask; nobody is while it is being exchanged."""
+        """The model is loaded and assistants exist; False while the model is exchanged."""
         return bool(self._tenants) and self._core is not None and self._core.value.is_ready
 
     @property
@@ -120,14 +107,14 @@ class Tenants:
 
     @property
     def tenants(self) -> Mapping[str, Tenant]:
-        """Everybody by name, the owner under the empty one."""
+        """All tenants by name; the owner's name is empty."""
         return self._tenants
 
     def tenant(self, name: str) -> Tenant:
-        """Somebody by name.
+        """Return the tenant of that name.
 
         Raises:
-            UsageError: there is nobody of that name (any more), or the model is being exchanged.
+            UsageError: no tenant has this name (any more), or the model is being exchanged.
         """
         tenant = self._tenants.get(name)
         if tenant is None:
@@ -144,19 +131,13 @@ class Tenants:
         await self.core.ready()
 
     async def reload(self, config: Config, *, drain_s: float = 30.0) -> bool:
-        """Put another configuration in force; what it does not change goes on.
+        """Apply another configuration; unchanged parts continue to run.
 
-        Answers under way end first, as long as that takes no longer than ``drain_s``.
-
-        Args:
-            config: the new configuration.
-            drain_s: the longest that answers of assistants which are replaced may still take, seconds.
-
-        Returns:
-            Whether the model stayed loaded.
+        Running answers of replaced assistants end first, for at most ``drain_s`` seconds. Returns True if the model
+        stayed loaded.
 
         Raises:
-            RkllmMcpError: the new model cannot be used; everything goes on as it was.
+            RkllmMcpError: the new model is not usable; the previous configuration stays in force.
         """
         async with self._changing:
             keeps_core = self._core is not None and _core_part(self.config) == _core_part(config)
@@ -209,14 +190,10 @@ class Tenants:
 
 @asynccontextmanager
 async def open_tenants(config: Config, *, status: StatusSink | None = None) -> AsyncGenerator[Tenants, None]:
-    """Load the model once and open an assistant for everybody; on leaving all of it is gone.
-
-    Args:
-        config: the configuration.
-        status: is told, one line each, what is connected and what is not.
+    """Load the model once and open all assistants; close everything on exit.
 
     Raises:
-        ModelNotFoundError: there is no such model, or it lacks a file.
+        ModelNotFoundError: the model does not exist, or a file is missing.
     """
     failure: BaseException | None = None
     async with anyio.create_task_group() as tasks:
@@ -233,12 +210,12 @@ async def open_tenants(config: Config, *, status: StatusSink | None = None) -> A
 
 
 def _of_tenant(name: str, status: StatusSink) -> StatusSink:
-    """Tell lines with the tenant they are about: everybody has servers of their own, under the same names."""
+    """Prefix status lines with the tenant; server names repeat between tenants."""
     return lambda text: status(f"Tenant '{name}': {text}")
 
 
 def _core_part(config: Config) -> tuple[object, ...]:
-    """What of a configuration decides which model is loaded, and how."""
+    """Return the part of a configuration that determines the loaded model."""
     agent = config.agent
     model = (config.runtime, config.model, config.provider, agent.embedding_model, agent.tool_listing)
     return (*model, *_beside(config))

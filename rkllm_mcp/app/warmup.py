@@ -1,8 +1,7 @@
-"""A head start: the system text and the tools are in the KV cache before the first question comes.
+"""Warm-up: system text and tools in the KV cache before the first question.
 
-It begins when the model and the servers are there, since only then the list of tools is known. A question that comes
-meanwhile waits for it as far as that saves it time. Nothing that goes wrong here is an error of an answer. It knows
-neither conversations nor surfaces; ``app`` owns the task.
+It starts when the model is loaded and the servers are connected, since the tool list is complete only then. A question
+waits for it as long as that saves time. A failure here is never an error of an answer.
 """
 
 from __future__ import annotations
@@ -29,16 +28,7 @@ Say = Callable[[str], None]
 
 
 class WarmUp:
-    """The head start of one assistant.
-
-    Args:
-        config: the configuration.
-        model: the model that is loaded.
-        engine: whose KV cache it is.
-        say: is told, one line each, what was loaded, saved or dropped; nobody is when None.
-        one_shot: there will be one question, which comes at once, so nothing is evaluated in advance for its own sake.
-        tenant: whose assistant it is. The head of the owner's is the service's own, and no secret to tenants.
-    """
+    """Warm-up of one assistant; with ``one_shot`` nothing is prefilled, since the only question follows at once."""
 
     def __init__(
         self,
@@ -63,16 +53,11 @@ class WarmUp:
 
     @property
     def reading_tokens(self) -> int:
-        """How long the prompt is that is put into the KV cache right now, tokens; 0 when none is."""
+        """Tokens of the prompt that is being prefilled; 0 if none is."""
         return self._tokens
 
     async def run(self, ready: Callable[[], Awaitable[None]], head: Callable[[], list[int]]) -> None:
-        """Take it.
-
-        Args:
-            ready: waits until the model is loaded and the servers are there.
-            head: the ids that every prompt begins with; is asked then.
-        """
+        """Wait until ``ready``, then prefill the ids that every prompt begins with."""
         try:
             await ready()
             self._warm_up = await self._prepared()
@@ -101,7 +86,7 @@ class WarmUp:
         await self._is_over.wait()
 
     async def _prepared(self) -> CacheWarmUp | None:
-        """What fills the KV cache; None where nothing does."""
+        """Return the ids to prefill; None if there are none."""
         from rkllm_mcp.runtime.prompt_cache import CacheWarmUp, PromptCaches, PromptFiles, prompts_folder, subject_of
 
         section, model, engine = self._section, self._model, self._engine
@@ -121,5 +106,5 @@ class WarmUp:
 
 
 def _unsaid(line: str) -> None:
-    """Take a line that nobody wants to read."""
+    """Discard a status line."""
     del line

@@ -28,55 +28,33 @@ from rkllm_mcp.runtime.run import TimedToken
 
 @dataclass(frozen=True)
 class MachineFigures:
-    """What was measured: figures without this are none.
+    """Conditions of a measurement."""
 
-    Args:
-        model: the model's name.
-        board: the board or machine.
-        runtime: the runtime's release.
-        emulated: the NPU is emulated, so its speed is what a script says.
-        context_tokens: the context window.
-    """
-
-    model: str
-    board: str
-    runtime: str
-    emulated: bool
-    context_tokens: int
+    model: str  # the model's name
+    board: str  # the board or machine
+    runtime: str  # the runtime's release
+    emulated: bool  # the NPU is emulated, so its speed is what a script says
+    context_tokens: int  # the context window
 
 
 @dataclass(frozen=True)
 class Loading:
-    """Loading the model.
+    """Loading the model."""
 
-    Args:
-        load_ms: from the start of the process until the model can be asked.
-        memory_mb: the process's memory then.
-        peak_memory_mb: its peak after everything that was measured.
-    """
-
-    load_ms: float
-    memory_mb: float | None
-    peak_memory_mb: float | None
+    load_ms: float  # from the start of the process until the model can be asked
+    memory_mb: float | None  # the process's memory then
+    peak_memory_mb: float | None  # its peak after everything that was measured
 
 
 @dataclass(frozen=True)
 class LengthFigures:
-    """One prompt length, from an empty cache.
+    """One prompt length, from an empty cache."""
 
-    Args:
-        prompt_tokens: how many tokens were prefilled.
-        prefill_ms: how long that took.
-        time_to_first_token_ms: from asking to the first token.
-        decode_tokens: how many tokens were generated behind it.
-        decode_ms_per_token: from one to the next; None with fewer than two.
-    """
-
-    prompt_tokens: int
-    prefill_ms: float
-    time_to_first_token_ms: float
-    decode_tokens: int
-    decode_ms_per_token: float | None
+    prompt_tokens: int  # how many tokens were prefilled
+    prefill_ms: float  # how long that took
+    time_to_first_token_ms: float  # from asking to the first token
+    decode_tokens: int  # how many tokens were generated behind it
+    decode_ms_per_token: float | None  # from one to the next; None with fewer than two
 
     @property
     def prefill_tokens_per_s(self) -> float | None:
@@ -91,62 +69,39 @@ class LengthFigures:
 
 @dataclass(frozen=True)
 class Delivery:
-    """The way of a token from the runtime's callback to whoever awaits it, and what the callback costs, microseconds.
+    """Delay of a token from the runtime's callback to its reader, and the callback's cost, microseconds."""
 
-    Args:
-        tokens: how many were looked at.
-        mean_us: of the way.
-        p50_us: the median.
-        p99_us: what 99 of 100 do not exceed.
-        max_us: the longest.
-        blocked_us: how long a callback kept the runtime, on average.
-    """
-
-    tokens: int
-    mean_us: float
-    p50_us: float
-    p99_us: float
-    max_us: float
-    blocked_us: float
+    tokens: int  # how many were looked at
+    mean_us: float  # of the way
+    p50_us: float  # the median
+    p99_us: float  # what 99 of 100 do not exceed
+    max_us: float  # the longest
+    blocked_us: float  # how long a callback kept the runtime, on average
 
 
 @dataclass(frozen=True)
 class BusyHost:
-    """Decoding while a thread of the host never yields the interpreter, beside decoding while the host rests.
+    """Decoding beside a busy host thread, compared with an idle host."""
 
-    Args:
-        rounds: pairs of runs.
-        idle_ms_per_token: with a resting host.
-        busy_ms_per_token: with a busy one.
-        ratio: busy to idle, the median of the rounds; 1.01 is a slowdown of 1 %.
-    """
-
-    rounds: int
-    idle_ms_per_token: float
-    busy_ms_per_token: float
-    ratio: float
+    rounds: int  # pairs of runs
+    idle_ms_per_token: float  # with a resting host
+    busy_ms_per_token: float  # with a busy one
+    ratio: float  # busy to idle, the median of the rounds; 1.01 is a slowdown of 1 %
 
 
 @dataclass(frozen=True)
 class PromptFigures:
-    """What it takes the host to write a prompt.
+    """Cost of writing a prompt in the host."""
 
-    Args:
-        tools: how many tools are listed in it.
-        prompt_tokens: its length.
-        first_ms: writing it for a new conversation.
-        next_ms: writing the next question behind it.
-    """
-
-    tools: int
-    prompt_tokens: int
-    first_ms: float
-    next_ms: float
+    tools: int  # how many tools are listed in it
+    prompt_tokens: int  # its length
+    first_ms: float  # writing it for a new conversation
+    next_ms: float  # writing the next question behind it
 
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that one bench measured; what was not asked for is None or empty."""
+    """All results of one bench; parts that were not measured are None or empty."""
 
     machine: MachineFigures
     loading: Loading
@@ -218,17 +173,11 @@ def _tool(number: int) -> ToolSpec:
 
 @dataclass(frozen=True)
 class BenchRun:
-    """A run, token by token, in ns of CLOCK_MONOTONIC.
+    """One run, token by token, in ns of CLOCK_MONOTONIC."""
 
-    Args:
-        entered_ns: when the runtime called back with each token.
-        seen_ns: when whoever awaited it had it.
-        stats: the run's own figures.
-    """
-
-    entered_ns: tuple[int, ...]
-    seen_ns: tuple[int, ...]
-    stats: RunStats
+    entered_ns: tuple[int, ...]  # when the runtime called back with each token
+    seen_ns: tuple[int, ...]  # when whoever awaited it had it
+    stats: RunStats  # the run's own figures
 
     @property
     def ms_per_token(self) -> float | None:
@@ -244,14 +193,7 @@ def ms_between(moments_ns: Sequence[int]) -> float | None:
 async def timed_run(
     engine: Engine, prompt: Sequence[int], tokens: int, on_first: Callable[[], None] = lambda: None
 ) -> BenchRun:
-    """Run the model on an empty cache.
-
-    Args:
-        engine: made with ``timed_tokens``.
-        prompt: token ids.
-        tokens: the longest answer.
-        on_first: is called when the first token is there.
-    """
+    """Run the model on an empty cache; ``on_first`` is called at the first token."""
     await engine.clear_cache()
     entered: list[int] = []
     seen: list[int] = []
@@ -280,13 +222,7 @@ _GROWTH = 2.5
 async def measure_lengths(
     engine: Engine, prompts: ProbePrompts, decode_tokens: int
 ) -> AsyncGenerator[LengthFigures, None]:
-    """Measure one length after the other.
-
-    Args:
-        engine: made with ``timed_tokens``.
-        prompts: what the model is asked.
-        decode_tokens: how many tokens are generated behind each prompt.
-    """
+    """Measure the prompts one after the other, generating ``decode_tokens`` after each."""
     before = 0
     for length in LENGTHS:
         prompt = prompts.of_length(length)
@@ -367,23 +303,15 @@ def _pace_during(run: BenchRun, hog: Hog) -> float:
 
 @dataclass
 class Hog:
-    """A thread that computes for so many seconds and does not yield the interpreter.
+    """A thread that computes without yielding the interpreter; ``began_ns`` and ``ended_ns`` are its times."""
 
-    Args:
-        seconds: how long.
-
-    Attributes:
-        began_ns: when it began.
-        ended_ns: when it ended.
-    """
-
-    seconds: float
+    seconds: float  # how long
     began_ns: int = 0
     ended_ns: int = 0
     _thread: threading.Thread | None = field(default=None, repr=False)
 
     def start(self) -> None:
-        """Begin; whoever calls runs on when it ends."""
+        """Start the thread; return when it ends."""
         self._thread = threading.Thread(target=self._compute, daemon=True)
         self._thread.start()
 
@@ -423,11 +351,6 @@ async def measure(
     config: Config, parts: Collection[str] = PARTS, on_step: Callable[[str], None] = lambda _: None
 ) -> Report:
     """Load the model and measure.
-
-    Args:
-        config: which model and runtime.
-        parts: of ``PARTS``.
-        on_step: is told, a line each, what is being measured.
 
     Raises:
         RuntimeUnusableError: runtime or model cannot be used.
@@ -475,7 +398,7 @@ def _machine(model: str, engine: Engine) -> MachineFigures:
 
 
 def _memory_mb(engine: Engine, field: str) -> float | None:
-    """Memory of the process that owns the model; None when there is none."""
+    """Return the memory of the process that owns the model; None without one."""
     try:
         status = Path(f"/proc/{engine.worker_pid}/status").read_text("ascii", errors="replace")
     except OSError:

@@ -121,14 +121,14 @@ _NEEDED_WITHOUT_NPU = frozenset({"kernel", "open files", "configuration", "serve
 
 
 def config_warnings(config: Config) -> list[str]:
-    """A line for whatever leaves the board, is wished and not fulfilled, or is named and not there."""
+    """Return a line for each remote service, each setting without effect, and each missing file."""
     from rkllm_mcp.providers.remote_settings import egress_notices
 
     return [*egress_notices(config), *_faults(config), *_missing(config)]
 
 
 def _missing(config: Config) -> list[str]:
-    """What the check-up does not find of the models and the servers that are used."""
+    """Return the models and programs that checks do not find."""
     refused = _refused(config)
     servers = tuple(_server(server) for server in config.active_servers if server.name not in refused)
     findings = [*check_servers(servers)] if servers else []
@@ -150,7 +150,7 @@ def _library_named(config: Config) -> list[CheckResult]:
 
 
 def _models_beside(config: Config) -> list[CheckResult]:
-    """The models that are wanted beside the one that answers."""
+    """Check the models besides the chat model."""
     wanted = {
         "agent.embedding_model": config.agent.embedding_model if config.active_servers else None,
         "service.embedding_model": config.service.embedding_model,
@@ -189,12 +189,7 @@ def _refused(config: Config) -> dict[str, str]:
 
 
 def diagnose(config: Config, machine: Machine | None = None) -> list[CheckResult]:
-    """Look at the board and at everything that the configuration names; nothing is started.
-
-    Args:
-        config: the configuration.
-        machine: where; this machine by default.
-    """
+    """Check the board and everything that the configuration names; nothing is started."""
     source = str(config.source) if config.source else "none, the defaults hold; write one with 'rkllm-mcp config init'"
     servers = tuple(_server(server) for server in config.servers) if config.mcp_enabled else None
     if config.provider.kind == "rkllm":
@@ -246,7 +241,7 @@ def _model(config: Config) -> tuple[ModelFolder | None, ModelReport]:
 
 
 def _library(config: Config, *, emulated: bool) -> LibraryReport:
-    """What is known of the library; nothing of it is executed."""
+    """Report on the library without executing it."""
     from rkllm_mcp.runtime.library import accepted_abi, find_library, fingerprint, read_library_file
 
     where = config.runtime.library
@@ -275,7 +270,7 @@ def _library(config: Config, *, emulated: bool) -> LibraryReport:
 
 
 def _profile(config: Config, model: ModelFolder | None) -> list[CheckResult]:
-    """Whether this runtime was probed with this model; nothing where one of them cannot be used."""
+    """Check that this runtime was probed with this model; empty if one of them is not usable."""
     from rkllm_mcp.runtime.library import find_library
     from rkllm_mcp.runtime.profile import find_profile
 
@@ -321,7 +316,7 @@ def _missing_path(server: ServerConfig) -> str:
 
 
 def _needed(server: ServerConfig) -> Iterator[tuple[str, Path | None]]:
-    """What a server needs besides its program, by the word for it."""
+    """Yield the paths that a server needs besides its program, with a label."""
     yield "ca_file", cast("Path | None", getattr(server, "ca_file", None))
     if isinstance(server, OpenAPIServer) and isinstance(server.openapi_spec, str):
         from rkllm_mcp.openapi.source import specification_file
@@ -335,7 +330,7 @@ def _needed(server: ServerConfig) -> Iterator[tuple[str, Path | None]]:
 
 
 def _program(server: StdioServer) -> str | None:
-    """Where the program is that a server's own environment finds."""
+    """Return the program's path as the server's environment finds it."""
     path = server.env.get("PATH")
     if "/" in server.command and server.cwd is not None:
         return shutil.which(str(server.cwd / Path(server.command)), path=path)

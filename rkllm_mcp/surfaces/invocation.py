@@ -26,21 +26,16 @@ _UNUSUAL = re.compile(r"[^A-Za-z0-9]+")
 def read_tokens(
     words: Sequence[str], env: Mapping[str, str] = os.environ, ask: Callable[[str], str] | None = None
 ) -> dict[str, str]:
-    """The tokens by name.
-
-    Args:
-        words: what was said behind each ``--token``.
-        env: the environment.
-        ask: asks a person, who types unseen; the one at the terminal when None.
+    """Return the tokens of ``--token`` options by name; ``ask`` prompts for a token without echo.
 
     Raises:
-        UsageError: a token cannot be had, or its value stands on the command line.
+        UsageError: a token is missing, or its value is on the command line.
     """
     return dict(_token(word, env, ask or _typed) for word in words)
 
 
 def variable_of(name: str) -> str:
-    """The environment variable that holds a token: capitals, and one ``_`` for whatever else is in the name."""
+    """Return the environment variable of a token: capitals, with ``_`` for other characters."""
     return PREFIX + _UNUSUAL.sub("_", name).strip("_").upper()
 
 
@@ -86,36 +81,24 @@ EXIT_INTERRUPTED = 130
 
 @dataclass
 class Session:
-    """One invocation of the command.
+    """Global options of one invocation."""
 
-    Args:
-        config_path: ``--config``.
-        model: ``--model``, a name or a path.
-        runtime: ``--runtime``: auto, emulator or a path.
-        no_mcp: ``--no-mcp``.
-        quiet: ``--quiet``.
-        token_words: ``--token``, each as it was written.
-    """
-
-    config_path: str | None = None
-    model: str | None = None
-    runtime: str | None = None
-    no_mcp: bool = False
-    quiet: bool = False
-    token_words: Sequence[str] = ()
+    config_path: str | None = None  # ``--config``
+    model: str | None = None  # ``--model``, a name or a path
+    runtime: str | None = None  # ``--runtime``: auto, emulator or a path
+    no_mcp: bool = False  # ``--no-mcp``
+    quiet: bool = False  # ``--quiet``
+    token_words: Sequence[str] = ()  # ``--token``, as typed
     terminal: Terminal = field(init=False)
 
     def __post_init__(self) -> None:
         self.terminal = Terminal(quiet=self.quiet)
 
     def config(self, environment: Mapping[str, str] = os.environ) -> Config:
-        """The configuration that holds here, with the global options in it.
-
-        Args:
-            environment: what its variables stand for.
+        """Load the configuration and apply the global options.
 
         Raises:
-            ConfigError: it cannot be used.
+            ConfigError: it is not usable.
         """
         from rkllm_mcp.config.loading import load_config
 
@@ -132,7 +115,7 @@ class Session:
         return read_tokens(self.token_words)
 
     def status(self, text: str) -> None:
-        """Show a line of somebody who starts or stops something; the lines below the first are details."""
+        """Show a status line; lines after the first are details."""
         self.terminal.note(text)
 
     def target_file(self) -> Path:
@@ -156,15 +139,9 @@ def emulation_note(model: str, language: Literal["en", "ja"] = "en") -> str:
 
 
 def run_async(work: Callable[[], Awaitable[int]], on_interrupt: Callable[[], bool] | None = None) -> int:
-    """Run a command's work to its end.
+    """Run a command in an event loop; return its exit code, or 128 + the signal that ended it.
 
-    Args:
-        work: returns the exit code.
-        on_interrupt: is asked at a SIGINT; True when it stops what is under way and the work goes on by itself.
-            Otherwise the work is cancelled.
-
-    Returns:
-        What ``work`` returned, or 128 + the signal that ended it.
+    ``on_interrupt`` is called on SIGINT; if it returns True, ``work`` continues, otherwise it is cancelled.
     """
     import anyio
 

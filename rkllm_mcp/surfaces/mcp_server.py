@@ -10,7 +10,7 @@ import sys
 from collections.abc import Awaitable, Callable, Generator, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
 import anyio
 from mcp.server import MCPServer
@@ -22,13 +22,16 @@ from mcp_types import CallToolResult, InputRequiredResult, TextContent, ToolAnno
 from pydantic import Field, ValidationError
 
 from rkllm_mcp import __version__
-from rkllm_mcp.app.board_services import BoardServices
 from rkllm_mcp.config.secrets import matches
 from rkllm_mcp.config.sections import is_loopback
 from rkllm_mcp.config.validation_errors import allowed_for, describe
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.surfaces.chat.input import PipedLines
-from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session, run_async
+from rkllm_mcp.surfaces.invocation import EXIT_DONE, run_async
+
+if TYPE_CHECKING:
+    from rkllm_mcp.app.board_services import BoardServices
+    from rkllm_mcp.surfaces.invocation import Session
 
 Prompt = Annotated[str, Field(description="What to answer")]
 System = Annotated[str, Field(description="Who the model is and how it answers")]
@@ -42,11 +45,7 @@ Dimensions = Annotated[int | None, Field(description="Keep this many numbers of 
 
 
 class BoardServer(MCPServer[None]):
-    """The abilities of one board as an MCP server.
-
-    Args:
-        abilities: what it can do.
-    """
+    """The board's services as an MCP server."""
 
     def __init__(self, abilities: BoardServices) -> None:
         offered = _Tools(abilities)
@@ -164,7 +163,7 @@ def _tool(function: Callable[..., Any]) -> Tool:
 
 
 def _what_is_wrong(tool: str, error: ValidationError) -> str:
-    """What is wrong with a call's arguments, for whoever reads the result."""
+    """Return the validation errors of a call's arguments as text."""
     details = error.errors()
     missing = [f"'{detail['loc'][0]}'" for detail in details if detail["type"] == "missing"]
     if missing:
@@ -197,21 +196,13 @@ WebApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 @dataclass(frozen=True)
 class ServeOptions:
-    """What is served, and where.
+    """Options of ``tools serve``."""
 
-    Args:
-        over_http: over HTTP instead of standard input and output.
-        host: the address to listen on.
-        port: the port to listen on.
-        embedding_model: a model's name or path, where the chat model is not to embed.
-        ranking_model: likewise for ranking.
-    """
-
-    over_http: bool = False
-    host: str | None = None
-    port: int | None = None
-    embedding_model: str | None = None
-    ranking_model: str | None = None
+    over_http: bool = False  # over HTTP instead of standard input and output
+    host: str | None = None  # the address to listen on
+    port: int | None = None  # the port to listen on
+    embedding_model: str | None = None  # name or path; the chat model when None
+    ranking_model: str | None = None  # name or path; the chat model when None
 
 
 def serve(session: Session, offer: ServeOptions) -> int:
@@ -313,7 +304,7 @@ async def _until_told(listening: Any) -> None:
 
 
 def with_keys(app: WebApp, keys: Sequence[str]) -> WebApp:
-    """The application for whoever sends one of the keys as a bearer token; for everybody where there are none."""
+    """Wrap an application so that it requires one of the keys as a bearer token; without keys it is open."""
     if not keys:
         return app
 

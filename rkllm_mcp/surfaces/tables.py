@@ -20,13 +20,13 @@ _SHOWN_DESCRIPTION_CHARS = 80
 
 
 def tool_table(tools: Sequence[ToolSpec], columns: int | None = None) -> str:
-    """The tools as lines for a person: name, server, the first line of what it does."""
+    """Return tools as a table: name, server, first line of the description."""
     rows = [(tool.name, tool.server, tool.description.strip().split("\n", 1)[0][:100]) for tool in tools]
     return table(("NAME", "SERVER", "DESCRIPTION"), rows, columns)
 
 
 def tool_text(tool: ToolSpec, columns: int | None = None) -> str:
-    """One tool for a person."""
+    """Return one tool with its parameters as text."""
     properties: Mapping[str, Any] = tool.input_schema.get("properties") or {}
     required: Sequence[str] = tool.input_schema.get("required") or ()
     rows = [
@@ -50,17 +50,17 @@ def _type_of(schema: Mapping[str, Any]) -> str:
 
 
 def grant_table(given: Sequence[tuple[str, str, str]], columns: int | None = None) -> str:
-    """What was said beyond one call, as decision, server and tool, for a person; empty when nothing was."""
+    """Return approvals and refusals (decision, server, tool) as a table; empty without rows."""
     return table(("DECISION", "SERVER", "TOOL"), given, columns)
 
 
 def call_table(calls: Sequence[CallRecord], columns: int | None = None) -> str:
-    """Recorded calls for a person; empty when there are none."""
+    """Return recorded calls as a table; empty without rows."""
     return table(("TIME", "SERVER", "TOOL", "DECISION", "SECONDS", "RESULT", "ARGUMENTS"), _rows(calls), columns)
 
 
 def short_call_table(calls: Sequence[CallRecord], columns: int | None = None) -> str:
-    """The same without what a person remembers who has just watched them."""
+    """Return recorded calls as a table without server, date and arguments."""
     rows = [
         (call_time(call).strftime("%H:%M:%S"), call.tool, call.ruling, f"{call.seconds:.1f}", _result(call))
         for call in calls
@@ -99,14 +99,14 @@ def call_time(call: CallRecord) -> datetime:
 def resource_table(
     resources: Sequence[Resource], templates: Sequence[ResourceTemplate], columns: int | None = None
 ) -> str:
-    """Resources, then templates of them, each as it is named behind ``@``; empty when there are none."""
+    """Return resources, then templates, as a table with the names used after ``@``; empty without rows."""
     rows = [(each.reference, each.mime_type, _size(each.size), _about(each)) for each in resources]
     rows += [(f"{each.server}:{each.uri_template}", each.mime_type, "", _about(each)) for each in templates]
     return table(("RESOURCE", "TYPE", "SIZE", "DESCRIPTION"), rows, columns)
 
 
 def prompt_table(prompts: Sequence[PromptTemplate], columns: int | None = None) -> str:
-    """Prompts with their arguments, those in brackets that may be left out; empty when there are none."""
+    """Return prompts with their arguments as a table, optional ones in brackets; empty without rows."""
     rows = [(each.reference, _arguments(each), _first_line(each.description)) for each in prompts]
     return table(("PROMPT", "ARGUMENTS", "DESCRIPTION"), rows, columns)
 
@@ -128,16 +128,16 @@ def _arguments(prompt: PromptTemplate) -> str:
 
 
 def conversation_table(found: Sequence[ConversationSummary], columns: int | None = None) -> str:
-    """Conversations for a person; empty when there are none."""
+    """Return conversations as a table; empty without rows."""
     rows = [(one.id, moment(one.updated), str(one.messages), one.title) for one in found]
     return table(("ID", "LAST", "MESSAGES", "TITLE"), rows, columns)
 
 
 def read_pairs(words: Sequence[str]) -> dict[str, str]:
-    """``key=value`` words as a table.
+    """Parse ``key=value`` words.
 
     Raises:
-        UsageError: a word is none.
+        UsageError: a word has another form.
     """
     pairs: dict[str, str] = {}
     for word in words:
@@ -149,7 +149,7 @@ def read_pairs(words: Sequence[str]) -> dict[str, str]:
 
 
 def split_words(line: str) -> list[str]:
-    """A line as words, quotes as in a shell.
+    """Split a line into words, with quotes as in a shell.
 
     Raises:
         UsageError: a quote is not closed.

@@ -33,7 +33,7 @@ def is_interactive() -> bool:
 
 
 def wants_color(stream: TextIO, env: Mapping[str, str] = os.environ) -> bool:
-    """Whether a stream is a terminal that shows colours, and its owner wants them."""
+    """Return True if the stream is a terminal with colours and the environment does not disable them."""
     if env.get("NO_COLOR") or env.get("TERM") == "dumb":
         return False
     try:
@@ -51,14 +51,7 @@ def columns_of(stream: TextIO) -> int | None:
 
 
 class Terminal:
-    """The two streams of a command.
-
-    Args:
-        quiet: standard error stays empty but for errors.
-        out: gives standard output.
-        err: gives standard error.
-        env: says whether colours are wanted.
-    """
+    """Standard output and standard error of a command."""
 
     def __init__(
         self,
@@ -81,14 +74,14 @@ class Terminal:
 
     @property
     def shows_progress(self) -> bool:
-        """Whether a person watches standard error."""
+        """Return True if standard error is a terminal that shows status lines."""
         return not self.quiet and self._err().isatty()
 
     def answer(self, text: str) -> None:
-        """A piece of the answer, at once.
+        """Write a part of the answer and flush.
 
         Raises:
-            BrokenPipeError: nobody reads standard output any more.
+            BrokenPipeError: standard output is closed.
         """
         self._write(self._out, printable(text), "")
 
@@ -153,13 +146,7 @@ _PIECES = re.compile(rf"\s+|[{_OPENING}]*(?:[^\s{_WIDE}]+|[{_WIDE}])[{_CLOSING}]
 
 
 def table(heading: Sequence[str], rows: Sequence[Sequence[str]], columns: int | None = None) -> str:
-    """The rows under their heading, columns two blanks apart; empty when there are no rows.
-
-    Args:
-        heading: a word above each column; empty for rows that need none.
-        rows: as many cells each.
-        columns: of the screen; None where nobody looks, and every row is one line.
-    """
+    """Format rows under a heading, two spaces apart, wrapped to ``columns`` if given; empty without rows."""
     if not rows:
         return ""
     cells = [[" ".join(printable(cell).split()) for cell in row] for row in (heading, *rows) if row]
@@ -216,7 +203,7 @@ def wrapped(text: str, columns: int) -> list[str]:
 
 
 def _cut(text: str, columns: int) -> int:
-    """How many characters fit, at least one."""
+    """Return the number of characters that fit, at least one."""
     used = 0
     for count, char in enumerate(text):
         used += width(char)
@@ -226,7 +213,7 @@ def _cut(text: str, columns: int) -> int:
 
 
 def width(text: str) -> int:
-    """How many columns a terminal needs for the text."""
+    """Return the number of terminal columns that a text occupies."""
     return sum(
         0
         # What is drawn over its neighbour, or not at all.

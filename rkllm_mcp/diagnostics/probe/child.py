@@ -1,9 +1,9 @@
-"""The process that makes the experiments: lines of JSON come in on a socket, and lines of JSON go out.
+"""The probe process: JSON lines in and out on a socket.
 
     {"library": …, "abi": …, "load": {…}, "prompts": {…}}   ->  {"loaded": {…}}  or  {"refused": "why"}
-    {"experiment": "pace"}                                  ->  {"facts": {…}, "reason": "what is not settled"}
+    {"experiment": "pace"}                                  ->  {"facts": {…}, "reason": "open questions"}
 
-The end of the socket is its end. It may crash or hang at any time; the process that watches it has deadlines.
+It ends with the socket. It may crash or hang at any time; the parent process has deadlines.
 """
 
 from __future__ import annotations

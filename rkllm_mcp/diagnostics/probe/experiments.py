@@ -42,7 +42,7 @@ _T = TypeVar("_T")
 
 
 class InconclusiveError(RkllmMcpError):
-    """An experiment that did not settle what it is for; ``facts`` are those that it did settle."""
+    """An experiment without a complete result; ``facts`` are the settled ones."""
 
     def __init__(self, reason: str, facts: Facts | None = None) -> None:
         super().__init__(reason)
@@ -67,7 +67,7 @@ def measure_pace(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
 
 
 def _too_long(prefill: list[tuple[int, float]], tokens: int) -> bool:
-    """Whether the prefill of so many tokens would blow the budget; it grows faster than its length."""
+    """Return True if the prefill would exceed the budget; its time grows faster than its length."""
     if not prefill:
         return False
     measured, took_ms = prefill[-1]
@@ -75,7 +75,7 @@ def _too_long(prefill: list[tuple[int, float]], tokens: int) -> bool:
 
 
 def find_callback_thread(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
-    """Which thread makes the callbacks, and whether it is the same one in every run."""
+    """Find the thread of the callbacks, and test that it is the same in every run."""
     runs = [completed(cold(subject, prompts.question, 4)) for _ in range(3)]
     threads = {thread for run in runs for thread in run.threads}
     is_calling = all(run.threads == {run.caller} for run in runs)
@@ -83,7 +83,7 @@ def find_callback_thread(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
 
 
 def watch_ending(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
-    """How an answer ends by itself: at the stop token, and with what text."""
+    """Observe the normal end of an answer: the stop token and its text."""
     observed = completed(cold(subject, prompts.question, ANSWER_LIMIT))
     facts: Facts = {}
     if RKLLM_RUN_FINISH in observed.states:
@@ -96,7 +96,7 @@ def watch_ending(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
 
 
 def watch_is_running(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
-    """What rkllm_is_running says, asked from another thread inside a callback and when nothing runs."""
+    """Record rkllm_is_running from another thread, inside a callback and when idle."""
     idle = subject.is_running()
     _, running = beside(subject, prompts.question, subject.is_running)
     if running is None:
@@ -105,7 +105,7 @@ def watch_is_running(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
 
 
 def watch_cache(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
-    """What one run leaves in the KV cache for the next, without and with history."""
+    """Measure the KV cache reuse between runs, without and with history."""
     base, tail = base_prompt(subject, prompts), prompts.tail()
     facts: Facts = {}
     first = completed(cold(subject, base, 2))
@@ -143,7 +143,7 @@ def _watch_history(subject: ProbeSubject, base: list[int], tail: list[int]) -> F
 
 
 def find_rows(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
-    """Which rows of hidden states and logits a run delivers, and whether they are right without clearing the cache."""
+    """Find the rows of hidden states and logits that a run delivers, and test them without clearing the cache."""
     prompt = base_prompt(subject, prompts)
     facts: Facts = {}
     refused: list[str] = []
@@ -166,7 +166,7 @@ def find_rows(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
 
 
 def _needs_clear(subject: ProbeSubject, prompt: list[int], reference: ProbeRows) -> Facts:
-    """Whether a second run without clearing gives another last row than the first."""
+    """Return True if a second run without clearing gives a different last row."""
     second = subject.run(prompt, 1, mode=RKLLM_INFER_GET_LAST_HIDDEN_LAYER)
     if not second.is_complete or not second.hidden:
         return {}
@@ -178,7 +178,7 @@ def _alike(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
 
 
 def try_prompt_cache(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
-    """What a saved prompt saves: tokens and time of the same prompt without and behind its cache."""
+    """Measure the tokens and the time that a prompt cache saves."""
     base, tail = base_prompt(subject, prompts, 4 * _BASE_TOKENS), prompts.tail()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "prompt.cache")
@@ -228,7 +228,7 @@ def completed(observed: Observed) -> Observed:
 
 
 def spares(first: Observed, first_tokens: int, second: Observed, shared: int) -> bool | None:
-    """Whether the second run did not evaluate again what it shares with the first; None when that cannot be told."""
+    """Return True if the second run did not evaluate the shared prefix again; None if unknown."""
     if first.evaluated is not None and second.evaluated is not None:
         return second.evaluated < max(shared, first_tokens) // 2 + LIMIT
     if first.prefill_ms < _TELLING_MS:

@@ -45,7 +45,7 @@ _NS_PER_MS = 1e6
 
 
 def abort_runs(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
-    """What an abort does: when nothing runs, between tokens, and during prefill."""
+    """Test aborts: when idle, between tokens, and during prefill."""
     facts: Facts = {"abort_idle_status": subject.abort()}
     whole = completed(cold(subject, prompts.question, LIMIT))
     called_ns: list[int] = []
@@ -120,7 +120,7 @@ def _ending(observed: Observed) -> str:
 
 
 def leave_pauses(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
-    """What ends the state that a callback's 1 brings about, so that the next run reads its own prompt."""
+    """Find the call that ends a pause, so that the next run reads its own prompt."""
     wanted = completed(cold(subject, prompts.other, LIMIT)).ids[:_COMPARED]
     resumed = completed(cold(subject, prompts.question, LIMIT)).ids[_PAUSE_AT:][:_COMPARED]
     if not resumed or resumed == wanted:
@@ -151,14 +151,14 @@ def _pause(subject: ProbeSubject, prompts: ProbePrompts) -> Observed:
 
 
 def _empty(subject: ProbeSubject, prompts: ProbePrompts) -> None:
-    """An idle subject with an empty cache: what is still paused is resumed to its end first."""
+    """Make the subject idle with an empty cache; a paused run is resumed to its end first."""
     subject.clear()
     subject.run(prompts.question, LIMIT)
     subject.clear()
 
 
 def hide_special_tokens(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
-    """What the callback hears of a special token that the runtime was told to hide: that which ends the answer."""
+    """Record the callback of a hidden special token: the one that ends the answer."""
     observed = completed(cold(subject, prompts.question, ANSWER_LIMIT))
     heard = [text for token, text in zip(observed.ids, observed.texts, strict=True) if token in prompts.stop_ids]
     if heard:
@@ -169,7 +169,7 @@ def hide_special_tokens(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
 
 
 def keep_leading_tokens(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
-    """Whether the leading tokens that n_keep names stay in the cache when nothing else of a run does."""
+    """Test that n_keep leaves the leading tokens in the cache."""
     base = base_prompt(subject, prompts)
     first = completed(cold(subject, base, 2))
     again = completed(subject.run([*base, *prompts.tail()], 2))
@@ -202,7 +202,7 @@ def omit_role(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
 
 
 def run_asynchronously(subject: ProbeSubject, prompts: ProbePrompts) -> Facts:
-    """Whether rkllm_run_async calls back (it did not in 1.1.4, and never returned in 1.2.1)."""
+    """Test that rkllm_run_async calls back (not in 1.1.4; it never returned in 1.2.1)."""
     subject.clear()
     status, has_finished = subject.run_async(prompts.question, _ASYNC_S)
     return {"run_async": "works" if has_finished else "silent" if status == 0 else "refused"}

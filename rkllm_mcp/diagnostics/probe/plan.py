@@ -1,7 +1,7 @@
-"""Every experiment in the order in which it is made: the harmless first, then those of other loads, then the dangerous.
+"""All experiments in order: harmless ones, those with other load parameters, dangerous ones.
 
-The plan is what the process that makes the experiments and the process that watches it have in common. A death or a
-silence that is itself the answer stands beside the experiment; any other leaves its facts unsettled.
+The plan is shared by the probe process and its parent. A crash or a timeout that is itself a result is listed with the
+experiment; any other leaves its facts unsettled.
 """
 
 from __future__ import annotations
@@ -45,27 +45,18 @@ def _answering(_load: LoadParameters) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One experiment.
+    """One experiment."""
 
-    Args:
-        name: what it is called, on screen and in ``RuntimeProfile.unsettled``.
-        make: makes it; returns facts.
-        load: (parameters of loading) -> those that it needs to be others.
-        deadline: its limit, in the probe's patience.
-        if_refused: the facts when the model does not load as it needs it.
-        if_crashed: the facts when the process dies of it.
-        if_hung: the facts when it does not end.
-        needs: whether the interface has what it is about.
-    """
-
-    name: str
-    make: Callable[[ProbeSubject, ProbePrompts], dict[str, Any]]
+    name: str  # what it is called, on screen and in ``RuntimeProfile.unsettled``
+    make: Callable[[ProbeSubject, ProbePrompts], dict[str, Any]]  # makes it; returns facts
+    # (parameters of loading) -> those that it needs to be others
     load: Callable[[LoadParameters], dict[str, Any]] = _as_it_is
-    deadline: float = 1.0
+    deadline: float = 1.0  # its limit, in the probe's patience
+    # the facts when the model does not load as it needs it
     if_refused: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    if_crashed: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    if_hung: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    needs: Callable[[Abi], bool] = _always
+    if_crashed: Mapping[str, Any] = field(default_factory=dict[str, Any])  # the facts when the process dies of it
+    if_hung: Mapping[str, Any] = field(default_factory=dict[str, Any])  # the facts when it does not end
+    needs: Callable[[Abi], bool] = _always  # whether the interface has what it is about
 
 
 PLAN: tuple[Experiment, ...] = (

@@ -1,4 +1,4 @@
-"""The configured runtime and model are probed, the profile is kept, and its facts become findings."""
+"""Probe the configured runtime and model, save the profile, and turn its facts into check results."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class _LostError(RkllmMcpError):
 
 @dataclass
 class _Results:
-    """What is settled so far, and what is not."""
+    """Settled and unsettled facts."""
 
     facts: dict[str, Any] = field(default_factory=dict[str, Any])
     unsettled: dict[str, str] = field(default_factory=dict[str, str])
@@ -77,13 +77,6 @@ def probe(
     plan: tuple[Experiment, ...] = PLAN,
 ) -> RuntimeProfile:
     """Make every experiment; blocks for seconds on an emulator and for minutes on a board.
-
-    Args:
-        settings: the library and the model, as the engine would be told.
-        prompts: what the model is asked.
-        on_step: is told the name of each experiment before it is made.
-        patience_s: the limit of an ordinary experiment, seconds.
-        plan: which experiments.
 
     Raises:
         RuntimeUnusableError: there is no such library or model, or the model cannot be loaded as it is configured.
@@ -218,7 +211,7 @@ class _Child:
         return answer
 
     def streams_used(self) -> set[str]:
-        """Where the runtime has printed."""
+        """Streams that the runtime has printed to."""
         return {name for name, file in self._printed.items() if os.fstat(file.fileno()).st_size}
 
     def end(self) -> None:
@@ -279,10 +272,6 @@ def _open_child() -> Generator[_Child, None, None]:
 def probe_runtime(config: Config, on_step: Callable[[str], None]) -> tuple[RuntimeProfile, Path]:
     """Probe what the configuration names and keep the profile; blocks for seconds, on a board for minutes.
 
-    Args:
-        config: which runtime and which model.
-        on_step: is told the name of each experiment.
-
     Raises:
         RuntimeUnusableError: runtime or model cannot be used, or the profile cannot be written.
     """
@@ -292,7 +281,7 @@ def probe_runtime(config: Config, on_step: Callable[[str], None]) -> tuple[Runti
 
 
 def profile_findings(profile: RuntimeProfile) -> list[CheckResult]:
-    """What was found, a finding each; what stayed open is ``unknown`` and says why."""
+    """Return a check result for each fact; unsettled ones are ``unknown`` with the reason."""
     facts = [
         CheckResult("probe", "info", f"{label.partition(' {')[0]}: {_shown(profile.facts[name])}")
         for name, label in FACTS.items()

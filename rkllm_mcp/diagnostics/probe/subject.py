@@ -34,19 +34,12 @@ from rkllm_mcp.runtime.library import Library
 
 @dataclass(frozen=True)
 class ProbePrompts:
-    """What the model is asked under experiment.
+    """Prompts of the experiments."""
 
-    Args:
-        question: a whole prompt with a short answer, as token ids.
-        other: another one, whose answer begins differently.
-        filler: ids of plain text, from which prompts are made as long as needed.
-        stop_ids: the tokens that end an answer.
-    """
-
-    question: tuple[int, ...]
-    other: tuple[int, ...]
-    filler: tuple[int, ...]
-    stop_ids: frozenset[int]
+    question: tuple[int, ...]  # a whole prompt with a short answer, as token ids
+    other: tuple[int, ...]  # another one, whose answer begins differently
+    filler: tuple[int, ...]  # ids of plain text, from which prompts are made as long as needed
+    stop_ids: frozenset[int]  # the tokens that end an answer
 
     def of_length(self, tokens: int) -> list[int]:
         """A prompt of so many tokens that ends with the question; never shorter than the question."""
@@ -54,7 +47,7 @@ class ProbePrompts:
         return [*self._text(wanted), *self.question]
 
     def tail(self) -> list[int]:
-        """What goes behind a prompt that has been evaluated: some text and the other question."""
+        """Return the continuation of an evaluated prompt: some text and the other question."""
         return [*self._text(8), *self.other]
 
     def _text(self, tokens: int) -> list[int]:
@@ -79,41 +72,25 @@ class ProbeRows:
 
 @dataclass
 class Observed:
-    """One run as it was seen.
+    """Record of one run."""
 
-    Args:
-        status: what rkllm_run returned.
-        states: the states of the callbacks, in order.
-        ids: the tokens' ids.
-        texts: their texts; None is NULL.
-        threads: native ids of the threads that called back.
-        caller: the thread that called rkllm_run.
-        times_ns: when each callback was entered.
-        began_ns: when rkllm_run was called.
-        ended_ns: when it returned.
-        finish_text: the text that came with FINISH; None is NULL.
-        perf: the runtime's figures; None without.
-        hidden: the rows of hidden states that came.
-        logits: the rows of logits that came.
-    """
-
-    status: int = 0
-    states: list[int] = field(default_factory=list[int])
-    ids: list[int] = field(default_factory=list[int])
-    texts: list[bytes | None] = field(default_factory=list["bytes | None"])
-    threads: set[int] = field(default_factory=set[int])
-    caller: int = 0
-    times_ns: list[int] = field(default_factory=list[int])
-    began_ns: int = 0
-    ended_ns: int = 0
-    finish_text: bytes | None = None
-    perf: Perf | None = None
-    hidden: list[ProbeRows] = field(default_factory=list[ProbeRows])
-    logits: list[ProbeRows] = field(default_factory=list[ProbeRows])
+    status: int = 0  # what rkllm_run returned
+    states: list[int] = field(default_factory=list[int])  # the states of the callbacks, in order
+    ids: list[int] = field(default_factory=list[int])  # the tokens' ids
+    texts: list[bytes | None] = field(default_factory=list["bytes | None"])  # their texts; None is NULL
+    threads: set[int] = field(default_factory=set[int])  # native ids of the threads that called back
+    caller: int = 0  # the thread that called rkllm_run
+    times_ns: list[int] = field(default_factory=list[int])  # when each callback was entered
+    began_ns: int = 0  # when rkllm_run was called
+    ended_ns: int = 0  # when it returned
+    finish_text: bytes | None = None  # the text that came with FINISH; None is NULL
+    perf: Perf | None = None  # the runtime's figures; None without
+    hidden: list[ProbeRows] = field(default_factory=list[ProbeRows])  # the rows of hidden states that came
+    logits: list[ProbeRows] = field(default_factory=list[ProbeRows])  # the rows of logits that came
 
     @property
     def is_complete(self) -> bool:
-        """Whether it ended as a run should."""
+        """Return True if the run ended normally."""
         return self.status == 0 and RKLLM_RUN_ERROR not in self.states
 
     @property
@@ -137,10 +114,6 @@ class Observed:
 
 class ProbeSubject:
     """A loaded model.
-
-    Args:
-        library: the bound library.
-        load: the parameters of loading.
 
     Raises:
         ModelLoadError: the runtime refused it.
@@ -175,17 +148,7 @@ class ProbeSubject:
         hook: Hook | None = None,
         role: bool = True,
     ) -> Observed:
-        """Run the model on token ids and tell what happened.
-
-        Args:
-            ids: the prompt.
-            limit: of new tokens, where a run can have its own; else that of loading holds.
-            mode: what is computed.
-            keep_history: append to the runs before.
-            save_to: file for a prompt cache.
-            hook: answers the callback of each token; it runs inside the callback.
-            role: give the input a role; without, it is NULL.
-        """
+        """Run the model on token ids and record the callbacks; ``hook`` runs inside the callback of each token."""
         observed = self._observed = Observed(caller=threading.get_native_id())
         self._hook = hook
         arguments, kept = self._arguments(ids, limit, mode, keep_history, save_to)
@@ -250,7 +213,7 @@ class ProbeSubject:
     def _arguments(
         self, ids: Sequence[int], limit: int, mode: int, keep_history: bool, save_to: str | None
     ) -> tuple[list[Any], Any]:
-        """The structs of a run, and what they point to."""
+        """Return the structs of a run and the objects they point to."""
         values = array("i", ids)
         tokens = (ctypes.c_int32 * len(values)).from_buffer(values)
         infer = InferParameters(limit, mode=mode, save_prompt_cache=save_to, keep_history=keep_history)

@@ -42,11 +42,11 @@ LATEST = ""
 
 
 async def kept_conversation(app: Assistant, name: str) -> StoredConversation | None:
-    """The conversation whose id begins with ``name``; the latest one, if there is any, for ``LATEST``.
+    """Return the stored conversation whose id begins with ``name``; for ``LATEST`` the latest one, if any.
 
     Raises:
-        UsageError: no id, or several, begin so.
-        StoreError: what is kept cannot be read.
+        UsageError: no id, or several, match.
+        StoreError: the file cannot be read.
     """
     conversations = app.memory.conversations
     if name != LATEST:
@@ -56,7 +56,7 @@ async def kept_conversation(app: Assistant, name: str) -> StoredConversation | N
 
 
 def take_up(state: ChatState, kept: StoredConversation) -> None:
-    """Go on with a kept conversation, and show how far it has come."""
+    """Continue a stored conversation and show its last turns."""
     state.conversation = state.app.resume(kept)
     state.attached.clear()
     state.stats = Stats()
@@ -76,7 +76,7 @@ async def list_conversations(state: ChatState, rest: str) -> None:
 
 
 async def resume(state: ChatState, rest: str) -> None:
-    """Go on with another conversation; this one stays kept."""
+    """Continue another stored conversation; the current one stays stored."""
     kept = await kept_conversation(state.app, rest) if rest else None
     if kept is None:
         state.need("/resume")
@@ -97,7 +97,7 @@ async def rename(state: ChatState, rest: str) -> None:
 
 
 def farewell(state: ChatState) -> str:
-    """How to come back to a conversation that is kept; empty for one that is not."""
+    """Return the command that resumes the conversation; empty if it is not stored."""
     conversation = state.conversation
     if not (conversation.kept_turns and state.app.memory.conversations.is_lasting):
         return ""
@@ -126,7 +126,7 @@ def _switch(state: ChatState, name: str, *, is_on: bool) -> None:
 
 
 async def approvals(state: ChatState, rest: str) -> None:
-    """Show what was allowed or refused for good or for this conversation, or take it back."""
+    """Show or delete approvals and refusals, permanent ones and those of this conversation."""
     word, _, name = rest.partition(" ")
     if not word:
         for_good = [(grant.kind, server, tool) for server, tool, grant in await state.app.memory.grants.all()]
@@ -218,7 +218,7 @@ async def obey(state: ChatState, text: str) -> None:
 
 
 def _hint(state: ChatState, near: str | None) -> str:
-    """What may have been meant; empty when nothing is near."""
+    """Return a suggestion; empty without a similar name."""
     return state.phrases.did_you_mean.format(name=near) if near else ""
 
 

@@ -1,12 +1,12 @@
-"""What a line of the conversation may become when Tab is pressed.
+"""Completion of a line of the chat with Tab.
 
     /re            ─▶ /resources, /resource                     commands, at the beginning
-    /prompt na     ─▶ the prompts of the servers; then their arguments, then what the server says of a value
+    /prompt na     ─▶ the prompts of the servers; then their arguments and the values that the server suggests
     @no            ─▶ @notes:  ─▶ @notes:memo://monday          servers, then their resources and templates
     get_           ─▶ get_weather                               tools, anywhere
 
-Servers are asked in the background and only for ``PATIENCE_S``; a server that says nothing has no ideas, which is no
-error. Nothing is kept: what a server offers may change at any moment.
+Servers are asked in the background for at most ``PATIENCE_S``; a server that does not answer suggests nothing. Results
+are not cached, because a server's list may change at any time.
 """
 
 from __future__ import annotations
@@ -30,19 +30,14 @@ PATIENCE_S = 3.0
 
 
 class Completions:
-    """Completes lines for one assistant.
-
-    Args:
-        app: whose commands, tools, servers, resources and prompts.
-        context: the circumstances in which servers are asked.
-    """
+    """Completion of lines for one assistant; servers are asked with ``context``."""
 
     def __init__(self, app: Assistant, context: CallContext = NO_CONTEXT) -> None:
         self._app = app
         self._context = context
 
     async def complete(self, text: str) -> tuple[str, list[str]]:
-        """The word that ends ``text``, and what it may become."""
+        """Return the last word of ``text`` and its completions."""
         if text.startswith("/") and " " not in text:
             return text, _beginning(text, COMMANDS)
         word = text.rsplit(maxsplit=1)[-1] if text and not text[-1].isspace() else ""
@@ -128,7 +123,7 @@ class Completions:
 
 
 def prompt_names(prompts: Iterable[PromptTemplate]) -> Mapping[str, PromptTemplate]:
-    """The prompts by the names they answer to: the short one where only one server has it, else with its server."""
+    """Return prompts by name: the short name if it is unique, otherwise with the server."""
     prompts = tuple(prompts)
     names = [prompt.name for prompt in prompts]
     return {(prompt.name if names.count(prompt.name) == 1 else prompt.reference): prompt for prompt in prompts}

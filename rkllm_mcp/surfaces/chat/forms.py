@@ -1,4 +1,4 @@
-"""A question for whoever sits at the terminal; where nobody does, the sentence that names the option."""
+"""Approvals and elicitation forms at the terminal; without a terminal, the error that names the option to use."""
 
 from __future__ import annotations
 
@@ -30,25 +30,19 @@ class FormAbandonedError(Exception):
 
 
 class Prompter(Protocol):
-    """Where answers are typed."""
+    """Source of typed answers."""
 
     async def ask(self, prompt: str) -> str | None:
         """One line, typed after the prompt was seen; None when the person left with Ctrl-C or Ctrl-D."""
         ...
 
     def forget_typed(self) -> None:
-        """Drop what was typed before a question was seen, so that it answers none."""
+        """Discard input typed before the question was shown."""
         ...
 
 
 class FormPrompt:
-    """Asks the person at the terminal.
-
-    Args:
-        terminal: where questions are shown.
-        prompter: where answers are typed.
-        language: of the person.
-    """
+    """Approvals and forms at the terminal, in one language."""
 
     def __init__(self, terminal: Terminal, prompter: Prompter, language: Language = "en") -> None:
         self._terminal = terminal
@@ -56,10 +50,10 @@ class FormPrompt:
         self.phrases: Phrases = PHRASES[language]
 
     async def approve(self, question: Approval) -> Decision:
-        """What the person decides about a call, or about a server that wants to ask the model.
+        """Return the person's decision about a call or a sampling request.
 
         Raises:
-            InquiryLeftError: the person left.
+            FormAbandonedError: the person left the question.
         """
         self._prompter.forget_typed()
         is_sampling = question.name.startswith(_SAMPLING)
@@ -77,10 +71,10 @@ class FormPrompt:
         return await self._until(prompt, read, "/".join(keys))
 
     async def elicit(self, question: Elicitation) -> ElicitationAnswer:
-        """What the person answers a server.
+        """Return the person's answer to a server's request.
 
         Raises:
-            InquiryLeftError: the person left.
+            FormAbandonedError: the person left the question.
         """
         self._prompter.forget_typed()
         heading = self.phrases.asks.format(server=question.server, message=visible(question.message))
@@ -116,12 +110,7 @@ class FormPrompt:
         return await self._until(self.phrases.is_done, read, "y/n")
 
     async def _fill(self, schema: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any] | ElicitationAnswer:
-        """The form's fields as they were typed, defaults included, or the answer that ends the form.
-
-        Args:
-            schema: the form.
-            before: what was typed the last time, which Enter means then.
-        """
+        """Return the typed fields, or the answer that ends the form; Enter repeats a value of ``before``."""
         content: dict[str, Any] = {}
         for field in fields_of(schema):
             standing = before.get(field.name, field.default)
@@ -141,7 +130,7 @@ class FormPrompt:
         return filled(schema, content)
 
     def _read(self, field: FormField, text: str) -> dict[str, Any]:
-        """The field's value by its name; nothing where the text is none, which is said."""
+        """Return the value of a field by name; nothing, after an error message, if the text is invalid."""
         try:
             return {field.name: field.read(text, self.phrases.mistakes)}
         except ValueError as error:
@@ -182,24 +171,20 @@ class FormPrompt:
 
 
 class Person:
-    """The person at the terminal as an ``Asker``: who leaves a question has said no.
-
-    Args:
-        inquirer: how they are asked.
-    """
+    """The person at the terminal as an ``Approver``; leaving a question refuses it."""
 
     def __init__(self, inquirer: FormPrompt) -> None:
         self._inquirer = inquirer
 
     async def approve(self, question: Approval) -> Decision:
-        """What they decide about a call."""
+        """Return the decision about a call."""
         try:
             return await self._inquirer.approve(question)
         except FormAbandonedError:
             return "deny"
 
     async def elicit(self, question: Elicitation) -> ElicitationAnswer:
-        """What they answer a server."""
+        """Return the answer to a server."""
         try:
             return await self._inquirer.elicit(question)
         except FormAbandonedError:
@@ -274,11 +259,7 @@ class UnattendedApprover:
 
 
 class TerminalApprover:
-    """Asks the person at the terminal, on standard error, so that standard output stays the command's.
-
-    Args:
-        terminal: where questions are shown.
-    """
+    """Questions of a command on standard error; standard output stays the command's."""
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal

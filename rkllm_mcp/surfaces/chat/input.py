@@ -1,7 +1,7 @@
-"""Where a conversation's lines come from: a person at a terminal, or a pipe.
+"""Input lines of a conversation: a terminal or a pipe.
 
-Both wait without holding up the event loop, so that servers and the model go on while nobody types. What is typed while
-an answer is shown waits unseen for the next line; what was typed before a question was seen is no answer to it.
+Both wait without blocking the event loop, so servers and the model continue. Input typed while an answer is shown is
+not echoed and becomes the next line; input typed before a question was shown does not answer it.
 """
 
 from __future__ import annotations
@@ -41,20 +41,16 @@ class LineReader(Protocol):
         ...
 
     def while_answering(self) -> AbstractContextManager[None]:
-        """Entered while an answer is shown: what is typed meanwhile is kept, and not shown in the answer."""
+        """Context manager for the time of an answer: input is queued and not echoed."""
         ...
 
     def interrupted(self) -> None:
-        """Called when the person stops an answer: what they had typed or pasted behind its question goes with it."""
+        """Discard input typed during an answer that the person stopped."""
         ...
 
 
 class PipedLines:
-    """Lines of a pipe or a file.
-
-    Args:
-        descriptor: the open file.
-    """
+    """Lines of a pipe or a file, read from an open descriptor."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -74,11 +70,11 @@ class PipedLines:
         return line
 
     def while_answering(self) -> AbstractContextManager[None]:
-        """Nobody types."""
+        """Do nothing: a pipe has no echo."""
         return nullcontext()
 
     def interrupted(self) -> None:
-        """Whoever fills a pipe has typed nothing."""
+        """Do nothing: lines of a pipe stay valid."""
 
     async def _bytes(self) -> bytes:
         try:
@@ -90,12 +86,9 @@ class PipedLines:
 
 
 class ConsoleAnswers:
-    """Answers of the person who started a command, typed line by line; questions stand on standard error.
+    """Answers typed line by line during a command; questions are on standard error.
 
-    Ctrl-C is a signal here, which ends the command as everywhere.
-
-    Args:
-        terminal: where questions are shown.
+    Ctrl-C is a signal here and ends the command.
     """
 
     def __init__(self, terminal: Terminal) -> None:
@@ -111,17 +104,12 @@ class ConsoleAnswers:
         return line
 
     def forget_typed(self) -> None:
-        """Drop what was typed already."""
+        """Discard pending input."""
         _flush(sys.stdin.fileno())
 
 
 class TerminalLines:
-    """Lines that a person types, with history, completion and several lines in one (Alt-Enter).
-
-    Args:
-        complete: what a line may become.
-        env: where the history is kept: ``$XDG_STATE_HOME/rkllm-mcp/history``.
-    """
+    """Lines typed at a terminal, with history, completion and multi-line input (Alt-Enter)."""
 
     def __init__(self, complete: Complete, env: Mapping[str, str] = os.environ) -> None:
         from prompt_toolkit import PromptSession
@@ -154,12 +142,12 @@ class TerminalLines:
             return None
 
     def forget_typed(self) -> None:
-        """Drop what was typed already."""
+        """Discard pending input."""
         self.interrupted()
         _flush(sys.stdin.fileno())
 
     def interrupted(self) -> None:
-        """See ``LineReader.interrupted``; the terminal has dropped what nobody had read of it."""
+        """See ``LineReader.interrupted``; the terminal has discarded its unread input."""
         from prompt_toolkit.input.typeahead import clear_typeahead
 
         clear_typeahead(self._asking.input)
@@ -179,7 +167,7 @@ class TerminalLines:
 
 @contextmanager
 def _unechoed(descriptor: int) -> Generator[None]:
-    """The terminal keeps what is typed, key by key, without showing it; Ctrl-C remains a signal."""
+    """Read keys without echo; Ctrl-C remains a signal."""
     import termios
 
     try:
@@ -252,6 +240,6 @@ def _history(env: Mapping[str, str]) -> History:
 
 
 def history_path(env: Mapping[str, str]) -> Path:
-    """Where the lines of earlier conversations are kept."""
+    """Return the path of the history file."""
     home = Path(env.get("HOME") or Path.home())
     return Path(env.get("XDG_STATE_HOME") or home / ".local" / "state") / "rkllm-mcp" / "history"

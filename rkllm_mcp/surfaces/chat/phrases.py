@@ -1,4 +1,4 @@
-"""What ``/help`` says of each command of a conversation, in English and Japanese: one table for each."""
+"""Texts of the terminal in English and Japanese: around answers, of commands, and ``/help``."""
 
 from __future__ import annotations
 
@@ -18,61 +18,33 @@ Language: TypeAlias = Literal["en", "ja"]
 
 @dataclass(frozen=True)
 class Phrases:
-    """Everything that is said around an answer.
+    """Texts around an answer."""
 
-    Args:
-        reading: how many ``{tokens}`` the NPU has to read, and ``{share}`` of ``about``.
-        about: how many ``{seconds}`` that takes.
-        queued: how many questions come first, ``{position}``.
-        endings: how an answer ended that was not simply over.
-        failed: an error is told; ``{error}`` is a sentence.
-        nameless: the sentence where an answer failed without one.
-        unreadable: a call could not be read; ``{reason}``.
-        repaired: behind a call that could be read after repairs only.
-        waiting: a call that nobody here can allow waits for a yes: its ``{name}`` and the ``{reason}``.
-        asks: heads the question of a ``{server}``, its ``{message}``.
-        decisions: what may be decided about a call: the key to type, and what it means.
-        run_it: asks for one of the keys.
-        asks_model: heads the question of a server that wants to ask the model.
-        required: behind the name of a field that has to be filled.
-        default: what Enter means; ``{value}`` is filled in.
-        kinds: what may be typed, for each kind of field.
-        how: says how a form is filled, and how it is not.
-        send: asks whether a filled form may go.
-        send_keys: what it takes for an answer: yes, no, fill again.
-        open_page: says what to do with an address; ``{host}`` is filled in.
-        is_done: asks whether that was done.
-        more: says that a value is longer than what is shown; ``{count}`` is filled in.
-        mistakes: what is wrong with a value of a form.
-        too_late: the question was taken back.
-        again: the answer was none of the keys.
-    """
-
-    reading: str
-    about: str
-    queued: str
-    endings: Mapping[EndReason, str]
-    failed: str
-    nameless: str
-    unreadable: str
-    repaired: str
-    waiting: str
-    asks: str
-    decisions: Mapping[Decision, tuple[str, str]]
-    run_it: str
-    asks_model: str
-    required: str
-    default: str
-    kinds: Mapping[FieldKind, str]
-    how: str
-    send: str
-    send_keys: Mapping[str, str]
-    open_page: str
-    is_done: str
-    more: str
-    mistakes: Wording
-    too_late: str
-    again: str
+    reading: str  # {tokens} to prefill, with the {share} of about
+    about: str  # expected {seconds} of the prefill
+    queued: str  # {position} in the queue
+    endings: Mapping[EndReason, str]  # by end reason, for answers that did not end normally
+    failed: str  # an {error}
+    nameless: str  # an error without a message
+    unreadable: str  # a call that could not be parsed, with the {reason}
+    repaired: str  # suffix of a call that was repaired
+    waiting: str  # a call that waits for approval elsewhere: {name} and {reason}
+    asks: str  # heading of a server's request: {server}, {message}
+    decisions: Mapping[Decision, tuple[str, str]]  # decisions about a call: key and meaning
+    run_it: str  # prompt for one of the keys
+    asks_model: str  # heading of a sampling request
+    required: str  # suffix of a required field
+    default: str  # meaning of Enter, with {value}
+    kinds: Mapping[FieldKind, str]  # valid input, by kind of field
+    how: str  # instructions for a form
+    send: str  # question before a form is sent
+    send_keys: Mapping[str, str]  # answers to it: yes, no, fill in again
+    open_page: str  # instruction for an address, with {host}
+    is_done: str  # question after it
+    more: str  # note that a value was cut, with {count}
+    mistakes: Wording  # errors of a form's values
+    too_late: str  # the request was withdrawn
+    again: str  # the input was not one of the keys
 
 
 ENGLISH = Phrases(
@@ -224,19 +196,12 @@ SPELLINGS: Mapping[str, Decision] = {
 
 @dataclass(frozen=True)
 class ChatPhrases:
-    """A sentence for everything that may come of a command; the English ones say when.
-
-    Args:
-        need: by the command's name: what has to stand behind it.
-        stats: by the name of a figure in ``Stats``: what it counts, and its value.
-        model: by the name of a row of ``/model``: its label.
-        cut_short: how a kept turn ended that was not simply over.
-    """
+    """Texts of the chat's commands; the English values show when each is used."""
 
     greeting: str
     none_kept_yet: str
     going_on: str
-    cut_short: Mapping[Ending, str]
+    cut_short: Mapping[Ending, str]  # by end reason, for stored turns that did not end normally
     farewell: str
     no_command: str
     no_tools: str
@@ -267,9 +232,9 @@ class ChatPhrases:
     tool_off: str
     forgotten: str
     forgotten_here: str
-    need: Mapping[str, str]
-    stats: Mapping[str, tuple[str, str]]
-    model: Mapping[str, str]
+    need: Mapping[str, str]  # by command: its missing argument
+    stats: Mapping[str, tuple[str, str]]  # by field of Stats: label and value
+    model: Mapping[str, str]  # by row of /model: label
     tokens: str
 
 
@@ -413,15 +378,10 @@ CHAT_PHRASES: Mapping[Language, ChatPhrases] = {"en": CHAT_ENGLISH, "ja": CHAT_J
 
 @dataclass(frozen=True)
 class Help:
-    """What ``/help`` says.
+    """Texts of ``/help``."""
 
-    Args:
-        commands: by the command's name: how it is written, and what it does.
-        keys: what else can be typed.
-    """
-
-    commands: Mapping[str, tuple[str, str]]
-    keys: str
+    commands: Mapping[str, tuple[str, str]]  # by command: syntax and effect
+    keys: str  # keys of the chat
 
 
 HELP_ENGLISH = Help(

@@ -62,7 +62,7 @@ _Line: TypeAlias = (
 
 
 class Renderer(Protocol):
-    """What a surface gives events to."""
+    """Receiver of an answer's events."""
 
     def show(self, event: Event) -> None:
         """Show one event, at once."""
@@ -70,12 +70,7 @@ class Renderer(Protocol):
 
 
 class TerminalRenderer:
-    """Events for a person.
-
-    Args:
-        terminal: where to.
-        phrases: the words around an answer.
-    """
+    """Events as text on a terminal."""
 
     def __init__(self, terminal: Terminal, phrases: Phrases = ENGLISH) -> None:
         self._terminal = terminal
@@ -84,10 +79,10 @@ class TerminalRenderer:
         self._in_thought = False
 
     def show(self, event: Event) -> None:
-        """Show one event, at once.
+        """Show one event and flush.
 
         Raises:
-            BrokenPipeError: nobody reads standard output any more.
+            BrokenPipeError: standard output is closed.
         """
         match event:
             case Text():
@@ -169,11 +164,7 @@ class TerminalRenderer:
 
 
 class JsonRenderer:
-    """Events for a program: one JSON object per line, flushed.
-
-    Args:
-        out: gives the stream.
-    """
+    """Events as JSON, one object per line, flushed."""
 
     def __init__(self, out: Callable[[], TextIO] = lambda: sys.stdout) -> None:
         self._out = out
@@ -182,7 +173,7 @@ class JsonRenderer:
         """Write one event.
 
         Raises:
-            BrokenPipeError: nobody reads any more.
+            BrokenPipeError: standard output is closed.
         """
         stream = self._out()
         stream.write(f"{event_to_json(event)}\n")
@@ -219,7 +210,7 @@ def transcript(messages: Sequence[Message]) -> str:
 
 
 def _fenced(text: str) -> str:
-    """The text as a block of code, whatever blocks it has itself."""
+    """Return the text as a code block with a fence longer than any inside it."""
     longest = max(map(len, re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}\n{text}\n{fence}"
@@ -230,15 +221,7 @@ SILENCE_S = 2.0
 
 
 class Answering:
-    """Shows answers to a person.
-
-    Args:
-        app: who answers.
-        terminal: where the lines around an answer go.
-        inquirer: asks the person; None where nobody can be asked, and nothing is.
-        silence_s: how long nothing may happen before a line says what is going on, seconds.
-        phrases: in which words.
-    """
+    """Shows an answer, asks its questions, and reports silences longer than ``silence_s``."""
 
     def __init__(
         self,
@@ -259,13 +242,7 @@ class Answering:
     async def follow(
         self, conversation_id: str, events: AsyncGenerator[Event, None], show: Callable[[Event], None]
     ) -> EndReason:
-        """Show an answer to its end; how it ended.
-
-        Args:
-            conversation_id: whose answer it is.
-            events: the answer.
-            show: shows an event that is no question.
-        """
+        """Show an answer to its end and return its end reason."""
         reason: EndReason = "failed"
         silence = _Silence(self._silence_s, lambda: self._explain_silence(conversation_id))
         try:
@@ -322,19 +299,14 @@ class Answering:
         self._is_late = False
 
     def _answer(self, question: Approval | Elicitation, answer: Decision | ElicitationAnswer | None) -> bool:
-        """Hand the answer over; no answer is a no. False when nobody waits for it."""
+        """Pass the decision on, None as a refusal; return False if no request waits for it."""
         if isinstance(question, Approval):
             return self._app.decide(question.id, "deny" if isinstance(answer, ElicitationAnswer) else answer or "deny")
         return self._app.fill(question.id, answer if isinstance(answer, ElicitationAnswer) else NO_ANSWER)
 
 
 class _Silence:
-    """Says something once when nothing has happened for a while.
-
-    Args:
-        after_s: how long, seconds.
-        say: says it.
-    """
+    """Calls ``say`` once after a number of seconds without an event."""
 
     def __init__(self, after_s: float, say: Callable[[], None]) -> None:
         self._after_s = after_s

@@ -1,10 +1,10 @@
-"""The conversation in a terminal: ``rkllm-mcp chat``.
+"""``rkllm-mcp chat``: the conversation in a terminal.
 
     a line ─▶ a command (/help …), or a question ─▶ events ─▶ the screen, and questions back to the person
 
-Rules: the model loads and the servers connect while the first question is typed; Ctrl-C stops an answer or a command
-and the conversation goes on, Ctrl-D leaves; whatever fails costs one answer. Without a terminal the same conversation
-is read line by line, and what needs a yes is refused, because nobody can be asked.
+The model loads and the servers connect while the first question is typed. Ctrl-C stops an answer or a command, Ctrl-D
+leaves; an error ends one answer, not the conversation. Without a terminal, lines are read from a pipe and calls that
+need approval are refused.
 """
 
 from __future__ import annotations
@@ -24,15 +24,12 @@ from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session, emulation_note, ru
 
 
 def chat(session: Session, resumed: str | None = None) -> int:
-    """Hold a conversation; returns the exit code when the person leaves.
+    """Hold a conversation and return the exit code.
 
-    Args:
-        session: this invocation.
-        resumed: the id of a kept conversation to go on with, or the beginning of it; empty for the latest one, None
-            for a new one.
+    ``resumed`` is the beginning of a stored conversation's id; empty for the latest one, None for a new one.
 
     Raises:
-        UsageError: no kept conversation, or several, are called so.
+        UsageError: no stored conversation, or several, match.
     """
     tokens = session.tokens
     held: list[tuple[ChatState, LineReader]] = []
@@ -77,7 +74,7 @@ def chat(session: Session, resumed: str | None = None) -> int:
 
 
 async def converse(state: ChatState, lines: LineReader) -> None:
-    """Read lines and answer them until there are none, or ``/quit``."""
+    """Read and answer lines until the input ends or ``/quit``."""
     while not state.is_over:
         line = await lines.read()
         if line is None:

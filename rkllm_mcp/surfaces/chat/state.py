@@ -1,4 +1,4 @@
-"""A conversation at a terminal, and what it has cost so far."""
+"""State of a conversation at a terminal, and its statistics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Stats:
-    """What a conversation has cost so far."""
+    """Statistics of a conversation."""
 
     questions: int = 0
     rounds: int = 0
@@ -63,34 +63,23 @@ def _speed(tokens: int, milliseconds: float) -> str:
 
 @dataclass
 class ChatState:
-    """A conversation at a terminal.
+    """A conversation at a terminal."""
 
-    Args:
-        app: who answers.
-        conversation: what was said.
-        terminal: where words go.
-        options: how answers are wished.
-        inquirer: asks the person; None where lines come from a pipe, and nobody can be asked.
-        language: of the person.
-        stats: what the conversation has cost.
-        attached: resources that go with the next question, as a message names them.
-        is_over: the person has left.
-    """
-
-    app: Assistant
-    conversation: Conversation
-    terminal: Terminal
-    options: ReplyOptions
-    inquirer: FormPrompt | None = None
-    language: Language = "en"
-    stats: Stats = field(default_factory=Stats)
+    app: Assistant  # the assistant
+    conversation: Conversation  # its messages
+    terminal: Terminal  # the output
+    options: ReplyOptions  # options of each answer
+    inquirer: FormPrompt | None = None  # asks the person; None if the input is a pipe
+    language: Language = "en"  # of the person
+    stats: Stats = field(default_factory=Stats)  # statistics so far
+    # resources to send with the next question, as messages name them
     attached: list[str] = field(default_factory=list[str])
-    is_over: bool = False
+    is_over: bool = False  # the person has left
     _command: anyio.CancelScope | None = None
 
     @property
     def phrases(self) -> ChatPhrases:
-        """What the commands say."""
+        """Texts in the person's language."""
         return CHAT_PHRASES[self.language]
 
     async def answer(self, events: AsyncGenerator[Event, None]) -> None:
@@ -115,12 +104,12 @@ class ChatState:
         self.terminal.error(self.phrases.need[command])
 
     def context(self) -> CallContext:
-        """The circumstances of what is asked of a server outside an answer."""
+        """Return the call context of requests outside an answer."""
         asker = Person(self.inquirer) if self.inquirer else DENY_ALL
         return CallContext(asker=asker, tokens=self.options.tokens)
 
     def interrupt(self) -> bool:
-        """Stop the answer or the command under way; False when there is none."""
+        """Stop the running answer or command; return False if none is running."""
         if self.app.cancel(self.conversation.id):
             return True
         if self._command is None:

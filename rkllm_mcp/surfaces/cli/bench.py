@@ -25,7 +25,7 @@ JSON_FORMAT = 1
 
 
 def benchmark(session: Session, part: str | None, *, as_json: bool, plot_file: str | None) -> int:
-    """Measure one part or all of them, and print what was found.
+    """Measure one part or all of them, and print the results.
 
     Raises:
         UsageError: there is no such part, or the plot's file cannot be written.
@@ -68,12 +68,7 @@ def _as_json(report: Report) -> str:
 
 
 def shown(report: Report, *, decode: bool = True) -> str:
-    """The report for a person.
-
-    Args:
-        report: what was measured.
-        decode: decoding was measured, too.
-    """
+    """Return the report as text; ``decode`` adds the columns of decoding."""
     return "\n".join([*_heading(report), *_speed(report, decode=decode), *_delivery(report), *_prompts(report)])
 
 

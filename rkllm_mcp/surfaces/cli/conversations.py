@@ -1,6 +1,6 @@
-"""The conversations that are kept: ``rkllm-mcp conversations``.
+"""``rkllm-mcp conversations``: the owner's stored conversations.
 
-They are the owner's own; a tenant sees theirs over HTTP. No model is loaded and no server started.
+A tenant reads theirs over HTTP. No model is loaded and no server started.
 """
 
 from __future__ import annotations
@@ -67,17 +67,11 @@ _LISTING = "'rkllm-mcp conversations list' shows them"
 
 @dataclass(frozen=True)
 class ConversationFilter:
-    """Which conversations to show.
+    """Selection of conversations to list."""
 
-    Args:
-        limit: at most so many, those that went on last.
-        offset: leave out so many at the front.
-        search: those alone whose title or words hold this.
-    """
-
-    limit: int = 20
-    offset: int = 0
-    search: str = ""
+    limit: int = 20  # most recent ones
+    offset: int = 0  # skipped at the front
+    search: str = ""  # text that the title or a turn contains
 
 
 def list_all(session: Session, wish: ConversationFilter, *, as_json: bool) -> int:
@@ -120,14 +114,7 @@ def show(session: Session, name: str, *, as_json: bool) -> int:
 
 
 def export(session: Session, names: Sequence[str], form: Format, target: str | None, *, everything: bool) -> int:
-    """Write conversations to standard output, or to a new file.
-
-    Args:
-        session: this invocation.
-        names: their ids, or the beginnings of them.
-        form: markdown or json.
-        target: the file.
-        everything: all of them, instead of ``names``.
+    """Write the conversations with these ids, or with these beginnings of ids, to standard output or to a new file.
 
     Raises:
         UsageError: nothing, or both, was named; or the file exists or cannot be written.

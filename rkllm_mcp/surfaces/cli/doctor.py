@@ -36,13 +36,7 @@ _MARKS: Mapping[str, tuple[str, str]] = {
 
 
 def examine(session: Session, *, as_json: bool, probe: bool = False) -> int:
-    """Print what was found; the exit code is 3 when something keeps answers from being made.
-
-    Args:
-        session: the global options.
-        as_json: print one JSON object.
-        probe: run the model through experiments, too, and keep what they settle.
-    """
+    """Print the results of all checks; the exit code is 3 if one of them prevents answers."""
     from rkllm_mcp.diagnostics.doctor import diagnose, worst
 
     config = session.config()
@@ -76,13 +70,7 @@ def _probed(session: Session, config: Config) -> tuple[list[CheckResult], dict[s
 
 
 def report(findings: Sequence[CheckResult], *, color: bool, columns: int | None = None) -> str:
-    """The findings as lines: a mark, a name, what was found; what to do about it, and the command for it, below.
-
-    Args:
-        findings: what was found.
-        color: marks are coloured.
-        columns: of the screen; None where nobody looks, and every sentence is one line.
-    """
+    """Return the results as lines: mark, name and state, then remedy and command; wrapped to ``columns`` if given."""
     width = max((len(finding.name) for finding in findings), default=0)
     margin = " " * (width + 4)
     if columns is not None and columns - len(margin) < _LEAST_COLUMNS:

@@ -41,12 +41,7 @@ LISTING = "'rkllm-mcp knowledge list' shows them"
 
 
 class Knowledge:
-    """The knowledge server, connected.
-
-    Args:
-        environment: connects this server only.
-        session: is told how far something is.
-    """
+    """Connection to the knowledge server."""
 
     def __init__(self, environment: ToolEnvironment, session: Session) -> None:
         (self._server,) = environment.toolbox.connections
@@ -66,10 +61,10 @@ class Knowledge:
             raise ServerUnavailableError(f"Failed to connect to the knowledge server: {error}{said}") from error
 
     async def call(self, tool: str, **arguments: Any) -> Facts:
-        """What a tool answers.
+        """Call a tool and return its structured result.
 
         Raises:
-            ToolboxError: it failed, with its own sentence.
+            ToolboxError: the call failed; the message is the server's.
         """
 
         async def tell(done: float, total: float | None, message: str | None) -> None:
@@ -87,13 +82,10 @@ class Knowledge:
         raise ToolTimeoutError(f"'{tool}' took longer than {_CALL_TIMEOUT_S:g} s; give it less at once")
 
     async def base_id(self, wanted: str) -> str:
-        """The id of a knowledge base.
-
-        Args:
-            wanted: its id or name; empty for the only one.
+        """Return the id of the knowledge base with this id or name; an empty name selects the only one.
 
         Raises:
-            UsageError: there is none, or several.
+            UsageError: no knowledge base matches, or several do.
         """
         named = self.named(await self.bases(), wanted)
         if len(named) == 1:
@@ -105,10 +97,10 @@ class Knowledge:
         raise UsageError(f"there are several knowledge bases; name one with --base, {LISTING}")
 
     async def bases(self) -> list[Facts]:
-        """Every knowledge base.
+        """Return every knowledge base.
 
         Raises:
-            UsageError: there is none.
+            UsageError: none exists.
         """
         found = (await self.call("list_knowledge_bases"))["knowledge_bases"]
         if not found:
@@ -136,7 +128,7 @@ def knowledge_server(config: Config) -> ServerConfig:
 
 
 def with_knowledge(session: Session, work: Callable[[Knowledge], Awaitable[int]]) -> int:
-    """Connect the server and do ``work``; returns its exit code.
+    """Connect the server, run ``work`` and return its exit code.
 
     Raises:
         ServerUnavailableError: there is no connection.
@@ -173,36 +165,22 @@ _ALL = "*"
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Where documents go, and as what.
+    """Destination and title of documents to add."""
 
-    Args:
-        base: the knowledge base's name or id; empty for the only one.
-        title: instead of the document's own.
-        collection: where in the knowledge base.
-    """
-
-    base: str = ""
-    title: str = ""
-    collection: str = ""
+    base: str = ""  # the knowledge base's name or id; empty for the only one
+    title: str = ""  # replaces the document's own
+    collection: str = ""  # collection in the knowledge base
 
 
 @dataclass(frozen=True)
 class KnowledgeSource:
-    """What is looked for.
+    """A search."""
 
-    Args:
-        query: in any language.
-        base: the knowledge base's name or id; empty for all of them.
-        threshold: 0 to 1.
-        max_results: 1 to 50.
-        explain: show what each stage did.
-    """
-
-    query: str
-    base: str = ""
-    threshold: float = 0.6
-    max_results: int = 10
-    explain: bool = False
+    query: str  # question in any language
+    base: str = ""  # the knowledge base's name or id; empty for all of them
+    threshold: float = 0.6  # 0 to 1
+    max_results: int = 10  # 1 to 50
+    explain: bool = False  # show the result of each stage
 
 
 def create(session: Session, name: str, description: str, *, as_json: bool) -> int:
@@ -222,7 +200,7 @@ def create(session: Session, name: str, description: str, *, as_json: bool) -> i
 
 
 def add(session: Session, sources: Sequence[str], wish: SearchOptions, *, as_json: bool) -> int:
-    """Add documents, one after the other; those that cannot be added are said, and the rest goes on."""
+    """Add documents one after the other; report each failure and continue."""
     given = [(source, _source(source)) for source in sources]
 
     async def work(knowledge: Knowledge) -> int:

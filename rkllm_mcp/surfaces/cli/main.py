@@ -224,7 +224,7 @@ def _global_options(
 
 
 def _log() -> None:
-    """Show on standard error what is logged, without what would tell keys."""
+    """Log to standard error, without libraries that log keys."""
     import logging
 
     def is_discreet(record: logging.LogRecord) -> bool:

@@ -27,7 +27,7 @@ _HEADING = ("NAME", "STATE", "SPEED", "MEMORY", "FITS", "DESCRIPTION")
 
 
 def list_all(session: Session, *, as_json: bool) -> int:
-    """Print every model there is a card for: whether it is here, how fast it is, and whether it fits this board."""
+    """Print every model that has a card: present or not, speed, and fit for this board."""
     from rkllm_mcp.models.install import ModelSources
 
     stock = ModelSources()
@@ -47,10 +47,10 @@ def list_all(session: Session, *, as_json: bool) -> int:
 
 
 def show(session: Session, name: str, *, as_json: bool) -> int:
-    """Print one model's card and files, also when its files are not here.
+    """Print one model's card and files, also of a model that is not installed.
 
     Raises:
-        ModelNotFoundError: there is none of that name, or there is no such path.
+        ModelNotFoundError: no model has this name or path.
     """
     from rkllm_mcp.models.cards import load_model
     from rkllm_mcp.models.install import ModelSources
@@ -107,7 +107,7 @@ def pull(session: Session, wish: Pull) -> int:
     """Fetch a model and print its folder.
 
     Raises:
-        RkllmMcpError: it cannot be had; what has arrived is kept for the next try.
+        RkllmMcpError: the download failed; the next call continues it.
     """
     from rkllm_mcp.models.install import pull as action
 
@@ -135,10 +135,10 @@ def add(session: Session, wish: Addition) -> int:
 
 
 def remove(session: Session, name: str, *, sure: bool) -> int:
-    """Remove a model of the user's, after asking.
+    """Remove a model that the user installed, after asking.
 
     Raises:
-        UsageError: it is none of the user's, or nobody agreed.
+        UsageError: the user did not install it, or did not confirm.
     """
     stock = _stock(session)
     folder = stock.removable(name)
@@ -168,7 +168,7 @@ def _print_folder(session: Session, folder: ModelFolder) -> int:
 
 @contextmanager
 def _progress(session: Session) -> Generator[Report]:
-    """A bar for each file, on standard error; nothing where nobody watches."""
+    """Show a progress bar for each file on standard error, if it is a terminal."""
     # Its warnings tell of every connection that broke and was taken up again.
     log = logging.getLogger("huggingface_hub")
     log.setLevel(max(log.level, logging.ERROR) if not logging.getLogger().isEnabledFor(logging.DEBUG) else log.level)

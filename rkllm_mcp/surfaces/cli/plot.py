@@ -1,8 +1,7 @@
-"""Measured points become a plot in SVG: panels one above the other, a common logarithmic axis below.
+"""SVG plots: panels one above the other over a common logarithmic axis.
 
-Each panel has one unit, so that two lines in it can be compared; what has another unit gets another panel. The picture
-stands by itself: its own background, fonts that every machine has, names at the lines' ends instead of a legend. It
-knows nothing of what is measured.
+A panel has one unit, so its lines are comparable. The picture needs no other file: it has a background, common fonts,
+and the lines' names at their ends.
 """
 
 from __future__ import annotations
@@ -26,15 +25,10 @@ _LABEL_HEIGHT = 15
 
 @dataclass(frozen=True)
 class Series:
-    """A line.
+    """A line of a panel."""
 
-    Args:
-        name: stands at its end.
-        points: (x, y), ascending, x above 0 and y not below.
-    """
-
-    name: str
-    points: Sequence[tuple[float, float]]
+    name: str  # label at the end of the line
+    points: Sequence[tuple[float, float]]  # (x, y), ascending, x above 0 and y not below
 
 
 @dataclass(frozen=True)
@@ -46,14 +40,7 @@ class Panel:
 
 
 def plot(title: str, subtitle: str, x_label: str, panels: Sequence[Panel]) -> str:
-    """The SVG of the panels; panels without a point are left out.
-
-    Args:
-        title: what is shown.
-        subtitle: of what machine.
-        x_label: what the common axis counts.
-        panels: from top to bottom.
-    """
+    """Return the panels as SVG, from top to bottom; panels without points are left out."""
     shown = [panel for panel in panels if any(series.points for series in panel.series)]
     xs = [x for panel in shown for series in panel.series for x, _ in series.points]
     axis = _Axis(min(xs, default=1.0), max(xs, default=2.0))
@@ -84,7 +71,7 @@ class _Axis:
         return _LEFT + (WIDTH - _LEFT - _RIGHT) * math.log(x / self.low) / span
 
     def ticks(self) -> Iterator[float]:
-        """Powers of two in range; the ends where there are none."""
+        """Return the powers of two in a range, or its ends if it contains none."""
         first, last = math.ceil(math.log2(self.low)), math.floor(math.log2(self.high))
         yield from (float(2**power) for power in range(first, last + 1))
         if first > last:

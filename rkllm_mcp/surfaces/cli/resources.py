@@ -82,14 +82,7 @@ def list_all(session: Session, server: str | None, *, as_json: bool) -> int:
 
 
 def read(session: Session, reference: str, target: str | None, *, as_json: bool) -> int:
-    """Print a resource, or write it to a new file.
-
-    Args:
-        session: this invocation.
-        reference: ``server:uri``, or an address that says by itself whose it is.
-        target: the file; a resource of several parts becomes one file, part after part.
-        as_json: print what the server sent.
-    """
+    """Print a resource, or write it to a new file; the parts of a resource are joined."""
     context = CallContext(tokens=session.tokens)
 
     async def work(environment: ToolEnvironment) -> int:

@@ -1,4 +1,4 @@
-"""One answer: ``rkllm-mcp run``."""
+"""``rkllm-mcp run``, ``chat``, ``prompt`` and ``detect``."""
 
 from __future__ import annotations
 
@@ -82,12 +82,7 @@ def detect_calls(
 ) -> int:
     """Feed standard input to a detector and print its events, each as soon as it is certain.
 
-    Args:
-        session: how to speak to the user.
-        syntaxes: names of syntaxes to look for; the default ones for none.
-        tools_file: a JSON file with the declared tools; any name is taken for a tool's without it.
-        thinking: how thinking is marked.
-        explain: print also why everything that looks like a call is one or is none, when the input is over.
+    Without ``tools_file`` every name counts as a tool. ``explain`` prints the reasons at the end of the input.
     """
     if not session.quiet and sys.stdin.isatty():
         session.status("Paste what the model wrote, then Ctrl-D.")
@@ -141,10 +136,10 @@ def _detector(syntaxes: Sequence[str], tools: Sequence[ToolSpec], thinking: str)
 
 
 def read_tools(path: Path) -> tuple[ToolSpec, ...]:
-    """Tools from a JSON file: a list of MCP's or OpenAI's form, or an object with such a list under ``tools``.
+    """Read tools from a JSON file: a list in MCP's or OpenAI's form, or an object with such a list under ``tools``.
 
     Raises:
-        UsageError: the file cannot be read as one.
+        UsageError: the file has another form.
     """
     try:
         value: Any = json.loads(path.read_text("utf-8-sig"))
@@ -201,22 +196,14 @@ EXIT_CODES: dict[EndReason, int] = {
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What is asked, and how.
+    """A question and its options."""
 
-    Args:
-        text: the words.
-        system: the system prompt; the configuration's when None.
-        force_tool: begin with a call of this tool.
-        max_tokens: the longest answer; the configuration's when None.
-        tools: the model is shown tools.
-        approvals: what becomes of calls that need a yes: the person at the terminal is asked, or it stands beforehand.
-    """
-
-    text: str
-    system: str | None = None
-    force_tool: str | None = None
-    max_tokens: int | None = None
-    tools: bool = True
+    text: str  # the question
+    system: str | None = None  # the system prompt; the configuration's when None
+    force_tool: str | None = None  # begin with a call of this tool
+    max_tokens: int | None = None  # limit of the answer; the configuration's when None
+    tools: bool = True  # list tools in the prompt
+    # for calls that need approval: ask at the terminal, or a fixed decision
     approvals: Literal["ask", "grant", "refuse"] = "refuse"
 
 
@@ -238,7 +225,7 @@ def run(session: Session, question: RunRequest, *, as_json: bool) -> int:
 
 
 def _run(session: Session, question: RunRequest, program: Renderer | None) -> int:
-    """Answer for a program, or for the person at the terminal where there is none."""
+    """Answer with the given renderer, or on the terminal if it is None."""
     from rkllm_mcp.app.assistant import Assistant, ReplyOptions, open_app
     from rkllm_mcp.app.preview import asking_language
 
@@ -368,10 +355,10 @@ def detect_command(
 
 
 def question_text(words: Sequence[str] | None, command: str = "run") -> str:
-    """The question: the word on the command line, or standard input for ``-`` and where it is not a terminal.
+    """Return the question: the argument, or standard input for ``-`` or without a terminal.
 
     Raises:
-        UsageError: there is none, or it is not text, or it is several words without quotes.
+        UsageError: the question is missing, is not UTF-8, or is several words without quotes.
     """
     if words and len(words) > 1:
         quoted = " ".join(words).replace('"', "'")

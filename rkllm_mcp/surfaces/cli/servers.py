@@ -27,23 +27,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NewServer:
-    """What ``servers add`` is told.
+    """Arguments of ``servers add``."""
 
-    Args:
-        name: its name.
-        command: the program and its arguments; empty with a ``url``.
-        url: its address.
-        transport: how to speak to it, where the kind of address does not say.
-        env: ``NAME=VALUE`` each.
-        headers: ``NAME: VALUE`` each.
-    """
-
-    name: str
-    command: tuple[str, ...] = ()
-    url: str | None = None
-    transport: str | None = None
-    env: tuple[str, ...] = ()
-    headers: tuple[str, ...] = ()
+    name: str  # its name
+    command: tuple[str, ...] = ()  # the program and its arguments; empty with a ``url``
+    url: str | None = None  # its address
+    transport: str | None = None  # transport, if command or URL do not imply it
+    env: tuple[str, ...] = ()  # ``NAME=VALUE`` each
+    headers: tuple[str, ...] = ()  # ``NAME: VALUE`` each
 
 
 def list_all(session: Session, *, as_json: bool) -> int:
@@ -197,10 +188,10 @@ def remove(session: Session, name: str) -> int:
 
 
 def require_mcp(config: Config) -> None:
-    """Refuse to look for servers and tools where there are none on purpose.
+    """Require that MCP is switched on.
 
     Raises:
-        UsageError: MCP is switched off.
+        UsageError: it is switched off.
     """
     if not config.mcp_enabled:
         raise UsageError("MCP is switched off, so there are no servers and no tools; leave out --no-mcp or MCP_ENABLED")
@@ -232,7 +223,7 @@ def _names_in(path: Path) -> set[str]:
 
 
 def _tidy(entry: dict[str, Any]) -> dict[str, Any]:
-    """Without what is implied: a transport that command or url tells anyway."""
+    """Remove a transport that the command or URL implies."""
     implied = {"command": "stdio", "url": "http"}
     if any(key in entry and entry.get("transport") == transport for key, transport in implied.items()):
         return {key: value for key, value in entry.items() if key != "transport"}
@@ -272,16 +263,10 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[-_][A-Za-z0-9]+)*")
 
 
 def create(session: Session, name: str, folder: str | None, *, is_added: bool) -> int:
-    """Write a new server.
-
-    Args:
-        session: the invocation.
-        name: its name.
-        folder: where to; the name when None. It must not exist, or be empty.
-        is_added: put it into the configuration, too.
+    """Write a new server into a folder that is empty or does not exist, and add it to the configuration if asked.
 
     Raises:
-        UsageError: the name or the folder cannot be used.
+        UsageError: the name or the folder is not usable.
     """
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r} cannot name a server; use letters, digits, - and _, and begin with a letter")

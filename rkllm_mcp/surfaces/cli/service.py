@@ -1,7 +1,6 @@
-"""``rkllm-mcp service``: install, uninstall and look at the unit, for the machine or for one person.
+"""``rkllm-mcp service``: install, uninstall and show the systemd unit, of the system or of one user.
 
-A unit file is written, systemd is told, and the service is started; nothing else on the machine is changed, and
-``uninstall`` takes all of it back but what the service has remembered.
+Only the unit file is written and systemd called; ``uninstall`` removes both and leaves the service's stored data.
 """
 
 from __future__ import annotations
@@ -44,15 +43,10 @@ _SHOWN = (
 
 @dataclass(frozen=True)
 class UnitLocation:
-    """Whose systemd, and where its units are.
+    """Location of the unit: the system's systemd or a user's."""
 
-    Args:
-        is_user: one person's own instead of the machine's.
-        folder: where the unit file goes.
-    """
-
-    is_user: bool
-    folder: Path
+    is_user: bool  # the user's systemd instead of the system's
+    folder: Path  # folder of the unit file
 
     @property
     def file(self) -> Path:
@@ -65,7 +59,7 @@ class UnitLocation:
 
 
 def place_of(*, is_user: bool) -> UnitLocation:
-    """Where the unit of the machine, or of this person, goes."""
+    """Return the location of the system's or of this user's unit."""
     if not is_user:
         return UnitLocation(is_user=False, folder=SYSTEM_FOLDER)
     base = os.environ.get("XDG_CONFIG_HOME", "")
@@ -74,16 +68,11 @@ def place_of(*, is_user: bool) -> UnitLocation:
 
 
 def unit_text(session: Session, *, is_user: bool, credentials: Sequence[str] = ()) -> str:
-    """The unit for the configuration in use.
-
-    Args:
-        session: the invocation.
-        is_user: for one person's own systemd.
-        credentials: ``NAME=FILE`` each: secrets that the configuration names as ``${NAME}``.
+    """Return the unit for the configuration in use; ``credentials`` are ``NAME=FILE`` each.
 
     Raises:
-        ConfigError: the configuration cannot be used.
-        UsageError: there is no configuration file, or a credential is no name and file.
+        ConfigError: the configuration is not usable.
+        UsageError: no configuration file exists, or a credential is not a name and a file.
     """
     pairs = tuple(map(_credential, credentials))
     # What systemd will hand over is not here yet; any value does to check the rest.
@@ -109,11 +98,11 @@ def unit_text(session: Session, *, is_user: bool, credentials: Sequence[str] = (
 
 
 def install(session: Session, *, is_user: bool, credentials: Sequence[str] = (), start: bool = True) -> int:
-    """Write the unit and start it; what was installed before is replaced.
+    """Write the unit, replacing an installed one, and start it.
 
     Raises:
-        ConfigError: the configuration cannot be used.
-        UsageError: the machine has no systemd, or this person may not.
+        ConfigError: the configuration is not usable.
+        UsageError: systemd is missing, or the user lacks permission.
     """
     text = unit_text(session, is_user=is_user, credentials=credentials)
     place = place_of(is_user=is_user)
@@ -133,7 +122,7 @@ def install(session: Session, *, is_user: bool, credentials: Sequence[str] = (),
 
 
 def uninstall(session: Session, *, is_user: bool) -> int:
-    """Stop the service and take the unit away; what it remembered stays."""
+    """Stop the service and delete the unit; stored data stays."""
     place = place_of(is_user=is_user)
     if not place.file.is_file():
         raise UsageError(f"there is no {place.file}; nothing was installed{'' if is_user else ', or was with --user'}")
@@ -174,13 +163,13 @@ def _credential(text: str) -> tuple[str, Path]:
 
 
 def _program() -> tuple[str, ...]:
-    """How this very program is started again, from the environment that it lives in."""
+    """Return the command that starts this program in its environment."""
     script = Path(sys.executable).parent / "rkllm-mcp"
     return (str(script),) if script.is_file() else (sys.executable, "-m", "rkllm_mcp")
 
 
 def _readable(config: Config, source: Path) -> Iterator[Path]:
-    """What the service reads; what is not below /home is readable anyway."""
+    """Yield the paths that the service reads; those outside /home are readable anyway."""
     yield source.parent
     yield Path(sys.prefix)
     yield Path(sys.base_prefix)
@@ -234,7 +223,7 @@ def _refused(place: UnitLocation, error: OSError) -> UsageError:
 
 
 def _run(command: Sequence[str], advice: str = "") -> str:
-    """Run systemctl to its end; what it printed.
+    """Run systemctl to its end and return its output.
 
     Raises:
         ServiceControlError: it failed.
@@ -254,7 +243,7 @@ def _see(advice: str) -> str:
 
 
 class ServiceControlError(RkllmMcpError):
-    """systemd did not do what it was asked for."""
+    """systemctl failed."""
 
 
 def _log_command(place: UnitLocation) -> str:

@@ -1,8 +1,8 @@
-"""A unit of systemd as text: what is to run, what it may reach, and everything else forbidden.
+"""The text of the systemd unit: the command, the permitted paths and devices, and the hardening.
 
-The board's devices are named one by one; the rest of /dev, the capabilities and most system calls are closed. What lies
-below /home and /tmp is hidden but for the folders that the service needs. Two things stay open on purpose: memory that
-is writable and executable, which ctypes callbacks and tool servers with a JIT need, and the network, which tools use.
+The board's devices are listed one by one; the rest of /dev, the capabilities and most system calls are closed. /home
+and /tmp are hidden except for the folders that the service needs. Two things stay open: writable and executable memory,
+which ctypes callbacks and tool servers with a JIT need, and the network, which tools use.
 """
 
 from __future__ import annotations
@@ -21,31 +21,18 @@ _MARGIN_S = 60
 
 @dataclass(frozen=True)
 class UnitOptions:
-    """What a unit is made for.
+    """Settings of a unit."""
 
-    Args:
-        program: the words that start ``rkllm-mcp``.
-        config: the configuration file.
-        start_s: how long loading the model may take, seconds.
-        drain_s: how long answers under way may take when the service stops, seconds.
-        devices: the device nodes that the NPU needs.
-        groups: groups that own them.
-        readable: files and folders that the service reads, those below /home above all.
-        writable: folders that tools may change.
-        credentials: names, and the files that hold the secrets.
-        namespaces: tool servers run in a sandbox, which takes namespaces of its own.
-    """
-
-    program: Sequence[str]
-    config: Path
-    start_s: float
-    drain_s: float
-    devices: Sequence[str] = ()
-    groups: Sequence[str] = ()
-    readable: Sequence[Path] = ()
-    writable: Sequence[Path] = ()
-    credentials: Sequence[tuple[str, Path]] = ()
-    namespaces: bool = False
+    program: Sequence[str]  # the words that start ``rkllm-mcp``
+    config: Path  # the configuration file
+    start_s: float  # time limit for loading the model, seconds
+    drain_s: float  # time limit for running answers when the service stops, seconds
+    devices: Sequence[str] = ()  # the device nodes that the NPU needs
+    groups: Sequence[str] = ()  # groups that own them
+    readable: Sequence[Path] = ()  # files and folders that the service reads, mainly those below /home
+    writable: Sequence[Path] = ()  # folders that tools may change
+    credentials: Sequence[tuple[str, Path]] = ()  # names, and the files that hold the secrets
+    namespaces: bool = False  # tool servers run in a sandbox, which needs namespaces
 
 
 def system_unit(wishes: UnitOptions) -> str:
@@ -150,7 +137,7 @@ def _hardening(wishes: UnitOptions) -> list[str]:
 
 
 def _is_hidden(path: Path) -> bool:
-    """Whether ProtectHome or PrivateTmp hides it."""
+    """Return True if ProtectHome or PrivateTmp hides the path."""
     return any(path.is_relative_to(place) for place in ("/home", "/root", "/run/user", "/tmp", "/var/tmp"))  # noqa: S108
 
 

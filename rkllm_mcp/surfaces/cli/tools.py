@@ -1,4 +1,4 @@
-"""What is remembered about tools: ``rkllm-mcp tools history``, ``enable``, ``disable`` and ``approvals``."""
+"""``rkllm-mcp tools``: list, show, call, switch, history, approvals, serve."""
 
 from __future__ import annotations
 
@@ -107,10 +107,10 @@ def tool_dict(tool: ToolSpec) -> dict[str, Any]:
 
 
 def found_tool(environment: ToolEnvironment, name: str) -> ToolSpec:
-    """The tool of that name.
+    """Return the tool of that name.
 
     Raises:
-        UsageError: there is none.
+        UsageError: no tool has this name.
     """
     tool = environment.toolbox.resolve(name)
     if tool is None:
@@ -140,7 +140,7 @@ _NOT_RUN = f"Error: it was not run, because it may change something and nobody c
 
 
 def call(session: Session, name: str, words: Sequence[str], *, as_json: bool, yes: bool) -> int:
-    """Call one tool and print what it answers."""
+    """Call one tool and print its result."""
     is_piped = list(words) == ["-"]
     given = [sys.stdin.buffer.read().decode("utf-8", "replace")] if is_piped else words
     asker = _asker(session, yes=yes, can_ask=not is_piped)
@@ -177,17 +177,11 @@ def _asker(session: Session, *, yes: bool, can_ask: bool) -> Approver:
 
 @dataclass(frozen=True)
 class HistoryQuery:
-    """Which calls to show.
+    """Selection of calls to show."""
 
-    Args:
-        limit: at most so many, the latest.
-        server: of this server alone; of all when None.
-        errors_only: those that failed or were refused.
-    """
-
-    limit: int = 20
-    server: str | None = None
-    errors_only: bool = False
+    limit: int = 20  # most recent ones
+    server: str | None = None  # only of this server
+    errors_only: bool = False  # only those that failed or were refused
 
 
 def history(session: Session, wish: HistoryQuery, *, as_json: bool) -> int:
@@ -232,7 +226,7 @@ def switch(session: Session, names: Sequence[str], *, is_on: bool) -> int:
 
 
 def approvals(session: Session, names: Sequence[str], *, as_json: bool) -> int:
-    """Print what was allowed or refused for good, or take back what was said about ``names``."""
+    """Print the stored approvals and refusals, or delete those of ``names``."""
     from rkllm_mcp.app.preview import forget_approvals, open_stored
 
     async def work() -> int:

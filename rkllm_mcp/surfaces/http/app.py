@@ -6,6 +6,7 @@ It is pure ASGI: it opens nothing and owns nothing but what it was given, so a t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -27,8 +28,10 @@ from rkllm_mcp.surfaces.http import (
     tools,
 )
 from rkllm_mcp.surfaces.http.middleware import ROUTE, RequestMiddleware
-from rkllm_mcp.surfaces.http.route import Handler, Route
-from rkllm_mcp.surfaces.http.state import ServiceState
+
+if TYPE_CHECKING:
+    from rkllm_mcp.surfaces.http.route import Handler, Route
+    from rkllm_mcp.surfaces.http.state import ServiceState
 
 ROUTES: tuple[Route, ...] = (
     *openai.ROUTES,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.elicitation import field_problems, filled
 from rkllm_mcp.events import Elicitation, event_to_dict
 from rkllm_mcp.protocols import ElicitationAnswer
@@ -16,6 +15,9 @@ from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import service_of, tenant_of
+
+if TYPE_CHECKING:
+    from rkllm_mcp.app.assistant import Assistant
 
 
 class Waiting(BaseModel):

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp.app import conversation_export
-from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.app.conversation_export import summary_dict
-from rkllm_mcp.messages import Conversation
-from rkllm_mcp.records import StoredConversation
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.route import JSON, Link, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import service_of, tenant_of
+
+if TYPE_CHECKING:
+    from rkllm_mcp.app.assistant import Assistant
+    from rkllm_mcp.messages import Conversation
+    from rkllm_mcp.records import StoredConversation
 
 MARKDOWN = "text/markdown"
 

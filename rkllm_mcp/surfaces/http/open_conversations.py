@@ -10,10 +10,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.completions.conversation_cache import evict_fairly
-from rkllm_mcp.messages import Conversation, Message
+from rkllm_mcp.messages import Message
+
+if TYPE_CHECKING:
+    from rkllm_mcp.app.assistant import Assistant
+    from rkllm_mcp.messages import Conversation
 
 # The model keeps the token ids of each (providers.rkllm); one more conversation costs some kilobytes.
 KEPT = 64

@@ -11,11 +11,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, time, timedelta
+from typing import TYPE_CHECKING
 
-from rkllm_mcp.app.tenants import Tenant
 from rkllm_mcp.errors import StoreError
-from rkllm_mcp.events import Usage
 from rkllm_mcp.surfaces.http.errors import HTTPError
+
+if TYPE_CHECKING:
+    from rkllm_mcp.app.tenants import Tenant
+    from rkllm_mcp.events import Usage
 
 
 def _now() -> datetime:

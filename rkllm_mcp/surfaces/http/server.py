@@ -32,7 +32,6 @@ from uvicorn.config import Config as UvicornConfig
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from rkllm_mcp.app.tenants import open_tenants
 from rkllm_mcp.config.sections import Config, is_loopback
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.surfaces.http.app import ROUTES, create_app
@@ -490,6 +489,8 @@ class _Serving:
         return self._code
 
     async def _open(self, listening: socket.socket, tasks: TaskGroup) -> None:
+        from rkllm_mcp.app.tenants import open_tenants
+
         self._notifier.extend_start(self._config.runtime.start_timeout_s)
         async with open_tenants(self._config, status=self._session.status) as house:
             service = self._service = service_for(house)

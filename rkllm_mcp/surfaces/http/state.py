@@ -11,21 +11,24 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
-from rkllm_mcp.app.root import ModelHost
-from rkllm_mcp.app.tenants import Tenant, Tenants
 from rkllm_mcp.completions.conversation_cache import ConversationCache
 from rkllm_mcp.completions.structured_output import SchemaCheck
-from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import RkllmMcpError
-from rkllm_mcp.events import Usage
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
 from rkllm_mcp.surfaces.http.metrics import Metrics, Traces, answered
 from rkllm_mcp.surfaces.http.open_conversations import OpenConversations
 from rkllm_mcp.surfaces.http.quota import Quota, UsageTotals
 from rkllm_mcp.surfaces.http.turnstile import Turnstile
+
+if TYPE_CHECKING:
+    from rkllm_mcp.app.root import ModelHost
+    from rkllm_mcp.app.tenants import Tenant, Tenants
+    from rkllm_mcp.config.sections import Config
+    from rkllm_mcp.events import Usage
 
 MEBIBYTE = 2**20
 # How many texts may wait to be embedded or ranked where one answer may. Each takes a fraction of its time, and programs

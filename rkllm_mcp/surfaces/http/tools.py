@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.app.conversation_export import stamp
 from rkllm_mcp.completions.openai_types import Tokens
 from rkllm_mcp.messages import ToolCall, ToolSpec
@@ -19,6 +18,9 @@ from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.route import Link, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import while_connected
+
+if TYPE_CHECKING:
+    from rkllm_mcp.app.assistant import Assistant
 
 _YES = "send approve: true to allow it"
 
