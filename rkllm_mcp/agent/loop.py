@@ -141,10 +141,11 @@ class Loop:
         self, conversation: Conversation, options: ResponseOptions, *, calls_allowed: bool = True
     ) -> Turn:
         async def forward(events: Sequence[Event]) -> None:
-            shown = (
-                self._shown(event, calls_allowed) if isinstance(event, ToolCallDetected) else event for event in events
-            )
-            await self._emit(list(shown))
+            shown = list(events)
+            for index, event in enumerate(shown):
+                if isinstance(event, ToolCallDetected):
+                    shown[index] = self._shown(event, calls_allowed)
+            await self._emit(shown)
 
         options = replace(options, others=self._offer.others())
         return await self._model.respond(conversation, self._offer.listed, options, forward)

@@ -1,4 +1,4 @@
-"""Ollama's bodies, in and out."""
+"""Ollama's requests -> OpenAI's request body; the events of an answer -> Ollama's response objects."""
 
 from __future__ import annotations
 
@@ -107,16 +107,16 @@ class OllamaGenerate(OllamaRequest):
     images: list[str] | None = None
 
 
-# Higher ones mean to other runtimes what 2 means here: choose among everything.
+# Higher values have the same meaning in other runtimes as 2 here: no restriction.
 MOST_TEMPERATURE = 2.0
 MOST_PENALTY = 2.0
 
 
 def chat_body(body: OllamaChat) -> ChatBody:
-    """The same request in OpenAI's shape.
+    """Return the request as OpenAI's body.
 
     Raises:
-        RequestRefusedError: a field that cannot be what it is.
+        RequestRefusedError: a field has an invalid value.
     """
     return _body(body, _Numbered().messages(body.messages)).model_copy(
         update={"tools": body.tools, "mcp": body.mcp, "tokens": body.tokens}
@@ -124,10 +124,10 @@ def chat_body(body: OllamaChat) -> ChatBody:
 
 
 def generate_body(body: OllamaGenerate) -> ChatBody:
-    """The same request in OpenAI's shape: a system text, if there is one, and one question.
+    """Return the request as OpenAI's body: an optional system text and one question.
 
     Raises:
-        RequestRefusedError: a field that cannot be what it is.
+        RequestRefusedError: a field has an invalid value.
     """
     refusals = {
         "suffix": (body.suffix, "this model does not fill gaps; leave it out"),
@@ -185,15 +185,15 @@ def _refuse_images(images: Sequence[str] | None, where: str) -> None:
 
 
 class _Numbered:
-    """Gives calls their numbers."""
+    """Gives calls their ids."""
 
     def __init__(self) -> None:
         self._made = 0
-        # Calls without a result, in order: the number, the tool's name, and the id by which the program knows it.
+        # Calls without a result, in order: id, tool name, and the client's id.
         self._open: list[tuple[str, str, str]] = []
 
     def messages(self, messages: Sequence[OllamaMessage]) -> list[BodyMessage]:
-        """All messages, without results at the front: a program that leaves out the past may cut behind their calls."""
+        """Return the messages without results at the front, whose calls a client may have removed."""
         begun = next((index for index, message in enumerate(messages) if message.role in {"user", "assistant"}), 0)
         kept = ((index, message) for index, message in enumerate(messages) if index >= begun or message.role != "tool")
         return [self._message(message, f"messages[{index}]") for index, message in kept]
@@ -209,7 +209,7 @@ class _Numbered:
     def _call(self, call: OllamaCall) -> MessageCall:
         self._made += 1
         call_id = f"call_{self._made}"
-        # A program that leaves the id out of the call may still name it in the result: it is the one that it was told.
+        # A client may omit the id in the call and still send it in the result, as it received it.
         self._open.append((call_id, call.function.name, call.id or call_id))
         return MessageCall(
             id=call_id, function=CalledFunction(name=call.function.name, arguments=call.function.arguments)
@@ -238,9 +238,9 @@ class OllamaReply:
     """The objects of one answer.
 
     Args:
-        model: the name that the program asked for.
-        is_chat: the words are a message's; else they are a response's.
-        host_tools: calls are made inside, and are no part of the answer.
+        model: model name of the request.
+        is_chat: the text is part of a message (chat) instead of a response (generate).
+        host_tools: calls are run by the host and are not part of the answer.
     """
 
     model: str
@@ -254,7 +254,7 @@ class OllamaReply:
     _end: End = field(default_factory=lambda: End("answered"))
 
     def of(self, event: Occurrence) -> Iterator[Json]:
-        """The object of an event; none for most that are not words or calls."""
+        """Yield the object of an event; none for most events other than text and calls."""
         if isinstance(event, (Text, Refusal)):
             yield self._piece(text=event.text)
         elif isinstance(event, Thinking):
@@ -271,11 +271,7 @@ class OllamaReply:
             self._end = event
 
     def last(self, seconds: float) -> Json:
-        """How it ended, and what it cost.
-
-        Args:
-            seconds: from the request to the end.
-        """
+        """Return the last object: end and usage; ``seconds`` is the duration of the request."""
         return {
             **self._piece(),
             "done": True,
@@ -289,11 +285,11 @@ class OllamaReply:
         }
 
     def nothing(self, reason: str) -> Json:
-        """The answer to a request that asks nothing: the model is loaded, or is to be dropped, which it never is."""
+        """Return the response to a request without a question, which loads or unloads the model (a no-op here)."""
         return {**self._piece(), "done": True, "done_reason": reason}
 
     def whole(self, events: Iterable[Occurrence], seconds: float) -> Json:
-        """All pieces as one object."""
+        """Return all parts as one object."""
         pieces = [piece for event in events for piece in self.of(event)]
         last = self.last(seconds)
         if not self.is_chat:

@@ -1,7 +1,7 @@
-"""OpenAI's body becomes a ``ChatRequest``, or a sentence that says which field cannot be and what to send instead.
+"""OpenAI's request body -> ``ChatRequest``, or an error that names the field and what to send instead.
 
-Followed: OpenAI's API reference, chat completions. What it leaves open is our choice: system texts at the front are
-one; one that comes later is read before the user's words that follow it.
+Follows OpenAI's API reference, chat completions. System texts at the front are joined into one; a later one precedes
+the next user text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.protocols import ResponseOptions
 from rkllm_mcp.toolcalls.schemas import SchemaCostError, SchemaError
 
-# OpenAI takes four; programs for other servers send the name of everybody who might speak next.
+# OpenAI accepts four; clients of other servers send one for every role name.
 MOST_STOPS = 16
 _SYSTEM_ROLES = frozenset({"system", "developer"})
 _NO_THINKING = frozenset({"none", "minimal"})
@@ -35,15 +35,15 @@ _TEXT_PARTS = frozenset({"text", "refusal"})
 
 
 def chat_request(body: ChatBody, check: SchemaCheck, *, host_tools: bool = False) -> ChatRequest:
-    """What is asked.
+    """Return the request of a body.
 
     Args:
-        body: as it came.
-        check: sees that its schemas will do.
-        host_tools: the host's tools are run inside when the body does not say.
+        body: the parsed body.
+        check: checks its schemas.
+        host_tools: run the host's tools if the body does not say.
 
     Raises:
-        RequestRefusedError: a field that cannot be what it is.
+        RequestRefusedError: a field has an invalid value.
     """
     _refuse_impossible(body)
     tools = _tools(body.tools or (), check)
@@ -99,7 +99,7 @@ def _limit(tokens: int | None) -> int | None:
 
 
 def _sampling(body: ChatBody) -> SamplingOverrides | None:
-    # 0 and less mean all tokens to other servers; what the runtime does with them is not known.
+    # 0 and less mean all tokens to other servers; their effect in the runtime is not documented.
     top_k = body.top_k if body.top_k is None or body.top_k > 0 else None
     wish = SamplingOverrides(
         temperature=body.temperature,
@@ -183,19 +183,19 @@ def _tool(tool: DeclaredTool, where: str, check: SchemaCheck) -> ToolSpec:
 
 @dataclass
 class _Reading:
-    """The messages so far."""
+    """The messages read so far."""
 
     messages: list[Message] = field(default_factory=list[Message])
-    # The system texts at the front.
+    # System texts at the front.
     front: list[str] = field(default_factory=list[str])
-    # Rules that came later than the front; they are read with the next words of the user.
+    # Later system texts, which precede the next user text.
     rules: list[str] = field(default_factory=list[str])
-    # What the calls of the last message still have to come to, by their ids.
+    # Calls of the last message without a result, by id.
     open_calls: dict[str, str] = field(default_factory=dict[str, str])
     results: list[ToolResult] = field(default_factory=list[ToolResult])
 
     def take(self, message: BodyMessage, index: int) -> None:
-        """Read the next message."""
+        """Add the next message."""
         where = f"messages[{index}]"
         if message.role == "tool":
             self._take_result(message, where)
@@ -211,7 +211,7 @@ class _Reading:
             self._take_answer(message, text or message.refusal or "", where)
 
     def finish(self, where: str) -> tuple[Message, ...]:
-        """All messages."""
+        """Return all messages."""
         self._close_results(where)
         if self.rules:
             self.messages.append(Message("user", self._told_rules()))
@@ -246,7 +246,7 @@ class _Reading:
         self.results.append(ToolResult(message.tool_call_id or "", name, text))
 
     def _close_results(self, where: str) -> None:
-        """The results of a round are over: every call has one, and they stand in the order of the calls."""
+        """End the results of a round: check that every call has one, and sort them by call."""
         if self.open_calls:
             missing = ", ".join(self.open_calls)
             raise RequestRefusedError(

@@ -1,11 +1,10 @@
-"""The events of an answer become OpenAI's response object, or the chunks of its stream.
+"""The events of an answer -> OpenAI's response object, or the chunks of its stream.
 
-Rules: the deltas of a stream, joined, are the message of the response object. A call is told when it is complete and
-its arguments are checked: what was sent cannot be taken back, and the pieces, joined, have to be valid JSON.
-``usage`` counts every round that the model needed. Thinking goes out as ``reasoning_content``, as DeepSeek, vLLM and
-llama.cpp have it.
+The joined deltas of a stream equal the message of the response object. A call is sent once it is complete and its
+arguments are checked: sent parts cannot be withdrawn, and joined they must be valid JSON. ``usage`` includes every
+round. Thinking is sent as ``reasoning_content``, as by DeepSeek, vLLM and llama.cpp.
 
-Followed: OpenAI's API reference, the chat completion object and the chat completion chunk object.
+Follows OpenAI's API reference, the chat completion object and the chat completion chunk object.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ _NO_USAGE = Usage(0, 0, 0, 0, 0.0, 0.0, 0.0)
 
 
 def new_reply_id() -> str:
-    """An id that no other response has."""
+    """Return a unique response id."""
     return f"chatcmpl-{uuid.uuid4().hex}"
 
 
 @dataclass(frozen=True)
 class ReplyHead:
-    """What every object of one response begins with.
+    """Common fields of all objects of one response.
 
     Args:
-        id: the response's.
-        created: when, seconds since 1970.
-        model: who answers.
-        host_tools: calls are made inside, and are no part of the message.
-        with_events: what happens inside is told in ``x_events``.
+        id: id of the response.
+        created: time of the response, seconds since 1970.
+        model: name of the model.
+        host_tools: calls are run by the host and are not part of the message.
+        with_events: report other events in ``x_events``.
     """
 
     id: str
@@ -48,11 +47,11 @@ class ReplyHead:
     with_events: bool = False
 
     def fields(self, kind: str) -> Json:
-        """The first fields of an object."""
+        """Return the common fields of an object."""
         return {"id": self.id, "object": kind, "created": self.created, "model": self.model}
 
     def tells(self, event: Occurrence) -> bool:
-        """Whether an event goes into ``x_events``."""
+        """Return True if an event is reported in ``x_events``."""
         if not self.with_events or isinstance(event, (Text, Thinking, Refusal, Usage, End)):
             return False
         return self.host_tools or not isinstance(event, ToolCallDetected)
@@ -60,14 +59,14 @@ class ReplyHead:
 
 @dataclass
 class _Account:
-    """What all rounds together cost, and how the answer ended."""
+    """Usage of all rounds and the end of the answer."""
 
     usage: Usage = _NO_USAGE
     calls: int = 0
     end: End = field(default_factory=lambda: End("failed"))
 
     def take(self, event: Occurrence, head: ReplyHead) -> None:
-        """Note an event."""
+        """Add an event."""
         if isinstance(event, Usage):
             self.usage = _sum(self.usage, event)
         elif isinstance(event, End):
@@ -77,13 +76,13 @@ class _Account:
 
     @property
     def finish_reason(self) -> FinishReason:
-        """How it ended, in OpenAI's words."""
+        """OpenAI's finish reason."""
         if self.end.reason == "token_limit":
             return "length"
         return "tool_calls" if self.calls else "stop"
 
     def usage_object(self) -> Json:
-        """What it cost, in OpenAI's words."""
+        """Return OpenAI's usage object."""
         usage = self.usage
         return {
             "prompt_tokens": usage.prompt_tokens,
@@ -94,11 +93,7 @@ class _Account:
 
 
 class WholeReply:
-    """The response object.
-
-    Args:
-        head: what it begins with.
-    """
+    """The response object; ``head`` holds its common fields."""
 
     def __init__(self, head: ReplyHead) -> None:
         self._head = head
@@ -111,7 +106,7 @@ class WholeReply:
 
     @property
     def end(self) -> End:
-        """How the answer ended."""
+        """The ``End`` of the answer."""
         return self._account.end
 
     def take(self, event: Occurrence) -> None:
@@ -129,7 +124,7 @@ class WholeReply:
             self._events.append(event_to_dict(event))
 
     def object(self) -> Json:
-        """The whole of it."""
+        """Return the complete response object."""
         text, refusal, thinking = ("".join(parts) for parts in (self._text, self._refusal, self._thinking))
         message: Json = {
             "role": "assistant",
@@ -148,12 +143,7 @@ class WholeReply:
 
 
 class ReplyChunks:
-    """The chunks of a stream.
-
-    Args:
-        head: what each begins with.
-        with_usage: the last chunk tells what the answer cost.
-    """
+    """The chunks of a stream; with ``with_usage`` the last chunk contains the usage."""
 
     def __init__(self, head: ReplyHead, *, with_usage: bool = False) -> None:
         self._head = head
@@ -162,15 +152,15 @@ class ReplyChunks:
 
     @property
     def end(self) -> End:
-        """How the answer ended."""
+        """The ``End`` of the answer."""
         return self._account.end
 
     def first(self) -> Json:
-        """Who speaks."""
+        """Return the first chunk, which contains the role."""
         return self._chunk({"role": "assistant", "content": ""})
 
     def of(self, event: Occurrence) -> Iterator[Json]:
-        """The chunks of an event; none for most that are not words or calls."""
+        """Yield the chunks of an event; none for most events other than text and calls."""
         index = self._account.calls
         self._account.take(event, self._head)
         if isinstance(event, Text):
@@ -188,7 +178,7 @@ class ReplyChunks:
             yield {**self._chunk({}), "x_events": [event_to_dict(event)]}
 
     def last(self) -> Iterator[Json]:
-        """How it ended, and what it cost."""
+        """Yield the last chunks: finish reason and usage."""
         yield self._chunk({}, self._account.finish_reason)
         if self._with_usage:
             yield {**self._head.fields("chat.completion.chunk"), "choices": [], "usage": self._account.usage_object()}
