@@ -93,8 +93,7 @@ class Compaction:
 
         Raises:
             PromptTooLongError: the current exchange does not fit, even with shortened tool results; ``prompt_tokens``
-            and
-                ``limit_tokens`` count the exchange alone. The view does not change then, so the history is still
+                and ``limit_tokens`` count the exchange alone. The view does not change then, so the history is
                 complete when the question is withdrawn.
         """
         view = self.view(body)

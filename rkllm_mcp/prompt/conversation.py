@@ -88,23 +88,23 @@ class _Turn:
 class ConversationPrompt:
     """The growing prompt of one conversation; ``thinking`` is True if the model should think before it answers."""
 
-    def __init__(self, vocabulary: ModelTokenizer, template: ChatTemplate, *, thinking: bool = False) -> None:
-        self._vocabulary = vocabulary
+    def __init__(self, tokenizer: ModelTokenizer, template: ChatTemplate, *, thinking: bool = False) -> None:
+        self._tokenizer = tokenizer
         self._template = template
         self._thinking = thinking
         self._ledger = TokenLedger()
-        self._head: tuple[str, tuple[ToolSpec, ...], bool] | None = None
-        self._head_end = 0
+        self._prefix: tuple[str, tuple[ToolSpec, ...], bool] | None = None
+        self._prefix_end = 0
         self._before_first: Before = "start"
         self._turns: list[_Turn] = []
         self._compaction = Compaction()
-        self._stops = stop_ids(vocabulary, template)
+        self._stops = stop_ids(tokenizer, template)
 
     def copied(self) -> ConversationPrompt:
         """Return the prompt of a conversation that begins as this one and continues separately."""
-        other = ConversationPrompt(self._vocabulary, self._template, thinking=self._thinking)
+        other = ConversationPrompt(self._tokenizer, self._template, thinking=self._thinking)
         other._ledger.append(self._ledger.ids)
-        other._head, other._head_end, other._before_first = self._head, self._head_end, self._before_first
+        other._prefix, other._prefix_end, other._before_first = self._prefix, self._prefix_end, self._before_first
         other._turns = list(self._turns)
         other._compaction = self._compaction.copied()
         return other
@@ -134,9 +134,9 @@ class ConversationPrompt:
         """
         self._thinking = self._thinking if thinking is None else thinking
         system, body = _split_system(messages)
-        self._write_head(system, tuple(tools), budget)
+        self._write_prefix(system, tuple(tools), budget)
         before = before_next(body[-1]) if body else self._before_first
-        opening = self._vocabulary.encode(self._opening(before, forced_tool, any_tool=any_tool))
+        opening = self._tokenizer.encode(self._opening(before, forced_tool, any_tool=any_tool))
         self._write_turns(self._compaction.view(body), budget.counted_tokens)
         notice = ""
         if len(self._ledger) + len(opening) > budget.prompt_limit_tokens:
@@ -151,60 +151,60 @@ class ConversationPrompt:
         The stop token was sampled but never evaluated, so the closing of the turn replaces it.
         """
         self._ledger.append(takewhile(lambda token_id: token_id not in self._stops, generated))
-        self._ledger.append(self._vocabulary.encode(self._template.closing(message)))
+        self._ledger.append(self._tokenizer.encode(self._template.closing(message)))
         self._turns.append(_Turn(message, len(self._ledger)))
 
     def head(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[int]:
         """Return the prefix of a new conversation's prompts: system text and tools. Nothing is stored."""
         system, _ = _split_system(messages)
-        return self._vocabulary.encode(self._template.head(system, tools, thinking=self._thinking))
+        return self._tokenizer.encode(self._template.head(system, tools, thinking=self._thinking))
 
     def parts(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[PromptPart]:
         """Return the prompt part by part, as for a new conversation. Nothing is stored."""
         system, body = _split_system(messages)
-        labelled = self._head_parts(system, tools)
+        labelled = self._prefix_parts(system, tools)
         before = self._template.before_first(system, tools)
         for message in body:
-            labelled.append((message.role, self._vocabulary.encode(self._template.turn(message, before))))
+            labelled.append((message.role, self._tokenizer.encode(self._template.turn(message, before))))
             before = before_next(message)
-        labelled.append(("answer", self._vocabulary.encode(self._opening(before))))
-        return [PromptPart(label, self._vocabulary.decode(ids), ids) for label, ids in labelled]
+        labelled.append(("answer", self._tokenizer.encode(self._opening(before))))
+        return [PromptPart(label, self._tokenizer.decode(ids), ids) for label, ids in labelled]
 
     def _opening(self, before: Before, forced_tool: str | None = None, *, any_tool: bool = False) -> list[Segment]:
         if forced_tool is None and not any_tool:
             return self._template.opening(thinking=self._thinking, before=before)
         # A call inside an open thinking block would count as thinking.
         opening = self._template.opening(thinking=False, before=before)
-        form = self._template.tool_form
-        return [*opening, *(form.any_call() if forced_tool is None else form.forced_call(forced_tool))]
+        tool_form = self._template.tool_form
+        return [*opening, *(tool_form.any_call() if forced_tool is None else tool_form.forced_call(forced_tool))]
 
-    def _head_parts(self, system: str, tools: Sequence[ToolSpec]) -> list[tuple[str, list[int]]]:
+    def _prefix_parts(self, system: str, tools: Sequence[ToolSpec]) -> list[tuple[str, list[int]]]:
         """Split the prefix into system text and tool list, where prefixes with and without tools begin to differ."""
-        bare = self._vocabulary.encode(self._template.head(system, (), thinking=self._thinking))
-        whole = self._vocabulary.encode(self._template.head(system, tools, thinking=self._thinking))
+        bare = self._tokenizer.encode(self._template.head(system, (), thinking=self._thinking))
+        whole = self._tokenizer.encode(self._template.head(system, tools, thinking=self._thinking))
         if not tools:
             return [("system", bare)] if bare else []
         shared = common_prefix(bare, whole)
         return [("system", whole[:shared]), ("tools", whole[shared:])]
 
-    def _write_head(self, system: str, tools: tuple[ToolSpec, ...], budget: Budget) -> None:
+    def _write_prefix(self, system: str, tools: tuple[ToolSpec, ...], budget: Budget) -> None:
         """Start over if the prefix changed: all later ids depend on it.
 
         Raises:
             PromptTooLongError: the prefix alone is far too long.
         """
-        if self._head == (system, tools, self._thinking):
+        if self._prefix == (system, tools, self._thinking):
             return
         head = self._template.head(system, tools, thinking=self._thinking)
-        ids = self._vocabulary.encode(head, budget.counted_tokens)
+        ids = self._tokenizer.encode(head, budget.counted_tokens)
         if len(ids) > budget.counted_tokens:
             raise PromptTooLongError(len(ids), budget.prompt_limit_tokens, is_partial=True)
-        if self._head is None or ids != list(self._ledger.ids[: self._head_end]):
+        if self._prefix is None or ids != list(self._ledger.ids[: self._prefix_end]):
             self._ledger.rewind(0)
             self._turns = []
             self._ledger.append(ids)
-            self._head_end = len(self._ledger)
-        self._head = (system, tools, self._thinking)
+            self._prefix_end = len(self._ledger)
+        self._prefix = (system, tools, self._thinking)
         self._before_first = self._template.before_first(system, tools)
 
     def _write_turns(self, view: Sequence[Message], most: int = sys.maxsize) -> None:
@@ -216,10 +216,10 @@ class ConversationPrompt:
         while kept < min(len(view), len(self._turns)) and view[kept] == self._turns[kept].message:
             kept += 1
         del self._turns[kept:]
-        self._ledger.rewind(self._turns[-1].end if self._turns else self._head_end)
+        self._ledger.rewind(self._turns[-1].end if self._turns else self._prefix_end)
         before = before_next(view[kept - 1]) if kept else self._before_first
         for message in view[kept:]:
-            self._ledger.append(self._vocabulary.encode(self._template.turn(message, before), most))
+            self._ledger.append(self._tokenizer.encode(self._template.turn(message, before), most))
             if len(self._ledger) > most:
                 # This turn may be incomplete, so it is not recorded and the next call renders it again.
                 return
@@ -227,13 +227,13 @@ class ConversationPrompt:
             before = before_next(message)
 
     def _compact(self, body: Sequence[Message], budget: Budget, opening_tokens: int) -> str:
-        around, most = self._head_end + opening_tokens, budget.counted_tokens
+        around, most = self._prefix_end + opening_tokens, budget.counted_tokens
         # Costs by message id, stored with the message so that its id stays unique; a long text takes seconds to count.
         costs: dict[int, tuple[Message, int]] = {}
 
         def cost(message: Message) -> int:
             if id(message) not in costs:
-                costs[id(message)] = (message, len(self._vocabulary.encode(self._template.turn(message), most)))
+                costs[id(message)] = (message, len(self._tokenizer.encode(self._template.turn(message), most)))
             return costs[id(message)][1]
 
         try:
@@ -246,10 +246,10 @@ class ConversationPrompt:
         return notice
 
 
-def stop_ids(vocabulary: ModelTokenizer, template: ChatTemplate) -> frozenset[int]:
+def stop_ids(tokenizer: ModelTokenizer, template: ChatTemplate) -> frozenset[int]:
     """Return the ids that end an answer, of those in this vocabulary."""
-    controls = map(vocabulary.control_id, (template.end_of_turn, *template.stop))
-    texts = (vocabulary.encode([PlainText(text)]) for text in template.stop_texts)
+    controls = map(tokenizer.control_id, (template.end_of_turn, *template.stop))
+    texts = (tokenizer.encode([PlainText(text)]) for text in template.stop_texts)
     return frozenset([*(i for i in controls if i is not None), *(ids[0] for ids in texts if len(ids) == 1)])
 
 

@@ -65,7 +65,7 @@ class PrefixParts:
 
     @property
     def system_text(self) -> list[Segment]:
-        """The owner's text and the text behind it, or an empty string."""
+        """The owner's text and the text behind it; empty without a system text."""
         return [PlainText(self.system), ControlText(self.form.after_system)] if self.system else []
 
     @property
@@ -218,11 +218,11 @@ class ChatTemplate:
 
     def head(self, system: str, tools: Sequence[ToolSpec], *, thinking: bool = False) -> list[Segment]:
         """Return the beginning of every prompt: system text and tool list; empty for most families if both are."""
-        return self._cleaned(self._head(system, tools, thinking=thinking).segments)
+        return self._cleaned(self._prefix(system, tools, thinking=thinking).segments)
 
     def before_first(self, system: str, tools: Sequence[ToolSpec]) -> Before:
         """Return the state in which the prefix leaves the first turn."""
-        return "open_user_turn" if self._head(system, tools, thinking=False).is_open else "start"
+        return "open_user_turn" if self._prefix(system, tools, thinking=False).is_open else "start"
 
     def turn(self, message: Message, before: Before = "start") -> list[Segment]:
         """Return one whole turn, closed; ``before`` describes the text in front of it.
@@ -259,7 +259,7 @@ class ChatTemplate:
             ControlText(self.open_thinking if thinking else self.no_thinking),
         ]
 
-    def _head(self, system: str, tools: Sequence[ToolSpec], *, thinking: bool) -> PromptPrefix:
+    def _prefix(self, system: str, tools: Sequence[ToolSpec], *, thinking: bool) -> PromptPrefix:
         form = self.head_form
         preface = form.whole_preface(tools=bool(tools), thinking=thinking)
         listing = self.tool_form.listing(tools)

@@ -145,7 +145,7 @@ class ModelTokenizer:
         limit = sys.maxsize if at_most is None else at_most
         ids: list[int] = []
         for part in self._parts(segments):
-            ids += [part] if isinstance(part, int) else self._encode_foreign(part, limit - len(ids))
+            ids += [part] if isinstance(part, int) else self._encode_plain(part, limit - len(ids))
             if len(ids) > limit:
                 break
         return ids
@@ -193,12 +193,12 @@ class ModelTokenizer:
             end = match.end()
         yield False, text[end:]
 
-    def _encode_foreign(self, text: str, limit: int) -> list[int]:
+    def _encode_plain(self, text: str, limit: int) -> list[int]:
         """Return the ids of text without control tokens, or more than ``limit`` of them."""
         # Half a surrogate pair, as broken JSON may bring it, has no UTF-8 and so no tokens.
         whole = text.encode("utf-8", "replace").decode("utf-8")
         ids: list[int] = []
-        for piece in self._defused(whole):
+        for piece in self._split_control_names(whole):
             ids += self._encode_enough(piece, limit - len(ids))
             if len(ids) > limit:
                 break
@@ -215,7 +215,7 @@ class ModelTokenizer:
             length *= 2
         return self._encode_unnamed(text)
 
-    def _defused(self, text: str) -> Iterable[str]:
+    def _split_control_names(self, text: str) -> Iterable[str]:
         """Yield pieces of ``text``, none with a control token's whole name: names are split after one character."""
         start = 0
         position = 0

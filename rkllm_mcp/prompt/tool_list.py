@@ -391,15 +391,15 @@ TOOL_FORMS: Mapping[str, ToolForm] = {"hermes": HERMES, "markers": MARKERS}
 class ToolCosts:
     """Token counts of listed tools, each counted once."""
 
-    def __init__(self, vocabulary: ModelTokenizer, form: ToolForm) -> None:
-        self._vocabulary = vocabulary
-        self._form = form
+    def __init__(self, tokenizer: ModelTokenizer, tool_form: ToolForm) -> None:
+        self._tokenizer = tokenizer
+        self._tool_form = tool_form
         self._tokens: dict[tuple[Segment, ...], int] = {}
 
     def of(self, tool: ToolSpec) -> int:
         """Return the cost of ``tool`` in tokens; one token more or less where it joins its neighbours in the list."""
-        segments = tuple(self._form.listed(tool, self._form.tool_separator))
+        segments = tuple(self._tool_form.listed(tool, self._tool_form.tool_separator))
         tokens = self._tokens.get(segments)
         if tokens is None:
-            tokens = self._tokens[segments] = len(self._vocabulary.encode(segments))
+            tokens = self._tokens[segments] = len(self._tokenizer.encode(segments))
         return tokens

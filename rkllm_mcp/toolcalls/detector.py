@@ -36,6 +36,26 @@ MAX_CALL_CHARACTERS = 256 * 1024
 # Chunks of a body are joined in groups of this size; joining all of them at the end would delay the last token.
 _MANY_PIECES = 256
 
+ThinkingMode = Literal["off", "auto", "open"]
+
+THINK_OPENER = THINKING["think"].opener
+THINK_CLOSER = THINKING["think"].closer
+
+# After a cut the rest of the answer is read again, so this limit bounds the work on hostile text.
+MAX_CUTS = 8
+# Maximum white space before an answer's opening mark of thinking.
+_MAX_LEADING_SPACE = 64
+
+Gap = Literal["start", "after_thinking", "after_call"]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of the input and its events; no events if it only separates or marks."""
+
+    raw: str
+    events: tuple[DetectorEvent, ...] = ()
+
 
 class OpenCall:
     """One call that is being read, and further calls behind the same opener.
@@ -130,36 +150,14 @@ class OpenCall:
             self._watch(None)
 
 
-ThinkingMode = Literal["off", "auto", "open"]
-
-THINK_OPENER = THINKING["think"].opener
-THINK_CLOSER = THINKING["think"].closer
-
-# After a cut the rest of the answer is read again, so this limit bounds the work on hostile text.
-MAX_CUTS = 8
-# Maximum white space before an answer's opening mark of thinking.
-_MAX_LEADING_SPACE = 64
-
-Gap = Literal["start", "after_thinking", "after_call"]
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A stretch of the input and its events; no events if it only separates or marks."""
-
-    raw: str
-    events: tuple[DetectorEvent, ...] = ()
-
-
 class Detector:
     """Turn the text of one answer into events.
 
     Args:
         tools: the tools that the model may call; with none, everything is text.
         syntaxes: names from ``SYNTAXES``, or declarations; None selects ``DEFAULT_FORMATS``.
-        thinking: ``auto`` if the answer may begin with thinking, ``open`` if the prompt ended inside thinking, ``off``
-        if
-            thinking tags have no meaning. The tags are those of the syntaxes.
+        thinking: ``auto`` if the answer may begin with thinking, ``open`` if the prompt ended inside thinking,
+            ``off`` if thinking tags have no meaning. The tags are those of the syntaxes.
         on_delta: called with each piece of a call's arguments while they are generated; does not change the events.
         on_note: called with a text that looks like a call, and the reason why it is none.
 

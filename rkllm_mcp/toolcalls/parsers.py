@@ -251,8 +251,8 @@ _IGNORED_KEYS = frozenset({"id", "type", "index", "call_id"})
 def read_json_calls(body: str) -> tuple[ParsedCall, ...]:
     """Parse one JSON object or a list of them: ``{"name": …, "arguments": {…}}``.
 
-    Hermes and the templates of Qwen2.5, Qwen3 and Granite 4; ``parameters`` as Llama 3 writes it. Brackets are the
-    first part of the body that is read.
+    Hermes and the templates of Qwen2.5, Qwen3 and Granite 4; ``parameters`` as Llama 3 writes it. Text before
+    the first bracket is skipped.
 
     Raises:
         UnreadableError: the body is not a value, or contains no object with a name.

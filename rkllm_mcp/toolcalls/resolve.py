@@ -17,6 +17,9 @@ from rkllm_mcp.toolcalls.lenient_json import UnreadableError, read_value
 from rkllm_mcp.toolcalls.parsers import ParsedCall
 from rkllm_mcp.toolcalls.syntax import CallFormat
 
+INTERRUPTED = "another call begins before this one is complete"
+CUT_OFF = "the call was cut off before its end"
+
 # A reason becomes part of the prompt of a model with a few thousand tokens of context.
 _MAX_NAMES = 12
 _MAX_SIGNATURE = 240
@@ -229,10 +232,6 @@ def _next_to_the_name(call: ParsedCall, tool: ToolSpec) -> dict[str, Any]:
     if stray:
         raise MismatchError("", "must stand in an object under 'arguments'", stray[0])
     return dict(call.rest)
-
-
-INTERRUPTED = "another call begins before this one is complete"
-CUT_OFF = "the call was cut off before its end"
 
 
 class RestReader(Protocol):
