@@ -25,13 +25,13 @@ import sys
 from pathlib import Path
 import anyio
 from rkllm_mcp.events import End, Text
-from rkllm_mcp.keeping import Keeping
+from rkllm_mcp.app.recorder import Recorder
 from rkllm_mcp.messages import Conversation, Message
-from rkllm_mcp.store.memory import open_memory
+from rkllm_mcp.store import open_store
 
 async def main():
-    async with open_memory(path=Path(sys.argv[1]), required=True) as memory:
-        keeping = Keeping(memory.conversations, "")
+    async with open_store(path=Path(sys.argv[1]), required=True) as memory:
+        keeping = Recorder(memory.conversations, "")
         for number in range(100_000):
             if number % 3 == 0:
                 conversation = Conversation()
