@@ -224,6 +224,31 @@ async def test_an_answer_that_is_stopped_is_kept_with_what_had_come(tmp_path: Pa
         assert kept.turns[1] == assistant("Bec", "cancelled", at=NOW)
 
 
+async def test_an_answer_that_is_cancelled_while_it_is_saved_ends_as_it_was_saved(tmp_path: Path) -> None:
+    async with keeping_in(tmp_path) as (keeping, database):
+        conversation = Conversation("c1", [Message("user", "Why?"), Message("assistant", "So.")])
+        events: list[Event] = []
+
+        async def emit(batch: Sequence[Event]) -> None:
+            await anyio.lowlevel.checkpoint()
+            events.extend(batch)
+
+        async def work(stream: AnswerStream) -> None:
+            assert not stream.is_ending
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(stream.emit, [End("answered")])
+                while not stream.is_ending:
+                    await anyio.lowlevel.checkpoint()
+                stream.scope.cancel()
+
+        stream = AnswerStream(conversation, emit, UsageCounter())
+        stream.save_with(keeping.record(Conversation("c1"), "Why?", ()))
+        await stream.run(work, lambda: None)
+        kept = await Conversations(database).get("", "c1")
+        assert kept is not None
+        assert (events, kept.turns[-1].ending) == ([End("answered")], "answered")
+
+
 FULL = ("max_page_count = 1", "max_page_count = 4294967294", "database or disk is full", "make room on that disk")
 READ_ONLY = ("query_only = 1", "", "attempt to write a readonly database", "name another folder in ")
 

@@ -103,8 +103,13 @@ class AnswerStream:
             return
         if len(events) > 1:
             await self._forward(events[:-1])
-        await self._save(last.reason)
         self._end = self._end or last
+        await self._save(last.reason)
+
+    @property
+    def is_ending(self) -> bool:
+        """True once its ``End`` is decided, which a cancellation does not change any more."""
+        return self._end is not None
 
     def save_with(self, record: AnswerRecord) -> None:
         """Save the answer with ``record`` when it ends, whatever its end."""
@@ -346,9 +351,9 @@ class Assistant:
                 await running.done.wait()
 
     def cancel(self, conversation_id: str) -> bool:
-        """Cancel a running answer, whose last event is ``End("cancelled")``; False if there is none."""
+        """Cancel a running answer, whose last event is ``End("cancelled")``; False if there is none or it has ended."""
         running = self._answers.get(conversation_id)
-        if running is None:
+        if running is None or running.is_ending:
             return False
         running.scope.cancel()
         return True
