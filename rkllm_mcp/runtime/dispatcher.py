@@ -401,7 +401,7 @@ class Dispatcher:
                 self._is_decoding = True
                 self._watchdog.start("the next token", self._settings.silence.decode_s)
                 self._check_arithmetic(run)
-            if run.needs_abort:
+            if run.stop_reason is not None and run.needs_abort:
                 self._abort(run)
             run.wake()
 

@@ -164,3 +164,9 @@ def test_every_input_of_1_3_1_has_its_own_layout_and_holds_no_audio() -> None:
     assert (image.multimodal_input.video.n_video, image.multimodal_input.image.n_image) == (0, 1)
     for name in ("rkllm_run", "rkllm_run_async"):
         assert abi.signatures[name].argtypes[1] == ctypes.POINTER(abi.structs["RKLLMInput"])
+
+
+@pytest.mark.parametrize("abi", FAMILIES, ids=lambda abi: abi.name)
+def test_defaults_of_another_layout_are_copied_without_following_their_pointers(abi: Abi) -> None:
+    size = ctypes.sizeof(abi.structs["RKLLMParam"])
+    assert len(bytes(abi.new_param(b"\xff" * size, LOAD))) == size

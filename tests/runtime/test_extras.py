@@ -222,11 +222,11 @@ async def test_a_complaint_is_heard_however_quick_the_worker_is(newest: Emulator
         async def gone(self) -> int:
             raise AssertionError
 
-    lane = Dispatcher(newest.settings(RULES))
-    lane.supervisor.worker = worker = Quick()
-    asked = [lane.ask(worker, CallCommand("load_prompt_cache")) for _ in range(2)]
+    dispatcher = Dispatcher(newest.settings(RULES))
+    dispatcher.supervisor.worker = worker = Quick()
+    asked = [dispatcher.ask(worker, CallCommand("load_prompt_cache")) for _ in range(2)]
     refusal = frames.pack_reply(CallReply(failure="it returned -1"))
-    lane._on_frames(frames.FrameReader().feed(refusal * 2))  # pyright: ignore[reportPrivateUsage]
+    dispatcher._on_frames(frames.FrameReader().feed(refusal * 2))  # pyright: ignore[reportPrivateUsage]
     with pytest.raises(RunRejectedError, match=r"it returned -1 \(E rkllm: no\)"):
         await asked[0]
     with pytest.raises(RunRejectedError, match="it returned -1"):

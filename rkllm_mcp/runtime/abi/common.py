@@ -194,7 +194,7 @@ class Abi:
         if self.has_ignore_eos:
             param.ignore_eos_token = load.ignore_eos
         param.is_async = False
-        if hasattr(param, "img_start"):
+        if _has_field(param, "img_start"):
             tags = load.image_tags
             param.img_start = tags.start.encode() if tags else b""
             param.img_end = tags.end.encode() if tags else b""
@@ -202,7 +202,7 @@ class Abi:
         extend = param.extend_param
         extend.base_domain_id = load.base_domain_id
         extend.embed_flash = int(load.embed_flash)
-        if hasattr(extend, "n_batch"):
+        if _has_field(extend, "n_batch"):
             extend.n_batch = 1
             extend.use_cross_attn = 0
         if load.cpu_mask is not None:
@@ -250,7 +250,7 @@ class Abi:
         value = self._input(RKLLM_INPUT_MULTIMODAL, image.role, bool(image.thinking))
         images = value.multimodal_input
         images.prompt = image.text.encode()
-        if hasattr(images, "image"):
+        if _has_field(images, "image"):
             # From 1.3.0 on beside video and audio, with its own tags.
             images = images.image
             if image.tags is not None:
@@ -299,7 +299,7 @@ class Abi:
         param = self.structs["RKLLMParam"].from_buffer_copy(raw)
         extend = param.extend_param
         is_plausible = plausible_sampling(param) and plausible_cpus(extend)
-        return is_plausible and (extend.n_batch == 1 if hasattr(extend, "n_batch") else extend.reserved[0] == 0)
+        return is_plausible and (extend.n_batch == 1 if _has_field(extend, "n_batch") else extend.reserved[0] == 0)
 
     def perf_of(self, result: Any) -> Perf | None:
         """Return the statistics at the end of a run; None if the family has none."""
@@ -316,6 +316,11 @@ class Abi:
             value.role = role.encode()
             value.enable_thinking = thinking
         return value
+
+
+def _has_field(instance: object, name: str) -> bool:
+    # On the type: reading a text field of the instance would follow its pointer, which may be garbage.
+    return hasattr(type(instance), name)
 
 
 # Name of each capability in messages, and the first release with it
