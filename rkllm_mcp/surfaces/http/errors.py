@@ -197,7 +197,7 @@ def as_told(event: T) -> T | End:
 def response_to(error: BaseException, path: str = "") -> Response:
     """The answer to a request for ``path`` that ended in an error."""
     if isinstance(error, (ClientDisconnect, ClientGoneError)):
-        # Nobody reads it; the status is nginx's for the same.
+        # The client is gone; the status is nginx's for this case.
         return Response(status_code=499)
     if isinstance(error, HTTPException):
         message = _SENTENCES.get(error.status_code, error.detail)

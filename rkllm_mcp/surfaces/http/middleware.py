@@ -138,7 +138,7 @@ def _is_own(origin: str, host: str) -> bool:
 
 logger = logging.getLogger("rkllm_mcp.access")
 
-# For the page: nothing from elsewhere, nothing inline, nobody's frame. For JSON it means nothing and costs nothing.
+# For the page: no foreign sources, no inline code, no framing. It has no effect on JSON.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; "
     "connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -232,7 +232,7 @@ class RequestMiddleware:
         headers[HEADER] = current_request_id()
         for name, value in _SECURITY.items():
             headers.setdefault(name, value)
-        # What one caller may read is in nobody else's cache; the page's files are asked about each time.
+        # Replies are private to the caller; the page's files are revalidated each time.
         headers.setdefault("Cache-Control", "no-cache" if path.startswith(_PAGE) else "no-store")
         headers.add_vary_header("Origin")
         if origin is not None:

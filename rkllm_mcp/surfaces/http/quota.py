@@ -30,7 +30,7 @@ class Quota:
 
     def __init__(self, now: Callable[[], datetime] = _now) -> None:
         self._now = now
-        # By tenant and day: what it has cost, as far as is known here.
+        # By tenant and day: tokens counted in this process.
         self._known: dict[tuple[str, str], int] = {}
 
     def limit(self, tenant: Tenant) -> int | None:

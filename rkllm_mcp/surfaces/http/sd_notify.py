@@ -72,7 +72,7 @@ class Notifier:
             try:
                 sender.sendto(text.replace("\n\n", "\n").encode(), self._address)
             except OSError:
-                # Whoever started us is gone or does not read: the service goes on, and the watchdog decides.
+                # systemd is gone or does not read: the service continues, and the watchdog decides.
                 return
 
 

@@ -173,7 +173,7 @@ class WaitingConnections:
         """Log the connections closed since the last line, and again after each interval with any."""
         self._log_timer = None
         if self._closed:
-            # An error: it is also seen where the log is off, and somebody may have been shut out.
+            # Level error: visible without a log, since clients may have been disconnected.
             logger.error(
                 "closed %d connections without a complete request, the oldest first: at most %d are kept open, "
                 "%d of one address (proxies belong into trusted_proxies in [service])",
@@ -355,7 +355,7 @@ def _group(address: str) -> str:
     try:
         parsed = ip_address(address)
     except ValueError:
-        # A Unix socket has none; whoever connects through it is a proxy.
+        # A Unix socket has no address; its clients are proxies.
         return ""
     if not isinstance(parsed, IPv6Address):
         return address
@@ -469,7 +469,7 @@ class _Serving:
         """Serve; returns the exit code."""
         with listening_socket(self._host, self._port) as listening:
             async with anyio.create_task_group() as tasks:
-                # Before anything is started: whoever is stopped while it starts leaves nothing behind.
+                # Before anything is started, so that a signal during the start leaves nothing behind.
                 await tasks.start(self._obey, tasks)
                 try:
                     await self._open(listening, tasks)
