@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 Format = Literal["markdown", "json"]
-# Whoever reads a file years later finds out what it is.
+# Identifies the format of old files.
 FORMAT = "rkllm-mcp conversation 1"
 _SPEAKERS = {"user": "You", "assistant": "Assistant"}
 ENDINGS: Mapping[Ending, str] = {

@@ -176,7 +176,7 @@ class BenchRun:
     """One run, token by token, in ns of CLOCK_MONOTONIC."""
 
     entered_ns: tuple[int, ...]  # when the runtime called back with each token
-    seen_ns: tuple[int, ...]  # when whoever awaited it had it
+    seen_ns: tuple[int, ...]  # when the reader received each token
     stats: RunStats  # the run's own figures
 
     @property

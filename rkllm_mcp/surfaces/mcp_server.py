@@ -292,7 +292,7 @@ async def _over_http(server: BoardServer, host: str, port: int, keys: Sequence[s
             raise UsageError(f"cannot listen on {host}:{port}; choose another --port") from None
         finally:
             tasks.cancel_scope.cancel()
-    # Whoever interrupted this is to be heard.
+    # Deliver a cancellation from outside.
     await anyio.lowlevel.checkpoint()
 
 

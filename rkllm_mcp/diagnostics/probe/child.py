@@ -30,13 +30,13 @@ from rkllm_mcp.runtime.library import Library, open_library
 # What a model needs to be mapped (rknn-llm #62)
 _OPEN_FILES = 102_400
 _PR_SET_PDEATHSIG = 1
-# What nobody has documented of the library's defaults
+# Undocumented defaults of the library
 _DEFAULTS = ("max_context_len", "max_new_tokens", "n_keep", "skip_special_token")
 
 
 def main(descriptor: int) -> None:
     """Serve the watching process on an inherited socket until it goes away."""
-    # Should the watching process die while a run is under way, nobody would read the end of the socket.
+    # If the parent dies during a run, the end of the socket would not be noticed.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)

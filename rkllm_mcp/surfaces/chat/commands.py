@@ -279,7 +279,7 @@ async def _save(state: ChatState, rest: str) -> None:
         return
     path = await anyio.Path(rest).expanduser()
     try:
-        # Never over a file that is there: a conversation is not worth somebody's document.
+        # Do not overwrite an existing file.
         async with await path.open("x", encoding="utf-8") as file:
             await file.write(transcript(state.conversation.messages))
     except FileExistsError:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rkllm_mcp.messages import PromptTemplate, ResourceTemplate
 
 
-# Whoever presses Tab types on rather than wait longer, seconds.
+# Time limit of a completion; people type on after it, seconds.
 PATIENCE_S = 3.0
 
 

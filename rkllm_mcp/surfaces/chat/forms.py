@@ -16,7 +16,7 @@ from rkllm_mcp.protocols import Decision, ElicitationAnswer
 from rkllm_mcp.surfaces.chat.phrases import PHRASES, SPELLINGS, Language, Phrases
 from rkllm_mcp.surfaces.terminal import YELLOW, Terminal, printable
 
-# Whoever approves has to be able to read it; what is longer was not made to be read.
+# A person must be able to read what is approved; longer text is cut.
 SHOWN_CHARS = 4000
 DECLINED = ElicitationAnswer("decline")
 NO_ANSWER = ElicitationAnswer("cancel")

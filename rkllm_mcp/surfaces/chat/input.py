@@ -122,7 +122,7 @@ class TerminalLines:
             key_bindings=_key_bindings(),
             enable_history_search=True,
         )
-        # An answer to a question is no line of the conversation, and may be nobody's business.
+        # Answers to questions are not lines of the conversation and may be confidential: not in the history.
         self._asking: PromptSession[str] = PromptSession(history=InMemoryHistory())
 
     async def read(self) -> str | None:

@@ -236,7 +236,7 @@ class Answering:
         self._inquirer = inquirer
         self._silence_s = silence_s
         self._phrases = phrases
-        # An answer came for a question that nobody waited for any more.
+        # The request was withdrawn before the answer.
         self._is_late = False
 
     async def follow(

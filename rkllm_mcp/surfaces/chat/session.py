@@ -48,7 +48,7 @@ def chat(session: Session, resumed: str | None = None) -> int:
             if not (sys.stdin.isatty() and sys.stdout.isatty()):
                 return PipedLines(sys.stdin.fileno()), None
             lines = TerminalLines(Completions(app, CallContext(tokens=tokens)).complete)
-            # Questions stand on standard error; where nobody sees it, nobody is asked.
+            # Questions are shown on standard error; ask only if it is a terminal.
             can_ask = sys.stderr.isatty()
             return lines, FormPrompt(session.terminal, lines, language) if can_ask else None
 

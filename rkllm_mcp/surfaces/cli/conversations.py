@@ -226,7 +226,7 @@ def _lay_out(kept: StoredConversation) -> None:
 
 async def _write_new(path: anyio.Path, text: str) -> None:
     try:
-        # Never over a file that is there: a conversation is not worth somebody's document.
+        # Do not overwrite an existing file.
         async with await path.open("x", encoding="utf-8") as file:
             await file.write(text)
     except FileExistsError:

@@ -56,7 +56,7 @@ class Knowledge:
         try:
             await self._server.available()
         except ServerUnavailableError as error:
-            # Such as a library that is not installed; whoever reads it need not start the server to see it.
+            # Add the reason, such as a missing library, so that it is visible without starting the server by hand.
             said = "".join(f" It said: {line}" for line in self._server.notes.shown()[-1:])
             raise ServerUnavailableError(f"Failed to connect to the knowledge server: {error}{said}") from error
 
@@ -137,7 +137,7 @@ def with_knowledge(session: Session, work: Callable[[Knowledge], Awaitable[int]]
 
     config = session.config()
     require_mcp(config)
-    # Whoever types a command has chosen the tool; what a model may be shown is another question.
+    # A command names its tool; the limits on tools listed for a model do not apply.
     server = knowledge_server(config).model_copy(
         update={"enabled": True, "allowed_tools": None, "excluded_tools": (), "lazy": False, "auto_context_tool": None}
     )

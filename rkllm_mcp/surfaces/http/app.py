@@ -1,6 +1,6 @@
-"""The application: the table of routes, the gate before it, and one shape for everything that goes wrong.
+"""The ASGI application: route table, middleware, and one error shape.
 
-It is pure ASGI: it opens nothing and owns nothing but what it was given, so a test may drive it without a socket.
+It opens no resources, so a test can call it without a socket.
 """
 
 from __future__ import annotations
@@ -53,13 +53,7 @@ ROUTES: tuple[Route, ...] = (
 
 
 def create_app(service: ServiceState, routes: Sequence[Route] = ROUTES, mounts: Sequence[BaseRoute] = ()) -> ASGIApp:
-    """The application that answers for ``service``.
-
-    Args:
-        service: what the routes use.
-        routes: the table; everything by default.
-        mounts: what is served besides and described nowhere, such as the page's files.
-    """
+    """Return the application of ``service``; ``mounts`` are paths outside the API, such as the page's files."""
     app = Starlette(routes=[*_dispatched(routes), *mounts])
     # The gate has taken off what is too many: a redirect would lose the body of a POST in many clients.
     app.router.redirect_slashes = False

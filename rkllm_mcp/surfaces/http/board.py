@@ -1,4 +1,4 @@
-"""How the board is, and who asks: what the page shows beside the chat."""
+"""State of the service and the board, and the caller's identity, for health checks, metrics and the page."""
 
 from __future__ import annotations
 
@@ -62,12 +62,7 @@ HEALTH_ROUTES = (
 
 
 class Moment(Collector):
-    """How a service is, read when Prometheus asks.
-
-    Args:
-        service: the service.
-        read: looks at the board.
-    """
+    """Gauges of a service, read when Prometheus scrapes."""
 
     def __init__(self, service: ServiceState, read: Callable[[], Gauges] = read_gauges) -> None:
         self._service = service

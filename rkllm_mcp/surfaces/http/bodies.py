@@ -44,17 +44,10 @@ class LenientBody(BaseModel):
 async def read(
     request: Request, model: type[ModelT], limit: int, *, takes_any_type: bool = False, silence_s: float = SILENCE_S
 ) -> ModelT:
-    """Read a request's JSON.
-
-    Args:
-        request: the request.
-        model: what it has to be.
-        limit: the longest body, bytes.
-        takes_any_type: do without a JSON Content-Type, as Ollama does.
-        silence_s: the longest pause in the middle of the body, seconds.
+    """Read a request's JSON body as ``model``, with limits for its size and for pauses.
 
     Raises:
-        Problem: 408, 413, 415, 400 or 422, with the field.
+        HTTPError: 408, 413, 415, 400 or 422, with the field.
     """
     # Read in any case: a refusal while the client still sends would be lost with the connection.
     content = await _content(request, limit, silence_s)
@@ -170,7 +163,7 @@ def _json(content: bytes) -> Any:
 
 
 def _has_infinity(value: Any) -> bool:
-    """Whether a number was so large that it was read as infinity; the depth is bounded by the parser."""
+    """Return True if a number was read as infinity; the parser limits the depth."""
     if isinstance(value, dict):
         return any(map(_has_infinity, cast("dict[str, Any]", value).values()))
     if isinstance(value, list):

@@ -101,7 +101,7 @@ async def list_all(request: Request) -> Response:
 
 
 async def show(request: Request) -> Response:
-    """Show one, also one that is not kept as long as it is open."""
+    """Show a conversation that is stored or open."""
     app, conversation_id = _named(request)
     kept = await app.memory.conversations.get(app.tenant, conversation_id)
     if kept is not None:
@@ -182,7 +182,7 @@ def _whole(kept: StoredConversation) -> dict[str, Any]:
 
 
 def _open(conversation: Conversation) -> dict[str, Any]:
-    """A conversation that is not kept: what of it has words."""
+    """Return the turns with text of a conversation that is open and not stored."""
     turns = [
         {"role": message.role, "text": message.text, "thinking": message.thinking, "created": "", "ending": ""}
         for message in conversation.messages
@@ -193,7 +193,7 @@ def _open(conversation: Conversation) -> dict[str, Any]:
 
 
 def leads_on(found: str) -> tuple[Link, ...]:
-    """What may be done with a conversation whose id stands in an answer, at ``found``."""
+    """Return the links for a conversation id at ``found`` in a reply."""
     return (
         Link("GET", "/v1/conversations/{id}", "id", found),
         Link("PATCH", "/v1/conversations/{id}", "id", found),

@@ -112,25 +112,15 @@ class OllamaError(BaseModel):
 
 @dataclass(eq=False)
 class HTTPError(Exception):  # it is an answer to a request, and named as one
-    """A request that is refused, or cannot be answered.
+    """A request that is refused or cannot be answered; ``message`` is a sentence with a remedy."""
 
-    Args:
-        status: the HTTP status.
-        message: what is wrong and what to do, a sentence.
-        type: OpenAI's kind of error; the status decides when empty.
-        param: the field that is wrong.
-        code: a word for programs; the status decides when None.
-        retry_after_s: when to ask again, seconds.
-        headers: further headers.
-    """
-
-    status: int
-    message: str
-    type: str = ""
-    param: str | None = None
-    code: str | None = None
-    retry_after_s: float | None = None
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    status: int  # the HTTP status
+    message: str  # what is wrong and what to do, a sentence
+    type: str = ""  # OpenAI's kind of error; the status decides when empty
+    param: str | None = None  # the field that is wrong
+    code: str | None = None  # a word for programs; the status decides when None
+    retry_after_s: float | None = None  # when to ask again, seconds
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])  # further headers
 
     def __str__(self) -> str:
         return self.message
@@ -158,11 +148,11 @@ class HTTPError(Exception):  # it is an answer to a request, and named as one
 
 
 class ClientGoneError(Exception):
-    """The client has left; nobody reads an answer."""
+    """The client has disconnected."""
 
 
 def problem_of(error: BaseException) -> HTTPError:
-    """The problem that an error is to whoever sent the request."""
+    """Convert an exception to the HTTPError for the client."""
     if isinstance(error, HTTPError):
         return error
     if isinstance(error, errors.PromptTooLongError):
@@ -192,7 +182,7 @@ def _unforeseen(error: BaseException) -> HTTPError:
 
 
 def unforeseen() -> str:
-    """What is said of a mistake of ours: which request it was, by which the log has the rest."""
+    """Return the message of an internal error: the request id under which the log has details."""
     where = f"; the log has more under request {request_id}" if (request_id := current_request_id()) else ""
     return f"something went wrong inside the service{where}"
 
@@ -207,7 +197,7 @@ def as_told(event: T) -> T | End:
 def response_to(error: BaseException, path: str = "") -> Response:
     """The answer to a request for ``path`` that ended in an error."""
     if isinstance(error, (ClientDisconnect, ClientGoneError)):
-        # Nobody reads it; the status is nginx's for the same.
+        # The client is gone; the status is nginx's for this case.
         return Response(status_code=499)
     if isinstance(error, HTTPException):
         message = _SENTENCES.get(error.status_code, error.detail)

@@ -1,12 +1,11 @@
-"""Spans of OpenTelemetry: a request, the rounds of the model in it, and its calls of tools.
+"""Prometheus metrics, and OpenTelemetry spans of a request, its model rounds and its tool calls.
 
     request ─▶ span, a child of the caller's ``traceparent`` ─▶ rounds and tools as children, from their events
 
-Only OpenTelemetry's interface is used here: without an SDK that somebody has switched on (``opentelemetry-instrument
-rkllm-mcp serve``) nothing is made and nothing costs. The MCP SDK's own spans of calls to servers are children as well.
-Attributes are names and counts, never words.
+Only OpenTelemetry's API is used: without an active SDK (``opentelemetry-instrument rkllm-mcp serve``) no span is made.
+The MCP SDK's own spans of calls to servers are children as well. Attributes are names and counts, never texts.
 
-Followed: OpenTelemetry's semantic conventions for HTTP and for generative models (``gen_ai.*``).
+Source: OpenTelemetry's semantic conventions for HTTP and for generative models (``gen_ai.*``).
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _REQUEST_S = (0.005, 0.05, 0.25, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
 
 class Metrics:
-    """What one service has done since it began."""
+    """Counters of one service since its start."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -65,7 +64,7 @@ class Metrics:
         )
 
     def take(self, event: Event) -> None:
-        """An event of an answer has passed."""
+        """Add a child span for an event of an answer."""
         if isinstance(event, Usage):
             self._used(event)
         elif isinstance(event, ToolFinished):
@@ -82,14 +81,7 @@ class Metrics:
                 self._errors.labels(_kind(event)).inc()
 
     def requested(self, method: str, route: str, status: int, seconds: float) -> None:
-        """A request was answered.
-
-        Args:
-            method: its method.
-            route: the path as it was declared; empty where there is no such route.
-            status: the answer's status; 0 where the client left before there was one.
-            seconds: until the end of the answer.
-        """
+        """Count a finished request; status 0 means that the client left first."""
         self._requests.labels(method, route, str(status)).inc()
         self._request_s.labels(route).observe(seconds)
 
@@ -112,11 +104,7 @@ _NANOSECONDS = 1_000_000_000
 
 
 class Traces:
-    """Makes spans.
-
-    Args:
-        tracer: what makes them; the process's own when None.
-    """
+    """Factory of spans; uses the process's tracer by default."""
 
     def __init__(self, tracer: Tracer | None = None) -> None:
         self._tracer = tracer or trace.get_tracer("rkllm_mcp", __version__)
@@ -132,7 +120,7 @@ class Traces:
             yield span
 
     def take(self, event: Event) -> None:
-        """An event of an answer has passed; what it tells of became a child of the current span."""
+        """Add a child span for an event of an answer."""
         if not trace.get_current_span().is_recording():
             return
         now = time.time_ns()
@@ -155,7 +143,7 @@ class Traces:
 
     @contextmanager
     def _past(self, name: str, end_ns: int, seconds: float) -> Generator[Span, None, None]:
-        """A span of what is over already."""
+        """Add a span that has already ended."""
         span = self._tracer.start_span(name, start_time=end_ns - round(seconds * _NANOSECONDS))
         try:
             yield span
@@ -164,14 +152,7 @@ class Traces:
 
 
 def answered(span: Span, method: str, route: str, status: int) -> None:
-    """Complete the span of a request.
-
-    Args:
-        span: the span.
-        method: the request's.
-        route: the path as it was declared; empty where there is no such route.
-        status: the answer's; 0 where the client left before there was one.
-    """
+    """Set route and status of a request's span; status 0 means that the client left first."""
     if route:
         span.update_name(f"{method} {route}")
         span.set_attribute("http.route", route)

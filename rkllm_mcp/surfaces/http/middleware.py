@@ -34,27 +34,22 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True)
 class Principal:
-    """Somebody who may come in.
+    """An authenticated caller."""
 
-    Args:
-        tenant: the tenant's name; empty for the owner.
-        key: which of the keys it was, as a name that tells nothing of it; empty without one.
-    """
-
-    tenant: str
-    key: str
+    tenant: str  # name; empty for the owner
+    key: str  # label of the key, which does not reveal it; empty without a key
 
 
 def needs_key(config: Config) -> bool:
-    """Whether nobody comes in without a key."""
+    """Return True if every request needs a key."""
     return bool(config.service.api_keys or config.tenants)
 
 
 def principal_of(headers: Mapping[str, str], config: Config) -> Principal:
-    """Who sends these headers.
+    """Authenticate a request by its headers.
 
     Raises:
-        Problem: 401, a key is missing or wrong.
+        HTTPError: 401, the key is missing or wrong.
     """
     if not needs_key(config):
         return Principal(OWNER, "")
@@ -87,13 +82,13 @@ def _password(token: str) -> str:
 
 
 def check_host(headers: Mapping[str, str], config: Config) -> None:
-    """Refuse a name that is not the board's, where no key protects it.
+    """Refuse foreign Host names if no key protects the service.
 
-    A page can give a name of its own the address 127.0.0.1 and so reach whatever listens there; it cannot choose what
-    the browser sends as Host. Behind a key it reaches nothing.
+    A web page can resolve its own name to 127.0.0.1 (DNS rebinding) and so reach local services; it cannot choose the
+    Host header. With a key it gains nothing.
 
     Raises:
-        Problem: 403.
+        HTTPError: 403.
     """
     service = config.service
     host = headers.get("host", "").lower()
@@ -143,7 +138,7 @@ def _is_own(origin: str, host: str) -> bool:
 
 logger = logging.getLogger("rkllm_mcp.access")
 
-# For the page: nothing from elsewhere, nothing inline, nobody's frame. For JSON it means nothing and costs nothing.
+# For the page: no foreign sources, no inline code, no framing. It has no effect on JSON.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; "
     "connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -173,14 +168,7 @@ Observed: TypeAlias = Callable[[str, Headers], AbstractContextManager[Told]]
 
 
 class RequestMiddleware:
-    """The application with a gate before it.
-
-    Args:
-        app: what is behind it.
-        config: gives the configuration in force.
-        open_paths: what is answered without a key.
-        observed: surrounds each request, and is told how it was answered.
-    """
+    """Middleware before the application: request id, Host, Origin, keys, CORS, headers and access log."""
 
     def __init__(
         self, app: ASGIApp, config: Callable[[], Config], open_paths: Collection[str], observed: Observed
@@ -244,7 +232,7 @@ class RequestMiddleware:
         headers[HEADER] = current_request_id()
         for name, value in _SECURITY.items():
             headers.setdefault(name, value)
-        # What one caller may read is in nobody else's cache; the page's files are asked about each time.
+        # Replies are private to the caller; the page's files are revalidated each time.
         headers.setdefault("Cache-Control", "no-cache" if path.startswith(_PAGE) else "no-store")
         headers.add_vary_header("Origin")
         if origin is not None:
@@ -253,7 +241,7 @@ class RequestMiddleware:
 
 
 def _preflight(headers: Headers) -> Response:
-    """What a browser wants to know before it sends a page's request: yes, and whatever header it names."""
+    """Answer a CORS preflight request: allow the headers that it names."""
     response = Response(status_code=204)
     response.headers["Access-Control-Allow-Methods"] = _METHODS
     response.headers["Access-Control-Allow-Headers"] = headers.get("access-control-request-headers", _USUAL_HEADERS)

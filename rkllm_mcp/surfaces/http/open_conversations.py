@@ -1,9 +1,8 @@
-"""The conversations that are open: what a request names by its id, found in memory or brought back from the store.
+"""Open conversations: found by id in memory, or restored from the store.
 
-A conversation that stays in memory keeps the very token ids that were generated, so its next question prefills only
-what is new; one that was dropped is read again from its messages, where those are kept. Nobody sees a conversation of
-another tenant: the key is the tenant's name and the id. Nor does anybody lose one to another's: where there are too
-many, whoever has the most open gives one up, the one used longest ago that is not being answered.
+A conversation in memory has the generated token ids, so its next question prefills only new text; a restored one is
+read from its messages. The key is tenant and id, so tenants cannot see each other's. If too many are open, the tenant
+with the most loses the one used longest ago that is not being answered.
 """
 
 from __future__ import annotations
@@ -24,11 +23,7 @@ KEPT = 64
 
 
 class OpenConversations:
-    """The open conversations of a service.
-
-    Args:
-        kept: how many may be open.
-    """
+    """The open conversations of a service, at most ``kept``."""
 
     def __init__(self, kept: int = KEPT) -> None:
         self._kept = kept
@@ -38,10 +33,10 @@ class OpenConversations:
         return len(self._open)
 
     async def find(self, app: Assistant, conversation_id: str) -> Conversation | None:
-        """A conversation to go on with; None where this tenant has none of that id.
+        """Return an open or stored conversation; None if this tenant has none with this id.
 
         Raises:
-            StoreError: what is remembered cannot be read.
+            StoreError: the store cannot be read.
         """
         # One id asked for by two requests at once must come to one conversation, so it is looked for again.
         found = self._taken(app, conversation_id)
@@ -53,13 +48,7 @@ class OpenConversations:
         return self._taken(app, conversation_id) or self.put(app, app.resume(kept))
 
     def begin(self, app: Assistant, system: str | None, told: Iterable[tuple[str, str]] = ()) -> Conversation:
-        """A new conversation; it is open once it is ``put``, so that what is refused closes nobody else's.
-
-        Args:
-            app: whose.
-            system: its own system text; None for the configuration's.
-            told: what was said elsewhere: who (user or assistant), and the words.
-        """
+        """Create a conversation, not open before ``put``, so that a refused request evicts none."""
         conversation = app.new_conversation(system)
         for role, text in told:
             conversation.add(Message("assistant" if role == "assistant" else "user", text))
@@ -81,7 +70,7 @@ class OpenConversations:
         return True
 
     def holds(self, app: Assistant, conversation_id: str) -> bool:
-        """Whether a conversation is open."""
+        """Return True if a conversation is open."""
         return (app.tenant, conversation_id) in self._open
 
     def _dispensable(self) -> tuple[Assistant, str]:

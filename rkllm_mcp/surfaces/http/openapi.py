@@ -1,8 +1,7 @@
-"""``/openapi.json``, made from the declarations that run: a route that is not in it does not exist.
+"""``/openapi.json``, generated from the route table.
 
-Every operation has, besides its own answers, those that any route may give: 401 and 403 before it, 500 in it, and for
-what it reads 400, 408, 413, 415 and 422. Of a stream of events the schema describes one event; the JSON in its text is
-described by ``contentSchema``, which is how JSON Schema speaks about a text with JSON in it.
+Every operation also has the replies that any route may give: 401, 403 and 500, and with a body 400, 408, 413, 415 and
+422. The schema of an event stream describes one event; its JSON text is described by ``contentSchema``.
 """
 
 from __future__ import annotations
@@ -39,12 +38,7 @@ _RETRY_AFTER: Json = {"Retry-After": {"description": "When to ask again, seconds
 
 
 def document(routes: Sequence[Route], *, keys: bool) -> Json:
-    """The OpenAPI 3.1 description of routes.
-
-    Args:
-        routes: what is described.
-        keys: nobody comes in without a key.
-    """
+    """Return the OpenAPI 3.1 description of routes; ``keys`` adds the security scheme."""
     schemas, components = _schemas(routes)
     paths: dict[str, Json] = {}
     for route in routes:

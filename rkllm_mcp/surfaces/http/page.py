@@ -40,17 +40,11 @@ _POLICY = (
 
 @dataclass(frozen=True)
 class PageFile:
-    """One file.
+    """A file of the page."""
 
-    Args:
-        content: its bytes.
-        media: its content type.
-        tag: its entity tag, in quotes; another content has another one.
-    """
-
-    content: bytes
-    media: str
-    tag: str
+    content: bytes  # its bytes
+    media: str  # its content type
+    tag: str  # entity tag in quotes, a hash of the content
 
 
 @cache

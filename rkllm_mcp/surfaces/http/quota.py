@@ -26,19 +26,15 @@ def _now() -> datetime:
 
 
 class Quota:
-    """The allowances of all tenants.
-
-    Args:
-        now: the time on the board's clock.
-    """
+    """Daily token quotas of all tenants."""
 
     def __init__(self, now: Callable[[], datetime] = _now) -> None:
         self._now = now
-        # By tenant and day: what it has cost, as far as is known here.
+        # By tenant and day: tokens counted in this process.
         self._known: dict[tuple[str, str], int] = {}
 
     def limit(self, tenant: Tenant) -> int | None:
-        """What a tenant may cost in a day, tokens; None where there is no limit."""
+        """Return a tenant's tokens per day; None without a limit."""
         return tenant.section.daily_tokens if tenant.section else None
 
     async def check(self, tenant: Tenant) -> None:
@@ -61,7 +57,7 @@ class Quota:
         await self._added(tenant, tokens)
 
     async def _added(self, tenant: Tenant, tokens: int = 0) -> int:
-        """What today has cost, these tokens included."""
+        """Add tokens to today's total and return it."""
         day = self._now().date().isoformat()
         self._known[tenant.name, day] = self._known.get((tenant.name, day), 0) + tokens
         # Where nothing can be remembered the owner has been told so, and what is known here has to do.
@@ -112,12 +108,12 @@ class UsageTotals:
 
     @property
     def prefill_tps(self) -> float | None:
-        """Tokens evaluated a second; None where no round has told yet."""
+        """Prefilled tokens per second; None before the first round."""
         return _rate(self._prefills)
 
     @property
     def decode_tps(self) -> float | None:
-        """Tokens written a second; None where no round has told yet."""
+        """Generated tokens per second; None before the first round."""
         return _rate(self._decodes)
 
 

@@ -1,10 +1,9 @@
-"""What a route is: one declaration that the application runs and ``openapi`` publishes.
+"""The declaration of a route, which the application serves and ``openapi`` publishes.
 
-    ROUTES = (Route("POST", "/v1/embeddings", embed, "Turn texts into vectors", body=Wish, answers=(Answer(Vectors),)),)
+    ROUTES = (Route("POST", "/v1/embeddings", embed, "Turn texts into vectors", body=Body, answers=(...)),)
 
-A handler is ``async (Request) -> Response``; whatever it cannot do it raises as a ``problems.Problem``. A path writes
-its parameters in braces (``/v1/tools/{name}:call``). Everything else that an answer may be, from the wrong key to a
-broken machine, is the same for all routes and is added by whoever reads the declarations.
+A handler is ``async (Request) -> Response`` and raises ``errors.HTTPError``. Path parameters are in braces
+(``/v1/tools/{name}:call``). Replies that every route may give are not declared here.
 """
 
 from __future__ import annotations
@@ -27,68 +26,39 @@ NDJSON = "application/x-ndjson"
 
 @dataclass(frozen=True)
 class Link:
-    """Where an answer leads: something in it is a parameter of another route.
+    """A link in OpenAPI's sense: a value in a reply is a parameter of another route."""
 
-    Args:
-        method: the other route's method.
-        path: the other route's path.
-        parameter: its parameter, or the field of its body.
-        found: where that stands in the answer, as OpenAPI's runtime expressions say it (``$response.body#/id``).
-        in_body: it is a field of the body.
-    """
-
-    method: Method
-    path: str
-    parameter: str
-    found: str
-    in_body: bool = False
+    method: Method  # the other route's method
+    path: str  # the other route's path
+    parameter: str  # its parameter, or the field of its body
+    found: str  # where that stands in the answer, as OpenAPI's runtime expressions say it (``$response.body#/id``)
+    in_body: bool = False  # it is a field of the body
 
 
 @dataclass(frozen=True)
 class RouteResponse:
-    """What a route answers when all is well.
+    """A successful reply of a route."""
 
-    Args:
-        model: the body, or one record of a stream; None where it is no JSON, or nothing.
-        status: the HTTP status.
-        media: the content type.
-        says: one sentence.
-        headers: headers that belong to it, and what each says.
-        links: where it leads.
-    """
-
-    model: Any = None
-    status: int = 200
-    media: str = JSON
-    says: str = "Done."
-    headers: tuple[tuple[str, str], ...] = ()
-    links: tuple[Link, ...] = ()
+    model: Any = None  # the body, or one record of a stream; None where it is no JSON, or nothing
+    status: int = 200  # the HTTP status
+    media: str = JSON  # the content type
+    says: str = "Done."  # one sentence
+    headers: tuple[tuple[str, str], ...] = ()  # headers that belong to it, and what each says
+    links: tuple[Link, ...] = ()  # where it leads
 
 
 @dataclass(frozen=True)
 class Route:
-    """One path and method.
+    """One path and method."""
 
-    Args:
-        method: the HTTP method; HEAD comes with GET.
-        path: with parameters in braces.
-        handler: answers a request.
-        summary: what it does, in a few words.
-        body: what a request brings as JSON, read with ``bodies.read``.
-        query: what the address may bring, read with ``bodies.query``.
-        answers: what comes back; several with one status differ in their ``media``.
-        problems: the statuses that it may refuse with, besides those that every route may.
-        is_open: no key is needed.
-        takes_any_type: the body is JSON whatever its Content-Type says.
-    """
-
-    method: Method
-    path: str
-    handler: Handler
-    summary: str
-    body: type[BaseModel] | None = None
-    query: type[BaseModel] | None = None
+    method: Method  # the HTTP method; HEAD comes with GET
+    path: str  # with parameters in braces
+    handler: Handler  # answers a request
+    summary: str  # what it does, in a few words
+    body: type[BaseModel] | None = None  # what a request brings as JSON, read with ``bodies.read``
+    query: type[BaseModel] | None = None  # what the address may bring, read with ``bodies.query``
+    # what comes back; several with one status differ in their ``media``
     answers: tuple[RouteResponse, ...] = (RouteResponse(),)
-    problems: tuple[int, ...] = ()
-    is_open: bool = False
-    takes_any_type: bool = False
+    problems: tuple[int, ...] = ()  # the statuses that it may refuse with, besides those that every route may
+    is_open: bool = False  # no key is needed
+    takes_any_type: bool = False  # the body is JSON whatever its Content-Type says

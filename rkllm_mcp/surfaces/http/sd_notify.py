@@ -1,7 +1,4 @@
-"""What the running service tells systemd: that it is ready, what it does, and that it is alive.
-
-Outside of systemd nothing is told to anybody. It knows the protocol of sd_notify(3) and nothing of the service.
-"""
+"""Notifications to systemd (sd_notify(3)): readiness, status and watchdog; nothing outside of systemd."""
 
 from __future__ import annotations
 
@@ -14,11 +11,7 @@ import anyio
 
 
 class Notifier:
-    """Sends to the socket that the environment names.
-
-    Args:
-        environment: ``NOTIFY_SOCKET``, and ``WATCHDOG_USEC`` with ``WATCHDOG_PID`` where a watchdog waits.
-    """
+    """Sends to ``NOTIFY_SOCKET``, and to the watchdog of ``WATCHDOG_USEC`` and ``WATCHDOG_PID``."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         name = environment.get("NOTIFY_SOCKET", "")
@@ -28,16 +21,16 @@ class Notifier:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether systemd listens."""
+        """True if systemd listens."""
         return bool(self._address)
 
     @property
     def watchdog_s(self) -> float:
-        """How long systemd waits for a sign of life, seconds; 0 when it does not."""
+        """Interval of the watchdog, seconds; 0 without one."""
         return self._watchdog_s
 
     def ready(self, status: str) -> None:
-        """Serving; whatever waits for this unit goes on."""
+        """Report that the service is ready; units that wait for it start."""
         self._send(f"READY=1\nSTATUS={status}")
 
     def reloading(self) -> None:
@@ -79,7 +72,7 @@ class Notifier:
             try:
                 sender.sendto(text.replace("\n\n", "\n").encode(), self._address)
             except OSError:
-                # Whoever started us is gone or does not read: the service goes on, and the watchdog decides.
+                # systemd is gone or does not read: the service continues, and the watchdog decides.
                 return
 
 

@@ -1,10 +1,10 @@
-"""``rkllm-mcp serve``: the house behind an HTTP server, from the first line on standard error to an orderly end.
+"""``rkllm-mcp serve``: the tenants behind an HTTP server, from start to shutdown.
 
-    port ─▶ house (the model loads) ─▶ listening, /readyz 503 ─▶ loaded, 200 ─▶ SIGTERM: 503, answers end ─▶ gone
+    port ─▶ tenants (the model loads) ─▶ listening, /readyz 503 ─▶ loaded, 200 ─▶ SIGTERM: 503, answers end ─▶ exit
 
-SIGHUP puts a changed configuration in force without letting anybody go; a second SIGINT or SIGTERM does not wait for
-answers. systemd is told all of it. A model that cannot be loaded, at the start or after its process died, ends the
-service with the reason, unless a fallback answers in its place.
+SIGHUP applies a changed configuration without closing connections; a second SIGINT or SIGTERM does not wait for
+answers. systemd is notified of each state. A model that cannot be loaded, at the start or after its process died, ends
+the service with the reason, unless a fallback answers in its place.
 """
 
 from __future__ import annotations
@@ -106,12 +106,9 @@ _IPV6_HOST_BITS = 64
 
 
 class WaitingConnections:
-    """The connections of one server on which no request is under way, oldest first.
+    """Connections without a running request, oldest first; limited in total and per client address.
 
-    Args:
-        most: how many there may be in all.
-        most_of_one: how many there may be of one address (IPv6: of one /64 network).
-        is_proxy: whether an address is a proxy's, whose connections are those of many clients; they count in all only.
+    Connections of a proxy are those of many clients and count in the total only. IPv6 addresses count per /64 network.
     """
 
     def __init__(
@@ -173,10 +170,10 @@ class WaitingConnections:
         self._closed += 1
 
     def _log(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Log what was closed since the last line, and again after the interval as long as there is something."""
+        """Log the connections closed since the last line, and again after each interval with any."""
         self._log_timer = None
         if self._closed:
-            # An error: it is also seen where the log is off, and somebody may have been shut out.
+            # Level error: visible without a log, since clients may have been disconnected.
             logger.error(
                 "closed %d connections without a complete request, the oldest first: at most %d are kept open, "
                 "%d of one address (proxies belong into trusted_proxies in [service])",
@@ -306,7 +303,7 @@ class PatientConnection(HttpToolsProtocol):
         self.waiting.add(self, self.client[0] if self.client else "")
 
     def _parsed(self, data: bytes) -> bytes:
-        """Parse; returns what is still to be parsed.
+        """Parse, and return the data that is not parsed yet.
 
         ``Upgrade: h2c``, which Java's HttpClient sends with every first request, is to be ignored (RFC 9110, 7.8).
         httptools skips the body of such a request and stops behind its head, so that body is announced once more.
@@ -354,11 +351,11 @@ def _send_without_chunks(cycle: RequestResponseCycle) -> None:
 
 
 def _group(address: str) -> str:
-    """What an address counts for."""
+    """Return the group that an address counts for."""
     try:
         parsed = ip_address(address)
     except ValueError:
-        # A Unix socket has none; whoever connects through it is a proxy.
+        # A Unix socket has no address; its clients are proxies.
         return ""
     if not isinstance(parsed, IPv6Address):
         return address
@@ -379,22 +376,17 @@ OTHER_DESCRIPTORS = 128
 
 @dataclass(frozen=True)
 class Address:
-    """Where to listen, as far as the command line says.
+    """Host and port of the command line."""
 
-    Args:
-        host: the configuration's when None.
-        port: likewise; 0 for any that is free.
-    """
-
-    host: str | None = None
-    port: int | None = None
+    host: str | None = None  # the configuration's when None
+    port: int | None = None  # the configuration's when None; 0 for any free one
 
 
 def serve(session: Session, address: Address) -> int:
-    """Serve until told to stop; returns the exit code.
+    """Serve until a signal; return the exit code.
 
     Raises:
-        UsageError: the port cannot be had, or a key is missing.
+        UsageError: the port is not available, or a key is missing.
         RuntimeUnusableError: the model cannot be loaded.
     """
     config = session.config()
@@ -410,20 +402,20 @@ def serve(session: Session, address: Address) -> int:
 
 
 def check_key(host: str, config: Config) -> None:
-    """Refuse to let other machines in without a key.
+    """Require a key if other machines can connect.
 
     Raises:
-        UsageError: there is none.
+        UsageError: no key is configured.
     """
     if not is_loopback(host) and not needs_key(config):
         raise UsageError(f"off loopback ({host}) a key is required; 'rkllm-mcp config add-key' makes one")
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """A socket that listens, on which what comes in inherits how long a dead connection is kept.
+    """Return a listening socket; accepted connections inherit the timeout for dead peers.
 
     Raises:
-        UsageError: the port is taken, or the address is none of this machine's.
+        UsageError: the port is taken, or the address is not one of this machine's.
     """
     # That name stands for two addresses, of which people and programs mean this one.
     name = "127.0.0.1" if host == "localhost" else host.strip("[]")
@@ -477,7 +469,7 @@ class _Serving:
         """Serve; returns the exit code."""
         with listening_socket(self._host, self._port) as listening:
             async with anyio.create_task_group() as tasks:
-                # Before anything is started: whoever is stopped while it starts leaves nothing behind.
+                # Before anything is started, so that a signal during the start leaves nothing behind.
                 await tasks.start(self._obey, tasks)
                 try:
                     await self._open(listening, tasks)

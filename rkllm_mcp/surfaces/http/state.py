@@ -39,39 +39,23 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 
 @dataclass
 class ServiceState:
-    """A running service; ``service.serve`` makes one.
+    """A running service."""
 
-    Args:
-        house: the model and everybody's assistants.
-        turnstile: the queue before the model that answers.
-        evaluations: the queue before those that embed and rank.
-        is_draining: it takes no new answers and ends when those under way have.
-        started: when it began, on the monotonic clock, seconds.
-        started_unix: the same as Unix time.
-        threads: what programs that send the whole conversation each time have said and seen.
-        schemas: the schemas that such programs sent, as far as they were found good.
-        desk: the conversations that are open.
-        meter: what the answers since the start have cost.
-        tenant_meters: what those of each tenant have cost, by name.
-        allowances: what tenants may still cost today.
-        metrics: what the service has done, for Prometheus.
-        traces: makes spans of it, where somebody collects them.
-    """
-
-    house: Tenants
-    turnstile: Turnstile
-    evaluations: Turnstile
-    is_draining: bool = False
-    started: float = field(default_factory=time.monotonic)
-    started_unix: float = field(default_factory=time.time)
+    house: Tenants  # the model and all assistants
+    turnstile: Turnstile  # admission queue of the chat model
+    evaluations: Turnstile  # admission queue of models that embed and rerank
+    is_draining: bool = False  # no new answers; the service ends after the running ones
+    started: float = field(default_factory=time.monotonic)  # start on the monotonic clock, seconds
+    started_unix: float = field(default_factory=time.time)  # start as Unix time, seconds
+    # conversations of clients that send the whole conversation with each request
     threads: ConversationCache = field(default_factory=ConversationCache)
-    schemas: SchemaCheck = field(default_factory=SchemaCheck)
-    desk: OpenConversations = field(default_factory=OpenConversations)
-    meter: UsageTotals = field(default_factory=UsageTotals)
-    tenant_meters: dict[str, UsageTotals] = field(default_factory=dict[str, UsageTotals])
-    allowances: Quota = field(default_factory=Quota)
-    metrics: Metrics = field(default_factory=Metrics)
-    traces: Traces = field(default_factory=Traces)
+    schemas: SchemaCheck = field(default_factory=SchemaCheck)  # valid schemas of response_format
+    desk: OpenConversations = field(default_factory=OpenConversations)  # open conversations
+    meter: UsageTotals = field(default_factory=UsageTotals)  # usage of all answers since the start
+    tenant_meters: dict[str, UsageTotals] = field(default_factory=dict[str, UsageTotals])  # usage by tenant
+    allowances: Quota = field(default_factory=Quota)  # daily quotas
+    metrics: Metrics = field(default_factory=Metrics)  # counters for Prometheus
+    traces: Traces = field(default_factory=Traces)  # spans for OpenTelemetry
 
     @property
     def config(self) -> Config:
@@ -95,7 +79,7 @@ class ServiceState:
     def observed(
         self, method: str, headers: Mapping[str, str]
     ) -> Generator[Callable[[str, int, float], None], None, None]:
-        """Surround a request; what is yielded is told its route, its status and the seconds that it took."""
+        """Trace and count a request; the yielded function takes route, status and seconds."""
         # A client may call its method anything, and every name that is counted is kept.
         method = method if method in _METHODS else "_OTHER"
         with self.traces.request(method, headers) as span:
@@ -107,7 +91,7 @@ class ServiceState:
             yield told
 
     def meter_of(self, tenant: str) -> UsageTotals:
-        """What a tenant may know of the costs: those of their own answers; the owner knows everybody's."""
+        """Return the usage visible to a tenant: its own, or the total for the owner."""
         return self.tenant_meters.setdefault(tenant, UsageTotals()) if tenant else self.meter
 
     def count(self, tenant: str, usage: Usage) -> None:
@@ -118,22 +102,22 @@ class ServiceState:
 
     @property
     def uptime_s(self) -> float:
-        """How long it has been running, seconds."""
+        """Seconds since the start."""
         return time.monotonic() - self.started
 
     @property
     def is_ready(self) -> bool:
-        """Whether answers are taken."""
+        """True if the service takes answers."""
         return not self.is_draining and self.house.is_ready
 
     def drain(self) -> None:
-        """Take no more answers; whoever waits is sent away, and may ask another board."""
+        """Take no more answers; waiting requests are refused and may go to another board."""
         self.is_draining = True
         for each in (self.turnstile, self.evaluations):
             each.close()
 
     def stop_answers(self) -> None:
-        """End the answers under way; whoever hears one is told that it was stopped."""
+        """Stop the running answers; their streams end with ``cancelled``."""
         for tenant in self.house.tenants.values():
             tenant.app.close()
 
@@ -158,13 +142,10 @@ class ServiceState:
             raise problem_of(failure)
 
     def check_ready(self, *, may_load: bool = False) -> None:
-        """Refuse an answer that could not begin now.
-
-        Args:
-            may_load: whoever asks waits as long as the model loads.
+        """Refuse an answer that cannot begin now; with ``may_load`` a loading model is no reason.
 
         Raises:
-            Problem: 503 while the model loads, after it was given up, and after the service was told to stop.
+            HTTPError: 503 while the model loads, after it failed for good, and during shutdown.
         """
         if self.is_draining:
             raise stopping()
@@ -174,7 +155,7 @@ class ServiceState:
 
 
 def stopping() -> HTTPError:
-    """What somebody is told who comes too late."""
+    """Return the error for requests during shutdown."""
     return HTTPError(503, "the service is being stopped; ask again in a moment", retry_after_s=RETRY_AFTER_S)
 
 
@@ -192,10 +173,10 @@ def service_of(request: Request) -> ServiceState:
 
 
 def tenant_of(request: Request) -> Tenant:
-    """Whoever sent a request, with the assistant that is theirs.
+    """Return the caller's tenant with its assistant.
 
     Raises:
-        Problem: 503, the model is being exchanged.
+        HTTPError: 503, the model is being exchanged.
     """
     try:
         return service_of(request).house.tenant(request.state.tenant)

@@ -1,4 +1,4 @@
-"""The tools and servers of a tenant: what there is, switches, a call by hand, and what was called."""
+"""Tools and servers of a tenant: lists, switches, direct calls, and the call history."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ async def call(request: Request) -> Response:
 
 
 async def history(request: Request) -> Response:
-    """What was called."""
+    """List the recorded calls."""
     wish = bodies.query(request, HistoryQueryBody)
     calls = await tenant_of(request).app.memory.calls.latest(
         wish.limit, server=wish.server, errors_only=wish.errors, conversation=wish.conversation
@@ -182,7 +182,7 @@ async def history(request: Request) -> Response:
 
 
 async def list_servers(request: Request) -> Response:
-    """How each server is."""
+    """List the servers with their states."""
     app = tenant_of(request).app
     transports = {server.name: server.transport for server in app.config.servers}
     tools = (*app.toolbox.tools(), *app.toolbox.tools(disabled=True))
