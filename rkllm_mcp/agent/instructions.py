@@ -52,7 +52,7 @@ def instruct(conversation: Conversation, instructions: Sequence[str]) -> str:
 class ResponseInstructions:
     """Instructions that follow tool results, each server's once.
 
-    ``of_tool`` returns the ``response_instruction`` for a tool's name, empty if there is none.
+    ``of_tool`` returns the ``response_instruction`` for a tool's name, or an empty text.
     """
 
     def __init__(self, of_tool: Callable[[str], str] = lambda _: "") -> None:
@@ -83,7 +83,7 @@ class TurnTools(ToolCaller, Protocol):
         ...
 
     def response_instruction(self, name: str) -> str:
-        """Return the ``response_instruction`` for a tool; empty if there is none."""
+        """Return the ``response_instruction`` for a tool, or an empty text."""
         ...
 
     def auto_context_tools(self) -> Sequence[ToolSpec]:

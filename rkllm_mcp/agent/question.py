@@ -25,7 +25,7 @@ _MOST_MENTIONS = 1000
 
 
 class ResourceSource(Protocol):
-    """What attachments need of the servers."""
+    """Port to the servers' resources."""
 
     def server_names(self) -> tuple[str, ...]:
         """The servers that a message may name."""
@@ -47,9 +47,9 @@ class Attached:
     """A message with its resources.
 
     Args:
-        text: the user's words, each mention as the heading of its resource.
-        context: the resources, for the model to read before the words; empty when there are none.
-        references: what was read, as ``server:uri``.
+        text: the user's words, each mention replaced by the heading of its resource.
+        context: the contents of the resources, placed before the words; empty without resources.
+        references: the resources that were read, as ``server:uri``.
     """
 
     text: str
@@ -67,17 +67,17 @@ class _Mention:
 async def attach(
     text: str, source: ResourceSource, limit_chars: int, emit: EmitEvents, context: CallContext = NO_CONTEXT
 ) -> Attached:
-    """Read what a message mentions.
+    """Read the resources that a message mentions.
 
     Args:
         text: the user's words.
-        source: whose resources they are.
-        limit_chars: how much of all resources together goes in, characters.
-        emit: is told of each resource that was read.
-        context: the circumstances, for a server that asks meanwhile.
+        source: the resources of all servers.
+        limit_chars: size limit of all resources together, characters.
+        emit: takes an event for each resource that was read.
+        context: the call context, for requests from the server.
 
     Raises:
-        ToolboxError: one cannot be read; the sentence names it.
+        ToolboxError: a resource cannot be read; the message names it.
     """
     mentions = await _mentions(text, source)
     contents: dict[str, ResourceContent] = {}
@@ -156,14 +156,14 @@ _USUAL_NAME = "query"
 
 @dataclass(frozen=True)
 class ContextResult:
-    """What one tool said."""
+    """The result of one ``auto_context_tool``."""
 
     tool: ToolSpec
     text: str
 
 
 def text_argument(tool: ToolSpec) -> str | None:
-    """The argument that takes the user's words: the one required text, else ``query``, else the one text there is."""
+    """Return the argument for the user's words: the only required text, else ``query``, else the only text."""
     schemas: Mapping[str, Any] = tool.input_schema.get("properties") or {}
     texts = [name for name, schema in schemas.items() if _takes_text(schema)]
     required = [name for name in texts if name in tool.input_schema.get("required", ())]
@@ -177,7 +177,7 @@ def text_argument(tool: ToolSpec) -> str | None:
 async def gather_context(
     tools: Sequence[ToolSpec], words: str, caller: ToolCaller, context: CallContext, emit: EmitEvents
 ) -> list[ContextResult]:
-    """Call every tool with the user's words; what those that worked said, in the order of ``tools``."""
+    """Call every tool with the user's words; return the results of those that succeeded, in the order of ``tools``."""
     results: dict[str, ToolResult] = {}
 
     async def ask(tool: ToolSpec, argument: str) -> None:
@@ -207,7 +207,7 @@ GO_ON = "Go on."
 
 
 class PromptSource(Protocol):
-    """What prompts need of the servers."""
+    """Port to the servers' prompts."""
 
     async def fill_prompt(
         self, reference: str, arguments: Mapping[str, str], context: CallContext = NO_CONTEXT
@@ -222,8 +222,8 @@ class Question:
 
     Args:
         text: the words of the turn to answer.
-        told_with_it: what the model reads before the words, in the same turn.
-        preceding: turns that come before it and were not said yet.
+        told_with_it: context that the model reads before the words, in the same turn.
+        preceding: earlier turns that are not in the conversation yet.
     """
 
     text: str
@@ -242,10 +242,10 @@ async def question_from_text(
 async def question_from_prompt(
     reference: str, arguments: Mapping[str, str], source: PromptSource, emit: EmitEvents, context: CallContext
 ) -> Question:
-    """The question that a server's prompt makes of ``arguments``.
+    """Return the question that a server's prompt makes of ``arguments``.
 
     Raises:
-        ToolboxError: there is no such prompt, an argument is missing or unknown, or the server refuses.
+        ToolboxError: the prompt is unknown, an argument is missing or unknown, or the server refuses.
     """
     filled = await source.fill_prompt(reference, arguments, context)
     template = filled.template

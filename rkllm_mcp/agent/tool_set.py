@@ -20,7 +20,7 @@ _SERVERS_NAMED = 12
 
 
 class Search(Protocol):
-    """What finds tools."""
+    """Port to the search for tools."""
 
     async def search(self, request: str, tools: Sequence[ToolSpec]) -> Sequence[tuple[ToolSpec, float]]:
         """The tools that have anything to do with ``request``, the best first, with a score between 0 and about 1."""
@@ -28,7 +28,7 @@ class Search(Protocol):
 
 
 class ToolCaller(Protocol):
-    """What runs calls."""
+    """Port that runs calls."""
 
     async def call(self, call: ToolCall, context: CallContext = NO_CONTEXT) -> ToolResult:
         """Run a call; a failing tool is a result, never an exception."""
@@ -36,7 +36,7 @@ class ToolCaller(Protocol):
 
 
 def find_tools_spec(tools: Sequence[ToolSpec]) -> ToolSpec:
-    """The tool itself, which says how many tools of which servers there are to find."""
+    """Return the specification of ``find_tools``, which names the number of tools and their servers."""
     taken = {tool.name for tool in tools}
     name = next(name for name in (*_NAMES, "mcp__host__find_tools") if name not in taken)
     servers = list(dict.fromkeys(tool.server for tool in tools if tool.server))
@@ -54,19 +54,19 @@ def find_tools_spec(tools: Sequence[ToolSpec]) -> ToolSpec:
 
 
 def is_host_tool(tool: ToolSpec) -> bool:
-    """Whether a tool is the host's own; all others belong to a server."""
+    """Return True if a tool is the host's own and not a server's."""
     return not tool.server
 
 
 class ToolFinder:
-    """A way to run calls that answers ``find_tools`` itself.
+    """A ``ToolCaller`` that answers ``find_tools`` itself.
 
     Args:
         inner: runs all other calls.
         search: finds tools.
-        find: ``find_tools`` as the model was told of it.
-        tools: the tools there are to find.
-        told: by name, the tools whose parameters the conversation told; what is found is added.
+        find: the specification of ``find_tools`` in the prompt.
+        tools: the tools to search.
+        told: tools whose parameters were revealed in the conversation, by name; found tools are added.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ToolFinder:
         self._told = told
 
     async def call(self, call: ToolCall, context: CallContext = NO_CONTEXT) -> ToolResult:
-        """The tools that fit, as one line each; whatever else is called goes on."""
+        """Answer ``find_tools`` with one line for each matching tool; pass every other call on."""
         if call.name != self._find.name:
             return await self._inner.call(call, context)
         query = str(call.arguments.get("query", ""))
@@ -101,19 +101,19 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s|(?<=[。！？])|\n")
 
 
 def named(tool: ToolSpec) -> ToolSpec:
-    """``tool`` as a list of names shows it: what it is for, without parameters."""
+    """Return ``tool`` as it stands in a list of names: with its purpose, without parameters."""
     purpose = _SENTENCE_END.split(tool.description.strip(), maxsplit=1)[0]
     return replace(tool, description=purpose[:_PURPOSE_CHARS], input_schema={})
 
 
 class ToolSet:
-    """What one answer may call.
+    """The tools of one answer.
 
     Args:
-        listed: the tools at the front of the prompt, as they are listed there.
-        tools: all tools there are now; the listed ones when not given.
-        told: the tools whose parameters the conversation told already, by name; grows while the answer is made.
-        two_steps: parameters are told when a tool is first called.
+        listed: the tools in the prompt's list, in the form in which they are listed.
+        tools: all current tools; the listed ones if not given.
+        told: tools whose parameters were revealed in the conversation, by name; grows during the answer.
+        two_steps: parameters are revealed at the first call of a tool.
     """
 
     def __init__(
@@ -141,9 +141,9 @@ class ToolSet:
         return tuple(tool for tool in known if tool not in self.listed)
 
     def parameters_before(self, call: ToolCall) -> str:
-        """What the model has to be told before ``call`` is worth running; empty when it can be run.
+        """Return the parameters to reveal before ``call`` can be run; empty if it can be run now.
 
-        Once told, the same tool is run whatever it is called with.
+        Once they are revealed, the tool is run with any arguments.
         """
         tool = self._tools.get(call.name)
         if tool is None or self._is_told(tool) or not self._two_steps or _fits(call.arguments, tool):
@@ -158,7 +158,7 @@ class ToolSet:
 
 
 def _fits(arguments: Mapping[str, Any], tool: ToolSpec) -> bool:
-    """Whether arguments that a model wrote without knowing the parameters happen to be what the tool takes."""
+    """Return True if arguments written without knowing the parameters match the tool's schema."""
     if not arguments or not arguments.keys() <= tool.input_schema.get("properties", {}).keys():
         return False
     try:
@@ -176,11 +176,11 @@ _TOLD_AT_ONCE = 3
 
 @dataclass(frozen=True)
 class SelectionSettings:
-    """What decides the list.
+    """Settings of the tool selection.
 
     Args:
-        budget_tokens: the most that the list may cost.
-        auto_select: ``auto`` chooses when the list would cost more; True always chooses, False never.
+        budget_tokens: token limit of the list.
+        auto_select: ``auto`` selects if the list would cost more; True always selects, False never.
         two_steps: the list has names only.
     """
 
@@ -190,12 +190,12 @@ class SelectionSettings:
 
 
 class ToolSelection:
-    """Chooses the tools of conversations.
+    """Select the tools of conversations.
 
     Args:
-        search: finds tools by what somebody wants.
+        search: finds tools for a request.
         cost: tokens of one listed tool.
-        settings: what decides.
+        settings: the selection settings.
     """
 
     def __init__(self, search: Search, cost: Callable[[ToolSpec], int], settings: SelectionSettings) -> None:
@@ -204,12 +204,12 @@ class ToolSelection:
         self._cost = cost
 
     async def choose(self, request: str, tools: Sequence[ToolSpec], forced: str | None = None) -> tuple[ToolSpec, ...]:
-        """The list of a new conversation.
+        """Return the tool list of a new conversation.
 
         Args:
-            request: its first question.
-            tools: all tools there are.
-            forced: the name of a tool that has to be in it.
+            request: the first question.
+            tools: all current tools.
+            forced: the name of a tool that the list must contain.
         """
         shown = [self._shown(tool) for tool in tools]
         if not self._has_to_choose(shown):
@@ -235,7 +235,7 @@ class ToolSelection:
     async def news(
         self, conversation: Conversation, request: str, tools: Sequence[ToolSpec], forced: str | None = None
     ) -> str:
-        """What a later question's turn tells about tools; what it tells is noted in the conversation."""
+        """Return the note about new and changed tools for a later turn, and record it in the conversation."""
         listed = {tool.name: tool for tool in conversation.listed_tools or ()}
         known = {**listed, **conversation.told_tools}
         changed = [tool for tool in tools if tool.name in known and self._has_changed(known[tool.name], tool)]
@@ -265,7 +265,7 @@ class ToolSelection:
         return named(tool) if self.settings.two_steps and not is_host_tool(tool) else tool
 
     def _has_changed(self, known: ToolSpec, tool: ToolSpec) -> bool:
-        """Whether the model was told something of a tool that is no longer so."""
+        """Return True if the model knows a tool in an outdated form."""
         return (known.description, known.input_schema) not in [
             (now.description, now.input_schema) for now in (tool, self._shown(tool))
         ]

@@ -112,7 +112,7 @@ class AnswerStream:
         return self._end is not None
 
     def save_with(self, record: AnswerRecord) -> None:
-        """Save the answer with ``record`` when it ends, whatever its end."""
+        """Save the answer with ``record`` when it ends, also if it fails or is cancelled."""
         self._record = record
 
     async def _make(self, work: Work) -> None:
@@ -351,7 +351,7 @@ class Assistant:
                 await running.done.wait()
 
     def cancel(self, conversation_id: str) -> bool:
-        """Cancel a running answer, whose last event is ``End("cancelled")``; False if there is none or it has ended."""
+        """Cancel a running answer, whose last event is ``End("cancelled")``; False if it has ended."""
         running = self._answers.get(conversation_id)
         if running is None or running.is_ending:
             return False
@@ -359,7 +359,7 @@ class Assistant:
         return True
 
     async def stopped(self, conversation_id: str) -> None:
-        """Cancel the running answer, if there is one, and wait until it is over and saved."""
+        """Cancel the running answer, if any, and wait until it is over and saved."""
         if (running := self._answers.get(conversation_id)) is not None:
             running.scope.cancel()
             await running.done.wait()
@@ -556,7 +556,7 @@ async def open_app(
         tenant: the tenant's name, whose stored data no other tenant sees; empty for the owner.
 
     Raises:
-        ModelNotFoundError: there is no such model, or it lacks a file.
+        ModelNotFoundError: the model does not exist or lacks a file.
     """
     if status is not None and tenant == "":
         for line in (*unsupported_settings(config), *egress_notices(config)):

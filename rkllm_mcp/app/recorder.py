@@ -63,7 +63,7 @@ class Recorder:
         return AnswerRecord(self, conversation, question, secrets, visible, self._clock)
 
     async def save(self, conversation: Conversation) -> str:
-        """Save the turns that are not saved yet; return a notice for the user, empty if there is none."""
+        """Save the turns that are not saved yet; return a notice for the user, or an empty text."""
         is_new = conversation.kept_turns == 0
         with anyio.move_on_after(SAVE_TIMEOUT_S, shield=True):
             try:
@@ -108,7 +108,7 @@ class AnswerRecord:
         self._before = len(_said(conversation.messages))
 
     async def save(self, ending: Ending) -> str:
-        """Save the answer as it is; return a notice for the user, empty if there is none."""
+        """Save the answer as it is; return a notice for the user, or an empty text."""
         said = _said(self._conversation.messages)[self._before :]
         turns = turns_of(said, self._question, ending, asked_at=self._asked_at, ended_at=self._clock())
         read = (replace(turn, text=self._visible(turn.text)) if turn.role == "assistant" else turn for turn in turns)
@@ -122,10 +122,10 @@ def turns_of(
     """Return the turns that are saved of one answer, its question first; empty if the question is unknown.
 
     Args:
-        said: messages that the answer added: a question, rounds of the model and of tools, an answer. A server's
-            prompt may add turns of both roles before them.
-        words: the question, if the answer ended before ``said`` had it.
-        ending: how it ended.
+        said: messages that the answer added: a question, rounds of the model and of tools, an answer. The prompt of a
+            server may add turns of both roles before them.
+        words: the question, if the answer ended before it was added.
+        ending: how the answer ended.
         asked_at: time of the question, seconds since 1970.
         ended_at: time of the answer's end.
     """

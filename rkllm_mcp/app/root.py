@@ -125,15 +125,15 @@ class AuxiliaryModel:
 async def open_auxiliary_models(
     config: Config, names: Iterable[str]
 ) -> AsyncGenerator[Mapping[str, AuxiliaryModel], None]:
-    """Load models beside the chat model of ``config``; on leaving they are gone.
+    """Load the embedding and reranking models; close them on exit.
 
     Args:
         config: the configuration; its runtime runs them as well.
         names: their names or paths.
 
     Raises:
-        ModelNotFoundError: there is no such model, or it lacks a file.
-        ModelLoadError: the NPU has no address space left for so many.
+        ModelNotFoundError: a model does not exist or lacks a file.
+        ModelLoadError: the NPU has no address space left for so many models.
     """
     configs = {name: config.overridden(model=name) for name in dict.fromkeys(names)}
     folders = {name: chosen_model(each) for name, each in configs.items()}
@@ -180,18 +180,18 @@ class LocalModel:
 
 @dataclass(frozen=True)
 class ModelHost:
-    """The model that answers; ``open_core`` makes one.
+    """The chat model; ``open_model`` opens one.
 
     Args:
         name: the model's name.
-        chat_model: who answers.
-        listing: how it takes a list of tools.
-        npu: the board's own model; None where a remote service answers alone.
-        embedder: a model that helps to choose tools; None where there is none.
-        description: who that is, in a few words.
-        has_stand_in: another model answers where the board's own cannot be loaded.
-        remote: the service that answers; None where the NPU does.
-        specialists: the models beside it that embed or rank, by the name or path that the configuration gives them.
+        chat_model: answers conversations.
+        listing: how the model takes a list of tools.
+        npu: the local model; None if only a remote service answers.
+        embedder: a model that helps to choose tools, if any.
+        description: the model in a few words.
+        has_stand_in: True if a fallback answers while the local model cannot be loaded.
+        remote: the remote service; None if the NPU answers.
+        specialists: the embedding and reranking models, by the name or path in the configuration.
     """
 
     name: str
@@ -275,10 +275,10 @@ async def _log_loss(name: str, engine: Engine, effect: str) -> None:
 
 
 def check_model(config: Config) -> None:
-    """Look whether the model that ``config`` names can be opened; nothing is started.
+    """Check if the configured model can be opened; start nothing.
 
     Raises:
-        RuntimeUnusableError: there is no such model or runtime, or a file is missing.
+        RuntimeUnusableError: the model or the runtime does not exist, or a file is missing.
     """
     services = services_of(config)
     for service in services.values():
@@ -291,15 +291,15 @@ def check_model(config: Config) -> None:
 
 @asynccontextmanager
 async def open_model(config: Config, beside: Sequence[str] = ()) -> AsyncGenerator[ModelHost, None]:
-    """Load the model that ``config`` names, in the background, or make ready to ask a service; on leaving it is gone.
+    """Load the configured model in the background, or prepare the remote service; close it on exit.
 
     Args:
         config: the configuration.
-        beside: models that embed or rank, name or path, to be loaded beside it; they have no place beside a service.
+        beside: embedding and reranking models to load as well, name or path; not possible with a remote service.
 
     Raises:
-        ModelNotFoundError: there is no such model, or it lacks a file.
-        RuntimeUnusableError: the package that speaks to the service is not installed.
+        ModelNotFoundError: a model does not exist or lacks a file.
+        RuntimeUnusableError: the package for the remote service is not installed.
     """
     services, fallback = services_of(config), config.provider.fallback
     async with AsyncExitStack() as stack:
@@ -361,7 +361,7 @@ _SERVERS = "servers"
 
 @dataclass(frozen=True)
 class ToolEnvironment:
-    """An open toolbox and what is remembered about it."""
+    """An open toolbox and the store of its calls, approvals and switches."""
 
     toolbox: Toolbox
     memory: Store
@@ -385,20 +385,19 @@ async def open_tools(
     log_in: ShowAddress | None = None,
     tenant: str = "",
 ) -> AsyncGenerator[ToolEnvironment, None]:
-    """Connect the servers that ``config`` names; on leaving all of them are gone and everything is written.
+    """Connect the configured servers; on exit all of them are closed and everything is written.
 
     Args:
         config: the configuration.
-        status: is told, one line each, which server is connected and which is not, and when nothing can be remembered.
-        sampler: our model, for servers that may ask it.
+        status: takes one line for each server that is connected or failed, and if nothing can be stored.
+        sampler: our model, for servers that request sampling.
         syntaxes: how the model writes calls.
-        required: not being able to remember is an error.
-        log_in: shows somebody where to log in to a server; nobody can be shown when None.
-        tenant: whose servers they are, the configuration's when not given; each tenant's memory and logins are files of
-            their own. Empty for the owner.
+        required: raise an error if the store cannot be opened.
+        log_in: shows a person the address at which to log in to a server; None if no person can be shown it.
+        tenant: the tenant whose servers these are, empty for the owner; each tenant has files of their own.
 
     Raises:
-        StoreError: remembering is required and cannot be done.
+        StoreError: the store is required and cannot be opened.
     """
     retention = Retention(config.security.history_days, config.security.history_calls)
     limits = HistoryLimits(config.service.history_days, config.service.history_conversations)

@@ -43,19 +43,19 @@ _Value = TypeVar("_Value")
 
 
 def chosen_model(config: Config) -> ModelFolder:
-    """The model that the configuration means; the emulated runtime can only load scripts.
+    """Return the configured model; the emulated runtime can only load scripts.
 
     Raises:
-        ModelNotFoundError: there is no such model, or it lacks a file.
+        ModelNotFoundError: the model does not exist or lacks a file.
     """
     return choose_model(config.model, emulated=config.runtime.library == EMULATOR)
 
 
 def engine_settings(config: Config, model: ModelFolder) -> EngineSettings:
-    """What the engine is told.
+    """Return the settings of the engine.
 
     Raises:
-        LibraryNotFoundError: there is no runtime, or the emulated one cannot be built here.
+        LibraryNotFoundError: the runtime does not exist, or the emulated one cannot be built here.
     """
     section = config.runtime
     library = EMULATOR if section.library == "auto" and model.card.emulated else section.library
@@ -77,7 +77,7 @@ def engine_settings(config: Config, model: ModelFolder) -> EngineSettings:
 
 
 def sampling_of(config: Config, model: ModelFolder) -> Sampling:
-    """How the next token is chosen: the owner's wish, else the model's, else the runtime's default."""
+    """Return the sampling: the owner's settings, else the model's, else None for the runtime's defaults."""
     wish, card, default = config.model, model.card.sampling, Sampling()
     temperature = _first(wish.temperature, card.temperature, default.temperature)
     top_k = _first(wish.top_k, card.top_k, default.top_k)
@@ -93,10 +93,10 @@ def sampling_of(config: Config, model: ModelFolder) -> Sampling:
 
 
 def model_form(config: Config, model: ModelFolder) -> ModelForm:
-    """How the model is spoken to and read.
+    """Return the template, tokenizer and syntaxes of a model.
 
     Raises:
-        ModelNotFoundError: its tokenizer cannot be read, or lacks a token that its template needs.
+        ModelNotFoundError: its tokenizer cannot be read, or lacks a token of the template.
     """
     card = model.card
     base = TEMPLATES[card.template]
@@ -116,12 +116,12 @@ def model_form(config: Config, model: ModelFolder) -> ModelForm:
 
 @dataclass(frozen=True)
 class PromptListing:
-    """How a model takes a list of tools.
+    """Limits and cost of the tool list in a model's prompt.
 
     Args:
-        context_tokens: its context window.
+        context_tokens: the context window.
         cost: tokens of one listed tool.
-        two_steps: tools are listed by name, and described when they are first called, unless the owner says otherwise.
+        two_steps: tools are listed by name and described at the first call, unless the owner decides otherwise.
     """
 
     context_tokens: int
@@ -130,7 +130,7 @@ class PromptListing:
 
 
 def listing(config: Config, model: ModelFolder, form: ModelForm) -> PromptListing:
-    """How the model on the NPU takes a list of tools."""
+    """Return the listing for the model on the NPU."""
     context_tokens = config.model.context_tokens or model.card.context_tokens
     costs = ToolCosts(form.vocabulary, form.template.tool_form)
     return PromptListing(context_tokens, costs.of, model.card.two_step_tools)
@@ -143,14 +143,14 @@ def briefing(
     past: PastCalls | None = None,
     embedder: Embedder | None = None,
 ) -> TurnPreparation:
-    """What prepares answers: which tools a conversation is shown, and what is told with a question.
+    """Return the preparation of turns: the tools of a conversation and the context of a question.
 
     Args:
         config: the configuration.
         listing: how the model takes the tools.
         tools: every server's tools.
-        past: what served earlier requests, where that is kept.
-        embedder: what knows the meaning of words, where there is a model for it.
+        past: the calls that served earlier requests, if they are stored.
+        embedder: an embedding model, if one is configured.
     """
     agent = config.agent
     settings = SelectionSettings(
@@ -195,7 +195,7 @@ def _vocabulary(model: ModelFolder, template: ChatTemplate) -> ModelTokenizer:
 
 
 def _thinking_mode(setting: str, template: ChatTemplate) -> ThinkingMode:
-    """How thinking is recognised: a family that can think may do so unasked."""
+    """Return how thinking is recognised; a family that can think may do so unasked."""
     if setting != "off" and template.open_thinking:
         return "open"
     can_think = bool(template.no_thinking or template.open_thinking)
@@ -292,7 +292,7 @@ def device_state() -> list[tuple[str, str]]:
 
 
 def unsupported_settings(config: Config) -> list[str]:
-    """One line for every wish that has no effect, by itself or beside the rest of the configuration."""
+    """Return one line for every setting that has no effect, by itself or together with others."""
     return [*config.remarks, *_without_effect(config)]
 
 

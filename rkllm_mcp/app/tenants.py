@@ -39,7 +39,7 @@ class Tenant:
 
 @dataclass
 class _Kept(Generic[_T]):
-    """A context that its own task holds open until it is told to stop."""
+    """A context that its own task holds open until it is closed."""
 
     value: _T
     config: Config

@@ -31,7 +31,7 @@ ThinkLevel = bool | Literal["low", "medium", "high"]
 
 
 class OllamaCalled(OpenAIBody):
-    """What a call calls; the arguments are an object, not a text."""
+    """The function of a call; the arguments are an object, not a text."""
 
     name: str
     arguments: dict[str, Any] = Field(default_factory=dict[str, Any])
@@ -56,7 +56,7 @@ class OllamaMessage(OpenAIBody):
 
 
 class OllamaOptions(OpenAIBody):
-    """How the model answers."""
+    """Options of the answer."""
 
     temperature: Annotated[float, Field(ge=0)] | None = None
     top_k: Integer | None = None
@@ -70,7 +70,7 @@ class OllamaOptions(OpenAIBody):
 
 
 class OllamaRequest(OpenAIBody):
-    """What both requests have."""
+    """Fields that both requests share."""
 
     model: Annotated[str, Field(min_length=1)]
     stream: bool | None = None

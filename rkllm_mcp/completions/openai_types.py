@@ -29,7 +29,7 @@ Limit = Positive | Literal[-1, -2]
 
 
 class OpenAIBody(BaseModel):
-    """A part of the body: types are what they say, and fields that are not known are ignored."""
+    """A part of the body: exact types; unknown fields are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
@@ -43,7 +43,7 @@ class ContentPart(OpenAIBody):
 
 
 class CalledFunction(OpenAIBody):
-    """What a call of an assistant's message calls; programs also send its arguments as the object they are."""
+    """The function of a call in an assistant's message; its arguments may also be an object."""
 
     name: str
     arguments: str | dict[str, Any] = "{}"
@@ -117,19 +117,19 @@ class ResponseFormatBody(OpenAIBody):
 
 
 class StreamOptions(OpenAIBody):
-    """What a stream holds beside the answer."""
+    """Options of a stream."""
 
     include_usage: bool | None = None
 
 
 class ThinkingSwitch(OpenAIBody):
-    """Whether the model is to think, as Anthropic's and some of OpenAI's clients say it."""
+    """Switch for thinking, as Anthropic's and some of OpenAI's clients send it."""
 
     type: Literal["enabled", "disabled", "adaptive"]
 
 
 class TemplateSwitches(OpenAIBody):
-    """Whether the model is to think, as programs for vLLM and llama.cpp say it."""
+    """Switch for thinking, as clients of vLLM and llama.cpp send it."""
 
     enable_thinking: bool | None = None
 
@@ -183,7 +183,7 @@ class ResponsePart(BaseModel):
 
 
 class ResponseFunction(ResponsePart):
-    """What a call calls; ``arguments`` are a JSON object as text."""
+    """The function of a call; ``arguments`` are a JSON object as text."""
 
     name: str
     arguments: str
@@ -217,13 +217,13 @@ class ChatChoice(ResponsePart):
 
 
 class PromptDetails(ResponsePart):
-    """What of the prompt the KV cache held, tokens."""
+    """Prompt tokens that were in the KV cache."""
 
     cached_tokens: int
 
 
 class ReplyUsage(ResponsePart):
-    """What the answer cost, tokens."""
+    """Tokens of the answer."""
 
     prompt_tokens: int
     completion_tokens: int

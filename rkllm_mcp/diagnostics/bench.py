@@ -81,7 +81,7 @@ class Delivery:
 
 @dataclass(frozen=True)
 class BusyHost:
-    """Decoding beside a busy host thread, compared with an idle host."""
+    """Decoding during a busy host thread, compared with an idle host."""
 
     rounds: int  # pairs of runs
     idle_ms_per_token: float  # with a resting host

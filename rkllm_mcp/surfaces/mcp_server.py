@@ -132,7 +132,7 @@ class _Tools:
         return await _result(answer)
 
     async def board_status(self) -> CallToolResult:
-        """How the board is: model, runtime, NPU load, clocks, temperature, memory."""
+        """State of the board: model, runtime, NPU load, clocks, temperature, memory."""
 
         async def answer() -> tuple[str, dict[str, Any]]:
             facts = await self._abilities.status()
@@ -141,11 +141,11 @@ class _Tools:
         return await _result(answer)
 
     async def status_text(self) -> str:
-        """How the board is: model, runtime, NPU load, clocks, temperature, memory."""
+        """State of the board: model, runtime, NPU load, clocks, temperature, memory."""
         return json.dumps(await self._abilities.status(), ensure_ascii=False)
 
     async def model_text(self) -> str:
-        """The language model: its name, what it is, its context window."""
+        """The language model: its name, description and context window."""
         model = self._abilities.app.model
         facts = {
             "name": model.name,

@@ -76,10 +76,10 @@ def probe(
     patience_s: float = PATIENCE_S,
     plan: tuple[Experiment, ...] = PLAN,
 ) -> RuntimeProfile:
-    """Make every experiment; blocks for seconds on an emulator and for minutes on a board.
+    """Run every experiment; blocks for seconds on an emulator and for minutes on a board.
 
     Raises:
-        RuntimeUnusableError: there is no such library or model, or the model cannot be loaded as it is configured.
+        RuntimeUnusableError: the library or the model does not exist, or the model cannot be loaded as configured.
     """
     library = emulator_library() if settings.library == EMULATOR else find_library(str(settings.library))
     load = replace(settings.load_parameters(), max_new_tokens=LIMIT)

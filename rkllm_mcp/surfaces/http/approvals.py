@@ -34,7 +34,7 @@ class DecisionBody(bodies.RequestBody):
 
 
 class Decided(BaseModel):
-    """What was decided."""
+    """The decision that was taken."""
 
     id: str
     decision: str
@@ -50,7 +50,7 @@ class FormBody(bodies.RequestBody):
 
 
 class Answered(BaseModel):
-    """What was answered."""
+    """The request that was answered."""
 
     id: str
     action: str

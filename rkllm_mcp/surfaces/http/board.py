@@ -22,7 +22,7 @@ from rkllm_mcp.surfaces.http.state import ServiceState, service_of, tenant_of
 
 
 class Health(BaseModel):
-    """How the service is."""
+    """State of the service."""
 
     status: str = Field(description="ok, or what it waits for.")
 
@@ -151,7 +151,7 @@ class QueueShown(BaseModel):
 
 
 class Board(BaseModel):
-    """How the board is at this moment."""
+    """Current state of the board."""
 
     npu_load: list[int] | None = Field(
         description="Percent of each core; null where the kernel lets only root read it."
@@ -173,7 +173,7 @@ class Board(BaseModel):
 
 
 class Me(BaseModel):
-    """Who asks."""
+    """The client that sent the request."""
 
     tenant: str = Field(description="Empty for the owner.")
     language: str = Field(description="The language that the configuration asks in: en or ja.")

@@ -36,7 +36,7 @@ class RequestBody(BaseModel):
 
 
 class LenientBody(BaseModel):
-    """A request of somebody else's interface: exact types; fields that nobody here knows are ignored."""
+    """A request of another project's interface: exact types; unknown fields are ignored."""
 
     model_config = ConfigDict(strict=True, extra="ignore", protected_namespaces=(), use_attribute_docstrings=True)
 

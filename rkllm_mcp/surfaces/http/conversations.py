@@ -41,7 +41,7 @@ class Summaries(BaseModel):
 
 
 class TurnBody(BaseModel):
-    """What one side said."""
+    """One turn of a conversation."""
 
     role: Literal["user", "assistant"]
     text: str
@@ -68,7 +68,7 @@ class Titled(bodies.RequestBody):
 
 
 class ConversationQuery(bodies.RequestBody):
-    """Which conversations to list."""
+    """Filter of the list of conversations."""
 
     limit: Annotated[int, Field(ge=1, le=500)] = 50
     """At most so many."""
@@ -79,14 +79,14 @@ class ConversationQuery(bodies.RequestBody):
 
 
 class ExportQuery(bodies.RequestBody):
-    """How an export is written."""
+    """Format of an export."""
 
     format: Literal["markdown", "json"] = "markdown"
     """For people, or to be imported again."""
 
 
 class CancelResult(BaseModel):
-    """What came of a wish to stop."""
+    """Result of a cancellation."""
 
     cancelled: bool = Field(description="False when no answer was under way.")
 

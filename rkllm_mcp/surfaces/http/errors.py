@@ -90,7 +90,7 @@ _INSTEAD: Mapping[str, str] = {
 
 
 class ErrorDetail(BaseModel):
-    """What went wrong."""
+    """Description of the error."""
 
     message: str = Field(description="What is wrong, and what to do about it.")
     type: str = Field(description="The kind of error.")

@@ -75,14 +75,14 @@ class OllamaModels(BaseModel):
 
 
 class ShowBody(bodies.LenientBody):
-    """Which model; older programs call it ``name``."""
+    """The model to show; older programs call it ``name``."""
 
     model: str | None = None
     name: str | None = None
 
 
 class EmbedBody(bodies.LenientBody):
-    """What is to be embedded."""
+    """The texts to embed."""
 
     model: Annotated[str, Field(min_length=1)]
     input: str | Annotated[list[str], Field(max_length=MOST_TEXTS)] = Field(default_factory=list[str])
@@ -90,7 +90,7 @@ class EmbedBody(bodies.LenientBody):
 
 
 class EmbedOneBody(bodies.LenientBody):
-    """What is to be embedded, for older programs."""
+    """The text to embed, for older programs."""
 
     model: Annotated[str, Field(min_length=1)]
     prompt: str = ""

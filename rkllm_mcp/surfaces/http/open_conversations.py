@@ -23,7 +23,7 @@ KEPT = 64
 
 
 class OpenConversations:
-    """The open conversations of a service, at most ``kept``."""
+    """The open conversations of a service, with a limit on their number."""
 
     def __init__(self, kept: int = KEPT) -> None:
         self._kept = kept

@@ -254,7 +254,7 @@ ManyTokens = Annotated[list[Tokens], Field(min_length=1, max_length=MOST_TEXTS)]
 
 
 class EmbeddingsBody(bodies.LenientBody):
-    """What is to be embedded."""
+    """The texts to embed."""
 
     input: Annotated[str, Field(min_length=1)] | ManyTexts | Tokens | ManyTokens
     """A text, texts, or either as token ids of this model."""
@@ -275,7 +275,7 @@ class Embedding(BaseModel):
 
 
 class EmbeddingsUsage(BaseModel):
-    """What it cost."""
+    """Tokens that were evaluated."""
 
     prompt_tokens: int
     total_tokens: int
@@ -374,7 +374,7 @@ class Document(BaseModel):
 
 
 class RerankBody(bodies.LenientBody):
-    """What is ranked, and by what."""
+    """The documents to rank, and the query."""
 
     query: Annotated[str, Field(min_length=1)]
     """What is looked for."""

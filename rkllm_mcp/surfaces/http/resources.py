@@ -35,14 +35,14 @@ class TemplateShown(BaseModel):
 
 
 class Resources(BaseModel):
-    """What servers let one read."""
+    """Resources of the servers."""
 
     resources: list[ResourceShown]
     templates: list[TemplateShown]
 
 
 class ReadBody(bodies.RequestBody):
-    """Which resource."""
+    """The resource to read."""
 
     uri: Annotated[str, Field(min_length=1)]
     """Its address on the server."""
@@ -59,7 +59,7 @@ class Contents(BaseModel):
 
 
 class ArgumentShown(BaseModel):
-    """What a prompt is filled with."""
+    """An argument of a prompt."""
 
     name: str
     description: str

@@ -65,7 +65,7 @@ class CallBody(bodies.RequestBody):
 
 
 class Called(BaseModel):
-    """What a call came to."""
+    """Result of a call."""
 
     id: str
     name: str
@@ -96,7 +96,7 @@ class History(BaseModel):
 
 
 class HistoryQueryBody(bodies.RequestBody):
-    """Which calls to show."""
+    """Filter of the call history."""
 
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
     """At most so many."""
