@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
-if TYPE_CHECKING:
-    from rkllm_mcp.events import EndReason
+from rkllm_mcp.events import EndReason
 
 # free: no approval needed; remembered: by a stored "always"; granted and refused: by a fixed decision; off: the tool is
 # disabled; stopped: the call was cancelled; the others are the user's decision.
@@ -16,7 +15,7 @@ ApprovalOutcome: TypeAlias = Literal[
 ]
 GrantKind: TypeAlias = Literal["always", "never", "configured"]
 # How a stored answer ended; empty for a question.
-Ending: TypeAlias = "EndReason | Literal['']"
+Ending: TypeAlias = EndReason | Literal[""]
 
 
 @dataclass(frozen=True)

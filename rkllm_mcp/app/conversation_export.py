@@ -8,16 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, Field, TypeAdapter, ValidationError
 
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.records import ConversationSummary, Ending, StoredConversation, StoredTurn
-
-if TYPE_CHECKING:
-    pass
-
 
 Format = Literal["markdown", "json"]
 # Identifies the format of old files.
