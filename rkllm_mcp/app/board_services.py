@@ -8,13 +8,14 @@ run. ``surfaces.mcp_server`` offers the services over MCP.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 
-import anyio
 import anyio.to_thread
 
+from rkllm_mcp.app.admission import AdmissionQueue
 from rkllm_mcp.app.assistant import Assistant, ReplyOptions, open_app
 from rkllm_mcp.app.root import AuxiliaryModel, StatusSink, open_auxiliary_models
 from rkllm_mcp.app.settings import device_state
@@ -53,7 +54,8 @@ class BoardServices:
     app: Assistant
     embedder: AuxiliaryModel
     ranker: AuxiliaryModel
-    _npu: anyio.Lock = field(default_factory=anyio.Lock)
+    # One request at a time in order of arrival; all have the same key.
+    admission: AdmissionQueue = field(default_factory=lambda: AdmissionQueue(1, sys.maxsize))
 
     async def generate(
         self, prompt: str, system: str = "", max_tokens: int | None = None, on_text: OnText | None = None
@@ -68,7 +70,10 @@ class BoardServices:
         pieces: list[str] = []
         usage: Usage | None = None
         end = End("failed")
-        async with self._npu, aclosing(self.app.reply(self.app.new_conversation(system), prompt, options)) as events:
+        async with (
+            self._admitted(),
+            aclosing(self.app.reply(self.app.new_conversation(system), prompt, options)) as events,
+        ):
             async for event in events:
                 if isinstance(event, Text):
                     pieces.append(event.text)
@@ -87,7 +92,7 @@ class BoardServices:
         self, texts: Sequence[str], *, instruction: str = "", dimensions: int | None = None
     ) -> list[list[float]]:
         """A vector for each text; see ``providers.embedding.embed_texts``."""
-        async with self._npu:
+        async with self._admitted():
             vectors = await embed_texts(
                 self.embedder.engine,
                 self.embedder.vocabulary,
@@ -103,7 +108,7 @@ class BoardServices:
         See ``providers.embedding.rank_documents``.
         """
         ranker = self.ranker
-        async with self._npu:
+        async with self._admitted():
             return await rank_documents(
                 ranker.engine, ranker.vocabulary, query, documents, instruction=instruction or SEARCH
             )
@@ -120,6 +125,13 @@ class BoardServices:
             "ranking model": self.ranker.name,
         }
         return rows | dict(await anyio.to_thread.run_sync(device_state))
+
+    @asynccontextmanager
+    async def _admitted(self) -> AsyncGenerator[None, None]:
+        """Wait until the NPU is free, and hold it."""
+        with self.admission.enter("") as slot:
+            await slot.turn()
+            yield
 
 
 def board_services_of(app: Assistant) -> BoardServices:

@@ -110,7 +110,7 @@ class ServiceSection(Section):
     """Origins of web pages that may use it, such as `https://chat.example.org`; `*` for all, which needs a key."""
     parallel: Positive = 2
     """Concurrent answers; the NPU generates one at a time, others may wait for a tool or an approval meanwhile."""
-    queue: NotNegative = 8
+    queue: NotNegative = 32
     """Answers that may wait per key, and 32 times as many evaluations; further requests get a Retry-After."""
     body_mb: Positive = 8
     """Size limit of a request, MiB."""

@@ -71,8 +71,8 @@ class Moment(Collector):
     def collect(self) -> Iterator[Metric]:
         """Every gauge; what cannot be read is left out."""
         service = self._service
-        yield _gauge("queue_waiting", "Requests that wait for their turn.", service.turnstile.waiting)
-        yield _gauge("queue_running", "Answers under way.", service.turnstile.running)
+        yield _gauge("queue_waiting", "Requests that wait for their turn.", service.admission.waiting)
+        yield _gauge("queue_running", "Answers under way.", service.admission.running)
         yield _gauge("ready", "1 while answers are taken.", service.is_ready)
         yield _gauge("uptime_seconds", "Since the service began.", service.uptime_s)
         yield from self._model()
@@ -185,7 +185,7 @@ class Me(BaseModel):
 async def board(request: Request) -> Response:
     """Look at the board."""
     service = service_of(request)
-    core, meter, queue = service.core, service.meter_of(request.state.tenant), service.turnstile
+    core, meter, queue = service.core, service.meter_of(request.state.tenant), service.admission
     now = await anyio.to_thread.run_sync(read_gauges)
     engine = core.npu.engine if core.npu else None
     shown = Board(

@@ -542,7 +542,7 @@ class _Serving:
         """Take no more answers, let those under way end, and leave."""
         self._watching.cancel()
         service.drain()
-        running = service.turnstile.running + service.evaluations.running
+        running = service.admission.running + service.evaluations.running
         if running:
             self._session.status(f"Stopping after {running} answer{'s' if running > 1 else ''}; again to stop at once")
         self._notifier.stopping(f"{running} answers under way")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
+from rkllm_mcp.app.admission import AdmissionQueue
 from rkllm_mcp.completions.conversation_cache import ConversationCache
 from rkllm_mcp.completions.structured_output import SchemaCheck
 from rkllm_mcp.errors import RkllmMcpError
@@ -22,7 +23,6 @@ from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
 from rkllm_mcp.surfaces.http.metrics import Metrics, Traces, answered
 from rkllm_mcp.surfaces.http.open_conversations import OpenConversations
 from rkllm_mcp.surfaces.http.quota import Quota, UsageTotals
-from rkllm_mcp.surfaces.http.turnstile import Turnstile
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.root import ModelHost
@@ -42,8 +42,8 @@ class ServiceState:
     """A running service."""
 
     house: Tenants  # the model and all assistants
-    turnstile: Turnstile  # admission queue of the chat model
-    evaluations: Turnstile  # admission queue of models that embed and rerank
+    admission: AdmissionQueue  # admission queue of the chat model
+    evaluations: AdmissionQueue  # admission queue of models that embed and rerank
     is_draining: bool = False  # no new answers; the service ends after the running ones
     started: float = field(default_factory=time.monotonic)  # start on the monotonic clock, seconds
     started_unix: float = field(default_factory=time.time)  # start as Unix time, seconds
@@ -113,7 +113,7 @@ class ServiceState:
     def drain(self) -> None:
         """Take no more answers; waiting requests are refused and may go to another board."""
         self.is_draining = True
-        for each in (self.turnstile, self.evaluations):
+        for each in (self.admission, self.evaluations):
             each.close()
 
     def stop_answers(self) -> None:
@@ -123,13 +123,13 @@ class ServiceState:
 
     async def idle(self) -> None:
         """Wait until no answer is under way."""
-        for each in (self.turnstile, self.evaluations):
+        for each in (self.admission, self.evaluations):
             await each.idle()
 
     def resize(self) -> None:
         """Put the limits of the configuration in force."""
         limits = self.config.service
-        self.turnstile.resize(limits.parallel, limits.queue)
+        self.admission.resize(limits.parallel, limits.queue)
         self.evaluations.resize(1, limits.queue * EVALUATIONS_IN_PLACE_OF_AN_ANSWER)
 
     def check_alive(self) -> None:
@@ -162,8 +162,8 @@ def stopping() -> HTTPError:
 def service_for(house: Tenants) -> ServiceState:
     """The service over a house, with the limits of its configuration."""
     limits = house.config.service
-    evaluations = Turnstile(1, limits.queue * EVALUATIONS_IN_PLACE_OF_AN_ANSWER)
-    return ServiceState(house, Turnstile(limits.parallel, limits.queue), evaluations)
+    evaluations = AdmissionQueue(1, limits.queue * EVALUATIONS_IN_PLACE_OF_AN_ANSWER)
+    return ServiceState(house, AdmissionQueue(limits.parallel, limits.queue), evaluations)
 
 
 def service_of(request: Request) -> ServiceState:

@@ -20,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from rkllm_mcp.app.admission import AdmissionClosedError, AdmissionQueue, QueueFullError, Slot
 from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.app.tenants import Tenant
 from rkllm_mcp.errors import RkllmMcpError
@@ -27,7 +28,6 @@ from rkllm_mcp.events import EVENT_TYPES, End, Queued, Text, Thinking, Usage
 from rkllm_mcp.surfaces.http.errors import ClientGoneError, HTTPError, as_told, problem_of
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM
 from rkllm_mcp.surfaces.http.state import ServiceState, service_of, stopping, tenant_of
-from rkllm_mcp.surfaces.http.turnstile import QueueFullError, Slot, Turnstile, TurnstileClosedError
 
 # Proxies drop a silent connection after 30 to 60 seconds, some clients after 15.
 HEARTBEAT_S = 5.0
@@ -217,12 +217,12 @@ _TEXT_EVENTS = frozenset({Text, Thinking})
 
 
 @contextmanager
-def queued(request: Request, turnstile: Turnstile, *, may_load: bool = False) -> Generator[Slot, None, None]:
+def queued(request: Request, admission: AdmissionQueue, *, may_load: bool = False) -> Generator[Slot, None, None]:
     """Hold a place in a queue for a request.
 
     Args:
         request: the request.
-        turnstile: the queue.
+        admission: the queue.
         may_load: the model may still be loading; its engine lets runs wait.
 
     Raises:
@@ -230,13 +230,13 @@ def queued(request: Request, turnstile: Turnstile, *, may_load: bool = False) ->
     """
     service_of(request).check_ready(may_load=may_load)
     try:
-        place = turnstile.enter(request.state.key)
+        place = admission.enter(request.state.key)
     except QueueFullError as error:
         raise HTTPError(429, str(error), retry_after_s=error.retry_after_s) from None
     with place:
         try:
             yield place
-        except TurnstileClosedError:
+        except AdmissionClosedError:
             raise stopping() from None
 
 
@@ -265,7 +265,7 @@ async def in_turn(
     service, tenant = service_of(request), tenant_of(request)
     service.check_ready(may_load=may_load)
     await service.allowances.check(tenant)
-    with queued(request, service.turnstile, may_load=may_load) as place:
+    with queued(request, service.admission, may_load=may_load) as place:
         if placed is not None:
             placed()
         while (position := await place.changed()) is not None:

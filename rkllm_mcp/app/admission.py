@@ -2,12 +2,14 @@
 
     enter(key) ─▶ Slot ─▶ changed() -> 3, 2, 1, None (admitted) ─▶ leaving the ``with`` block admits the next one
 
-``parallel`` requests run at once, and ``queue`` may wait for each key; beyond that ``QueueFullError`` estimates the
-wait from the durations of recent answers. A request that leaves frees its slot at once, in any state.
+``parallel`` requests run at once, and ``queue`` may wait for each key; beyond that ``QueueFullError`` estimates when
+the request would be admitted, from its place in the round and the durations of recent answers. A request that leaves
+frees its slot at once, in any state.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
 import time
 from collections import OrderedDict, deque
@@ -29,7 +31,7 @@ class QueueFullError(Exception):
 
     Args:
         waiting: number of requests in it.
-        retry_after_s: expected time until a slot is free, seconds.
+        retry_after_s: expected time until this request would be admitted if it could wait, seconds.
     """
 
     waiting: int
@@ -39,7 +41,7 @@ class QueueFullError(Exception):
         return f"{self.waiting} requests wait already; ask again in {math.ceil(self.retry_after_s)} seconds"
 
 
-class TurnstileClosedError(Exception):
+class AdmissionClosedError(Exception):
     """The queue admits no more requests."""
 
 
@@ -48,7 +50,7 @@ class Slot:
     """One request, waiting or admitted; a context manager that leaves the queue at its end."""
 
     key: str
-    _turnstile: Turnstile = field(repr=False)
+    _admission: AdmissionQueue = field(repr=False)
     position: int = 0
     begun: float | None = None
     _changed: anyio.Event = field(default_factory=anyio.Event, repr=False)
@@ -61,13 +63,13 @@ class Slot:
         The first call returns at once, and a later one returns the latest position.
 
         Raises:
-            TurnstileClosedError: the queue was closed before it was admitted.
+            AdmissionClosedError: the queue was closed before it was admitted.
         """
         while self.begun is None and self._reported == self.position and not self._is_closed:
             self._changed = anyio.Event()
             await self._changed.wait()
         if self._is_closed:
-            raise TurnstileClosedError
+            raise AdmissionClosedError
         if self.begun is not None:
             return None
         self._reported = self.position
@@ -79,7 +81,7 @@ class Slot:
             pass
 
     def notify(self, *, is_closed: bool = False) -> None:
-        """Wake the request that waits in ``changed``; called by the turnstile."""
+        """Wake the request that waits in ``changed``; called by the queue."""
         self._is_closed = is_closed
         self._changed.set()
 
@@ -89,10 +91,10 @@ class Slot:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._turnstile.leave(self)
+        self._admission.leave(self)
 
 
-class Turnstile:
+class AdmissionQueue:
     """The admission queue.
 
     Args:
@@ -101,7 +103,7 @@ class Turnstile:
         clock: a monotonic clock, seconds.
     """
 
-    def __init__(self, parallel: int = 1, queue: int = 8, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, parallel: int = 1, queue: int = 32, clock: Callable[[], float] = time.monotonic) -> None:
         self._parallel = parallel
         self._queue = queue
         self._clock = clock
@@ -145,10 +147,10 @@ class Turnstile:
 
         Raises:
             QueueFullError: too many requests of this key wait.
-            TurnstileClosedError: the queue is closed.
+            AdmissionClosedError: the queue is closed.
         """
         if self._is_closed:
-            raise TurnstileClosedError
+            raise AdmissionClosedError
         slot = Slot(key, self)
         waiting = self._waiting.get(key, deque[Slot]())
         if len(self._running) >= self._parallel and len(waiting) >= self._queue:
@@ -175,15 +177,30 @@ class Turnstile:
         self._advance()
 
     def expected_wait_s(self, key: str) -> float:
-        """Return the time until one more request of ``key`` could wait, seconds: when its first one is admitted."""
-        first = next(iter(self._waiting.get(key, ())), None)
-        # A key without waiting requests comes after the first one of every other key.
-        ends_before = first.position if first else len(self._waiting) + 1
+        """Return the time until one more request of ``key`` would be admitted if no more come, seconds."""
         now = self._clock()
-        age = max((now - slot.begun for slot in self._running if slot.begun is not None), default=0.0)
-        mean = sum(self._durations) / len(self._durations) if self._durations else 0.0
-        # A running answer takes at least the time that it has run.
-        return max(SHORTEST_WAIT_S, ends_before * max(mean, age) / self._parallel - age)
+        ages = [now - slot.begun for slot in self._running if slot.begun is not None]
+        # Before the first answer ends, its age is the only measure.
+        mean = sum(self._durations) / len(self._durations) if self._durations else max(ages, default=0.0)
+        # An answer that has run longer than the mean is expected to exceed it twice as far in the end.
+        ends = sorted(abs(mean - age) for age in ages)[-self._parallel :]
+        free = [0.0] * (self._parallel - len(ends)) + ends
+        for _ in range(self._ahead_of(key)):
+            heapq.heapreplace(free, free[0] + mean)
+        return max(SHORTEST_WAIT_S, free[0])
+
+    def _ahead_of(self, key: str) -> int:
+        """Count the waiting requests that are admitted before one more of ``key``."""
+        own = len(self._waiting.get(key, ()))
+        ahead, is_before = 0, True
+        for other, waiting in self._waiting.items():
+            if other == key:
+                is_before = False
+                ahead += own
+            else:
+                # A key that comes later in the round has had one turn less.
+                ahead += min(len(waiting), own + is_before)
+        return ahead
 
     def _advance(self) -> None:
         """Admit requests while slots are free, and notify the others of their positions."""
