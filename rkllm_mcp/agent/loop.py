@@ -285,14 +285,14 @@ async def _respond(
 class Loop:
     """One answer with the host's tools; ``run`` is used once.
 
-    ``tools`` runs the calls of tools in ``offer``, with ``context``; ``instructions`` follow the results.
+    ``tools`` runs the calls of tools in ``tool_set``, with ``context``; ``instructions`` follow the results.
     """
 
     def __init__(
         self,
         model: ChatModel,
         tools: ToolCaller,
-        offer: ToolSet,
+        tool_set: ToolSet,
         settings: LoopSettings,
         emit: EmitEvents,
         context: CallContext = NO_CONTEXT,
@@ -301,7 +301,7 @@ class Loop:
         self._model = model
         self._settings = settings
         self._emit = emit
-        self._calls = RunCalls(tools, offer, emit, context, settings.parallel_tools, instructions)
+        self._calls = RunCalls(tools, tool_set, emit, context, settings.parallel_tools, instructions)
 
     async def run(
         self,
@@ -309,7 +309,7 @@ class Loop:
         text: str,
         options: ResponseOptions,
         *,
-        told_with_it: str = "",
+        context: str = "",
         preceding: Sequence[Message] = (),
     ) -> None:
         """Answer ``text``; the last event is always an ``End``, except when the caller cancels or ``emit`` raises.
@@ -318,12 +318,12 @@ class Loop:
             conversation: the question and the answer are added to it.
             text: the user's text.
             options: options of the model's responses.
-            told_with_it: context that precedes the text in the same turn.
+            context: context that precedes the text in the same turn.
             preceding: turns to add before the question, such as those of a server's prompt.
         """
         start = len(conversation.messages)
         conversation.messages.extend(preceding)
-        conversation.add(Message("user", text, context=told_with_it))
+        conversation.add(Message("user", text, context=context))
         reason_for_open_calls = "the user stopped the answer before this call was finished"
         try:
             reason, _ = await run_agent(self._model, conversation, self._calls, options, self._settings, self._emit)
@@ -353,35 +353,35 @@ def _has_results(conversation: Conversation, start: int) -> bool:
 
 async def answer(
     model: ChatModel,
-    briefing: TurnPreparation,
+    preparation: TurnPreparation,
     conversation: Conversation,
-    assignment: TurnRequest,
+    request: TurnRequest,
     settings: LoopSettings,
     emit: EmitEvents,
     context: CallContext,
-    wishes: ResponseOptions | None = None,
+    options: ResponseOptions | None = None,
 ) -> None:
     """Answer a question; the last event is always an ``End``, except when the caller cancels or ``emit`` raises.
 
     Args:
         model: the model that answers.
-        briefing: prepares tools, instructions and context.
+        preparation: prepares tools, instructions and context.
         conversation: the question and the answer are added to it; unchanged if the question does not fit.
-        assignment: the question and the tools it may use.
+        request: the question and the tools it may use.
         settings: limits of the loop.
         emit: takes the events in order.
         context: context of every call.
-        wishes: options of the model's responses, including the forced tool.
+        options: options of the model's responses, including the forced tool.
     """
     listed, told = conversation.listed_tools, dict(conversation.told_tools)
-    asked = assignment.asked
+    asked = request.asked
     context = replace(context, request=asked.text)
-    brief = await briefing.prepare(conversation, assignment, context, emit)
+    prepared = await preparation.prepare(conversation, request, context, emit)
     length = len(conversation.messages)
-    loop = Loop(model, brief.caller, brief.offer, settings, emit, context, brief.instructions)
-    options = wishes or ResponseOptions(forced_tool=assignment.forced)
+    loop = Loop(model, prepared.caller, prepared.tool_set, settings, emit, context, prepared.instructions)
+    options = options or ResponseOptions(forced_tool=request.forced)
     try:
-        await loop.run(conversation, asked.text, options, told_with_it=brief.context, preceding=asked.preceding)
+        await loop.run(conversation, asked.text, options, context=prepared.context, preceding=asked.preceding)
     finally:
         if len(conversation.messages) == length:
             # The question was removed, and with it the tools that its turn described.

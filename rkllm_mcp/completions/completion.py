@@ -182,15 +182,15 @@ def _asked_at(conversation: Conversation, start: int, asked: Message) -> int:
 
 def _ask_the_host(app: Assistant, conversation: Conversation, request: ChatRequest) -> _Ask:
     """Return the function that answers with the host's tools."""
-    wish = request.options
+    requested = request.options
     options = ReplyOptions(
-        tools=not wish.no_calls,
-        max_new_tokens=wish.max_new_tokens,
-        force_tool=wish.forced_tool,
+        tools=not requested.no_calls,
+        max_new_tokens=requested.max_new_tokens,
+        force_tool=requested.forced_tool,
         tokens=request.tokens,
-        sampling=wish.sampling,
-        stop=wish.stop,
-        thinking=wish.thinking,
+        sampling=requested.sampling,
+        stop=requested.stop,
+        thinking=requested.thinking,
     )
 
     async def ask(messages: Sequence[Message], emit: EmitEvents) -> None:
