@@ -95,7 +95,7 @@ class TurnTools(ToolCaller, Protocol):
 class PreparedTurn:
     """Everything that an answer needs before its first round."""
 
-    offer: ToolSet  # listed and callable tools
+    tool_set: ToolSet  # listed and callable tools
     caller: ToolCaller
     context: str  # precedes the question in its turn; may be empty
     instructions: ResponseInstructions  # without those that the turn contains already
@@ -127,7 +127,7 @@ class TurnPreparation:
     async def prepare(
         self,
         conversation: Conversation,
-        assignment: TurnRequest,
+        request: TurnRequest,
         context: CallContext = NO_CONTEXT,
         emit: EmitEvents = unheard,
     ) -> PreparedTurn:
@@ -136,46 +136,46 @@ class TurnPreparation:
         ``conversation`` does not contain the question yet; ``emit`` gets status lines.
         """
         instructions = ResponseInstructions(self._tools.response_instruction)
-        if not assignment.tools:
-            return PreparedTurn(ToolSet(()), self._tools, assignment.asked.told_with_it, instructions)
-        findings = await self._findings(assignment, context, emit)
-        news = await self._tell_tools(conversation, assignment)
+        if not request.tools:
+            return PreparedTurn(ToolSet(()), self._tools, request.asked.context, instructions)
+        findings = await self._findings(request, context, emit)
+        news = await self._tell_tools(conversation, request)
         told = instruct(conversation, self._standing_instructions())
         asked = instructions.after(finding.tool for finding in findings)
-        parts = filter(None, (told, news, assignment.asked.told_with_it, *map(_quoted, findings), *asked))
-        offer = self._offer(conversation, assignment)
-        return PreparedTurn(offer, self._caller(conversation, assignment), "\n\n".join(parts), instructions)
+        parts = filter(None, (told, news, request.asked.context, *map(_quoted, findings), *asked))
+        tool_set = self._tool_set(conversation, request)
+        return PreparedTurn(tool_set, self._caller(conversation, request), "\n\n".join(parts), instructions)
 
     def _standing_instructions(self) -> list[str]:
         own = [TWO_STEPS_NOTE] if self._selection.settings.two_steps else []
         return [*self._tools.system_instructions(), *own]
 
-    async def _findings(self, assignment: TurnRequest, context: CallContext, emit: EmitEvents) -> list[ContextResult]:
-        allowed = {tool.name for tool in assignment.tools}
+    async def _findings(self, request: TurnRequest, context: CallContext, emit: EmitEvents) -> list[ContextResult]:
+        allowed = {tool.name for tool in request.tools}
         wanted = [tool for tool in self._tools.auto_context_tools() if tool.name in allowed]
-        return await gather_context(wanted, assignment.asked.text, self._tools, context, emit) if wanted else []
+        return await gather_context(wanted, request.asked.text, self._tools, context, emit) if wanted else []
 
-    async def _tell_tools(self, conversation: Conversation, assignment: TurnRequest) -> str:
+    async def _tell_tools(self, conversation: Conversation, request: TurnRequest) -> str:
         """Choose the tool list of a new conversation; return the tools that a later turn has to describe."""
         if conversation.listed_tools:
-            return await self._selection.news(conversation, assignment.asked.text, assignment.tools, assignment.forced)
+            return await self._selection.news(conversation, request.asked.text, request.tools, request.forced)
         # A conversation restored after a restart gets the tool list of its first question.
         first = next((message.text for message in conversation.messages if message.role == "user"), "")
-        request = f"{first}\n{assignment.asked.text}" if first else assignment.asked.text
-        conversation.listed_tools = await self._selection.choose(request, assignment.tools, assignment.forced)
+        query = f"{first}\n{request.asked.text}" if first else request.asked.text
+        conversation.listed_tools = await self._selection.choose(query, request.tools, request.forced)
         return ""
 
-    def _offer(self, conversation: Conversation, assignment: TurnRequest) -> ToolSet:
+    def _tool_set(self, conversation: Conversation, request: TurnRequest) -> ToolSet:
         """Return the callable tools: those that the conversation knows, in their current form, and the others."""
         listed, told = conversation.listed_tools or (), conversation.told_tools
-        tools = {tool.name: tool for tool in (*told.values(), *assignment.tools)}
+        tools = {tool.name: tool for tool in (*told.values(), *request.tools)}
         return ToolSet(listed, list(tools.values()), told, two_steps=self._selection.settings.two_steps)
 
-    def _caller(self, conversation: Conversation, assignment: TurnRequest) -> ToolCaller:
+    def _caller(self, conversation: Conversation, request: TurnRequest) -> ToolCaller:
         find = self._selection.finder_of(conversation)
         if find is None:
             return self._tools
-        return ToolFinder(self._tools, self._selection.search, find, assignment.tools, conversation.told_tools)
+        return ToolFinder(self._tools, self._selection.search, find, request.tools, conversation.told_tools)
 
 
 def _quoted(finding: ContextResult) -> str:

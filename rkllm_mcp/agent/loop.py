@@ -6,6 +6,7 @@
 parameters of a tool does not count.
 * A call that cannot be parsed, or of an unknown tool, is returned to the model as a line that lets it correct the
 call. After ``repair_rounds`` rounds in a row without a new result, the model must answer in text.
+* Calls of a client's own tools are returned to the client and end the answer, as does the limit of repairs.
 * A failed tool is a result for the model. An exception means that the machine failed: the answer ends as ``failed``.
 * However the answer ends, every call in the conversation has a result.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from rkllm_mcp.agent.instructions import ResponseInstructions, TurnPreparation, TurnRequest
 from rkllm_mcp.agent.tool_runner import CallRunner, Parallel
@@ -29,6 +31,8 @@ ROUND_LIMIT_NOTE = (
 CALLS_OVER = "no more tools are run for this answer"
 REPAIR_LIMIT_NOTE = "[Do not try this call again. Answer the user now in plain text.]"
 NO_ANSWER = "[No answer within the limit of tool rounds; ask again in smaller steps.]"
+CALL_NOTE = "The answer has to be a call of one of the tools. Call one now."
+TOGETHER_NOTE = "Call this again together with the others."
 SILENCE = "[Model: it ended its answer without a word; ask again in other words]"
 
 
@@ -39,30 +43,265 @@ class LoopSettings:
     max_rounds: int = 8  # rounds that may call tools
     repair_rounds: int = 2  # rounds in a row with only failed, unknown or repeated calls before a text answer
     parallel_tools: Parallel = "auto"  # calls of one round that run at the same time
+    reveal_rounds: int | None = None  # rounds that reveal parameters and do not count; None: ``max_rounds``
+
+
+@dataclass(frozen=True)
+class RoundOutcome:
+    """Outcome of a round; without ``results`` the round is the end of the answer."""
+
+    results: tuple[ToolResult, ...] = ()  # returned to the model
+    notes: tuple[str, ...] = ()  # follow the results
+    revealed: tuple[str, ...] = ()  # tools whose parameters were revealed instead of using their calls
+    has_news: bool = False  # True if there is a new result
+
+
+class CallHandler(Protocol):
+    """Handles the calls of one answer: ``RunCalls`` for the host's tools, ``ReturnCalls`` for a client's.
+
+    Attributes:
+        tool_set: the available tools.
+        keeps_forced_tool: every round has the forced tool; otherwise the first only.
+        has_last_round: at a limit, one more round without calls follows; otherwise the answer ends.
+    """
+
+    tool_set: ToolSet
+    keeps_forced_tool: bool
+    has_last_round: bool
+
+    def shown(self, event: Event, *, may_call: bool, may_reveal: bool) -> Event | None:
+        """Return the event to emit during a round; None for no event."""
+        ...
+
+    async def resolve(self, turn: Turn, *, may_reveal: bool) -> RoundOutcome:
+        """Handle the calls and failures of a turn; ``may_reveal`` is False if no round to reveal parameters is left."""
+        ...
+
+
+class RunCalls:
+    """Runs the calls on ``tools``, with ``context``; ``instructions`` follow the results."""
+
+    keeps_forced_tool = False
+    has_last_round = True
+
+    def __init__(
+        self,
+        tools: ToolCaller,
+        tool_set: ToolSet,
+        emit: EmitEvents,
+        context: CallContext = NO_CONTEXT,
+        parallel: Parallel = "auto",
+        instructions: ResponseInstructions | None = None,
+    ) -> None:
+        self.tool_set = tool_set
+        self._emit = emit
+        self._instructions = instructions or ResponseInstructions()
+        self._runner = CallRunner(tools, tool_set, emit, context, parallel)
+
+    def shown(self, event: Event, *, may_call: bool, may_reveal: bool) -> Event | None:
+        """Return a call with its server, or as a failure in the last round."""
+        del may_reveal
+        if not isinstance(event, ToolCallDetected):
+            return event
+        if not may_call:
+            return ToolCallFailed(event.raw, CALLS_OVER)
+        tool = self.tool_set.tool(event.name)
+        return replace(event, server=tool.server if tool else "")
+
+    async def resolve(self, turn: Turn, *, may_reveal: bool) -> RoundOutcome:
+        """Run the calls."""
+        del may_reveal
+        count = len(turn.calls)
+        if not count and not turn.failures:
+            if not turn.has_text:
+                await self._emit([Status(SILENCE)])
+            return RoundOutcome()
+        if count:
+            await self._emit([Status(f"[MCP: Detected {count} tool call{'s' if count > 1 else ''}]")])
+        known = self._runner.news
+        results = (*await self._runner.run(turn.calls), *_refusals(turn.failures))
+        notes = self._instructions.after(self._answering(turn.calls))
+        return RoundOutcome(results, tuple(notes), tuple(self._runner.told), self._runner.news > known)
+
+    def _answering(self, calls: Sequence[ToolCall]) -> Iterator[ToolSpec]:
+        """Yield the tools of ``calls`` that ran without an error."""
+        for call in calls:
+            tool = self.tool_set.tool(call.name)
+            if tool is not None and call.name not in self._runner.told and not self._runner.finished[call.id].is_error:
+                yield tool
+
+    def close_open_calls(self, conversation: Conversation, reason: str) -> None:
+        """Give every call of the last turn a result: chat templates and services require one."""
+        last = conversation.messages[-1] if conversation.messages else None
+        if last is not None and last.calls:
+            refused = (ToolResult(call.id, call.name, reason, is_error=True) for call in last.calls)
+            results = tuple(self._runner.finished.get(result.call_id, result) for result in refused)
+            conversation.add(Message("tool", results=results))
+
+
+class ReturnCalls:
+    """Returns the calls to a client that runs its own tools; the first returned call ends the answer.
+
+    With ``must_call``, an answer without a call is returned to the model like a failed call. A call whose parameters
+    have to be revealed first is not returned, so the calls of such a tool set are withheld to the end of the round.
+    """
+
+    keeps_forced_tool = True
+    has_last_round = False
+
+    def __init__(self, conversation: Conversation, tool_set: ToolSet, emit: EmitEvents, *, must_call: bool) -> None:
+        self.tool_set = tool_set
+        self._conversation = conversation
+        self._emit = emit
+        self._must_call = must_call
+        self._withheld: list[ToolCallDetected] = []
+
+    def shown(self, event: Event, *, may_call: bool, may_reveal: bool) -> Event | None:
+        """Return the event, without failed calls and without withheld calls."""
+        del may_call
+        if isinstance(event, ToolCallDetected) and self.tool_set.two_steps and may_reveal:
+            self._withheld.append(event)
+            return None
+        return None if isinstance(event, ToolCallFailed) else event
+
+    async def resolve(self, turn: Turn, *, may_reveal: bool) -> RoundOutcome:
+        """Reveal parameters, return the calls, or ask for a correction."""
+        withheld, self._withheld = self._withheld, []
+        if turn.calls:
+            parameters = [self.tool_set.parameters_before(call) for call in turn.calls] if may_reveal else []
+            if any(parameters):
+                # The client never receives these calls, so they must not use up call ids.
+                self._conversation.calls_made -= len(withheld)
+                revealed = [
+                    ToolResult(call.id, call.name, text or TOGETHER_NOTE)
+                    for call, text in zip(turn.calls, parameters, strict=True)
+                ]
+                return RoundOutcome(tuple(revealed), revealed=tuple(result.name for result in revealed))
+            if withheld:
+                await self._emit(withheld)
+            return RoundOutcome()
+        if turn.failures or not self._must_call:
+            return RoundOutcome(_refusals(turn.failures))
+        return RoundOutcome((ToolResult("", "tool_call", CALL_NOTE, is_error=True),))
+
+
+async def run_agent(
+    model: ChatModel,
+    conversation: Conversation,
+    calls: CallHandler,
+    options: ResponseOptions,
+    settings: LoopSettings,
+    emit: EmitEvents,
+) -> tuple[EndReason, Turn]:
+    """Run rounds until there is an answer; return the reason for its end and its last turn.
+
+    Args:
+        model: the model that answers.
+        conversation: ends with the message to answer; the rounds are added to it.
+        calls: runs the calls, or returns them to a client.
+        options: options of the model's responses; the forced tool is that of the first round.
+        settings: limits of the rounds.
+        emit: takes the events in order, without an ``End``.
+
+    Raises:
+        PromptTooLongError: the prompt of a round does not fit.
+        GenerationError: a round failed.
+    """
+    reason: EndReason = "round_limit"
+    later = options if calls.keeps_forced_tool else replace(options, forced_tool=None)
+    counter = _RoundCounter(settings)
+    while counter.left:
+        turn = await _respond(model, conversation, calls, options, emit, may_reveal=counter.reveals > 0)
+        is_cut = turn.is_cut and not turn.calls
+        outcome = RoundOutcome() if is_cut else await calls.resolve(turn, may_reveal=counter.reveals > 0)
+        if not outcome.results:
+            return _end_of(turn), turn
+        is_reveal = counter.count(outcome)
+        if counter.is_repair_limit:
+            if not calls.has_last_round:
+                return "answered", turn
+            conversation.add(Message("tool", REPAIR_LIMIT_NOTE, results=outcome.results))
+            reason = "answered"
+            break
+        notes = outcome.notes if counter.left else (*outcome.notes, ROUND_LIMIT_NOTE)
+        conversation.add(Message("tool", "\n".join(notes), results=outcome.results))
+        # A single call whose parameters were revealed is made again.
+        is_forced = is_reveal and len(turn.calls) == 1
+        options = replace(later, forced_tool=outcome.revealed[0]) if is_forced else later
+    turn = await _respond(model, conversation, calls, later, emit, may_call=False)
+    if not turn.has_text and not turn.is_cut:
+        await emit([Text(NO_ANSWER)])
+    return "token_limit" if turn.is_cut else reason, turn
+
+
+class _RoundCounter:
+    """Rounds of one answer that are left, and rounds in a row without a new result."""
+
+    def __init__(self, settings: LoopSettings) -> None:
+        self.left = settings.max_rounds
+        self.reveals = settings.max_rounds if settings.reveal_rounds is None else settings.reveal_rounds
+        self._repairs = 0
+        self._repair_rounds = settings.repair_rounds
+
+    def count(self, outcome: RoundOutcome) -> bool:
+        """Count a round; return True if it only revealed parameters and none of the limited rounds is used up."""
+        if outcome.revealed and self.reveals:
+            self.reveals -= 1
+            return True
+        self.left -= 1
+        self._repairs = 0 if outcome.has_news else self._repairs + 1
+        return False
+
+    @property
+    def is_repair_limit(self) -> bool:
+        """True after too many rounds in a row without a new result."""
+        return self._repairs > self._repair_rounds
+
+
+def _end_of(turn: Turn) -> EndReason:
+    """Return the reason for an end at this turn; a limit that only cut the text after a call does not count."""
+    return "token_limit" if turn.is_cut and (turn.failures or not turn.calls) else "answered"
+
+
+async def _respond(
+    model: ChatModel,
+    conversation: Conversation,
+    calls: CallHandler,
+    options: ResponseOptions,
+    emit: EmitEvents,
+    *,
+    may_call: bool = True,
+    may_reveal: bool = False,
+) -> Turn:
+    async def forward(events: Sequence[Event]) -> None:
+        shown = (calls.shown(event, may_call=may_call, may_reveal=may_reveal) for event in events)
+        if batch := [event for event in shown if event is not None]:
+            await emit(batch)
+
+    options = replace(options, others=calls.tool_set.others())
+    return await model.respond(conversation, calls.tool_set.listed, options, forward)
 
 
 class Loop:
-    """One answer; ``run`` is used once.
+    """One answer with the host's tools; ``run`` is used once.
 
-    ``tools`` runs the calls of tools in ``offer``, with ``context``; ``instructions`` follow the results.
+    ``tools`` runs the calls of tools in ``tool_set``, with ``context``; ``instructions`` follow the results.
     """
 
     def __init__(
         self,
         model: ChatModel,
         tools: ToolCaller,
-        offer: ToolSet,
+        tool_set: ToolSet,
         settings: LoopSettings,
         emit: EmitEvents,
         context: CallContext = NO_CONTEXT,
         instructions: ResponseInstructions | None = None,
     ) -> None:
         self._model = model
-        self._offer = offer
         self._settings = settings
         self._emit = emit
-        self._instructions = instructions or ResponseInstructions()
-        self._calls = CallRunner(tools, offer, emit, context, settings.parallel_tools)
+        self._calls = RunCalls(tools, tool_set, emit, context, settings.parallel_tools, instructions)
 
     async def run(
         self,
@@ -70,7 +309,7 @@ class Loop:
         text: str,
         options: ResponseOptions,
         *,
-        told_with_it: str = "",
+        context: str = "",
         preceding: Sequence[Message] = (),
     ) -> None:
         """Answer ``text``; the last event is always an ``End``, except when the caller cancels or ``emit`` raises.
@@ -79,15 +318,16 @@ class Loop:
             conversation: the question and the answer are added to it.
             text: the user's text.
             options: options of the model's responses.
-            told_with_it: context that precedes the text in the same turn.
+            context: context that precedes the text in the same turn.
             preceding: turns to add before the question, such as those of a server's prompt.
         """
         start = len(conversation.messages)
         conversation.messages.extend(preceding)
-        conversation.add(Message("user", text, context=told_with_it))
+        conversation.add(Message("user", text, context=context))
         reason_for_open_calls = "the user stopped the answer before this call was finished"
         try:
-            end = End(await self._rounds(conversation, options))
+            reason, _ = await run_agent(self._model, conversation, self._calls, options, self._settings, self._emit)
+            end = End(reason)
             reason_for_open_calls = CALLS_OVER
         except GenerationError as error:
             if isinstance(error, PromptTooLongError) and not _has_results(conversation, start):
@@ -99,83 +339,8 @@ class Loop:
             reason_for_open_calls = "the answer failed before this call was finished"
             raise
         finally:
-            self._close_open_calls(conversation, reason_for_open_calls)
+            self._calls.close_open_calls(conversation, reason_for_open_calls)
         await self._emit([end])
-
-    async def _rounds(self, conversation: Conversation, options: ResponseOptions) -> EndReason:
-        repairs = 0
-        left = untold = self._settings.max_rounds
-        while left:
-            turn = await self._respond(conversation, options)
-            options = replace(options, forced_tool=None)
-            if turn.is_cut and not turn.calls:
-                return "token_limit"
-            if not turn.calls and not turn.failures:
-                if not turn.has_text:
-                    await self._emit([Status(SILENCE)])
-                return "answered"
-            known = self._calls.news
-            results = await self._results_of(turn)
-            if self._calls.told and untold:
-                untold -= 1
-                options = replace(options, forced_tool=self._calls.told[0] if len(turn.calls) == 1 else None)
-            else:
-                left -= 1
-                repairs = 0 if self._calls.news > known else repairs + 1
-            if repairs > self._settings.repair_rounds:
-                conversation.add(Message("tool", REPAIR_LIMIT_NOTE, results=results))
-                return await self._last_round(conversation, options, "answered")
-            notes = self._instructions.after(self._answering(turn.calls))
-            notes += [] if left else [ROUND_LIMIT_NOTE]
-            conversation.add(Message("tool", "\n".join(notes), results=results))
-        return await self._last_round(conversation, options, "round_limit")
-
-    async def _last_round(self, conversation: Conversation, options: ResponseOptions, reason: EndReason) -> EndReason:
-        """Run a round whose calls are refused; emit a notice if it has no text."""
-        turn = await self._respond(conversation, options, calls_allowed=False)
-        if not turn.has_text and not turn.is_cut:
-            await self._emit([Text(NO_ANSWER)])
-        return "token_limit" if turn.is_cut else reason
-
-    async def _respond(
-        self, conversation: Conversation, options: ResponseOptions, *, calls_allowed: bool = True
-    ) -> Turn:
-        async def forward(events: Sequence[Event]) -> None:
-            shown = list(events)
-            for index, event in enumerate(shown):
-                if isinstance(event, ToolCallDetected):
-                    shown[index] = self._shown(event, calls_allowed)
-            await self._emit(shown)
-
-        options = replace(options, others=self._offer.others())
-        return await self._model.respond(conversation, self._offer.listed, options, forward)
-
-    def _shown(self, event: ToolCallDetected, calls_allowed: bool) -> Event:
-        if not calls_allowed:
-            return ToolCallFailed(event.raw, CALLS_OVER)
-        tool = self._offer.tool(event.name)
-        return replace(event, server=tool.server if tool else "")
-
-    async def _results_of(self, turn: Turn) -> tuple[ToolResult, ...]:
-        count = len(turn.calls)
-        if count:
-            await self._emit([Status(f"[MCP: Detected {count} tool call{'s' if count > 1 else ''}]")])
-        return (*await self._calls.run(turn.calls), *_refusals(turn.failures))
-
-    def _answering(self, calls: Sequence[ToolCall]) -> Iterator[ToolSpec]:
-        """Yield the tools of ``calls`` that ran without an error."""
-        for call in calls:
-            tool = self._offer.tool(call.name)
-            if tool is not None and call.name not in self._calls.told and not self._calls.finished[call.id].is_error:
-                yield tool
-
-    def _close_open_calls(self, conversation: Conversation, reason: str) -> None:
-        """Give every call of the last turn a result: chat templates and services require one."""
-        last = conversation.messages[-1] if conversation.messages else None
-        if last is not None and last.calls:
-            refused = (ToolResult(call.id, call.name, reason, is_error=True) for call in last.calls)
-            results = tuple(self._calls.finished.get(result.call_id, result) for result in refused)
-            conversation.add(Message("tool", results=results))
 
 
 def _refusals(failures: Sequence[ToolCallFailed]) -> tuple[ToolResult, ...]:
@@ -188,35 +353,35 @@ def _has_results(conversation: Conversation, start: int) -> bool:
 
 async def answer(
     model: ChatModel,
-    briefing: TurnPreparation,
+    preparation: TurnPreparation,
     conversation: Conversation,
-    assignment: TurnRequest,
+    request: TurnRequest,
     settings: LoopSettings,
     emit: EmitEvents,
     context: CallContext,
-    wishes: ResponseOptions | None = None,
+    options: ResponseOptions | None = None,
 ) -> None:
     """Answer a question; the last event is always an ``End``, except when the caller cancels or ``emit`` raises.
 
     Args:
         model: the model that answers.
-        briefing: prepares tools, instructions and context.
+        preparation: prepares tools, instructions and context.
         conversation: the question and the answer are added to it; unchanged if the question does not fit.
-        assignment: the question and the tools it may use.
+        request: the question and the tools it may use.
         settings: limits of the loop.
         emit: takes the events in order.
         context: context of every call.
-        wishes: options of the model's responses, including the forced tool.
+        options: options of the model's responses, including the forced tool.
     """
     listed, told = conversation.listed_tools, dict(conversation.told_tools)
-    asked = assignment.asked
+    asked = request.asked
     context = replace(context, request=asked.text)
-    brief = await briefing.prepare(conversation, assignment, context, emit)
+    prepared = await preparation.prepare(conversation, request, context, emit)
     length = len(conversation.messages)
-    loop = Loop(model, brief.caller, brief.offer, settings, emit, context, brief.instructions)
-    options = wishes or ResponseOptions(forced_tool=assignment.forced)
+    loop = Loop(model, prepared.caller, prepared.tool_set, settings, emit, context, prepared.instructions)
+    options = options or ResponseOptions(forced_tool=request.forced)
     try:
-        await loop.run(conversation, asked.text, options, told_with_it=brief.context, preceding=asked.preceding)
+        await loop.run(conversation, asked.text, options, context=prepared.context, preceding=asked.preceding)
     finally:
         if len(conversation.messages) == length:
             # The question was removed, and with it the tools that its turn described.

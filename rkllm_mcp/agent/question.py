@@ -222,12 +222,12 @@ class Question:
 
     Args:
         text: the words of the turn to answer.
-        told_with_it: context that the model reads before the words, in the same turn.
+        context: context that the model reads before the words, in the same turn.
         preceding: earlier turns that are not in the conversation yet.
     """
 
     text: str
-    told_with_it: str = ""
+    context: str = ""
     preceding: tuple[Message, ...] = ()
 
 

@@ -46,13 +46,13 @@ Parallel: TypeAlias = bool | Literal["auto"]
 
 
 class CallRunner:
-    """Runs the calls of one answer on ``tools``, with ``context``; ``offer`` holds the available tools."""
+    """Runs the calls of one answer on ``tools``, with ``context``; ``tool_set`` holds the available tools."""
 
     def __init__(
-        self, tools: ToolCaller, offer: ToolSet, emit: EmitEvents, context: CallContext, parallel: Parallel
+        self, tools: ToolCaller, tool_set: ToolSet, emit: EmitEvents, context: CallContext, parallel: Parallel
     ) -> None:
         self._tools = tools
-        self._offer = offer
+        self._tool_set = tool_set
         self._emit = emit
         self._context = context
         self._parallel = parallel
@@ -89,14 +89,14 @@ class CallRunner:
     def _is_safe(self, call: ToolCall) -> bool:
         if isinstance(self._parallel, bool):
             return self._parallel
-        tool = self._offer.tool(call.name)
+        tool = self._tool_set.tool(call.name)
         return tool is not None and tool.read_only is True
 
     async def _call(self, call: ToolCall) -> None:
         if (earlier := self._results.get(_key(call))) is not None:
             text = f"(Called before with the same arguments; this is the same result.)\n{earlier.text}"
             result = self.finished[call.id] = replace(earlier, call_id=call.id, text=text, seconds=0.0)
-        elif parameters := self._offer.parameters_before(call):
+        elif parameters := self._tool_set.parameters_before(call):
             await self._emit([Status(f"[MCP: Telling the parameters of '{call.name}']")])
             result = self.finished[call.id] = ToolResult(call.id, call.name, parameters)
             self.told.append(call.name)
@@ -110,7 +110,7 @@ class CallRunner:
         await self._emit([Status(f"[MCP: Calling tool '{call.name}']")])
         result = await self._tools.call(call, replace(self._context, on_progress=self._progress_of(call)))
         self.finished[call.id] = result
-        tool = self._offer.tool(call.name)
+        tool = self._tool_set.tool(call.name)
         if tool is not None or not result.is_error:
             if tool is not None and tool.read_only is not True and not result.is_error:
                 self._forget_what_was_read()
@@ -122,7 +122,7 @@ class CallRunner:
 
     def _forget_what_was_read(self) -> None:
         for key, result in list(self._results.items()):
-            tool = self._offer.tool(result.name)
+            tool = self._tool_set.tool(result.name)
             if tool is not None and tool.read_only:
                 del self._results[key]
 

@@ -127,7 +127,7 @@ class ToolSet:
         self.listed = tuple(listed)
         self._tools = {tool.name: tool for tool in (*listed, *(() if tools is None else tools))}
         self._told: dict[str, ToolSpec] = {} if told is None else told
-        self._two_steps = two_steps
+        self.two_steps = two_steps
 
     def tool(self, name: str) -> ToolSpec | None:
         """The tool that is called by ``name``."""
@@ -135,7 +135,7 @@ class ToolSet:
 
     def others(self) -> tuple[ToolSpec, ...]:
         """The tools that may be called and do not stand in the list as they are now."""
-        if not self._two_steps:
+        if not self.two_steps:
             return tuple(tool for tool in self._tools.values() if tool not in self.listed)
         known = (tool if self._is_told(tool) else replace(tool, input_schema={}) for tool in self._tools.values())
         return tuple(tool for tool in known if tool not in self.listed)
@@ -146,7 +146,7 @@ class ToolSet:
         Once they are revealed, the tool is run with any arguments.
         """
         tool = self._tools.get(call.name)
-        if tool is None or self._is_told(tool) or not self._two_steps or _fits(call.arguments, tool):
+        if tool is None or self._is_told(tool) or not self.two_steps or _fits(call.arguments, tool):
             return ""
         self._told[tool.name] = tool
         return f"{signature(tool)}\nCall it again with its arguments."

@@ -27,7 +27,7 @@ from rkllm_mcp.agent.sampling import ModelSampler
 from rkllm_mcp.agent.usage import UsageCounter
 from rkllm_mcp.app.recorder import AnswerRecord, Recorder, restored_turns
 from rkllm_mcp.app.root import ModelHost, StatusSink, ToolEnvironment, open_model, open_tools
-from rkllm_mcp.app.settings import briefing, unsupported_settings
+from rkllm_mcp.app.settings import turn_preparation, unsupported_settings
 from rkllm_mcp.app.warmup import WarmUp
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import RkllmMcpError, UsageError
@@ -225,7 +225,7 @@ class Assistant:
         self._idle = anyio.Event()
         self._is_closed = False
         self._pending = PendingRequests(config.security.question_timeout_s)
-        self._briefing = briefing(config, core.listing, self.toolbox, self.memory.calls, core.embedder)
+        self._preparation = turn_preparation(config, core.listing, self.toolbox, self.memory.calls, core.embedder)
         self._has_announced = False
 
     @property
@@ -433,7 +433,7 @@ class Assistant:
     def head(self) -> list[int]:
         """Return the token ids that every prompt begins with: system text and current tools."""
         conversation = self.new_conversation()
-        lists = self._briefing.beginnings(conversation, self.tools())
+        lists = self._preparation.beginnings(conversation, self.tools())
         return self.core.board.chat_model.head(conversation, lists)
 
     def _check_free(self, conversation: Conversation) -> None:
@@ -492,10 +492,10 @@ class Assistant:
         with self._asker(options, emit) as asker:
             context = CallContext(asker=asker, tokens=options.tokens, conversation_id=conversation.id)
             asked = await prepare(emit, context)
-            assignment = TurnRequest(asked, self.tools(options), forced)
-            model, wishes = self.core.chat_model, _wishes(options, forced)
+            request = TurnRequest(asked, self.tools(options), forced)
+            model, response_options = self.core.chat_model, _response_options(options, forced)
             try:
-                await answer(model, self._briefing, conversation, assignment, limits, emit, context, wishes)
+                await answer(model, self._preparation, conversation, request, limits, emit, context, response_options)
             finally:
                 model.over(conversation.id)
 
@@ -527,7 +527,7 @@ class Assistant:
         return spec.name
 
 
-def _wishes(options: ReplyOptions, forced: str | None) -> ResponseOptions:
+def _response_options(options: ReplyOptions, forced: str | None) -> ResponseOptions:
     """Return the model's options for an answer."""
     return ResponseOptions(
         options.max_new_tokens, forced, sampling=options.sampling, stop=options.stop, thinking=options.thinking

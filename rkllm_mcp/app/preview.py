@@ -110,7 +110,7 @@ async def prompt_parts(
     """
     from rkllm_mcp.agent.instructions import TurnRequest, system_text, unheard
     from rkllm_mcp.agent.question import question_from_text
-    from rkllm_mcp.app.settings import briefing, chosen_model, listing, model_form
+    from rkllm_mcp.app.settings import chosen_model, listing, model_form, turn_preparation
     from rkllm_mcp.messages import Conversation, Message
     from rkllm_mcp.prompt.conversation import ConversationPrompt
 
@@ -120,13 +120,13 @@ async def prompt_parts(
     form = model_form(config, model)
     head = system_text(config.agent.system_prompt, config.agent.language) if system is None else system
     conversation = Conversation(messages=[Message("system", head)] if head else [])
-    prepares = briefing(config, listing(config, model, form), equipment.toolbox, equipment.memory.calls)
+    preparation = turn_preparation(config, listing(config, model, form), equipment.toolbox, equipment.memory.calls)
     offerings, limit_chars = equipment.toolbox.offerings, config.agent.resource_chars
     asked = await question_from_text(text, offerings, limit_chars, unheard, context)
-    brief = await prepares.prepare(conversation, TurnRequest(asked, equipment.toolbox.tools()), context)
-    conversation.add(Message("user", asked.text, context=brief.context))
+    prepared = await preparation.prepare(conversation, TurnRequest(asked, equipment.toolbox.tools()), context)
+    conversation.add(Message("user", asked.text, context=prepared.context))
     prompt = ConversationPrompt(form.vocabulary, form.template, thinking=form.think)
-    return prompt.parts(conversation.messages, brief.offer.listed)
+    return prompt.parts(conversation.messages, prepared.tool_set.listed)
 
 
 @dataclass(frozen=True)

@@ -78,15 +78,15 @@ def engine_settings(config: Config, model: ModelFolder) -> EngineSettings:
 
 def sampling_of(config: Config, model: ModelFolder) -> Sampling:
     """Return the sampling: the owner's settings, else the model's, else None for the runtime's defaults."""
-    wish, card, default = config.model, model.card.sampling, Sampling()
-    temperature = _first(wish.temperature, card.temperature, default.temperature)
-    top_k = _first(wish.top_k, card.top_k, default.top_k)
+    chosen, card, default = config.model, model.card.sampling, Sampling()
+    temperature = _first(chosen.temperature, card.temperature, default.temperature)
+    top_k = _first(chosen.top_k, card.top_k, default.top_k)
     return Sampling(
         temperature=temperature,
         # Temperature 0 means the likeliest token; what the runtime does with a zero is not known.
         top_k=1 if temperature == 0 else top_k,
-        top_p=_first(wish.top_p, card.top_p, default.top_p),
-        repeat_penalty=_first(wish.repeat_penalty, card.repeat_penalty, default.repeat_penalty),
+        top_p=_first(chosen.top_p, card.top_p, default.top_p),
+        repeat_penalty=_first(chosen.repeat_penalty, card.repeat_penalty, default.repeat_penalty),
         frequency_penalty=_first(card.frequency_penalty, default.frequency_penalty),
         presence_penalty=_first(card.presence_penalty, default.presence_penalty),
     )
@@ -136,7 +136,7 @@ def listing(config: Config, model: ModelFolder, form: ModelForm) -> PromptListin
     return PromptListing(context_tokens, costs.of, model.card.two_step_tools)
 
 
-def briefing(
+def turn_preparation(
     config: Config,
     listing: PromptListing,
     tools: TurnTools,

@@ -14,42 +14,20 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from rkllm_mcp.agent.loop import LoopSettings, ReturnCalls, run_agent
 from rkllm_mcp.agent.tool_set import TWO_STEPS_NOTE, ToolSet, named
 from rkllm_mcp.app.assistant import AnswerStream, Assistant, ReplyOptions
 from rkllm_mcp.completions.conversation_cache import ConversationCache, Owner
 from rkllm_mcp.completions.request import ChatRequest, RequestRefusedError
 from rkllm_mcp.completions.structured_output import FormatMismatchError
 from rkllm_mcp.errors import PromptTooLongError
-from rkllm_mcp.events import End, Event, Status, Text, ToolCallDetected, ToolCallFailed
-from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult
+from rkllm_mcp.events import End, EndReason, Event, Status, Text, ToolCallDetected
+from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
 from rkllm_mcp.prompt.tool_list import signature
-from rkllm_mcp.protocols import ChatModel, EmitEvents, ResponseOptions, Turn
+from rkllm_mcp.protocols import ChatModel, EmitEvents, Turn
 
-CALL_NOTE = "The answer has to be a call of one of the tools. Call one now."
-TOGETHER_NOTE = "Call this again together with the others."
 # Any server name: a tool without a server would count as one of the host's.
 _PROGRAM = "program"
-
-
-@dataclass(frozen=True)
-class RepairLimits:
-    """Limits of the rounds before the answer."""
-
-    repair_rounds: int  # rounds that repeat a failed call
-    told_rounds: int  # rounds that reveal the parameters of tools
-
-
-@dataclass(frozen=True)
-class _Round:
-    """Outcome of one round of the model."""
-
-    turn: Turn
-    revealed: Sequence[ToolResult] = ()  # parameters that the model has to know before its calls are returned
-
-    @property
-    def has_calls(self) -> bool:
-        """True if the round has calls for the client."""
-        return bool(self.turn.calls and not self.revealed)
 
 
 def noted(asked: Message, note: str) -> list[Message]:
@@ -61,126 +39,57 @@ def noted(asked: Message, note: str) -> list[Message]:
     return [asked, Message("user", note)]
 
 
-class Rounds:
-    """One answer with the client's tools; ``run`` is used once.
+async def _answer_with_client_tools(
+    model: ChatModel,
+    conversation: Conversation,
+    request: ChatRequest,
+    settings: LoopSettings,
+    emit: EmitEvents,
+    *,
+    may_name: bool,
+) -> None:
+    """Answer the last message of ``conversation``, or return a call for the client.
 
-    ``conversation`` ends with the message to answer. With ``may_name``, tools are listed by name if their parameters do
-    not fit the context window.
+    With ``may_name``, tools are listed by name if their parameters do not fit the context window.
     """
+    options = request.options
+    must_call = options.any_tool or options.forced_tool is not None
+    start = len(conversation.messages)
 
-    def __init__(
-        self,
-        model: ChatModel,
-        conversation: Conversation,
-        request: ChatRequest,
-        patience: RepairLimits,
-        emit: EmitEvents,
-        *,
-        may_name: bool = True,
-    ) -> None:
-        self._model = model
-        self._conversation = conversation
-        self._request = request
-        self._unmended, self._untold = patience.repair_rounds, patience.told_rounds
-        self._emit = emit
-        self._may_name = may_name and bool(request.tools)
-        self._tools = [replace(tool, server=_PROGRAM) for tool in request.tools]
+    async def run() -> tuple[EndReason, Turn]:
+        calls = ReturnCalls(conversation, _tool_set(conversation, request), emit, must_call=must_call)
+        return await run_agent(model, conversation, calls, options, settings, emit)
 
-    async def run(self) -> None:
-        """Run rounds until there is an answer or a call for the client."""
-        done = await self._first_round()
-        while True:
-            if done.revealed:
-                self._untold -= 1
-                results, options = done.revealed, self._inside(done.revealed)
-            elif self._is_mendable(done):
-                self._unmended -= 1
-                reasons = [failure.reason for failure in done.turn.failures] or [CALL_NOTE]
-                results = [ToolResult("", "tool_call", reason, is_error=True) for reason in reasons]
-                options = self._request.options
-            else:
-                break
-            self._conversation.add(Message("tool", results=tuple(results)))
-            done = await self._round(options)
-        failures = () if done.has_calls else done.turn.failures
-        is_cut = done.turn.is_cut and (bool(done.turn.failures) or not done.has_calls)
-        end = End("token_limit" if is_cut else "answered")
-        await self._emit([*(Text(failure.raw) for failure in failures), end])
-
-    def _is_mendable(self, done: _Round) -> bool:
-        options = self._request.options
-        must_call = options.any_tool or options.forced_tool is not None
-        is_whole = not done.turn.is_cut and not done.has_calls
-        return self._unmended > 0 and is_whole and bool(done.turn.failures or must_call)
-
-    def _inside(self, told: Sequence[ToolResult]) -> ResponseOptions:
-        """Return the options of the round after revealed parameters: a single call is forced again."""
-        options = self._request.options
-        return replace(options, forced_tool=told[0].name) if len(told) == 1 else options
-
-    async def _first_round(self) -> _Round:
-        conversation, options = self._conversation, self._request.options
-        try:
-            return await self._round(options)
-        except PromptTooLongError:
-            # No event was emitted yet: a prompt is refused before it is run.
-            if not self._may_name or self._are_named:
-                raise
-        conversation.listed_tools = tuple(map(named, self._tools))
+    can_name = may_name and bool(request.tools) and conversation.listed_tools is None
+    try:
+        reason, turn = await run()
+    except PromptTooLongError:
+        # Only before the first round: the client has received events of a later one.
+        if not can_name or len(conversation.messages) > start:
+            raise
+        tools = _with_server(request.tools)
+        conversation.listed_tools = tuple(map(named, tools))
         conversation.messages[-1:] = noted(conversation.messages[-1], f"[{TWO_STEPS_NOTE}]")
-        await self._emit([Status(f"[Context: {len(self._tools)} tools are listed by name alone, to fit the window]")])
-        return await self._round(options)
-
-    @property
-    def _are_named(self) -> bool:
-        return self._conversation.listed_tools is not None
-
-    async def _round(self, options: ResponseOptions) -> _Round:
-        """Run one round; calls are withheld to its end if parameters may have to be revealed."""
-        conversation = self._conversation
-        offer = self._offer(options.forced_tool)
-        withholds_calls = self._are_named and self._untold > 0
-        withheld: list[ToolCallDetected] = []
-
-        async def forward(events: Sequence[Event]) -> None:
-            shown: list[Event] = []
-            for event in events:
-                if withholds_calls and isinstance(event, ToolCallDetected):
-                    withheld.append(event)
-                elif not isinstance(event, ToolCallFailed):
-                    shown.append(event)
-            if shown:
-                await self._emit(shown)
-
-        if self._are_named:
-            options = replace(options, others=offer.others())
-        turn = await self._model.respond(conversation, offer.listed, options, forward)
-        revealed = _told(offer, withheld)
-        if revealed:
-            # The client never receives these calls, so they must not use up call ids.
-            conversation.calls_made -= len(withheld)
-        elif withheld:
-            await self._emit(withheld)
-        return _Round(turn, revealed)
-
-    def _offer(self, forced: str | None) -> ToolSet:
-        conversation = self._conversation
-        if conversation.listed_tools is None:
-            return ToolSet(self._request.tools)
-        if forced is not None and forced not in conversation.told_tools:
-            tool = next(tool for tool in self._tools if tool.name == forced)
-            conversation.told_tools[forced] = tool
-            conversation.messages[-1:] = noted(conversation.messages[-1], f"[The tool to call: {signature(tool)}]")
-        return ToolSet(conversation.listed_tools, self._tools, conversation.told_tools, two_steps=True)
+        await emit([Status(f"[Context: {len(tools)} tools are listed by name alone, to fit the window]")])
+        reason, turn = await run()
+    failures = () if turn.calls else turn.failures
+    await emit([*(Text(failure.raw) for failure in failures), End(reason)])
 
 
-def _told(offer: ToolSet, calls: Sequence[ToolCallDetected]) -> list[ToolResult]:
-    """Return the parameters to reveal before these calls are returned; empty if all of them can be."""
-    made = [ToolCall(call.id, call.name, call.arguments) for call in calls]
-    parameters = [offer.parameters_before(call) for call in made]
-    if not any(parameters):
-        return []
-    return [ToolResult(call.id, call.name, text or TOGETHER_NOTE) for call, text in zip(made, parameters, strict=True)]
+def _tool_set(conversation: Conversation, request: ChatRequest) -> ToolSet:
+    """Return the client's tools; the parameters of a forced tool are revealed if it is listed by name."""
+    if conversation.listed_tools is None:
+        return ToolSet(request.tools)
+    tools, forced = _with_server(request.tools), request.options.forced_tool
+    if forced is not None and forced not in conversation.told_tools:
+        tool = next(tool for tool in tools if tool.name == forced)
+        conversation.told_tools[forced] = tool
+        conversation.messages[-1:] = noted(conversation.messages[-1], f"[The tool to call: {signature(tool)}]")
+    return ToolSet(conversation.listed_tools, tools, conversation.told_tools, two_steps=True)
+
+
+def _with_server(tools: Sequence[ToolSpec]) -> list[ToolSpec]:
+    return [replace(tool, server=_PROGRAM) for tool in tools]
 
 
 NO_CALLS_NOTE = "[Do not call a tool now. Answer in plain words.]"
@@ -273,15 +182,15 @@ def _asked_at(conversation: Conversation, start: int, asked: Message) -> int:
 
 def _ask_the_host(app: Assistant, conversation: Conversation, request: ChatRequest) -> _Ask:
     """Return the function that answers with the host's tools."""
-    wish = request.options
+    requested = request.options
     options = ReplyOptions(
-        tools=not wish.no_calls,
-        max_new_tokens=wish.max_new_tokens,
-        force_tool=wish.forced_tool,
+        tools=not requested.no_calls,
+        max_new_tokens=requested.max_new_tokens,
+        force_tool=requested.forced_tool,
         tokens=request.tokens,
-        sampling=wish.sampling,
-        stop=wish.stop,
-        thinking=wish.thinking,
+        sampling=requested.sampling,
+        stop=requested.stop,
+        thinking=requested.thinking,
     )
 
     async def ask(messages: Sequence[Message], emit: EmitEvents) -> None:
@@ -295,14 +204,15 @@ def _ask_the_model(app: Assistant, conversation: Conversation, request: ChatRequ
     """Return the function that answers with the client's tools."""
     not_now = request.options.no_calls and request.tools
     model, agent = app.core.chat_model, app.config.agent
-    patience = RepairLimits(agent.repair_rounds, agent.max_rounds)
+    # Every counted round but the first repeats a failed call.
+    settings = LoopSettings(agent.repair_rounds + 1, agent.repair_rounds, reveal_rounds=agent.max_rounds)
 
     async def ask(messages: Sequence[Message], emit: EmitEvents) -> None:
         async def work(running: AnswerStream) -> None:
             *before, last = messages
             conversation.messages += [*before, *(noted(last, NO_CALLS_NOTE) if not_now else [last])]
             may_name = app.core.npu is not None
-            await Rounds(model, conversation, request, patience, running.emit, may_name=may_name).run()
+            await _answer_with_client_tools(model, conversation, request, settings, running.emit, may_name=may_name)
 
         await app.run(conversation, work, emit)
 

@@ -150,7 +150,7 @@ async def test_words_and_their_resources_become_one_turn() -> None:
         del event
 
     asked = await question_from_text("@notes:memo://monday?", Shelf(SHELF), 100, ignore, NO_CONTEXT)
-    assert (asked.text, asked.told_with_it, asked.preceding) == (
+    assert (asked.text, asked.context, asked.preceding) == (
         f"[resource {MONDAY}]?",
         block_of(MONDAY, "Milk."),
         (),

@@ -55,8 +55,8 @@ class House:
 
     async def ask(self, words: str, *answers: str) -> None:
         self.engine.answers[:] = answers
-        briefing = TurnPreparation(self.toolbox, ToolSelection(ToolSearch(), self.costs.of, self.settings))
-        assignment = TurnRequest(Question(words), self.toolbox.specs)
+        preparation = TurnPreparation(self.toolbox, ToolSelection(ToolSearch(), self.costs.of, self.settings))
+        request = TurnRequest(Question(words), self.toolbox.specs)
 
         @one_by_one
         async def emit(event: Event) -> None:
@@ -64,7 +64,7 @@ class House:
                 self.used.append(event)
 
         with anyio.fail_after(60):
-            await answer(self.model, briefing, self.conversation, assignment, LoopSettings(), emit, NO_CONTEXT)
+            await answer(self.model, preparation, self.conversation, request, LoopSettings(), emit, NO_CONTEXT)
         assert not self.engine.answers
 
     def assert_every_token_was_read_once(self) -> None:

@@ -83,11 +83,11 @@ async def test_a_server_asks_the_model_while_the_models_answer_waits_for_it(era:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([asking("curious", era)], sampler=sampler) as toolbox:
             await toolbox.connected()
-            offer = ToolSet([tool for tool in toolbox.tools() if tool.name == "ask_model"])
+            tool_set = ToolSet([tool for tool in toolbox.tools() if tool.name == "ask_model"])
             settings = LoopSettings(parallel_tools=True)
             context = CallContext(asker=FixedApprover("once"), conversation_id="c")
             conversation = Conversation(id="c")
-            loop = Loop(world.model, toolbox, offer, settings, emit, context)
+            loop = Loop(world.model, toolbox, tool_set, settings, emit, context)
             await loop.run(conversation, "How many?", ResponseOptions())
     results = [event.text for event in events if isinstance(event, ToolFinished)]
     assert results == ["qwen says Forty-two. (endTurn)"] * calls

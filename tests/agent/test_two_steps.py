@@ -68,8 +68,8 @@ async def test_a_tool_without_parameters_and_a_call_that_happens_to_fit_are_run_
 
 @pytest.mark.parametrize("arguments", [{"city": "東京"}, {"location": ""}, {"location": "a", "b": "c"}])
 def test_a_call_that_guesses_wrong_is_not_run(arguments: dict[str, str]) -> None:
-    offer = ToolSet([named(WEATHER)], [WEATHER], two_steps=True)
-    runs = offer.parameters_before(ToolCall("1", "get_weather", arguments)) == ""
+    tool_set = ToolSet([named(WEATHER)], [WEATHER], two_steps=True)
+    runs = tool_set.parameters_before(ToolCall("1", "get_weather", arguments)) == ""
     assert runs == (arguments == {"location": ""})
 
 

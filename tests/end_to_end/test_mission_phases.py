@@ -253,9 +253,9 @@ async def test_phase_4_stopping_an_answer_cancels_the_tool_it_waits_for(tmp_path
 
     async with equipment(tmp_path, tiny("one")) as opened:
         model = ScriptedModel([Round([ToolCallDetected("wait", {})])])
-        briefing = TurnPreparation(opened.toolbox, ToolSelection(ToolSearch(), lambda _: 1, SelectionSettings(1000)))
-        assignment = TurnRequest(Question("Wait."), opened.toolbox.tools())
-        arguments = (model, briefing, Conversation(), assignment, LoopSettings(), emit, NO_CONTEXT)
+        preparation = TurnPreparation(opened.toolbox, ToolSelection(ToolSearch(), lambda _: 1, SelectionSettings(1000)))
+        request = TurnRequest(Question("Wait."), opened.toolbox.tools())
+        arguments = (model, preparation, Conversation(), request, LoopSettings(), emit, NO_CONTEXT)
         async with anyio.create_task_group() as answering:
             answering.start_soon(answer, *arguments)
             await begun.wait()

@@ -1,4 +1,4 @@
-"""Questions asked the way the application asks them: briefing, then loop, on a scripted model and scripted tools."""
+"""Questions asked the way the application asks them: preparation, then loop, on a scripted model and scripted tools."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class Desk:
         async def emit(event: Event) -> None:
             events.append(event)
 
-        briefing = TurnPreparation(self.toolbox, ToolSelection(ToolSearch(), costs, self.selection))
-        assignment = TurnRequest(Question(words), self.toolbox.specs if tools else (), forced)
+        preparation = TurnPreparation(self.toolbox, ToolSelection(ToolSearch(), costs, self.selection))
+        request = TurnRequest(Question(words), self.toolbox.specs if tools else (), forced)
         with anyio.fail_after(60):
-            await answer(self.model, briefing, self.conversation, assignment, self.settings, emit, CallContext())
+            await answer(self.model, preparation, self.conversation, request, self.settings, emit, CallContext())
         return events
 
     @property
