@@ -19,23 +19,23 @@ import statistics
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import anyio
 
-from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
 from tests.support.mcp_servers.leftovers import Holdings, watched_lives
-from tests.support.mcp_servers.specs import hostile, timed, tiny, unruly
+from tests.support.mcp_servers.specs import altered, hostile, timed, tiny, unruly
 
 WAIT_S = 2.0
 
 # The tool that makes each do its worst, and its arguments.
-ZOO: tuple[tuple[ServerSpec, str, dict[str, Any]], ...] = (
+ZOO: tuple[tuple[StdioServer, str, dict[str, Any]], ...] = (
     (hostile("exits"), "", {}),
     (hostile("silent"), "", {}),
     (hostile("noisy"), "echo", {"text": "x"}),
@@ -87,7 +87,7 @@ class Figures:
     left: str
 
 
-async def measure(spec: ServerSpec | None, tool: str, arguments: dict[str, Any], calls: int) -> Figures:
+async def measure(spec: StdioServer | None, tool: str, arguments: dict[str, Any], calls: int) -> Figures:
     """Run one hostile server, or none, beside a good one."""
     took: list[float] = []
     before, tasks, memory = Holdings(), len(asyncio.all_tasks()), _peak_mb()
@@ -136,7 +136,7 @@ async def main(calls: int) -> list[Figures]:
         await measure(None, "", {}, 1)
         found = [await measure(None, "", {}, calls)]
         for spec, tool, arguments in ZOO:
-            limited = replace(spec, env=lives.env, connect_timeout_s=WAIT_S, timeout_s=WAIT_S)
+            limited = altered(spec, env=lives.env, connect_timeout_s=WAIT_S, timeout_s=WAIT_S)
             found.append(await measure(limited, tool, arguments, calls))
     return found
 

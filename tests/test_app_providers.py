@@ -13,7 +13,6 @@ import pytest
 
 from rkllm_mcp.app.assistant import Assistant, open_app
 from rkllm_mcp.app.root import check_model
-from rkllm_mcp.app.settings import server_specs
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.diagnostics.doctor import config_warnings, diagnose
@@ -163,7 +162,7 @@ def test_the_check_up_looks_at_the_service_and_not_at_the_npu(tmp_path: Path) ->
         unreachable(OSError(), services_of(config)["fallback"])
     )
     check_model(config)
-    assert server_specs(config) == []
+    assert config.resolved_servers() == ()
 
 
 @pytest.mark.parametrize("package", ["openai", "anthropic"])

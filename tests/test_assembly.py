@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.app.settings import model_form, server_specs
+from rkllm_mcp.app.settings import model_form
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.sections import Config
-from rkllm_mcp.config.server_spec import AnyServer, ServerSpec
+from rkllm_mcp.config.servers import RemoteServer, ServerConfig, StdioServer
 from rkllm_mcp.errors import ModelNotFoundError
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.models.cards import ModelCard, ModelFolder
@@ -72,10 +72,10 @@ def test_a_tokenizer_of_another_family_is_refused(tmp_path: Path, template: str,
         model_form(Config(), model)
 
 
-def spec_of(folder: Path, entry: str, head: str = "") -> AnyServer:
+def spec_of(folder: Path, entry: str, head: str = "") -> ServerConfig:
     path = folder / "mcp_config.toml"
     path.write_text(f'{head}\n[[servers]]\nname = "a b"\n{entry}\n', encoding="utf-8")
-    (spec,) = server_specs(load_config(path))
+    (spec,) = load_config(path).resolved_servers()
     return spec
 
 
@@ -99,19 +99,18 @@ def test_only_what_comes_with_us_is_believed_unasked(tmp_path: Path, entry: str,
 def test_a_server_says_where_it_differs_from_the_security_section(tmp_path: Path) -> None:
     head = '[security]\napprove = "always"\nsandbox = true\nallowed_commands = ["x"]'
     plain = spec_of(tmp_path, 'command = "x"', head)
-    assert isinstance(plain, ServerSpec)
+    assert isinstance(plain, StdioServer)
     assert plain.approve == "always"
-    assert plain.sandbox is not None
-    assert (plain.sandbox.read, plain.sandbox.write, plain.sandbox.network) == ((), (), False)
-    assert str(plain.sandbox.cache).endswith("/rkllm-mcp/sandbox/a_b")
+    assert plain.sandbox is True
+    assert (plain.sandbox_read, plain.sandbox_write, plain.sandbox_network) == ((), (), False)
     keys = 'approve = "never"\nalways_ask = ["rm"]\nalways_allow = ["ls"]\n'
     own = spec_of(tmp_path, f'command = "x"\nsandbox = false\n{keys}', head)
-    assert isinstance(own, ServerSpec)
-    assert (own.approve, own.sandbox, own.always_ask, own.always_allow) == ("never", None, ("rm",), ("ls",))
+    assert isinstance(own, StdioServer)
+    assert (own.approve, own.sandbox, own.always_ask, own.always_allow) == ("never", False, ("rm",), ("ls",))
     named = spec_of(tmp_path, 'command = "x"\nsandbox_write = ["notes"]\nsandbox_read = ["/srv"]', head)
-    assert isinstance(named, ServerSpec)
-    assert named.sandbox is not None
-    assert (named.sandbox.read, named.sandbox.write) == (("/srv",), (str(tmp_path / "notes"),))
+    assert isinstance(named, StdioServer)
+    assert named.sandbox is True
+    assert (named.sandbox_read, named.sandbox_write) == ((Path("/srv"),), (tmp_path / "notes",))
     remote = spec_of(tmp_path, 'url = "http://h/mcp"', head)
-    assert isinstance(remote, ServerSpec)
-    assert remote.sandbox is None
+    assert isinstance(remote, RemoteServer)
+    assert remote.approve == "always"

@@ -20,12 +20,12 @@ from rkllm_mcp.app.settings import (
     engine_settings,
     listing,
     model_form,
-    server_specs,
 )
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import RkllmMcpError, RuntimeUnusableError, UsageError
 from rkllm_mcp.mcp_client.lifecycle import open_connection_services
 from rkllm_mcp.mcp_client.oauth import BrowserConsent, NoConsent, ShowAddress
+from rkllm_mcp.mcp_client.sandbox import cache_folder
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.models.cards import ModelFolder
 from rkllm_mcp.prompt.tokenizer import ModelTokenizer
@@ -426,9 +426,10 @@ async def open_tools(
             consent=consent,
             log_wire=config.security.log_wire,
             allowed_commands=config.security.allowed_commands,
+            sandbox_caches=cache_folder(os.environ),
         ) as host:
             async with open_toolbox(
-                server_specs(config),
+                config.resolved_servers(),
                 on_status=status,
                 host=host,
                 sampler=sampler,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TypeVar
 
 from rkllm_mcp.agent.instructions import TurnPreparation, TurnTools
@@ -15,8 +13,6 @@ from rkllm_mcp.board.machine import Machine
 from rkllm_mcp.board.npu import describe_load, npu_clocks, npu_node
 from rkllm_mcp.board.system import gib, hottest, memory_bytes
 from rkllm_mcp.config.sections import Config
-from rkllm_mcp.config.server_spec import AnyServer, OAuth, Sandbox, ServerSpec
-from rkllm_mcp.config.servers import RemoteServer, StdioServer
 from rkllm_mcp.errors import ModelNotFoundError
 from rkllm_mcp.generation import Sampling
 from rkllm_mcp.messages import ToolSpec
@@ -37,8 +33,6 @@ EMULATOR = "emulator"
 TOOL_SHARE = 3
 # Without their token these would be spelled out letter by letter, and the model would not see a turn begin.
 _CONTROL = re.compile(r"<[^<>\s]+>")
-_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
-_PLACEHOLDER = re.compile(r"\$\{[^}]*\}")
 _Value = TypeVar("_Value")
 
 
@@ -161,14 +155,6 @@ def turn_preparation(
     return TurnPreparation(tools, ToolSelection(ToolSearch(past, embedder), listing.cost, settings))
 
 
-def server_specs(config: Config) -> list[AnyServer]:
-    """The servers to connect, those that are switched off left out."""
-    return [
-        _server_spec(server) if isinstance(server, StdioServer | RemoteServer) else server
-        for server in config.resolved_servers()
-    ]
-
-
 def _first(*values: _Value | None) -> _Value:
     """The first value that is given; the last one always is."""
     return next(value for value in values if value is not None)
@@ -200,81 +186,6 @@ def _thinking_mode(setting: str, template: ChatTemplate) -> ThinkingMode:
         return "open"
     can_think = bool(template.no_thinking or template.open_thinking)
     return "auto" if can_think or setting != "off" else "off"
-
-
-def _sandbox(server: StdioServer) -> Sandbox | None:
-    if not server.sandbox:
-        return None
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    cache = Path(base).expanduser() / "rkllm-mcp" / "sandbox" / _UNSAFE.sub("_", server.name)
-    return Sandbox(
-        read=tuple(str(path.absolute()) for path in server.sandbox_read),
-        write=tuple(str(path.absolute()) for path in server.sandbox_write),
-        network=server.sandbox_network,
-        cache=str(cache),
-    )
-
-
-def _server_spec(server: StdioServer | RemoteServer) -> ServerSpec:
-    common = ServerSpec(
-        name=server.name,
-        transport=server.transport,
-        timeout_s=server.timeout_s,
-        connect_timeout_s=server.connect_timeout_s,
-        allowed_tools=server.allowed_tools,
-        excluded_tools=server.excluded_tools,
-        safe_tools=server.safe_tools,
-        system_instruction=server.system_instruction or "",
-        response_instruction=server.response_instruction or "",
-        auto_context_tool=server.auto_context_tool or "",
-        sampling=server.sampling,
-        elicitation=server.elicitation,
-        log_level=server.log_level,
-        task_timeout_s=server.task_timeout_s,
-        lazy=server.lazy,
-        idle_stop_s=server.idle_stop_s,
-        ping_s=server.ping_s,
-        roots=tuple(map(str, server.roots or ())),
-        trusted=bool(server.trusted),
-        approve=server.approve or "dangerous",
-        always_allow=server.always_allow,
-        always_ask=server.always_ask,
-    )
-    if isinstance(server, StdioServer):
-        cwd = str(server.cwd) if server.cwd is not None else None
-        return replace(
-            common,
-            command=server.command,
-            args=server.args,
-            env=server.env,
-            inherit_env=server.inherit_env,
-            cwd=cwd,
-            sandbox=_sandbox(server),
-        )
-    # A header that waits for a request's token is never sent unfilled.
-    waiting = {name: text for name, text in server.headers_template.items() if _PLACEHOLDER.search(text)}
-    fixed = {name: text for name, text in server.headers_template.items() if name not in waiting}
-    return replace(
-        common,
-        url=server.url,
-        headers=fixed,
-        headers_template=waiting,
-        ca_file=str(server.ca_file) if server.ca_file is not None else None,
-        oauth=_oauth(server),
-    )
-
-
-def _oauth(server: RemoteServer) -> OAuth | None:
-    if server.auth == "none":
-        return None
-    return OAuth(
-        client_id=server.client_id or "",
-        client_secret=server.client_secret or "",
-        scopes=server.scopes,
-        redirect_uri=server.redirect_uri or "",
-        without_person=server.auth == "client_credentials",
-        issuer=server.issuer or "",
-    )
 
 
 def device_state() -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Literal, Protocol, TypeAlias, cast
+from typing import Annotated, Any, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
@@ -142,6 +142,11 @@ class StdioServer(ServerBase):
     sandbox_network: bool = False
     """It may use the network in the sandbox."""
 
+    @property
+    def folder(self) -> str | None:
+        """The working directory; None for that of this process."""
+        return None if self.cwd is None else str(self.cwd)
+
 
 class RemoteServer(ServerBase):
     """A server behind a URL."""
@@ -150,7 +155,7 @@ class RemoteServer(ServerBase):
     """http (Streamable HTTP), sse or websocket."""
     url: str
     """http:// or https://; ws:// or wss:// for websocket."""
-    headers_template: dict[str, str] = Field(default_factory=dict[str, str])
+    headers_template: dict[str, str] = Field(default_factory=dict[str, str], repr=False)
     """HTTP headers; ${token} is filled from a request's tokens when a call is made, never from the environment."""
     ca_file: FilePath | None = None
     """Certificates to trust in addition to the system's, for https:// and wss://; relative to the configuration file.
@@ -159,7 +164,7 @@ class RemoteServer(ServerBase):
     """oauth: the user logs in once with a browser; client_credentials: the program logs in as itself."""
     client_id: str | None = None
     """Client id at the authorization server; the program registers itself when not given."""
-    client_secret: str | None = None
+    client_secret: str | None = Field(default=None, repr=False)
     """Client secret; preferably as ${VAR}."""
     scopes: Names = ()
     """Scopes to request; those that the server advertises when empty."""
@@ -286,6 +291,9 @@ ServerConfig: TypeAlias = Annotated[
     Discriminator(_tag),
 ]
 
+# A server behind a transport of MCP, unlike the tools inside this process.
+MCPServerConfig: TypeAlias = StdioServer | RemoteServer
+
 SERVER_TYPES: Mapping[str, type[ServerBase]] = {
     "stdio": StdioServer,
     "remote": RemoteServer,
@@ -307,27 +315,23 @@ def is_own(server: ServerConfig) -> bool:
     return not isinstance(server, RemoteServer)
 
 
+def target_of(server: ServerConfig) -> list[Any]:
+    """Return the transport, and the program or URL, of a server; stored hashes are made of it."""
+    if isinstance(server, StdioServer):
+        return [server.transport, server.command, server.args, server.folder, ""]
+    return [server.transport, "", (), None, server.url if isinstance(server, RemoteServer) else ""]
+
+
 SERVER_KEYS = tuple(dict.fromkeys(key for kind in SERVER_TYPES.values() for key in kind.model_fields))
 
 
-class _ToolPatterns(Protocol):
-    @property
-    def allowed_tools(self) -> Names | None: ...
-
-    @property
-    def excluded_tools(self) -> Names: ...
-
-    @property
-    def safe_tools(self) -> Names: ...
-
-
-def is_offered(spec: _ToolPatterns, tool: str) -> bool:
+def is_offered(spec: ServerBase, tool: str) -> bool:
     """Return True if ``allowed_tools`` and ``excluded_tools`` admit a tool, given its wire name."""
     allowed = spec.allowed_tools is None or _matches(tool, spec.allowed_tools)
     return allowed and not _matches(tool, spec.excluded_tools)
 
 
-def is_safe(spec: _ToolPatterns, tool: str) -> bool:
+def is_safe(spec: ServerBase, tool: str) -> bool:
     """Return True if ``safe_tools`` marks a tool as read-only, given its wire name."""
     return _matches(tool, spec.safe_tools)
 

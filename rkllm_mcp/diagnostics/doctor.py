@@ -173,18 +173,16 @@ def _faults(config: Config) -> list[str]:
 
 def _refused(config: Config) -> dict[str, str]:
     """The servers that will not be started, and why: ``allowed_commands``, no sandbox, a variable that is not set."""
-    from rkllm_mcp.app.settings import server_specs
-    from rkllm_mcp.config.server_spec import ServerSpec
     from rkllm_mcp.mcp_client.allowed_commands import refusal_here
     from rkllm_mcp.mcp_client.sandbox import missing_place, unusable
 
-    specs = [spec for spec in server_specs(config) if isinstance(spec, ServerSpec)]
+    specs = [spec for spec in config.resolved_servers() if isinstance(spec, StdioServer)]
     problem = unusable() if any(spec.sandbox for spec in specs) else ""
     refusals = {server.name: config.problem_of(server) for server in config.active_servers}
     for spec in specs:
-        if spec.transport == "stdio" and not refusals[spec.name]:
+        if not refusals[spec.name]:
             refused = refusal_here(spec, config.security.allowed_commands)
-            refusals[spec.name] = refused or (problem or missing_place(spec.sandbox) if spec.sandbox else "")
+            refusals[spec.name] = refused or (problem or missing_place(spec) if spec.sandbox else "")
     return {name: refusal for name, refusal in refusals.items() if refusal}
 
 

@@ -8,10 +8,9 @@ import re
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
-from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.mcp_client.sandbox import sandboxed
 from rkllm_mcp.mcp_client.transports.process import environment
@@ -76,36 +75,42 @@ def _is_package(argument: str, wanted: str) -> bool:
 
 
 async def launch_of(
-    spec: ServerSpec, allowed: Sequence[str] | None, host: Mapping[str, str] = os.environ
-) -> ServerSpec:
+    spec: StdioServer,
+    allowed: Sequence[str] | None,
+    host: Mapping[str, str] = os.environ,
+    *,
+    caches: Path | None = None,
+) -> StdioServer:
     """Return ``spec`` with the command that is really started; ``allowed`` are the allowed commands, None allows any.
+
+    ``caches`` is the folder of the download caches of sandboxed programs; None: an empty cache at every start.
 
     Raises:
         ServerUnavailableError: the program is not allowed, or its sandbox is not available.
         OSError: the program does not exist.
     """
-    if allowed is None and spec.sandbox is None:
+    if allowed is None and not spec.sandbox:
         return spec
     env = environment(spec, host)
-    program = found_program(spec.command, env.get("PATH", os.defpath), spec.cwd)
+    program = found_program(spec.command, env.get("PATH", os.defpath), spec.folder)
     if program is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), spec.command)
     refusal = refusal_of(spec, allowed, program)
     if refusal:
         raise ServerUnavailableError(refusal)
-    if spec.sandbox is not None:
-        return await sandboxed(spec, program, env)
+    if spec.sandbox:
+        return await sandboxed(spec, program, env, caches)
     # Start the file that was checked: a second search of the PATH might find another one.
-    return replace(spec, command=str(program))
+    return spec.model_copy(update={"command": str(program)})
 
 
-def refusal_here(spec: ServerSpec, allowed: Sequence[str] | None, host: Mapping[str, str] = os.environ) -> str:
+def refusal_here(spec: StdioServer, allowed: Sequence[str] | None, host: Mapping[str, str] = os.environ) -> str:
     """Return why a server's program may not be started on this machine; empty if it is allowed or does not exist."""
-    program = found_program(spec.command, environment(spec, host).get("PATH", os.defpath), spec.cwd)
+    program = found_program(spec.command, environment(spec, host).get("PATH", os.defpath), spec.folder)
     return "" if program is None else refusal_of(spec, allowed, program)
 
 
-def refusal_of(spec: ServerSpec, allowed: Sequence[str] | None, program: Path) -> str:
+def refusal_of(spec: StdioServer, allowed: Sequence[str] | None, program: Path) -> str:
     """Return why a program may not be started; empty if it is allowed."""
     if allowed is None or is_allowed(program, spec.args, allowed):
         return ""

@@ -6,13 +6,12 @@ import contextlib
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import anyio
 
-from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.config.servers import MCPServerConfig
 from rkllm_mcp.elicitation import filled, problems
 from rkllm_mcp.events import Elicitation
 from rkllm_mcp.mcp_client.timeouts import active_call
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
         SamplingCapability,
     )
 
-    from rkllm_mcp.config.server_spec import LogLevel
+    from rkllm_mcp.config.servers import LogLevel
     from rkllm_mcp.mcp_client.sampling import ApproveSampling
     from rkllm_mcp.protocols import Sampler
 
@@ -93,7 +92,7 @@ _CANCEL = ElicitationAnswer("cancel")
 
 
 def elicitation_of(
-    spec: ServerSpec, in_flight: Sequence[CallContext], note: Callable[[str], None]
+    spec: MCPServerConfig, in_flight: Sequence[CallContext], note: Callable[[str], None]
 ) -> ElicitationFnT | None:
     """Return the elicitation callback of a server; None if the configuration denies elicitation."""
     if spec.elicitation == "deny":
@@ -116,7 +115,7 @@ def elicitation_of(
     return elicit
 
 
-async def visited(error: MCPError, spec: ServerSpec, context: CallContext) -> bool:
+async def visited(error: MCPError, spec: MCPServerConfig, context: CallContext) -> bool:
     """Present the URLs of a URLElicitationRequiredError (2025-11-25).
 
     Return True if ``error`` is one and the user has opened all URLs: the call can then be repeated.
@@ -136,7 +135,7 @@ async def visited(error: MCPError, spec: ServerSpec, context: CallContext) -> bo
     return bool(requests)
 
 
-async def _answer(spec: ServerSpec, params: ElicitRequestParams, context: CallContext | None) -> ElicitationAnswer:
+async def _answer(spec: MCPServerConfig, params: ElicitRequestParams, context: CallContext | None) -> ElicitationAnswer:
     if params.mode == "url":
         if spec.elicitation == "defaults":
             return ElicitationAnswer("decline")
@@ -182,7 +181,7 @@ async def _ask(context: CallContext, question: Elicitation) -> ElicitationAnswer
         return await asker.elicit(question)
 
 
-def roots_of(spec: ServerSpec) -> ListRootsFnT | None:
+def roots_of(spec: MCPServerConfig) -> ListRootsFnT | None:
     """Return the ``roots/list`` callback; None if no roots are configured."""
     if not spec.roots:
         return None
@@ -192,7 +191,7 @@ def roots_of(spec: ServerSpec) -> ListRootsFnT | None:
         from pydantic import FileUrl
 
         del context
-        paths = [Path(folder) for folder in spec.roots]
+        paths = [folder.absolute() for folder in spec.roots or ()]
         return ListRootsResult(roots=[Root(uri=FileUrl(path.as_uri()), name=path.name or str(path)) for path in paths])
 
     return list_roots
@@ -263,7 +262,7 @@ class Answers:
         self._approve = approve
 
     def callbacks_for(
-        self, spec: ServerSpec, in_flight: Sequence[CallContext], note: Callable[[str], None]
+        self, spec: MCPServerConfig, in_flight: Sequence[CallContext], note: Callable[[str], None]
     ) -> Callbacks:
         """Return the callbacks of one server's client; imports the SDK.
 

@@ -9,14 +9,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import anyio
+from pydantic import ValidationError
 
-from rkllm_mcp.config.server_spec import ServerSpec, Transport
+from rkllm_mcp.config.servers import MCPServerConfig, RemoteServer, StdioServer
 from rkllm_mcp.errors import ServerStartTimeoutError, ServerUnavailableError, ToolTimeoutError
 from rkllm_mcp.mcp_client.connection import Connection
 from rkllm_mcp.toolcalls.results import result_text
+
+Transport: TypeAlias = Literal["stdio", "http", "sse", "websocket"]
 
 
 class MCPClient:
@@ -36,6 +39,7 @@ class MCPClient:
         transport: ``stdio``, ``http``, ``sse`` or ``websocket``; derived from ``command`` or ``url`` by default.
 
     Raises:
+        ValueError: an argument cannot be used.
         ConnectionError: on entering, the server cannot start or is not ready in time; in a method, the session is not
             open or was lost.
         TimeoutError: a call takes longer than ``timeout_s``. A start that times out raises an error that is both a
@@ -58,19 +62,19 @@ class MCPClient:
     ) -> None:
         if (command is None) == (url is None):
             raise ValueError("MCPClient needs either a command or a url")
-        self._spec = ServerSpec(
-            name=command or url or "",
-            transport=transport or _transport(url),
-            command=command or "",
-            args=tuple(args),
-            env=dict(env or {}),
-            cwd=cwd,
-            url=url or "",
-            headers=dict(headers or {}),
-            ca_file=ca_file,
-            timeout_s=timeout_s,
-            connect_timeout_s=timeout_s if connect_timeout_s is None else connect_timeout_s,
-        )
+        settings: dict[str, Any] = {
+            "name": command or url,
+            **({} if transport is None else {"transport": transport}),
+            "timeout_s": timeout_s,
+            "connect_timeout_s": timeout_s if connect_timeout_s is None else connect_timeout_s,
+        }
+        if command is not None:
+            settings |= {"command": command, "args": tuple(args), "env": dict(env or {}), "cwd": cwd}
+        else:
+            settings = {"transport": _transport(url or ""), **settings, "url": url, "ca_file": ca_file}
+        self._spec = _checked(RemoteServer if command is None else StdioServer, settings)
+        # Sent as they are: nothing in them is a placeholder.
+        self._headers = dict(headers or {})
         self._connection: Connection | None = None
         self._life: asyncio.Task[None] | None = None
 
@@ -80,7 +84,7 @@ class MCPClient:
             raise ServerUnavailableError(
                 f"the client of {self._spec.name!r} is already open; create one MCPClient per 'async with'"
             )
-        self._connection = Connection(self._spec, restarts=False)
+        self._connection = Connection(self._spec, restarts=False, headers=self._headers)
         self._life = asyncio.create_task(self._connection.run(), name=f"MCP client of {self._spec.name}")
         try:
             await self._started(self._connection)
@@ -157,7 +161,13 @@ class MCPClient:
         raise (ServerStartTimeoutError if connection.timed_out else ServerUnavailableError)(message)
 
 
-def _transport(url: str | None) -> Transport:
-    if url is None:
-        return "stdio"
+def _transport(url: str) -> Transport:
     return "websocket" if url.startswith(("ws://", "wss://")) else "http"
+
+
+def _checked(kind: type[MCPServerConfig], settings: Mapping[str, Any]) -> MCPServerConfig:
+    try:
+        return kind.model_validate(settings)
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        raise ValueError(f"MCPClient cannot use {'.'.join(map(str, first['loc'])) or 'this'}: {first['msg']}") from None

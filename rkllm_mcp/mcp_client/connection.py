@@ -22,11 +22,20 @@ import anyio
 import anyio.to_thread
 
 from rkllm_mcp.config.header_templates import keys_of, redacted
-from rkllm_mcp.config.server_spec import ServerSpec, ServerState, State
+from rkllm_mcp.config.servers import MCPServerConfig, StdioServer
 from rkllm_mcp.errors import ServerRefusedError, ServerUnavailableError
 from rkllm_mcp.mcp_client.callbacks import ask_for_log
 from rkllm_mcp.mcp_client.errors import call_failure, connect_failure, is_connection_closed, is_session_lost
-from rkllm_mcp.mcp_client.lifecycle import PING_PATIENCE_S, Backoff, ConnectionServices, Use, answers, without_deadline
+from rkllm_mcp.mcp_client.lifecycle import (
+    PING_PATIENCE_S,
+    Backoff,
+    ConnectionServices,
+    ServerState,
+    State,
+    Use,
+    answers,
+    without_deadline,
+)
 from rkllm_mcp.mcp_client.message_filter import MessageListener
 from rkllm_mcp.mcp_client.server_cache import ProtocolRevision, ServerCache, revision_of, transport_fallback
 from rkllm_mcp.mcp_client.session import Changes, call_tool, follow_changes, list_tools, make_client
@@ -46,17 +55,19 @@ class Connection:
     """A connection to one MCP server, reopened as needed.
 
     ``on_change`` runs in the connection's own task after ``state`` or ``tools`` changed; it must not block or raise.
-    With ``restarts`` a call reconnects a dead server. ``secrets`` are redacted in everything the server sends.
+    With ``restarts`` a call reconnects a dead server. ``headers`` are sent to a remote server, by default its
+    ``headers_template`` as it is. ``secrets`` are redacted in everything the server sends.
     """
 
     def __init__(
         self,
-        spec: ServerSpec,
+        spec: MCPServerConfig,
         host: ConnectionServices | None = None,
         *,
         on_change: Callable[[Connection], None] | None = None,
         restarts: bool = True,
         ping_patience_s: float = PING_PATIENCE_S,
+        headers: Mapping[str, str] | None = None,
         secrets: Sequence[str] = (),
     ) -> None:
         self.spec = spec
@@ -69,7 +80,9 @@ class Connection:
         self.tools: tuple[ToolSpec, ...] = (self._memory.tools or ()) if spec.lazy else ()
         self._on_change = on_change
         self._restarts, self._ping_patience_s = restarts, ping_patience_s
-        self._secrets = (*secrets, *keys_of(spec.headers))
+        configured = {} if isinstance(spec, StdioServer) else spec.headers_template
+        self._headers = configured if headers is None else headers
+        self._secrets = (*secrets, *keys_of(self._headers))
         self._is_known_to_fail = False
         self._announced: tuple[State, str, tuple[ToolSpec, ...]] | None = None
         self._protocol_version = ""
@@ -271,7 +284,9 @@ class Connection:
         with anyio.CancelScope(deadline=deadline) as self._scope:
             try:
                 waiting = partial(without_deadline, self._scope)
-                transport = open_channel(self.spec, self.notes, self._host, waiting, era.transport)
+                transport = open_channel(
+                    self.spec, self.notes, self._host, waiting, era.transport, headers=self._headers
+                )
                 async with transport as channel:
                     await self._serve(channel, era, started)
             except Exception as caught:  # noqa: BLE001  (a failure of one server must not end the others)

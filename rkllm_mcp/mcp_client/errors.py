@@ -10,7 +10,7 @@ import shlex
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from rkllm_mcp.config.header_templates import placeholders
-from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.config.servers import MCPServerConfig, RemoteServer, StdioServer
 from rkllm_mcp.errors import RkllmMcpError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def may_be_an_older_server(error: BaseException | None) -> bool:
     return is_not_found or http_status(error) in (400, 404, 405, 406, 410, 415, 422, 501)
 
 
-def call_failure(spec: ServerSpec, error: Exception) -> str:
+def call_failure(spec: MCPServerConfig, error: Exception) -> str:
     """Return a sentence for the model about a failed call."""
     from pydantic import ValidationError
 
@@ -96,7 +96,7 @@ def call_failure(spec: ServerSpec, error: Exception) -> str:
     return f"The call failed: {_first_line(str(error_leaf)) or type(error_leaf).__name__}"
 
 
-def connect_failure(spec: ServerSpec, error: BaseException, ending: str) -> str:
+def connect_failure(spec: MCPServerConfig, error: BaseException, ending: str) -> str:
     """Return a sentence for the user about a failed connection, with the remedy.
 
     ``ending`` describes how the server's process ended, if it did.
@@ -104,30 +104,35 @@ def connect_failure(spec: ServerSpec, error: BaseException, ending: str) -> str:
     error = leaf(error)
     if isinstance(error, RkllmMcpError):
         return str(error)
-    if ending:
-        return f"it {ending} before it was ready; run {_command(spec)} in a terminal to see why"
-    if isinstance(error, FileNotFoundError):
-        if spec.cwd is not None and error.filename == spec.cwd:
-            return f"the folder {spec.cwd!r} does not exist; create it, or correct the server's cwd"
-        missing = spec.command if error.filename in (spec.command, None) else str(error.filename)
-        return f"{missing!r} was not found; install it, or correct the server's command, PATH or cwd"
-    if isinstance(error, (OSError, ValueError)) and spec.transport == "stdio":
-        reason = _first_line(str(error))
-        return f"{spec.command!r} cannot be started: {reason}; correct the server's command, args, env or cwd"
+    if isinstance(spec, StdioServer):
+        return _start_failure(spec, error, ending)
     status = http_status(error)
     if status in _REFUSALS:
         return f"the server refused the connection (HTTP {status}): {_refusal(spec, status)}"
-    if spec.transport == "stdio":
-        return f"the handshake failed: {_detail(error)}; check that {_command(spec)} is an MCP server"
     return f"{spec.url} cannot be used: {_detail(error)}; check the URL, the headers and that the server runs"
 
 
-def _refusal(spec: ServerSpec, status: int) -> str:
+def _start_failure(spec: StdioServer, error: BaseException, ending: str) -> str:
+    if ending:
+        return f"it {ending} before it was ready; run {_command(spec)} in a terminal to see why"
+    if isinstance(error, FileNotFoundError):
+        if spec.folder is not None and error.filename == spec.folder:
+            return f"the folder {spec.folder!r} does not exist; create it, or correct the server's cwd"
+        missing = spec.command if error.filename in (spec.command, None) else str(error.filename)
+        return f"{missing!r} was not found; install it, or correct the server's command, PATH or cwd"
+    if isinstance(error, (OSError, ValueError)):
+        reason = _first_line(str(error))
+        return f"{spec.command!r} cannot be started: {reason}; correct the server's command, args, env or cwd"
+    return f"the handshake failed: {_detail(error)}; check that {_command(spec)} is an MCP server"
+
+
+def _refusal(spec: MCPServerConfig, status: int) -> str:
     """Return the meaning of a 401 or 403 for this server, with the remedy."""
-    if spec.oauth is not None:
+    template = {} if isinstance(spec, StdioServer) else spec.headers_template
+    if isinstance(spec, RemoteServer) and spec.auth != "none":
         problem = "the login is missing or has expired" if status == _UNAUTHORIZED else "the login does not allow this"
         return f"{problem}; log in again with 'rkllm-mcp servers test {spec.name}' in a terminal"
-    names = ", ".join(f"'{name}'" for value in spec.headers_template.values() for name in placeholders(value))
+    names = ", ".join(f"'{name}'" for value in template.values() for name in placeholders(value))
     if names:
         problem = "is missing, wrong or has expired" if status == _UNAUTHORIZED else "does not allow this"
         return f"the token {names} {problem}; send a valid one with the request"
@@ -140,7 +145,7 @@ def _detail(error: BaseException) -> str:
     return _first_line(message) or type(error).__name__
 
 
-def _command(spec: ServerSpec) -> str:
+def _command(spec: StdioServer) -> str:
     # Quoted for the shell, so that it can be pasted; a command that contains quotes is not quoted again.
     line = shlex.join((spec.command, *spec.args))
     return f"'{line}'" if "'" not in line and len(line) <= _MAX_COMMAND_CHARS else "its command"

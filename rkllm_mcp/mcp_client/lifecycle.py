@@ -1,4 +1,4 @@
-"""Backoff, idle stop and pings of a connection, and the services that the host gives it."""
+"""State, backoff, idle stop and pings of a connection, and the services that the host gives it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import anyio
 
-from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.config.servers import MCPServerConfig
 from rkllm_mcp.mcp_client.callbacks import Callbacks
 from rkllm_mcp.mcp_client.errors import is_connection_closed
 from rkllm_mcp.mcp_client.oauth import NO_CONSENT, Consent, SignIn, TokenFile
@@ -28,6 +28,26 @@ if TYPE_CHECKING:
 PING_PATIENCE_S = 30.0
 # Upper limit of the backoff.
 _LONGEST_PAUSE_S = 60.0
+
+
+State: TypeAlias = Literal["waiting", "connecting", "ready", "failed", "died", "stopped"]
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """State of a server at one moment.
+
+    ``waiting``: connects on its next use, or with the first request that brings its token. ``failed``: never became
+    ready. ``died``: was ready, and reconnects on its next call.
+    """
+
+    name: str
+    state: State
+    reason: str = ""  # why it is not ready, and the remedy
+    last_lines: tuple[str, ...] = ()  # of stderr, log messages and invalid output on stdout
+    tool_count: int = 0  # after allowed_tools and excluded_tools
+    protocol_version: str = ""  # empty before the handshake
+    connect_seconds: float = 0.0  # from start to the first tools/list
 
 
 class Backoff:
@@ -125,10 +145,10 @@ async def answers(client: Client, patience_s: float) -> bool:
 
 # Takes the server, the live list of the connection's active calls (newest last), and a function for notes about
 # requests that failed.
-CallbacksFor: TypeAlias = Callable[[ServerSpec, Sequence[CallContext], Callable[[str], None]], Callbacks]
+CallbacksFor: TypeAlias = Callable[[MCPServerConfig, Sequence[CallContext], Callable[[str], None]], Callbacks]
 
 
-def _no_callbacks(_spec: ServerSpec, _in_flight: Sequence[CallContext], _note: Callable[[str], None]) -> Callbacks:
+def _no_callbacks(_spec: MCPServerConfig, _in_flight: Sequence[CallContext], _note: Callable[[str], None]) -> Callbacks:
     return Callbacks()
 
 
@@ -149,8 +169,10 @@ class ConnectionServices:
     wire: WireLog | None = None  # None: no wire log
     sign_in: SignIn = field(default_factory=SignIn)
     allowed_commands: Sequence[str] | None = None  # programs that may be started as servers; None: any
+    sandbox_caches: Path | None = None  # download caches of sandboxed programs; None: an empty one at every start
     timings: Timings = field(default_factory=Timings)
-    # Servers in this process, by name: an MCPServer of the SDK, a function that makes one, or ``module:name``.
+    # Servers in this process, by name, instead of what the configuration names: an MCPServer of the SDK, a function
+    # that makes one, or ``module:name``.
     in_process: Mapping[str, object] = field(default_factory=dict[str, object])
 
 
@@ -162,6 +184,7 @@ def open_connection_services(
     consent: Consent = NO_CONSENT,
     log_wire: bool = False,
     allowed_commands: Sequence[str] | None = None,
+    sandbox_caches: Path | None = None,
 ) -> Generator[ConnectionServices]:
     """Open the services with their files in ``folder``: ``oauth.json``, and ``wire.log`` if ``log_wire``.
 
@@ -175,6 +198,7 @@ def open_connection_services(
             wire=wire,
             sign_in=SignIn(TokenFile(folder / "oauth.json"), consent),
             allowed_commands=allowed_commands,
+            sandbox_caches=sandbox_caches,
         )
     finally:
         if wire is not None:

@@ -22,7 +22,7 @@ from urllib.parse import parse_qsl, urlsplit
 import anyio
 from anyio.abc import SocketStream
 
-from rkllm_mcp.config.server_spec import OAuth, ServerSpec
+from rkllm_mcp.config.servers import RemoteServer
 from rkllm_mcp.errors import ServerUnavailableError
 
 if TYPE_CHECKING:
@@ -250,47 +250,51 @@ class _Storage:
 
 @dataclass(frozen=True)
 class SignIn:
-    """Creates the OAuth provider of each server; by default no person can be asked for consent."""
+    """Creates the OAuth provider of each server; by default no person can be asked for consent.
+
+    ``client_metadata_url`` is used as client id by authorization servers that support it.
+    """
 
     tokens: TokenFile = field(default_factory=TokenFile)
     consent: Consent = NO_CONSENT
+    client_metadata_url: str = ""
 
     def auth(
-        self, spec: ServerSpec, waiting_for_person: Callable[[], AbstractContextManager[None]]
+        self, spec: RemoteServer, waiting_for_person: Callable[[], AbstractContextManager[None]]
     ) -> httpx2.Auth | None:
         """Return the ``httpx2.Auth`` that adds tokens to a server's requests and obtains them; None without OAuth.
 
         ``waiting_for_person`` is entered while the user is asked for consent.
         """
-        if spec.oauth is None:
+        if spec.auth == "none":
             return None
-        if spec.oauth.without_person:
-            return self._as_program(spec, spec.oauth)
-        return self._as_person(spec, spec.oauth, waiting_for_person)
+        if spec.auth == "client_credentials":
+            return self._as_program(spec)
+        return self._as_person(spec, waiting_for_person)
 
-    def _as_program(self, spec: ServerSpec, oauth: OAuth) -> OAuthClientProvider:
+    def _as_program(self, spec: RemoteServer) -> OAuthClientProvider:
         from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
 
         storage = _Storage(self.tokens, _account(spec))
         provider = ClientCredentialsOAuthProvider(
             spec.url,
             storage,
-            oauth.client_id,
-            oauth.client_secret,
-            scope=" ".join(oauth.scopes) or None,
-            issuer=oauth.issuer or None,
+            spec.client_id or "",
+            spec.client_secret or "",
+            scope=" ".join(spec.scopes) or None,
+            issuer=spec.issuer or None,
         )
-        provider.context.client_metadata = _with_scopes(oauth.scopes, provider.context.client_metadata)
+        provider.context.client_metadata = _with_scopes(spec.scopes, provider.context.client_metadata)
         storage.issuer = lambda: _issuer_of(provider)
         return provider
 
     def _as_person(
-        self, spec: ServerSpec, oauth: OAuth, waiting_for_person: Callable[[], AbstractContextManager[None]]
+        self, spec: RemoteServer, waiting_for_person: Callable[[], AbstractContextManager[None]]
     ) -> OAuthClientProvider:
         from mcp.client.auth import OAuthClientProvider
         from mcp.shared.auth import OAuthClientMetadata
 
-        redirect_uri = oauth.redirect_uri or f"http://127.0.0.1:{_port(spec.url)}/callback"
+        redirect_uri = spec.redirect_uri or f"http://127.0.0.1:{_port(spec.url)}/callback"
         addresses: list[str] = []
         refusals: list[ServerUnavailableError] = []
 
@@ -314,24 +318,24 @@ class SignIn:
                 "redirect_uris": [redirect_uri],
                 "grant_types": ["authorization_code", "refresh_token"],
                 "response_types": ["code"],
-                "scope": " ".join(oauth.scopes) or None,
+                "scope": " ".join(spec.scopes) or None,
                 "application_type": "native",
             }
         )
-        storage = _Storage(self.tokens, _account(spec), _registered(oauth, redirect_uri))
+        storage = _Storage(self.tokens, _account(spec), _registered(spec, redirect_uri))
         provider = OAuthClientProvider(
             spec.url,
-            _with_scopes(oauth.scopes, metadata),
+            _with_scopes(spec.scopes, metadata),
             storage,
             redirect_handler=take,
             callback_handler=consent,
-            client_metadata_url=oauth.client_metadata_url or None,
+            client_metadata_url=self.client_metadata_url or None,
         )
         storage.issuer = lambda: _issuer_of(provider)
         return provider
 
 
-def _account(spec: ServerSpec) -> str:
+def _account(spec: RemoteServer) -> str:
     """Return the storage key: the same URL under two server names is two accounts."""
     return f"{spec.name} {spec.url}"
 
@@ -358,19 +362,19 @@ def _issuer_of(provider: OAuthClientProvider) -> str:
     return str(metadata.issuer) if metadata is not None else ""
 
 
-def _registered(oauth: OAuth, redirect_uri: str) -> OAuthClientInformationFull | None:
+def _registered(spec: RemoteServer, redirect_uri: str) -> OAuthClientInformationFull | None:
     """Return the configured client registration; None if the host registers itself."""
     from mcp.shared.auth import OAuthClientInformationFull
 
-    if not oauth.client_id:
+    if not spec.client_id:
         return None
     return OAuthClientInformationFull.model_validate(
         {
-            "client_id": oauth.client_id,
-            "client_secret": oauth.client_secret or None,
+            "client_id": spec.client_id,
+            "client_secret": spec.client_secret or None,
             "redirect_uris": [redirect_uri],
-            "token_endpoint_auth_method": "client_secret_basic" if oauth.client_secret else "none",
-            "issuer": oauth.issuer or None,
+            "token_endpoint_auth_method": "client_secret_basic" if spec.client_secret else "none",
+            "issuer": spec.issuer or None,
         }
     )
 

@@ -18,10 +18,10 @@ import anyio
 from anyio.abc import TaskGroup
 
 from rkllm_mcp.config.header_templates import MissingTokenError, fill, placeholders, secrets_of, tokens_for
-from rkllm_mcp.config.server_spec import ServerSpec, ServerState, State
+from rkllm_mcp.config.servers import MCPServerConfig, RemoteServer, StdioServer
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.mcp_client.connection import Connection
-from rkllm_mcp.mcp_client.lifecycle import ConnectionServices
+from rkllm_mcp.mcp_client.lifecycle import ConnectionServices, ServerState, State
 from rkllm_mcp.mcp_client.server_cache import ServerCache
 from rkllm_mcp.mcp_client.wire_log import LastLines
 from rkllm_mcp.messages import ToolSpec
@@ -49,7 +49,7 @@ class PerRequestConnection:
 
     def __init__(
         self,
-        spec: ServerSpec,
+        spec: RemoteServer,
         host: ConnectionServices | None = None,
         *,
         on_change: Callable[[PerRequestConnection], None] | None = None,
@@ -171,9 +171,9 @@ class PerRequestConnection:
         if self._tasks is None:
             raise ServerUnavailableError(f"Server '{self.spec.name}' is not available: it was stopped.")
         # The connection is needed now and closes after use, so lazy start and idle timeout do not apply.
-        spec = replace(self.spec, headers={**self.spec.headers, **dict(headers)}, lazy=False, idle_stop_s=None)
-        secrets = secrets_of(self.spec.headers_template, tokens)
-        connection = Connection(spec, self._host, on_change=self._changed, secrets=secrets)
+        spec = self.spec.model_copy(update={"lazy": False, "idle_stop_s": None})
+        secrets = secrets_of({}, tokens)
+        connection = Connection(spec, self._host, on_change=self._changed, headers=dict(headers), secrets=secrets)
         session = self._sessions[headers] = _Session(connection)
         self._tasks.start_soon(connection.run, name=f"session of {spec.name}")
         return session
@@ -228,9 +228,9 @@ async def session_of(connection: AnyConnection, tokens: Mapping[str, str]) -> As
 
 
 def connection_for(
-    spec: ServerSpec, host: ConnectionServices, on_change: Callable[[Any], None] | None = None
+    spec: MCPServerConfig, host: ConnectionServices, on_change: Callable[[Any], None] | None = None
 ) -> AnyConnection:
     """Return a shared connection, or one per set of tokens if the headers contain placeholders."""
-    if any(placeholders(value) for value in spec.headers_template.values()):
-        return PerRequestConnection(spec, host, on_change=on_change)
-    return Connection(spec, host, on_change=on_change)
+    if isinstance(spec, StdioServer) or not any(placeholders(value) for value in spec.headers_template.values()):
+        return Connection(spec, host, on_change=on_change)
+    return PerRequestConnection(spec, host, on_change=on_change)

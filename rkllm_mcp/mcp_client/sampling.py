@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.config.servers import MCPServerConfig
 from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.mcp_client.timeouts import active_call
 from rkllm_mcp.messages import Message
@@ -29,7 +29,7 @@ _REFUSED = -1
 _ENDINGS = {"end": "endTurn", "stop": "stopSequence", "length": "maxTokens"}
 
 # Decides about a server's request during a call; asks the call's approver where necessary. Runs outside the time limit.
-ApproveSampling: TypeAlias = Callable[[ServerSpec, SamplingRequest, CallContext], Awaitable[bool]]
+ApproveSampling: TypeAlias = Callable[[MCPServerConfig, SamplingRequest, CallContext], Awaitable[bool]]
 
 
 class SamplingRefusedError(Exception):
@@ -49,7 +49,7 @@ class SamplingGate:
 
     def __init__(
         self,
-        spec: ServerSpec,
+        spec: MCPServerConfig,
         sampler: Sampler,
         approve: ApproveSampling,
         in_flight: Sequence[CallContext],

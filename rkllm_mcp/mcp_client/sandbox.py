@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 import anyio
 import anyio.to_thread
 
-from rkllm_mcp.config.server_spec import Sandbox, ServerSpec
+from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.errors import ServerUnavailableError
 
 RUNNERS = frozenset({"npx", "bunx", "pnpx", "uvx", "uv"})
@@ -33,15 +33,15 @@ def is_system(path: Path) -> bool:
     return any(path == system or system in path.parents for system in _SYSTEM)
 
 
-def places_of(spec: ServerSpec, program: Path, env: Mapping[str, str]) -> list[Path]:
+def places_of(spec: StdioServer, program: Path, env: Mapping[str, str]) -> list[Path]:
     """Return the files and folders that a server's program needs to read; may include system folders.
 
     ``env`` is the program's environment and provides PATH and HOME.
     """
     home = Path(env.get("HOME", "/nonexistent"))
     places = list(_installations(program, env, home))
-    if spec.cwd is not None and not _is_too_wide(Path(spec.cwd), home):
-        places.append(Path(spec.cwd))
+    if spec.cwd is not None and not _is_too_wide(spec.cwd, home):
+        places.append(spec.cwd)
     script = script_of(str(program), spec.args, spec.cwd)
     return [*places, *(_project(script, home) if script and script.is_file() else ())]
 
@@ -151,10 +151,15 @@ _ETC = (
     *("ssl/certs", "ssl/openssl.cnf", "ca-certificates", "pki/tls/certs", "pki/ca-trust/extracted", "os-release"),
 )
 _PROBE_TIMEOUT_S = 10.0
+_UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 
-async def sandboxed(spec: ServerSpec, program: Path, env: Mapping[str, str]) -> ServerSpec:
+async def sandboxed(
+    spec: StdioServer, program: Path, env: Mapping[str, str], caches: Path | None = None
+) -> StdioServer:
     """Return ``spec`` with bubblewrap as its command.
+
+    ``caches`` is the folder of the download caches; None: an empty cache at every start.
 
     Raises:
         ServerUnavailableError: bubblewrap is missing or does not work here, or a configured folder does not exist.
@@ -164,32 +169,33 @@ async def sandboxed(spec: ServerSpec, program: Path, env: Mapping[str, str]) -> 
         raise ServerUnavailableError(problem)
     # Found on the host's PATH, not on the server's.
     bwrap = shutil.which("bwrap") or "bwrap"
-    return replace(spec, command=bwrap, args=tuple(arguments(spec, program, env)), cwd=None)
+    changes = {"command": bwrap, "args": tuple(arguments(spec, program, env, caches)), "cwd": None}
+    return spec.model_copy(update=changes)
 
 
-def arguments(spec: ServerSpec, program: Path, env: Mapping[str, str]) -> list[str]:
+def arguments(spec: StdioServer, program: Path, env: Mapping[str, str], caches: Path | None = None) -> list[str]:
     """Return the arguments of bubblewrap for a server.
 
     Raises:
         ServerUnavailableError: a configured folder does not exist.
     """
-    sandbox = spec.sandbox or Sandbox()
     home = env.get("HOME", "") if env.get("HOME", "").strip("/") else "/tmp/home"  # noqa: S108  (inside the sandbox)
     named = {
-        **dict.fromkeys(_existing(sandbox.read, "sandbox_read"), False),
-        **dict.fromkeys(_existing(sandbox.write, "sandbox_write"), True),
+        **dict.fromkeys(_existing(spec.sandbox_read, "sandbox_read"), False),
+        **dict.fromkeys(_existing(spec.sandbox_write, "sandbox_write"), True),
     }
-    words = ["--unshare-all", *(["--share-net"] if sandbox.network else []), "--die-with-parent", "--new-session"]
-    words += ["--cap-drop", "ALL", *_system(network=sandbox.network)]
+    words = ["--unshare-all", *(["--share-net"] if spec.sandbox_network else []), "--die-with-parent", "--new-session"]
+    words += ["--cap-drop", "ALL", *_system(network=spec.sandbox_network)]
     words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/run", "--tmpfs", "/var/tmp"]  # noqa: S108
     words += ["--tmpfs", home, "--setenv", "HOME", home]
     for place in _outermost(places_of(spec, program, env)):
         words += ["--ro-bind", str(place), str(place)]
-    words += _cache(sandbox, program, home)
+    if caches is not None and program.name in RUNNERS:
+        words += _cache(caches / _UNSAFE.sub("_", spec.name), home)
     # Parents first, so that a nested folder keeps its own mode.
     for path, may_write in sorted(named.items(), key=lambda item: len(item[0].parts)):
         words += ["--bind" if may_write else "--ro-bind", str(path), str(path)]
-    words += ["--remount-ro", "/", "--chdir", spec.cwd or home]
+    words += ["--remount-ro", "/", "--chdir", spec.folder or home]
     return [*words, "--", str(program), *spec.args]
 
 
@@ -208,19 +214,22 @@ def _system(*, network: bool) -> Iterator[str]:
         yield from ("--ro-bind-try", str(Path("/etc/resolv.conf").resolve()), "/etc/resolv.conf")
 
 
-def _cache(sandbox: Sandbox, program: Path, home: str) -> Iterator[str]:
+def cache_folder(environment: Mapping[str, str]) -> Path:
+    """Return the folder of the download caches: ``$XDG_CACHE_HOME/rkllm-mcp/sandbox``."""
+    return Path(environment.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "rkllm-mcp" / "sandbox"
+
+
+def _cache(folder: Path, home: str) -> Iterator[str]:
     """Bind a persistent cache, separate from the user's own, for programs that download what they run."""
-    if sandbox.cache is None or program.name not in RUNNERS:
-        return
-    Path(sandbox.cache).mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     cache = f"{home}/.cache"
-    yield from ("--bind", sandbox.cache, cache, "--setenv", "XDG_CACHE_HOME", cache)
+    yield from ("--bind", str(folder), cache, "--setenv", "XDG_CACHE_HOME", cache)
     yield from ("--setenv", "npm_config_cache", f"{cache}/npm", "--setenv", "UV_CACHE_DIR", f"{cache}/uv")
     yield from ("--setenv", "UV_PYTHON_INSTALL_DIR", f"{cache}/uv-python")
 
 
-def _existing(paths: Sequence[str], key: str) -> Iterator[Path]:
-    for path in map(Path, paths):
+def _existing(paths: Sequence[Path], key: str) -> Iterator[Path]:
+    for path in map(Path.absolute, paths):
         if not path.exists():
             raise ServerUnavailableError(f"{key} names {path}, which does not exist; create it, or correct {key}")
         if path == Path("/"):
@@ -230,10 +239,10 @@ def _existing(paths: Sequence[str], key: str) -> Iterator[Path]:
         yield path
 
 
-def missing_place(sandbox: Sandbox) -> str:
+def missing_place(spec: StdioServer) -> str:
     """Return a sentence about a configured folder that cannot be in the sandbox; empty if all can."""
     try:
-        _ = [*_existing(sandbox.read, "sandbox_read"), *_existing(sandbox.write, "sandbox_write")]
+        _ = [*_existing(spec.sandbox_read, "sandbox_read"), *_existing(spec.sandbox_write, "sandbox_write")]
     except ServerUnavailableError as error:
         return str(error)
     return ""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.config.servers import MCPServerConfig, target_of
 from rkllm_mcp.mcp_client.errors import has_hung_up, may_be_an_older_server
 from rkllm_mcp.messages import ToolSpec
 
@@ -102,8 +102,8 @@ class _Known:
 class ServerCache:
     """Cached facts of one server."""
 
-    def __init__(self, spec: ServerSpec, store: Remembered) -> None:
-        facts = [spec.transport, spec.command, spec.args, spec.cwd, spec.url, spec.allowed_tools, spec.excluded_tools]
+    def __init__(self, spec: MCPServerConfig, store: Remembered) -> None:
+        facts = [*target_of(spec), spec.allowed_tools, spec.excluded_tools]
         self._key = f"server:{spec.name}:{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]}"
         self._store = store
         self._known = _parsed(store.read(self._key))
@@ -152,7 +152,7 @@ def _parsed(text: str | None) -> _Known:
 
 
 def transport_fallback(
-    spec: ServerSpec, memory: ServerCache, tried: ProtocolRevision, error: Exception | None
+    spec: MCPServerConfig, memory: ServerCache, tried: ProtocolRevision, error: Exception | None
 ) -> ProtocolRevision | None:
     """Return the protocol revision and transport to try next; None if all were tried.
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import anyio
 
-from rkllm_mcp.config.server_spec import LogLevel, ServerSpec
-from rkllm_mcp.config.servers import is_offered, is_safe
+from rkllm_mcp.config.servers import LogLevel, MCPServerConfig, is_offered, is_safe
 from rkllm_mcp.mcp_client.callbacks import logging_to, tool_changes_to, visited
 from rkllm_mcp.mcp_client.message_filter import filter_messages
 from rkllm_mcp.messages import ToolSpec
@@ -89,7 +88,7 @@ class NotOfThisEraError(Exception):
 
 
 async def list_tools(
-    client: Client, spec: ServerSpec, note: Callable[[str], None], *, must_be_modern: bool = False
+    client: Client, spec: MCPServerConfig, note: Callable[[str], None], *, must_be_modern: bool = False
 ) -> tuple[ToolSpec, ...]:
     """Return the tools that a server offers, in its order.
 
@@ -218,7 +217,7 @@ async def follow_changes(
 
 async def call_tool(
     client: Client,
-    spec: ServerSpec,
+    spec: MCPServerConfig,
     tool: str,
     arguments: Mapping[str, Any],
     context: CallContext,

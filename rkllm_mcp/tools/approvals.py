@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeAlias
 from weakref import WeakValueDictionary
 
-from rkllm_mcp.config.server_spec import AnyServer, ServerSpec
+from rkllm_mcp.config.servers import MCPServerConfig, ServerConfig, target_of
 from rkllm_mcp.events import Approval
 from rkllm_mcp.messages import ToolCall, ToolSpec
 from rkllm_mcp.protocols import CallContext, Decision, FixedApprover, SamplingRequest
@@ -221,7 +221,7 @@ class Approvals:
         self.conversations = ConversationGrants()
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def rule(self, spec: AnyServer, tool: ToolSpec, call: ToolCall, context: CallContext) -> ApprovalVerdict:
+    async def rule(self, spec: ServerConfig, tool: ToolSpec, call: ToolCall, context: CallContext) -> ApprovalVerdict:
         """Decide about a call; time spent waiting for the user is paused in ``context``."""
         known = await self._known(spec, tool, call, context)
         if isinstance(known, ApprovalVerdict):
@@ -229,7 +229,7 @@ class Approvals:
         with context.pause():
             return await self._ask(spec, tool, call, context)
 
-    async def approve_sampling(self, spec: ServerSpec, request: SamplingRequest, context: CallContext) -> bool:
+    async def approve_sampling(self, spec: MCPServerConfig, request: SamplingRequest, context: CallContext) -> bool:
         """Return True if a server may ask the model during a call; stored decisions survive the server's restart."""
         if spec.sampling == "allow":
             return True
@@ -244,7 +244,7 @@ class Approvals:
         self._note(decision, key)
         return decision not in (None, "deny", "never")
 
-    async def _ask(self, spec: AnyServer, tool: ToolSpec, call: ToolCall, context: CallContext) -> ApprovalVerdict:
+    async def _ask(self, spec: ServerConfig, tool: ToolSpec, call: ToolCall, context: CallContext) -> ApprovalVerdict:
         async with self._turn(context.conversation_id):
             # The decision about a call that was ahead in the queue may apply to this one.
             known = await self._known(spec, tool, call, context)
@@ -255,7 +255,7 @@ class Approvals:
         return _verdict(decision, call.name, known.concern, context)
 
     async def _known(
-        self, spec: AnyServer, tool: ToolSpec, call: ToolCall, context: CallContext
+        self, spec: ServerConfig, tool: ToolSpec, call: ToolCall, context: CallContext
     ) -> ApprovalVerdict | _Question:
         """Return the decision if it is known, else the question to ask."""
         name, fingerprint = tool.wire_name or tool.name, fingerprint_of(spec, tool)
@@ -310,17 +310,14 @@ def sampling_question(request: SamplingRequest, language: Language) -> Approval:
     )
 
 
-def fingerprint_of(spec: AnyServer, tool: ToolSpec) -> str:
+def fingerprint_of(spec: ServerConfig, tool: ToolSpec) -> str:
     """Return a hash of the tool's definition and of the program or URL behind it, for which an approval is valid."""
-    is_mcp = isinstance(spec, ServerSpec)
-    behind = (spec.command, spec.args, spec.cwd, spec.url) if is_mcp else ("", (), None, "")
-    target = [spec.transport, *behind]
     definition = [tool.wire_name, tool.description, tool.input_schema, tool.read_only, tool.destructive]
-    text = json.dumps([target, definition], sort_keys=True, default=str)
+    text = json.dumps([target_of(spec), definition], sort_keys=True, default=str)
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
-def _concern(spec: AnyServer, tool: ToolSpec, arguments: Mapping[str, Any], *, is_unasked: bool) -> Concern | None:
+def _concern(spec: ServerConfig, tool: ToolSpec, arguments: Mapping[str, Any], *, is_unasked: bool) -> Concern | None:
     """Return why a call needs approval; None if it needs none."""
     must_ask = _matches(tool.wire_name or tool.name, spec.always_ask)
     if is_unasked or (spec.approve == "never" and not must_ask):

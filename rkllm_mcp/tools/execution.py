@@ -12,7 +12,7 @@ import anyio
 
 from rkllm_mcp.config import secrets
 from rkllm_mcp.config.header_templates import redacted
-from rkllm_mcp.config.server_spec import AnyServer
+from rkllm_mcp.config.servers import ServerConfig
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.mcp_client.timeouts import Stopwatch, time_limit
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
@@ -54,7 +54,7 @@ class CallableServer(Protocol):
     """The part of a ``ToolServer`` that runs calls."""
 
     @property
-    def spec(self) -> AnyServer:
+    def spec(self) -> ServerConfig:
         """Settings of the server."""
         ...
 

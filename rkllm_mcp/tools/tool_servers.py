@@ -12,10 +12,9 @@ from typing import Any, Protocol, TypeAlias
 import anyio
 
 from rkllm_mcp.builtin.server import DeviceReader, open_builtin
-from rkllm_mcp.config.server_spec import AnyServer, ServerState, State
-from rkllm_mcp.config.servers import BuiltinServer, OpenAPIServer, is_offered
+from rkllm_mcp.config.servers import BuiltinServer, OpenAPIServer, ServerConfig, is_offered
 from rkllm_mcp.errors import ServerUnavailableError
-from rkllm_mcp.mcp_client.lifecycle import Backoff, ConnectionServices, Timings
+from rkllm_mcp.mcp_client.lifecycle import Backoff, ConnectionServices, ServerState, State, Timings
 from rkllm_mcp.mcp_client.per_request import connection_for
 from rkllm_mcp.mcp_client.wire_log import LastLines
 from rkllm_mcp.messages import ToolSpec
@@ -49,7 +48,7 @@ class LocalToolServer:
 
     def __init__(
         self,
-        spec: AnyServer,
+        spec: ServerConfig,
         opener: Opener,
         *,
         restart_pause_s: float = Timings.restart_pause_s,
@@ -205,7 +204,7 @@ class ToolServer(Protocol):
     """A server as the toolbox uses it. One task runs ``run``; the other methods may be called from any task."""
 
     @property
-    def spec(self) -> AnyServer:
+    def spec(self) -> ServerConfig:
         """Settings of the server."""
         ...
 
@@ -266,7 +265,7 @@ async def _open_problem(problem: str, note: Callable[[str], None]) -> AsyncGener
 
 
 def source_of(
-    spec: AnyServer,
+    spec: ServerConfig,
     host: ConnectionServices | None = None,
     *,
     problem: str = "",

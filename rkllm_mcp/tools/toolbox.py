@@ -16,12 +16,11 @@ import anyio
 
 from rkllm_mcp.builtin.server import DeviceReader
 from rkllm_mcp.config.header_templates import claimed_by
-from rkllm_mcp.config.server_spec import AnyServer, ServerState
-from rkllm_mcp.config.servers import BuiltinServer
+from rkllm_mcp.config.servers import OpenAPIServer, RemoteServer, ServerConfig
 from rkllm_mcp.errors import NotOfferedError, ServerUnavailableError, ToolboxError
 from rkllm_mcp.mcp_client.callbacks import Answers
 from rkllm_mcp.mcp_client.connection import Connection
-from rkllm_mcp.mcp_client.lifecycle import ConnectionServices
+from rkllm_mcp.mcp_client.lifecycle import ConnectionServices, ServerState
 from rkllm_mcp.mcp_client.per_request import PerRequestConnection, connected_with
 from rkllm_mcp.mcp_client.resources import ResourceHub
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec, long_name, safe_name, shown_names
@@ -73,7 +72,7 @@ class Toolbox:
 
     def __init__(
         self,
-        specs: Sequence[AnyServer],
+        specs: Sequence[ServerConfig],
         on_status: Callable[[str], None] | None,
         host: ConnectionServices | None = None,
         sampler: Sampler | None = None,
@@ -299,7 +298,7 @@ class Toolbox:
 
 @asynccontextmanager
 async def open_toolbox(
-    specs: Sequence[AnyServer],
+    specs: Sequence[ServerConfig],
     *,
     on_status: Callable[[str], None] | None = None,
     host: ConnectionServices | None = None,
@@ -343,8 +342,8 @@ async def open_toolbox(
         raise failure
 
 
-def _headers_of(spec: AnyServer) -> Mapping[str, str]:
-    return {} if isinstance(spec, BuiltinServer) else spec.headers_template
+def _headers_of(spec: ServerConfig) -> Mapping[str, str]:
+    return spec.headers_template if isinstance(spec, RemoteServer | OpenAPIServer) else {}
 
 
 async def _start(source: ToolServer) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rkllm_mcp.app.settings import device_state, server_specs
+from rkllm_mcp.app.settings import device_state
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.servers import BuiltinServer, BuiltinTool, OpenAPIServer
@@ -38,7 +38,7 @@ def test_built_in_tools_reach_the_tools_layer_with_a_way_to_look_at_the_machine(
         tmp_path,
         'tools = [{ name = "clock" }, { name = "t", entry_point = "a.b:c", description = "T", read_only = true }]\n',
     )
-    (spec,) = server_specs(config)
+    (spec,) = config.resolved_servers()
     assert isinstance(spec, BuiltinServer)
     assert spec.tools == (
         BuiltinTool(name="clock"),
@@ -58,7 +58,7 @@ def test_built_in_tools_reach_the_tools_layer_with_a_way_to_look_at_the_machine(
 )
 def test_a_specification_is_a_path_an_address_or_a_text(tmp_path: Path, value: str, settled: str) -> None:
     config = config_of(tmp_path, f'openapi_spec = {value}\nheaders_template = {{ A = "${{b}}" }}\ninclude = ["x"]\n')
-    (spec,) = server_specs(config)
+    (spec,) = config.resolved_servers()
     assert isinstance(spec, OpenAPIServer)
     assert spec.openapi_spec == settled.replace("{folder}", str(tmp_path))
     assert (spec.headers_template, spec.include, spec.exclude) == ({"A": "${b}"}, ("x",), ())

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rkllm_mcp.app.settings import server_specs
 from rkllm_mcp.config.loading import load_config
-from rkllm_mcp.config.server_spec import OAuth, ServerSpec
+from rkllm_mcp.config.servers import RemoteServer, ServerConfig
 from rkllm_mcp.diagnostics.doctor import diagnose
 from rkllm_mcp.errors import ConfigError
 
@@ -19,9 +18,8 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def spec_of(folder: Path, text: str) -> ServerSpec:
-    (spec,) = server_specs(load_config(written(folder, text), env={}))
-    assert isinstance(spec, ServerSpec)
+def spec_of(folder: Path, text: str) -> ServerConfig:
+    (spec,) = load_config(written(folder, text), env={}).resolved_servers()
     return spec
 
 
@@ -44,10 +42,10 @@ def test_a_login_or_a_time_that_cannot_be_is_refused(tmp_path: Path, keys: str, 
 def test_placeholders_wait_for_tokens_and_the_rest_is_sent_as_it_is(tmp_path: Path) -> None:
     headers = 'headers_template = { Authorization = "Bearer ${servicenow}", X-Key = "sesame" }'
     spec = spec_of(tmp_path, f'url = "http://h/mcp"\n{headers}\nca_file = "own.pem"')
-    assert spec.headers == {"X-Key": "sesame"}
-    assert spec.headers_template == {"Authorization": "Bearer ${servicenow}"}
-    assert spec.ca_file == str(tmp_path / "own.pem")
-    assert spec.oauth is None
+    assert isinstance(spec, RemoteServer)
+    assert spec.headers_template == {"Authorization": "Bearer ${servicenow}", "X-Key": "sesame"}
+    assert spec.ca_file == tmp_path / "own.pem"
+    assert spec.auth == "none"
     assert "sesame" not in repr(spec)
 
 
@@ -56,9 +54,13 @@ def test_a_login_reaches_the_tools_layer_and_its_secret_is_not_shown(tmp_path: P
     person = spec_of(
         tmp_path, f'url = "http://h/mcp"\nauth = "oauth"\nredirect_uri = "http://127.0.0.1:8765/x"\n{keys}'
     )
-    assert person.oauth == OAuth("me", "hush", ("read",), "http://127.0.0.1:8765/x", issuer="https://i")
+    assert isinstance(person, RemoteServer)
+    assert (person.client_id, person.client_secret, person.issuer) == ("me", "hush", "https://i")
+    assert (person.auth, person.scopes, person.redirect_uri) == ("oauth", ("read",), "http://127.0.0.1:8765/x")
     program = spec_of(tmp_path, f'url = "http://h/mcp"\nauth = "client_credentials"\n{keys}')
-    assert program.oauth == OAuth("me", "hush", ("read",), without_person=True, issuer="https://i")
+    assert isinstance(program, RemoteServer)
+    assert (program.client_id, program.client_secret, program.issuer) == ("me", "hush", "https://i")
+    assert (program.auth, program.scopes) == ("client_credentials", ("read",))
     assert "hush" not in repr(program)
     assert "hush" not in str(load_config(tmp_path / "config.toml", env={}).redacted())
 

@@ -13,7 +13,6 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import parse_qs, urlsplit
@@ -21,9 +20,8 @@ from urllib.parse import parse_qs, urlsplit
 import httpx2
 from mcp.shared.auth import AuthorizationCodeResult
 
-from rkllm_mcp.app.settings import server_specs
 from rkllm_mcp.config.loading import build_config
-from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.config.servers import RemoteServer
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.mcp_client.lifecycle import ConnectionServices
 from rkllm_mcp.mcp_client.oauth import SignIn
@@ -61,7 +59,7 @@ async def consent(server: str, url: str, redirect_uri: str) -> AuthorizationCode
     return AuthorizationCodeResult(code=query["code"][0], state=state, iss=issuer)
 
 
-def spec_of(url: str, scenario: str, context: Context) -> ServerSpec:
+def spec_of(url: str, scenario: str, context: Context) -> RemoteServer:
     """The server as a configuration file names it."""
     entry: dict[str, Any] = {
         "name": "conformance",
@@ -73,10 +71,8 @@ def spec_of(url: str, scenario: str, context: Context) -> ServerSpec:
     if scenario.startswith("auth/"):
         entry |= {"auth": "oauth", "redirect_uri": REDIRECT_URI}
         entry |= {key: context[key] for key in ("client_id", "client_secret") if key in context}
-    (spec,) = server_specs(build_config({"servers": [entry]}, {}, "the conformance client", None))
-    assert isinstance(spec, ServerSpec)
-    if spec.oauth is not None:
-        spec = replace(spec, oauth=replace(spec.oauth, client_metadata_url=CLIENT_METADATA_URL))
+    (spec,) = build_config({"servers": [entry]}, {}, "the conformance client", None).resolved_servers()
+    assert isinstance(spec, RemoteServer)
     return spec
 
 
@@ -145,7 +141,7 @@ async def main(url: str) -> None:
     """Run the scenario that the suite has put into the environment."""
     scenario = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
     context: Context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
-    host = ConnectionServices(sign_in=SignIn(consent=consent))
+    host = ConnectionServices(sign_in=SignIn(consent=consent, client_metadata_url=CLIENT_METADATA_URL))
     spec = spec_of(url, scenario, context)
     async with open_toolbox([spec], on_status=print, host=host, sampler=Echo()) as toolbox:
         await play(toolbox, scenario, context)

@@ -19,13 +19,13 @@ from rkllm_mcp.agent.question import Question
 from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
 from rkllm_mcp.app.assistant import Assistant, open_app
 from rkllm_mcp.config.loading import load_config
-from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.events import End, Event, Status, Text, ToolCallDetected, ToolFinished
 from rkllm_mcp.messages import Conversation, Message
 from rkllm_mcp.protocols import NO_CONTEXT
 from rkllm_mcp.tools.search import ToolSearch
 from rkllm_mcp.tools.toolbox import open_toolbox
 from tests.support.demo_app import TIME_SERVER, PythonServer, make_demo
+from tests.support.mcp_servers.specs import local_server
 from tests.support.scripted_model import Round, ScriptedModel
 from tests.support.turn_events import one_by_one
 
@@ -64,7 +64,7 @@ async def with_tiny(
     async def emit(event: Event) -> None:
         events.append(event)
 
-    spec = ServerSpec("tiny", command=sys.executable, args=TINY, inherit_env=True, timeout_s=timeout_s)
+    spec = local_server("tiny", command=sys.executable, args=TINY, inherit_env=True, timeout_s=timeout_s)
     with anyio.fail_after(60):
         async with open_toolbox([spec]) as toolbox:
             await toolbox.connected()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from typing import Any
 
@@ -13,6 +14,7 @@ from rkllm_mcp.mcp_client.client import MCPClient
 from tests.support.clock import standing_clock, turn
 from tests.support.mcp_servers.leftovers import Holdings
 from tests.support.mcp_servers.specs import PATIENCE_S
+from tests.support.mcp_servers.web import Mcp, echoed, serving
 from tests.support.shared import REPOSITORY
 
 pytestmark = pytest.mark.anyio
@@ -143,3 +145,27 @@ def test_a_command_or_a_url_is_needed() -> None:
         MCPClient()
     with pytest.raises(ValueError, match="either a command or a url"):
         MCPClient("x", url="http://127.0.0.1:1/mcp")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"url": "ftp://h/mcp"}, "'ftp://h/mcp'; http needs an address that begins with http:// or https://"),
+        ({"url": "http://h/mcp", "timeout_s": 0}, "cannot use timeout_s: "),
+        ({"command": ""}, "cannot use name: "),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_a_value_error_without_the_headers(
+    settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
+        MCPClient(**settings, headers={"Authorization": "hush"})
+    assert "hush" not in str(caught.value)
+
+
+async def test_headers_are_sent_as_they_are() -> None:
+    server = Mcp({"echo": echoed})
+    with anyio.fail_after(PATIENCE_S):
+        async with serving(server) as url, MCPClient(url=url, headers={"X-Key": "${k}", "X-Team": "one"}) as session:
+            assert (await session.call_tool("echo"))["isError"] is False
+    assert (server.request.headers["x-key"], server.request.headers["x-team"]) == ("${k}", "one")

@@ -9,13 +9,13 @@ from typing import Any
 import anyio
 import pytest
 
-from rkllm_mcp.config.server_spec import AnyServer, ServerSpec
-from rkllm_mcp.config.servers import BuiltinServer, BuiltinTool, OpenAPIServer
+from rkllm_mcp.config.servers import BuiltinServer, BuiltinTool, OpenAPIServer, ServerConfig
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.mcp_client.connection import Connection
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.tools.tool_servers import LocalToolServer, Opener, source_of
+from tests.support.mcp_servers.specs import local_server
 
 pytestmark = pytest.mark.anyio
 
@@ -107,10 +107,10 @@ async def test_stopping_ends_a_load_that_does_not_end() -> None:
 @pytest.mark.parametrize(
     ("spec", "kind"),
     [
-        (ServerSpec("s"), Connection),
+        (local_server("s"), Connection),
         (BUILTIN, LocalToolServer),
         (OpenAPIServer(name="s", openapi_spec="spec.json"), LocalToolServer),
     ],
 )
-async def test_every_type_of_server_has_its_source(spec: AnyServer, kind: type) -> None:
+async def test_every_type_of_server_has_its_source(spec: ServerConfig, kind: type) -> None:
     assert isinstance(source_of(spec), kind)

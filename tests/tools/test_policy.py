@@ -9,15 +9,15 @@ from typing import Any
 import anyio
 import pytest
 
-from rkllm_mcp.config.server_spec import ServerSpec
-from rkllm_mcp.config.servers import is_offered
+from rkllm_mcp.config.servers import StdioServer, is_offered
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from rkllm_mcp.tools.approvals import Approvals, Switches
 from rkllm_mcp.tools.execution import ExecutionPolicies, call_within_limit, disabled_result, execute_call, own_tokens
+from tests.support.mcp_servers.specs import local_server
 
-SERVER = ServerSpec("s")
+SERVER = local_server("s")
 TOOL = ToolSpec("t", server="s", wire_name="t")
 CALL = ToolCall("call_1", "t", {})
 HOW = "; call it again for a smaller part to see them"
@@ -28,7 +28,7 @@ class Server:
     """Answers each call with ``text``; never, if that is None."""
 
     text: str | None = "x"
-    spec: ServerSpec = SERVER
+    spec: StdioServer = SERVER
     error: Exception | None = None
     contexts: list[CallContext] = field(default_factory=list[CallContext])
 
@@ -46,18 +46,18 @@ async def executed(server: Server, policies: ExecutionPolicies | None = None, to
 
 
 def test_every_tool_is_offered_unless_the_configuration_says_otherwise() -> None:
-    assert is_offered(ServerSpec("s"), "read")
-    assert not is_offered(ServerSpec("s", excluded_tools=("read",)), "read")
-    assert not is_offered(ServerSpec("s", allowed_tools=("write",)), "read")
-    assert is_offered(ServerSpec("s", allowed_tools=("re*",)), "read")
-    assert not is_offered(ServerSpec("s", allowed_tools=("read", "write"), excluded_tools=("w*",)), "write")
-    assert not is_offered(ServerSpec("s", allowed_tools=()), "read")
-    assert is_offered(ServerSpec("s", allowed_tools=("odd[name]",)), "odd[name]")
+    assert is_offered(local_server("s"), "read")
+    assert not is_offered(local_server("s", excluded_tools=("read",)), "read")
+    assert not is_offered(local_server("s", allowed_tools=("write",)), "read")
+    assert is_offered(local_server("s", allowed_tools=("re*",)), "read")
+    assert not is_offered(local_server("s", allowed_tools=("read", "write"), excluded_tools=("w*",)), "write")
+    assert not is_offered(local_server("s", allowed_tools=()), "read")
+    assert is_offered(local_server("s", allowed_tools=("odd[name]",)), "odd[name]")
 
 
 @pytest.mark.anyio
 async def test_a_call_that_takes_too_long_becomes_a_result_that_says_so() -> None:
-    result = await call_within_limit(Server(None, ServerSpec("s", timeout_s=0.01)), TOOL, CALL, NO_CONTEXT)
+    result = await call_within_limit(Server(None, local_server("s", timeout_s=0.01)), TOOL, CALL, NO_CONTEXT)
     assert result == ToolResult("call_1", "t", "Tool 't' did not answer within 0.01 s and was stopped.", is_error=True)
 
 
@@ -108,7 +108,7 @@ async def test_a_tool_that_is_switched_off_is_not_called_and_its_owner_not_asked
 @pytest.mark.anyio
 async def test_a_call_that_is_not_approved_is_not_made_and_one_that_is_says_how() -> None:
     policies = ExecutionPolicies(Approvals())
-    refusing = Server(spec=ServerSpec("s", always_ask=("t",)))
+    refusing = Server(spec=local_server("s", always_ask=("t",)))
     result = await executed(refusing, policies)
     assert (result.is_error, result.ruling, refusing.contexts) == (True, "refused", [])
     assert (await executed(Server(), policies)).ruling == "free"

@@ -7,15 +7,15 @@ import sys
 import anyio
 import pytest
 
-from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.tools.toolbox import open_toolbox
+from tests.support.mcp_servers.specs import local_server
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_tools_that_their_owner_calls_safe_only_read() -> None:
     tiny = ("-m", "tests.support.mcp_servers.tiny")
-    spec = ServerSpec("tiny", command=sys.executable, args=tiny, inherit_env=True, safe_tools=("add", "env*"))
+    spec = local_server("tiny", command=sys.executable, args=tiny, inherit_env=True, safe_tools=("add", "env*"))
     with anyio.fail_after(60):
         async with open_toolbox([spec]) as toolbox:
             await toolbox.connected()

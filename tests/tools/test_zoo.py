@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
@@ -25,7 +25,7 @@ NEVER: dict[str, Any] = {"connect_timeout_s": NEVER_S}
 BRIEF: dict[str, Any] = {"timeout_s": CALL_S}
 
 # What becomes of each, and what its worst call says; None where it has none.
-ZOO: dict[str, tuple[ServerSpec, str, tuple[str, str] | None]] = {
+ZOO: dict[str, tuple[StdioServer, str, tuple[str, str] | None]] = {
     spec.name: (spec, state, worst)
     for spec, state, worst in (
         (hostile("exits"), "failed", None),

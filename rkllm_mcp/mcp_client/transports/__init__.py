@@ -7,11 +7,11 @@ the import (0.6 s) run in parallel.
 from __future__ import annotations
 
 import importlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.config.servers import MCPServerConfig, StdioServer
 from rkllm_mcp.errors import ServerUnavailableError
 
 if TYPE_CHECKING:
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
     from rkllm_mcp.mcp_client.lifecycle import ConnectionServices
     from rkllm_mcp.mcp_client.wire_log import LastLines
-
-
-AVAILABLE = ("stdio", "http", "sse", "websocket", "inprocess")
 
 
 class Channel(Protocol):
@@ -42,41 +39,37 @@ class Channel(Protocol):
 
 
 def open_channel(
-    spec: ServerSpec,
+    spec: MCPServerConfig,
     notes: LastLines,
     host: ConnectionServices,
     waiting_for_person: Callable[[], AbstractContextManager[None]],
     transport: str = "",
+    *,
+    headers: Mapping[str, str] | None = None,
 ) -> AbstractAsyncContextManager[Channel]:
     """Open the transport of a server.
 
     ``notes`` receives stderr and invalid output. ``waiting_for_person`` is entered during a login, which may take
-    longer than a connect. ``transport`` overrides the configured one.
+    longer than a connect. ``transport`` overrides the configured one. ``headers`` are sent to a remote server.
 
     Raises:
-        ServerUnavailableError: the transport is unknown.
         OSError: the program cannot be started (on entering).
     """
-    transport = transport or spec.transport
-    if transport == "stdio":
+    grace_s = host.timings.stop_grace_s
+    if spec.name in host.in_process:
+        return open_inprocess(host.in_process[spec.name])
+    if isinstance(spec, StdioServer):
         from rkllm_mcp.mcp_client.transports.stdio import open_stdio
 
-        return open_stdio(spec, notes, host.timings.stop_grace_s, host.allowed_commands)
-    if transport in ("http", "sse"):
-        from rkllm_mcp.mcp_client.transports.http import open_remote
-
-        auth = host.sign_in.auth(spec, waiting_for_person)
-        return open_remote(spec, transport, auth, host.timings.stop_grace_s)
-    if transport == "websocket":
+        return open_stdio(spec, notes, grace_s, host.allowed_commands, host.sandbox_caches)
+    if (transport or spec.transport) == "websocket":
         from rkllm_mcp.mcp_client.transports.websocket import open_websocket
 
-        return open_websocket(spec, notes, host.timings.stop_grace_s)
-    if transport == "inprocess":
-        return open_inprocess(host.in_process.get(spec.name))
-    raise ServerUnavailableError(
-        f"transport {transport!r} is not supported for MCP servers; "
-        f"use one of {', '.join(AVAILABLE)}, or set enabled = false"
-    )
+        return open_websocket(spec, headers or {}, notes, grace_s)
+    from rkllm_mcp.mcp_client.transports.http import open_remote
+
+    auth = host.sign_in.auth(spec, waiting_for_person)
+    return open_remote(spec, transport or spec.transport, headers or {}, auth, grace_s)
 
 
 class InProcessChannel:

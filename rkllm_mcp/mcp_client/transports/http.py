@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 
-from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.config.servers import RemoteServer
 from rkllm_mcp.errors import RkllmMcpError, ServerUnavailableError
 from rkllm_mcp.mcp_client.message_filter import MAX_MESSAGE_BYTES, message_in
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from mcp.shared.message import SessionMessage
 
 
-def tls_context(ca_file: str | None) -> ssl.SSLContext:
+def tls_context(ca_file: Path | None) -> ssl.SSLContext:
     """Return a context that trusts the system's CA certificates and those in ``ca_file``.
 
     Raises:
@@ -62,8 +63,15 @@ class RemoteChannel:
 
     served = None
 
-    def __init__(self, spec: ServerSpec, transport: str, auth: httpx2.Auth | None, stop_grace_s: float) -> None:
-        self._spec = spec
+    def __init__(
+        self,
+        spec: RemoteServer,
+        transport: str,
+        headers: Mapping[str, str],
+        auth: httpx2.Auth | None,
+        stop_grace_s: float,
+    ) -> None:
+        self._spec, self._headers = spec, headers
         self._stop_grace_s = stop_grace_s
         self._is_sse = transport == "sse"
         self._auth = auth
@@ -71,7 +79,7 @@ class RemoteChannel:
     def streams(self) -> Transport:
         """Return the SDK transport for one ``mcp.Client``."""
         open_streams = _sse if self._is_sse else _streamable_http
-        return open_streams(self._spec, self._auth, self._stop_grace_s)
+        return open_streams(self._spec, self._headers, self._auth, self._stop_grace_s)
 
     def ending(self) -> str:
         """Return an empty text: the end of a remote server is not visible."""
@@ -80,20 +88,20 @@ class RemoteChannel:
 
 @asynccontextmanager
 async def open_remote(
-    spec: ServerSpec, transport: str, auth: httpx2.Auth | None, stop_grace_s: float
+    spec: RemoteServer, transport: str, headers: Mapping[str, str], auth: httpx2.Auth | None, stop_grace_s: float
 ) -> AsyncGenerator[RemoteChannel]:
     """Return the channel of a server behind HTTP; ``transport`` is ``http`` or ``sse``."""
-    yield RemoteChannel(spec, transport, auth, stop_grace_s)
+    yield RemoteChannel(spec, transport, headers, auth, stop_grace_s)
 
 
 @asynccontextmanager
 async def _streamable_http(
-    spec: ServerSpec, auth: httpx2.Auth | None, stop_grace_s: float
+    spec: RemoteServer, headers: Mapping[str, str], auth: httpx2.Auth | None, stop_grace_s: float
 ) -> AsyncGenerator[TransportStreams]:
     from mcp.client.streamable_http import streamable_http_client
 
     # The first byte may take as long as a whole call; the limit of the call expires before this one.
-    http = _client(spec, auth, stop_grace_s, read_timeout_s=spec.timeout_s + spec.connect_timeout_s)
+    http = _client(spec, headers, auth, stop_grace_s, read_timeout_s=spec.timeout_s + spec.connect_timeout_s)
     async with (
         http,
         streamable_http_client(spec.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES) as streams,
@@ -102,7 +110,9 @@ async def _streamable_http(
 
 
 @asynccontextmanager
-async def _sse(spec: ServerSpec, auth: httpx2.Auth | None, stop_grace_s: float) -> AsyncGenerator[TransportStreams]:
+async def _sse(
+    spec: RemoteServer, sent: Mapping[str, str], auth: httpx2.Auth | None, stop_grace_s: float
+) -> AsyncGenerator[TransportStreams]:
     from mcp.client.sse import sse_client
 
     incoming_send, incoming = anyio.create_memory_object_stream["SessionMessage | Exception"](0)
@@ -115,7 +125,7 @@ async def _sse(spec: ServerSpec, auth: httpx2.Auth | None, stop_grace_s: float) 
     def client(headers: Any = None, timeout: Any = None, auth: Any = None) -> httpx2.AsyncClient:
         del headers, timeout
         # The event stream may be silent between two calls, so it has no read timeout.
-        return _client(spec, auth, stop_grace_s, read_timeout_s=None, deliver=deliver)
+        return _client(spec, sent, auth, stop_grace_s, read_timeout_s=None, deliver=deliver)
 
     with incoming_send, incoming:
         async with (
@@ -141,7 +151,8 @@ async def _pump(
 
 
 def _client(
-    spec: ServerSpec,
+    spec: RemoteServer,
+    headers: Mapping[str, str],
     auth: httpx2.Auth | None,
     stop_grace_s: float,
     *,
@@ -173,7 +184,7 @@ def _client(
 
     timeout = httpx2.Timeout(spec.connect_timeout_s, read=read_timeout_s)
     verify = tls_context(spec.ca_file) if spec.ca_file else True
-    return ErrorConvertingClient(headers=dict(spec.headers), timeout=timeout, auth=auth, verify=verify)
+    return ErrorConvertingClient(headers=dict(headers), timeout=timeout, auth=auth, verify=verify)
 
 
 def _request_id(request: httpx2.Request) -> str | int | None:
@@ -238,7 +249,7 @@ def _error(call: str | int, message: str, code: int, data: Any = None) -> dict[s
     return {"jsonrpc": "2.0", "id": call, "error": error}
 
 
-def _reason(spec: ServerSpec, error: Exception) -> str:
+def _reason(spec: RemoteServer, error: Exception) -> str:
     import httpx2
 
     if isinstance(error, httpx2.TimeoutException):

@@ -20,7 +20,7 @@ from typing import IO
 
 import anyio
 
-from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.mcp_client.wire_log import LastLines
 
 # Variables every program needs, without secrets (the SDK's list, mcp 2.3.0 client/stdio.py).
@@ -31,7 +31,7 @@ _CHUNK_BYTES = 65536
 _KILL_GRACE_S = 2.0
 
 
-def environment(spec: ServerSpec, host: Mapping[str, str]) -> dict[str, str]:
+def environment(spec: StdioServer, host: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a server: the minimum, then inherited variables, then configured ones."""
     names = tuple(host) if spec.inherit_env is True else (*INHERITED_ALWAYS, *(spec.inherit_env or ()))
     # A value that begins with "()" is an exported shell function.
@@ -135,7 +135,7 @@ class Child:
 
 
 @asynccontextmanager
-async def open_child(spec: ServerSpec, stderr: LastLines, stop_grace_s: float) -> AsyncGenerator[Child]:
+async def open_child(spec: StdioServer, stderr: LastLines, stop_grace_s: float) -> AsyncGenerator[Child]:
     """Start the server's program; end it and its process group on exit.
 
     Raises:
@@ -149,7 +149,7 @@ async def open_child(spec: ServerSpec, stderr: LastLines, stop_grace_s: float) -
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment(spec, os.environ),
-        cwd=spec.cwd,
+        cwd=spec.folder,
         start_new_session=True,
         bufsize=0,
     )

@@ -10,13 +10,13 @@ specification has this transport.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import anyio
 
-from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.config.servers import RemoteServer
 from rkllm_mcp.mcp_client.message_filter import MAX_MESSAGE_BYTES, message_in
 from rkllm_mcp.mcp_client.transports.http import tls_context
 from rkllm_mcp.mcp_client.wire_log import LastLines
@@ -87,7 +87,9 @@ class WebSocketChannel:
 
 
 @asynccontextmanager
-async def open_websocket(spec: ServerSpec, notes: LastLines, stop_grace_s: float) -> AsyncGenerator[WebSocketChannel]:
+async def open_websocket(
+    spec: RemoteServer, headers: Mapping[str, str], notes: LastLines, stop_grace_s: float
+) -> AsyncGenerator[WebSocketChannel]:
     """Connect; close the socket on exit.
 
     Raises:
@@ -100,7 +102,7 @@ async def open_websocket(spec: ServerSpec, notes: LastLines, stop_grace_s: float
     connecting = _connector()(
         spec.url,
         subprotocols=[Subprotocol(SUBPROTOCOL)],
-        additional_headers=dict(spec.headers),
+        additional_headers=dict(headers),
         max_size=MAX_MESSAGE_BYTES,
         # The deadline of the connection attempt applies.
         open_timeout=None,

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.events import Approval, Elicitation
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.protocols import DENY_ALL, Approver, CallContext, Decision, ElicitationAnswer
@@ -44,7 +44,7 @@ class Owner:
 
 
 @asynccontextmanager
-async def toolbox_with(spec: ServerSpec) -> AsyncGenerator[Toolbox]:
+async def toolbox_with(spec: StdioServer) -> AsyncGenerator[Toolbox]:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([spec]) as toolbox:
             await toolbox.connected()

@@ -7,7 +7,6 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.app.settings import server_specs
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.tools.toolbox import open_toolbox
 from tests.support.mcp_servers.calling import said
@@ -56,7 +55,7 @@ def test_roots_come_from_the_configuration_and_are_relative_to_it(tmp_path: Path
         """,
         encoding="utf-8",
     )
-    a, b = server_specs(load_config(path, env={}))
-    assert a.roots == (str(tmp_path / "work"), str(Path("~/more").expanduser()))
+    a, b = load_config(path, env={}).resolved_servers()
+    assert a.roots == (tmp_path / "work", Path("~/more").expanduser())
     assert (a.sampling, a.elicitation, a.log_level, a.task_timeout_s) == ("allow", "defaults", "error", 5.0)
     assert (b.roots, b.sampling, b.elicitation, b.log_level) == ((), "ask", "ask", None)

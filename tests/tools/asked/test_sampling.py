@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.errors import RunRejectedError
 from rkllm_mcp.events import Approval, Elicitation
 from rkllm_mcp.messages import Message, ToolCall
@@ -66,7 +66,7 @@ class Owner:
 
 @asynccontextmanager
 async def toolbox_with(
-    spec: ServerSpec, model: Model | None, policies: ExecutionPolicies | None = None
+    spec: StdioServer, model: Model | None, policies: ExecutionPolicies | None = None
 ) -> AsyncGenerator[Toolbox]:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([spec], sampler=model, policies=policies) as toolbox:

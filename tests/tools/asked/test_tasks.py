@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.events import Approval, Elicitation
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.protocols import CallContext, Decision, ElicitationAnswer
@@ -33,7 +33,7 @@ class Owner:
 
 
 @asynccontextmanager
-async def toolbox_with(spec: ServerSpec) -> AsyncGenerator[Toolbox]:
+async def toolbox_with(spec: StdioServer) -> AsyncGenerator[Toolbox]:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([spec]) as toolbox:
             await toolbox.connected()

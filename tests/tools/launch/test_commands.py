@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -14,7 +13,7 @@ from rkllm_mcp.mcp_client.allowed_commands import found_program, is_allowed, lau
 from rkllm_mcp.mcp_client.lifecycle import ConnectionServices
 from rkllm_mcp.tools.toolbox import open_toolbox
 from tests.support.mcp_servers.calling import said
-from tests.support.mcp_servers.specs import PATIENCE_S, tiny
+from tests.support.mcp_servers.specs import PATIENCE_S, altered, tiny
 
 SH = str(Path(shutil.which("sh") or "/bin/sh").absolute())
 
@@ -101,7 +100,7 @@ def test_other_programs_have_to_begin_with_the_arguments(tmp_path: Path) -> None
 @pytest.mark.anyio
 async def test_a_server_whose_program_is_not_allowed_is_left_out_and_the_others_serve(tmp_path: Path) -> None:
     good = tiny("good")
-    evil = replace(tiny("evil"), command=str(program(tmp_path, "sh")))
+    evil = altered(tiny("evil"), command=str(program(tmp_path, "sh")))
     host = ConnectionServices(allowed_commands=(good.command,))
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([good, evil], host=host) as toolbox:
@@ -117,9 +116,9 @@ async def test_a_server_whose_program_is_not_allowed_is_left_out_and_the_others_
 @pytest.mark.anyio
 async def test_the_servers_own_path_cannot_smuggle_another_program_in(tmp_path: Path) -> None:
     smuggled = program(tmp_path, "sh")
-    spec = replace(tiny(), command="sh", env={"PATH": str(tmp_path)})
+    spec = altered(tiny(), command="sh", env={"PATH": str(tmp_path)})
     assert refusal_here(spec, ["sh"]) == f"sh ({smuggled}) may not be started; security.allowed_commands allows sh"
-    assert refusal_here(replace(spec, env={}), ["sh"]) == ""
-    assert refusal_here(replace(spec, command="no-such-program"), ["sh"]) == ""
-    started = await launch_of(replace(spec, env={}), ["sh"], {"PATH": os.environ["PATH"]})
+    assert refusal_here(altered(spec, env={}), ["sh"]) == ""
+    assert refusal_here(altered(spec, command="no-such-program"), ["sh"]) == ""
+    started = await launch_of(altered(spec, env={}), ["sh"], {"PATH": os.environ["PATH"]})
     assert started.command == SH

@@ -8,22 +8,21 @@ import socket
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from rkllm_mcp.config.server_spec import Sandbox, ServerSpec
+from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.mcp_client.allowed_commands import launch_of
-from rkllm_mcp.mcp_client.sandbox import arguments, places_of, remedy, unusable
+from rkllm_mcp.mcp_client.sandbox import arguments, cache_folder, places_of, remedy, unusable
 from rkllm_mcp.messages import ToolResult
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
 from tests.support.fake_jma import FakeAgency
 from tests.support.mcp_servers.calling import call
-from tests.support.mcp_servers.specs import PATIENCE_S
+from tests.support.mcp_servers.specs import PATIENCE_S, altered, local_server
 from tests.support.shared import REPOSITORY
 from tests.support.third_party import program
 
@@ -32,14 +31,14 @@ PROBE = ("-m", "tests.support.mcp_servers.looking")
 HOST_VARIABLES = {"HOME": os.environ.get("HOME", "/root"), "PATH": os.environ["PATH"]}
 
 
-def looking(sandbox: Sandbox, **settings: Any) -> ServerSpec:
+def looking(**settings: Any) -> StdioServer:
     """A server that looks around; its code is in the repository, which its working folder shows it."""
-    spec = ServerSpec("looking", command=sys.executable, args=PROBE, cwd=str(REPOSITORY), sandbox=sandbox)
-    return replace(spec, connect_timeout_s=PATIENCE_S, timeout_s=PATIENCE_S, **settings)
+    spec = local_server("looking", command=sys.executable, args=PROBE, cwd=str(REPOSITORY), sandbox=True)
+    return altered(spec, connect_timeout_s=PATIENCE_S, timeout_s=PATIENCE_S, **settings)
 
 
 @asynccontextmanager
-async def opened(*specs: ServerSpec) -> AsyncGenerator[Toolbox]:
+async def opened(*specs: StdioServer) -> AsyncGenerator[Toolbox]:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox(specs) as toolbox:
             await toolbox.connected()
@@ -58,8 +57,8 @@ async def test_only_named_folders_are_there_and_only_some_can_be_changed(tmp_pat
     for name in ("read", "write", "hidden"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.txt").write_text(name)
-    sandbox = Sandbox(read=(str(tmp_path / "read"),), write=(str(tmp_path / "write"),))
-    async with opened(looking(sandbox)) as toolbox:
+    spec = looking(sandbox_read=(tmp_path / "read",), sandbox_write=(tmp_path / "write",))
+    async with opened(spec) as toolbox:
         assert await text(toolbox, "read", path=str(tmp_path / "read" / "a.txt")) == "read"
         assert await text(toolbox, "read", path=str(tmp_path / "write" / "a.txt")) == "write"
         assert "No such file" in await text(toolbox, "read", path=str(tmp_path / "hidden" / "a.txt"))
@@ -78,7 +77,7 @@ async def test_only_named_folders_are_there_and_only_some_can_be_changed(tmp_pat
 @pytest.mark.anyio
 async def test_home_secrets_and_other_processes_are_not_there(tmp_path: Path) -> None:
     (tmp_path / ".ssh").mkdir()
-    async with opened(looking(Sandbox(), env={"HOME": str(tmp_path)})) as toolbox:
+    async with opened(looking(env={"HOME": str(tmp_path)})) as toolbox:
         assert await text(toolbox, "list", path="~") == "(no output)"
         assert "No such file" in await text(toolbox, "list", path=str(tmp_path / ".ssh"))
         assert "No such file" in await text(toolbox, "read", path="/etc/shadow")
@@ -103,7 +102,7 @@ async def test_home_secrets_and_other_processes_are_not_there(tmp_path: Path) ->
 @pytest.mark.parametrize("network", [False, True])
 async def test_the_network_is_there_only_where_that_was_said(network: bool) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        async with opened(looking(Sandbox(network=network))) as toolbox:
+        async with opened(looking(sandbox_network=network)) as toolbox:
             said = await text(toolbox, "connect", port=listener.getsockname()[1])
     assert (said == "connected") == network
 
@@ -113,9 +112,9 @@ async def test_the_network_is_there_only_where_that_was_said(network: bool) -> N
 async def test_the_npm_filesystem_server_works_in_its_folder(tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("天気は晴れ\n", encoding="utf-8")
     command = str(program("mcp-server-filesystem"))
-    spec = ServerSpec("files", command=command, args=(str(tmp_path),), connect_timeout_s=PATIENCE_S)
-    reading = replace(spec, sandbox=Sandbox(read=(str(tmp_path),)))
-    writing = replace(spec, name="write", sandbox=Sandbox(write=(str(tmp_path),)))
+    spec = local_server("files", command=command, args=(str(tmp_path),), connect_timeout_s=PATIENCE_S)
+    reading = altered(spec, sandbox=True, sandbox_read=(tmp_path,))
+    writing = altered(spec, name="write", sandbox=True, sandbox_write=(tmp_path,))
     new = tmp_path / "new.txt"
     async with opened(reading, writing) as toolbox:
         assert await text(toolbox, "mcp__files__list_directory", path=str(tmp_path)) == "[FILE] note.txt"
@@ -129,15 +128,16 @@ async def test_the_npm_filesystem_server_works_in_its_folder(tmp_path: Path) -> 
 async def test_our_weather_server_and_a_server_of_a_virtual_environment_work(tmp_path: Path) -> None:
     pytest.importorskip("mcp_server_time")
     with FakeAgency() as agency:
-        weather = ServerSpec(
+        weather = local_server(
             "weather",
             command=sys.executable,
             args=("-m", "mcp_servers.weather"),
             env=agency.environment(tmp_path),
-            sandbox=Sandbox(network=True),
+            sandbox=True,
+            sandbox_network=True,
             connect_timeout_s=PATIENCE_S,
         )
-        clock = replace(weather, name="clock", args=("-m", "mcp_server_time"), env={}, sandbox=Sandbox())
+        clock = altered(weather, name="clock", args=("-m", "mcp_server_time"), env={}, sandbox_network=False)
         async with opened(weather, clock) as toolbox:
             assert "東京" in await text(toolbox, "get_weather", location="東京")
             assert "Asia/Tokyo" in await text(toolbox, "get_current_time", timezone="Asia/Tokyo")
@@ -146,21 +146,21 @@ async def test_our_weather_server_and_a_server_of_a_virtual_environment_work(tmp
 @needs_bubblewrap
 @pytest.mark.anyio
 async def test_a_named_folder_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
-    spec = looking(Sandbox(write=(str(tmp_path / "none"),)))
+    spec = looking(sandbox_write=(tmp_path / "none",))
     with pytest.raises(ServerUnavailableError) as refused:
         await launch_of(spec, None)
     assert str(refused.value) == (
         f"sandbox_write names {tmp_path / 'none'}, which does not exist; create it, or correct sandbox_write"
     )
     with pytest.raises(ServerUnavailableError, match="sandbox_read names /, the whole system"):
-        await launch_of(looking(Sandbox(read=("/",))), None)
+        await launch_of(looking(sandbox_read=("/",)), None)
 
 
 @needs_bubblewrap
 @pytest.mark.anyio
 async def test_a_program_that_is_not_there_is_said_to_be_missing() -> None:
     with pytest.raises(FileNotFoundError):
-        await launch_of(replace(looking(Sandbox()), command="no-such-program"), None)
+        await launch_of(altered(looking(), command="no-such-program"), None)
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
@@ -207,7 +207,7 @@ def make(path: Path, content: str = "", mode: int = 0o644) -> Path:
 
 
 def places(program: Path, home: Path, *args: str, cwd: Path | None = None) -> set[Path]:
-    spec = ServerSpec("s", command=str(program), args=args, cwd=str(cwd) if cwd else None)
+    spec = local_server("s", command=str(program), args=args, cwd=str(cwd) if cwd else None)
     return set(places_of(spec, program, {"HOME": str(home), "PATH": f"{home}/.nvm/node/bin"}))
 
 
@@ -266,14 +266,18 @@ def test_scripts_that_name_each_other_for_ever_come_to_an_end(tmp_path: Path) ->
 
 
 def test_a_program_that_fetches_keeps_what_it_fetched_in_a_cache_of_its_own(tmp_path: Path) -> None:
-    sandbox = Sandbox(network=True, cache=str(tmp_path / "cache" / "files"))
+    spec = local_server("a b", sandbox=True, sandbox_network=True)
+    caches = tmp_path / "cache"
     npx = make(tmp_path / "bin" / "npx", mode=0o755)
-    words = arguments(ServerSpec("files", sandbox=sandbox), npx, HOST_VARIABLES)
+    words = arguments(spec, npx, HOST_VARIABLES, caches)
     home = HOST_VARIABLES["HOME"]
     assert words[words.index("npm_config_cache") + 1] == f"{home}/.cache/npm"
-    place = words.index(str(tmp_path / "cache" / "files"))
-    assert words[place - 1 : place + 2] == ["--bind", str(tmp_path / "cache" / "files"), f"{home}/.cache"]
-    other = arguments(
-        ServerSpec("files", sandbox=sandbox), make(tmp_path / "bin" / "other", mode=0o755), HOST_VARIABLES
-    )
+    place = words.index(str(caches / "a_b"))
+    assert words[place - 1 : place + 2] == ["--bind", str(caches / "a_b"), f"{home}/.cache"]
+    other = arguments(spec, make(tmp_path / "bin" / "other", mode=0o755), HOST_VARIABLES, caches)
     assert "npm_config_cache" not in other
+
+
+def test_the_caches_are_in_the_users_cache_folder(tmp_path: Path) -> None:
+    assert cache_folder({"XDG_CACHE_HOME": str(tmp_path)}) == tmp_path / "rkllm-mcp" / "sandbox"
+    assert cache_folder({}) == Path("~/.cache/rkllm-mcp/sandbox").expanduser()

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -15,14 +14,14 @@ import anyio
 import httpx2
 import pytest
 
-from rkllm_mcp.config.server_spec import OAuth, ServerSpec
+from rkllm_mcp.config.servers import RemoteServer
 from rkllm_mcp.mcp_client.lifecycle import ConnectionServices, open_connection_services
 from rkllm_mcp.mcp_client.oauth import BrowserConsent, SignIn, TokenFile
 from rkllm_mcp.tools.toolbox import open_toolbox
 from tests.support.clock import standing_clock, turn
 from tests.support.mcp_servers.calling import said
 from tests.support.mcp_servers.leftovers import Holdings
-from tests.support.mcp_servers.specs import PATIENCE_S
+from tests.support.mcp_servers.specs import PATIENCE_S, altered, remote_server
 from tests.support.mcp_servers.web import Mcp, Reply, Request, echoed, serving
 
 pytestmark = pytest.mark.anyio
@@ -123,8 +122,8 @@ def host(folder: Path, browser: Browser | None) -> AbstractContextManager[Connec
     )
 
 
-def spec(server: Protected, **settings: Any) -> ServerSpec:
-    return ServerSpec("cloud", "http", url=f"{server.url}/mcp", oauth=OAuth(**settings))
+def spec(server: Protected, **settings: Any) -> RemoteServer:
+    return remote_server("cloud", "http", url=f"{server.url}/mcp", **{"auth": "oauth", **settings})
 
 
 async def test_a_person_logs_in_once_and_the_token_is_kept_for_the_next_time(tmp_path: Path) -> None:
@@ -197,7 +196,7 @@ async def test_a_person_may_take_longer_than_a_server_and_not_for_ever() -> None
     sign_in = SignIn(TokenFile(), BrowserConsent(never, timeout_s=40.0))
     with anyio.fail_after(PATIENCE_S):
         async with serving(server) as server.url:
-            slow = replace(spec(server), connect_timeout_s=20.0)
+            slow = altered(spec(server), connect_timeout_s=20.0)
             async with open_toolbox([slow], host=ConnectionServices(sign_in=sign_in)) as toolbox:
                 await is_asked.wait()
                 for _ in range(2):
@@ -243,7 +242,7 @@ async def test_the_program_logs_in_as_itself(tmp_path: Path) -> None:
                     server,
                     client_id="robot",
                     client_secret="s3cret",
-                    without_person=True,
+                    auth="client_credentials",
                     scopes=("read",),
                     issuer=server.url,
                 )

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.errors import ToolboxError
 from rkllm_mcp.mcp_client.resources import ResourceHub
 from rkllm_mcp.messages import Message, PromptArgument, PromptTemplate
@@ -26,7 +26,7 @@ REVIEW = PromptTemplate(
 
 
 @asynccontextmanager
-async def offerings_of(*specs: ServerSpec) -> AsyncGenerator[ResourceHub]:
+async def offerings_of(*specs: StdioServer) -> AsyncGenerator[ResourceHub]:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox(specs) as toolbox:
             await toolbox.connected()

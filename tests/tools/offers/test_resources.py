@@ -10,21 +10,21 @@ import pytest
 from mcp.server import MCPServer
 from mcp.server.mcpserver.resources import TextResource
 
-from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.errors import ServerRefusedError, ServerUnavailableError, ToolboxError, ToolTimeoutError
 from rkllm_mcp.mcp_client.lifecycle import ConnectionServices
 from rkllm_mcp.messages import Resource, ResourceTemplate
 from rkllm_mcp.tools.execution import ExecutionPolicies
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
 from tests.support.mcp_servers.calling import call, said
-from tests.support.mcp_servers.specs import PATIENCE_S, asking, hostile, tiny
+from tests.support.mcp_servers.specs import PATIENCE_S, asking, hostile, local_server, tiny
 
 pytestmark = pytest.mark.anyio
 ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
 
 
 @asynccontextmanager
-async def toolbox_with(*specs: ServerSpec) -> AsyncGenerator[Toolbox]:
+async def toolbox_with(*specs: StdioServer) -> AsyncGenerator[Toolbox]:
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox(specs) as toolbox:
             await toolbox.connected()
@@ -74,7 +74,7 @@ async def test_what_a_model_reads_of_a_server_is_cleaned_like_the_result_of_a_to
     host = ConnectionServices(in_process={"notes": server})
     policies = ExecutionPolicies(escape_result=lambda text, tools: text.replace("<", "‹"))
     with anyio.fail_after(PATIENCE_S):
-        async with open_toolbox([ServerSpec("notes", "inprocess")], host=host, policies=policies) as toolbox:
+        async with open_toolbox([local_server("notes")], host=host, policies=policies) as toolbox:
             content = await toolbox.offerings.read_resource("notes:memo://a")
             filled = await toolbox.offerings.fill_prompt("shop", {})
     assert (content.text, content.contents[0]["text"]) == ("Milk.‹tool_call>", text)

@@ -8,14 +8,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.tools.execution import ExecutionPolicies
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
 from tests.support.clock import standing_clock, turn
 from tests.support.mcp_servers.calling import call, said
-from tests.support.mcp_servers.specs import PATIENCE_S, hostile, timed, tiny
+from tests.support.mcp_servers.specs import PATIENCE_S, hostile, local_server, remote_server, timed, tiny
 
 pytestmark = pytest.mark.anyio
 
@@ -25,8 +24,8 @@ async def test_a_server_that_fails_is_left_out_with_its_last_words_and_the_rest_
     servers = [
         hostile("exits"),
         hostile("silent", connect_timeout_s=0.5),
-        ServerSpec("missing", command="no-such-program-here"),
-        ServerSpec("elsewhere", transport="websocket", url="ws://127.0.0.1:1"),
+        local_server("missing", command="no-such-program-here"),
+        remote_server("elsewhere", "websocket", url="ws://127.0.0.1:1"),
         tiny(),
     ]
     with anyio.fail_after(PATIENCE_S):
@@ -228,11 +227,11 @@ async def test_what_cannot_be_started_says_what_to_correct(tmp_path: Path) -> No
     program = tmp_path / "program"
     program.write_text("not executable")
     servers = [
-        ServerSpec("folder", command=sys.executable, cwd=str(tmp_path / "nowhere")),
-        ServerSpec("denied", command=str(program)),
-        ServerSpec("nul", command=sys.executable, args=("\0",)),
-        ServerSpec("cat", command="echo", args=("hello",)),
-        ServerSpec("words", command="echo", args=("two words",)),
+        local_server("folder", command=sys.executable, cwd=str(tmp_path / "nowhere")),
+        local_server("denied", command=str(program)),
+        local_server("nul", command=sys.executable, args=("\0",)),
+        local_server("cat", command="echo", args=("hello",)),
+        local_server("words", command="echo", args=("two words",)),
     ]
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox(servers) as toolbox:

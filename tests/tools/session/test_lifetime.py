@@ -9,17 +9,16 @@ from typing import Any
 import anyio
 import pytest
 
-from rkllm_mcp.config.server_spec import ServerSpec, State
 from rkllm_mcp.errors import ServerRefusedError, ServerUnavailableError
 from rkllm_mcp.mcp_client.connection import Connection
-from rkllm_mcp.mcp_client.lifecycle import Backoff, ConnectionServices
+from rkllm_mcp.mcp_client.lifecycle import Backoff, ConnectionServices, State
 from rkllm_mcp.mcp_client.server_cache import Forgetful
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
 from tests.support.clock import standing_clock, turn
 from tests.support.mcp_servers.calling import call, said
 from tests.support.mcp_servers.leftovers import Holdings
-from tests.support.mcp_servers.specs import PATIENCE_S, hostile, timed, tiny, unruly
+from tests.support.mcp_servers.specs import PATIENCE_S, hostile, remote_server, timed, tiny, unruly
 from tests.support.mcp_servers.tiny import LEGACY, MODERN
 from tests.support.mcp_servers.web import Mcp, Reply, echoed, serving
 
@@ -209,7 +208,7 @@ async def test_an_answer_with_an_error_is_a_sign_of_life() -> None:
 async def test_a_session_that_the_server_forgot_is_opened_anew_and_the_call_made_again() -> None:
     server = Mcp({"echo": echoed}, (LEGACY,), session="one")
     with anyio.fail_after(PATIENCE_S):
-        async with serving(server) as url, open_toolbox([ServerSpec("s", "http", url=url)]) as toolbox:
+        async with serving(server) as url, open_toolbox([remote_server("s", "http", url=url)]) as toolbox:
             await toolbox.connected()
             # As after a restart of the server: the old id is unknown, a new one is given.
             server.session = "two"
@@ -222,7 +221,7 @@ async def test_a_server_that_forgets_every_session_costs_the_call_and_no_endless
     server = Mcp({"echo": echoed}, (LEGACY,), session="one")
     server.meanwhile = lambda request: Reply(404) if b"tools/call" in request.body else None
     with anyio.fail_after(PATIENCE_S):
-        async with serving(server) as url, open_toolbox([ServerSpec("s", "http", url=url)]) as toolbox:
+        async with serving(server) as url, open_toolbox([remote_server("s", "http", url=url)]) as toolbox:
             await toolbox.connected()
             text, is_error = await said(toolbox, "echo")
             assert is_error
@@ -237,7 +236,7 @@ async def test_a_known_server_of_the_new_era_is_connected_without_a_handshake() 
         async with serving(server) as url:
             for expected in (["server/discover", "tools/list"], ["tools/list"]):
                 server.heard.clear()
-                async with open_toolbox([ServerSpec("s", "http", url=url)], host=host) as toolbox:
+                async with open_toolbox([remote_server("s", "http", url=url)], host=host) as toolbox:
                     await toolbox.connected()
                     assert [method for method in server.heard if method != "subscriptions/listen"] == expected
                     assert await said(toolbox, "echo") == ("echoed", False)
@@ -251,7 +250,7 @@ async def test_a_server_that_has_changed_its_era_is_asked_again(before: str, aft
         async with serving(server) as url:
             for era in (before, after, after):
                 server.inner.eras = (era,)
-                async with open_toolbox([ServerSpec("s", "http", url=url)], host=host) as toolbox:
+                async with open_toolbox([remote_server("s", "http", url=url)], host=host) as toolbox:
                     await toolbox.connected()
                     assert [state.protocol_version for state in toolbox.servers()] == [era]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import logging
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -13,7 +12,7 @@ from urllib.parse import quote
 import anyio
 import pytest
 
-from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.config.servers import RemoteServer
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.events import Status, ToolFinished, ToolProgress, event_to_json
 from rkllm_mcp.mcp_client.lifecycle import open_connection_services
@@ -22,7 +21,7 @@ from rkllm_mcp.messages import ToolCall, ToolResult
 from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
 from tests.support.mcp_servers.asking import AskingServer
-from tests.support.mcp_servers.specs import PATIENCE_S
+from tests.support.mcp_servers.specs import PATIENCE_S, altered, remote_server
 from tests.support.mcp_servers.tiny import LEGACY, MODERN, Arguments, TinyServer
 from tests.support.mcp_servers.web import Mcp, Reply, Request, serving
 
@@ -31,9 +30,9 @@ pytestmark = pytest.mark.anyio
 TOKEN = "eyJhbGciOiJub25l.secret-of/one+caller=="
 
 
-def spec(url: str, **settings: Any) -> ServerSpec:
+def spec(url: str, **settings: Any) -> RemoteServer:
     template = {"Authorization": "Bearer ${servicenow}"}
-    return replace(ServerSpec("tickets", "http", url=url, headers_template=template), **settings)
+    return altered(remote_server("tickets", "http", url=url, headers_template=template), **settings)
 
 
 async def call(toolbox: Toolbox, name: str, tokens: Mapping[str, str], **arguments: Any) -> ToolResult:
@@ -283,8 +282,8 @@ async def test_a_token_is_nowhere_in_what_is_written_logged_or_shown(
 async def test_other_headers_are_sent_with_it_and_servers_without_placeholders_are_connected_at_once() -> None:
     server = Whoami()
     with anyio.fail_after(PATIENCE_S):
-        fixed = ServerSpec("fixed", "http", headers={"Authorization": "Bearer always", "X-Team": "one"})
-        async with serving(server) as url, open_toolbox([replace(fixed, url=url)]) as toolbox:
+        fixed = remote_server("fixed", "http", headers_template={"Authorization": "Bearer always", "X-Team": "one"})
+        async with serving(server) as url, open_toolbox([altered(fixed, url=url)]) as toolbox:
             await toolbox.connected()
             assert (await call(toolbox, "whoami", {})).text == "syawla"
             assert server.request.headers["x-team"] == "one"

@@ -9,7 +9,6 @@ import pytest
 from mcp import MCPError
 from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND
 
-from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.mcp_client.connection import Connection
 from rkllm_mcp.mcp_client.lifecycle import ConnectionServices
 from rkllm_mcp.mcp_client.server_cache import (
@@ -20,7 +19,7 @@ from rkllm_mcp.mcp_client.server_cache import (
     ServerCache,
     transport_fallback,
 )
-from tests.support.mcp_servers.specs import PATIENCE_S, unruly
+from tests.support.mcp_servers.specs import PATIENCE_S, local_server, remote_server, unruly
 from tests.support.mcp_servers.tiny import LEGACY as HANDSHAKE
 
 pytestmark = pytest.mark.anyio
@@ -54,12 +53,12 @@ def test_a_server_is_tried_in_every_way_that_may_help_and_no_other(
     error: Exception | None,
     expected: ProtocolRevision | None,
 ) -> None:
-    spec = ServerSpec("s", transport, url="http://127.0.0.1/mcp")
+    spec = local_server("s") if transport == "stdio" else remote_server("s", transport)
     assert transport_fallback(spec, ServerCache(spec, Forgetful()), tried, error) == expected
 
 
 def test_what_was_remembered_and_failed_is_forgotten_and_asked_once() -> None:
-    spec = ServerSpec("s", "stdio")
+    spec = local_server("s")
     memory = ServerCache(spec, Forgetful())
     memory.keep(HANDSHAKE_AT_ONCE, ())
     assert transport_fallback(spec, memory, memory.era, UNREACHABLE) == UNKNOWN

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Generator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Literal
@@ -22,14 +21,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 from mcp.server import MCPServer
 
-from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.mcp_client.client import MCPClient
 from rkllm_mcp.mcp_client.lifecycle import ConnectionServices
 from rkllm_mcp.mcp_client.server_cache import Forgetful, ServerCache
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
 from tests.support.mcp_servers.leftovers import Holdings
-from tests.support.mcp_servers.specs import PATIENCE_S, timed
+from tests.support.mcp_servers.specs import PATIENCE_S, altered, local_server, remote_server, timed
 from tests.support.mcp_servers.tiny import LEGACY, TinyServer, tool
 from tests.support.mcp_servers.web import Mcp, Reply, Request, echoed, serving
 from tests.support.shared import REPOSITORY
@@ -56,7 +54,7 @@ def remote(transport: Literal["http", "sse"], port: int = 0) -> Generator[str]:
 @pytest.mark.parametrize("transport", [HTTP, SSE])
 async def test_a_server_behind_http_is_called_with_its_headers(transport: Literal["http", "sse"]) -> None:
     with remote(transport) as url, anyio.fail_after(PATIENCE_S):
-        spec = ServerSpec("remote", transport, url=url, headers={"X-Token": "t0k3n"})
+        spec = remote_server("remote", transport, url=url, headers_template={"X-Token": "t0k3n"})
         async with open_toolbox([spec]) as toolbox:
             await toolbox.connected()
             result = await toolbox.call(ToolCall("call_1", "header", {"name": "x-token"}))
@@ -65,7 +63,9 @@ async def test_a_server_behind_http_is_called_with_its_headers(transport: Litera
 
 async def test_a_key_that_the_configuration_spells_out_does_not_come_back() -> None:
     with remote(HTTP) as url, anyio.fail_after(PATIENCE_S):
-        spec = ServerSpec("remote", HTTP, url=url, headers={"X-API-Key": "k3y-of-the-owner", "X-Token": "short"})
+        spec = remote_server(
+            "remote", HTTP, url=url, headers_template={"X-API-Key": "k3y-of-the-owner", "X-Token": "short"}
+        )
         async with open_toolbox([spec]) as toolbox:
             await toolbox.connected()
             for header, text in (("x-api-key", "[REDACTED]"), ("x-token", "short")):
@@ -77,7 +77,7 @@ async def test_a_server_behind_http_that_dies_costs_a_call_and_is_connected_agai
     transport: Literal["http", "sse"],
 ) -> None:
     with anyio.fail_after(PATIENCE_S), remote(transport) as url:
-        spec = ServerSpec("remote", transport, url=url)
+        spec = remote_server("remote", transport, url=url)
         async with open_toolbox([spec]) as toolbox:
             await toolbox.connected()
             result = await toolbox.call(ToolCall("call_1", "die", {}))
@@ -106,11 +106,11 @@ async def test_a_server_that_only_knows_sse_is_found_behind_http_and_remembered(
     host = ConnectionServices(Forgetful())
     with remote(SSE) as url, anyio.fail_after(PATIENCE_S):
         for _ in range(2):
-            async with open_toolbox([ServerSpec("old", "http", url=url)], host=host) as toolbox:
+            async with open_toolbox([remote_server("old", "http", url=url)], host=host) as toolbox:
                 await toolbox.connected()
                 result = await toolbox.call(ToolCall("call_1", "header", {"name": "host"}))
                 assert result.text.startswith("127.0.0.1:")
-        assert ServerCache(ServerSpec("old", "http", url=url), host.remembered).era.transport == "sse"
+        assert ServerCache(remote_server("old", "http", url=url), host.remembered).era.transport == "sse"
 
 
 class Sse:
@@ -145,7 +145,7 @@ class Sse:
 async def test_a_call_that_is_refused_over_sse_is_a_result_and_the_session_goes_on(status: int, said: str) -> None:
     server = Sse()
     with server.send, server.receive, anyio.fail_after(PATIENCE_S):
-        async with serving(server) as url, open_toolbox([ServerSpec("s", "sse", url=f"{url}/sse")]) as toolbox:
+        async with serving(server) as url, open_toolbox([remote_server("s", "sse", url=f"{url}/sse")]) as toolbox:
             await toolbox.connected()
             server.status = status
             result = await toolbox.call(ToolCall("call_1", "echo", {}))
@@ -171,9 +171,7 @@ def greeter() -> MCPServer:
 async def test_a_server_in_this_process_is_called_like_any_other(served: object) -> None:
     with anyio.fail_after(PATIENCE_S):
         before = Holdings()
-        async with open_toolbox(
-            [ServerSpec("own", "inprocess")], host=ConnectionServices(in_process={"own": served})
-        ) as toolbox:
+        async with open_toolbox([local_server("own")], host=ConnectionServices(in_process={"own": served})) as toolbox:
             await toolbox.connected()
             assert Holdings() == before
             result = await toolbox.call(ToolCall("call_1", "greet", {"name": "Ada"}))
@@ -190,9 +188,7 @@ async def test_a_server_in_this_process_is_called_like_any_other(served: object)
 )
 async def test_what_is_no_server_in_this_process_is_said(served: object, reason: str) -> None:
     with anyio.fail_after(PATIENCE_S):
-        async with open_toolbox(
-            [ServerSpec("own", "inprocess")], host=ConnectionServices(in_process={"own": served})
-        ) as toolbox:
+        async with open_toolbox([local_server("own")], host=ConnectionServices(in_process={"own": served})) as toolbox:
             await toolbox.connected()
             assert reason in toolbox.servers()[0].reason
 
@@ -217,7 +213,7 @@ async def test_what_is_no_server_in_this_process_is_said(served: object, reason:
 )
 async def test_an_http_answer_that_is_none_costs_one_call(reply: Reply | None, said: str) -> None:
     server = Mcp({"echo": echoed})
-    spec = ServerSpec("s", "http", headers={"Authorization": "k"})
+    spec = remote_server("s", "http", headers_template={"Authorization": "k"})
 
     def answer(request: Request) -> Reply | None:
         return reply if b"tools/call" in request.body and b"spoil" in request.body else server(request)
@@ -225,7 +221,7 @@ async def test_an_http_answer_that_is_none_costs_one_call(reply: Reply | None, s
     with anyio.fail_after(PATIENCE_S):
         async with (
             serving(answer) as url,
-            open_toolbox([replace(spec, url=url)], host=timed(restart_pause_s=0)) as toolbox,
+            open_toolbox([altered(spec, url=url)], host=timed(restart_pause_s=0)) as toolbox,
         ):
             await toolbox.connected()
             result = await toolbox.call(ToolCall("call_1", "echo", {"spoil": 1}))
@@ -251,7 +247,7 @@ async def test_one_request_that_does_not_arrive_leaves_those_beside_it_alone() -
         texts.append((await toolbox.call(ToolCall("call_1", "echo", {}))).text)
 
     with anyio.fail_after(PATIENCE_S):
-        async with serving(answer) as url, open_toolbox([ServerSpec("s", "http", url=url)]) as toolbox:
+        async with serving(answer) as url, open_toolbox([remote_server("s", "http", url=url)]) as toolbox:
             await toolbox.connected()
             async with anyio.create_task_group() as callers:
                 callers.start_soon(call, toolbox)
@@ -273,7 +269,7 @@ async def test_an_answer_beyond_all_measure_is_not_read_to_its_end() -> None:
 
     server = Mcp({"echo": echoed})
     with anyio.fail_after(PATIENCE_S):
-        async with serving(answer) as url, open_toolbox([ServerSpec("s", "http", url=url)]) as toolbox:
+        async with serving(answer) as url, open_toolbox([remote_server("s", "http", url=url)]) as toolbox:
             await toolbox.connected()
             result = await toolbox.call(ToolCall("call_1", "echo", {}))
             assert "the response has more than 32 MB" in result.text
@@ -288,7 +284,7 @@ async def test_a_server_that_does_not_let_go_of_its_session_holds_nobody_up() ->
     server = Mcp({"echo": echoed}, (LEGACY,), session="one")
     with anyio.fail_after(PATIENCE_S):
         async with serving(answer) as url:
-            spec = ServerSpec("s", "http", url=url)
+            spec = remote_server("s", "http", url=url)
             with anyio.fail_after(60):
                 async with open_toolbox([spec], host=timed(stop_grace_s=0.1)) as toolbox:
                     await toolbox.connected()
@@ -301,9 +297,9 @@ async def test_a_server_with_a_certificate_of_one_s_own_is_trusted_when_its_auth
     context.load_cert_chain(certificate, tmp_path / "key.pem")
     with anyio.fail_after(PATIENCE_S):
         async with serving(server, context) as url:
-            known = ServerSpec("known", "http", url=url, ca_file=str(certificate))
-            unknown = ServerSpec("unknown", "http", url=url)
-            missing = ServerSpec("missing", "http", url=url, ca_file=str(tmp_path / "none.pem"))
+            known = remote_server("known", "http", url=url, ca_file=str(certificate))
+            unknown = remote_server("unknown", "http", url=url)
+            missing = remote_server("missing", "http", url=url, ca_file=str(tmp_path / "none.pem"))
             async with open_toolbox([known, unknown, missing]) as toolbox:
                 await toolbox.connected()
                 states = {state.name: state for state in toolbox.servers()}

@@ -10,20 +10,23 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.mcp_client.transports.process import environment
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.tools.toolbox import open_toolbox
 from tests.support.mcp_servers.leftovers import Holdings, watched_lives
-from tests.support.mcp_servers.specs import PATIENCE_S, hostile, timed
+from tests.support.mcp_servers.specs import PATIENCE_S, hostile, local_server, timed
 from tests.support.shared import REPOSITORY
 
 
 def test_the_environment_is_what_every_program_needs_and_what_is_configured() -> None:
     host = {"PATH": "/bin", "HOME": "/h", "LANG": "C", "SECRET": "s", "USER": "() { evil; }"}
-    assert environment(ServerSpec("s"), host) == {"PATH": "/bin", "HOME": "/h"}
-    assert environment(ServerSpec("s", inherit_env=("LANG", "TZ")), host) == {"PATH": "/bin", "HOME": "/h", "LANG": "C"}
-    given = ServerSpec("s", inherit_env=True, env={"PATH": "/opt", "NEW": "n"})
+    assert environment(local_server("s"), host) == {"PATH": "/bin", "HOME": "/h"}
+    assert environment(local_server("s", inherit_env=("LANG", "TZ")), host) == {
+        "PATH": "/bin",
+        "HOME": "/h",
+        "LANG": "C",
+    }
+    given = local_server("s", inherit_env=True, env={"PATH": "/opt", "NEW": "n"})
     assert environment(given, host) == {"PATH": "/opt", "HOME": "/h", "LANG": "C", "SECRET": "s", "NEW": "n"}
 
 

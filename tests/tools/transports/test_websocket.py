@@ -5,13 +5,12 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from rkllm_mcp.config.server_spec import ServerSpec
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.tools.toolbox import open_toolbox
 from tests.support.mcp_servers.calling import said
 from tests.support.mcp_servers.sockets import Sockets, sockets
-from tests.support.mcp_servers.specs import PATIENCE_S
+from tests.support.mcp_servers.specs import PATIENCE_S, remote_server
 from tests.support.mcp_servers.tiny import LEGACY, MODERN
 
 pytestmark = pytest.mark.anyio
@@ -28,7 +27,7 @@ async def test_a_server_behind_a_websocket_is_called_with_its_headers(era: str) 
 
     with anyio.fail_after(PATIENCE_S):
         async with sockets(server) as url:
-            spec = ServerSpec("ws", "websocket", url=url, headers={"Authorization": "Bearer k"})
+            spec = remote_server("ws", "websocket", url=url, headers_template={"Authorization": "Bearer k"})
             async with open_toolbox([spec]) as toolbox:
                 await toolbox.connected()
                 assert await said(toolbox, "add", a=2, b=3) == ("5", False)
@@ -42,7 +41,7 @@ async def test_a_server_behind_a_websocket_is_called_with_its_headers(era: str) 
 
 async def test_a_socket_that_closes_costs_a_call_and_is_opened_again_at_the_next() -> None:
     with anyio.fail_after(PATIENCE_S):
-        async with sockets(Sockets()) as url, open_toolbox([ServerSpec("ws", "websocket", url=url)]) as toolbox:
+        async with sockets(Sockets()) as url, open_toolbox([remote_server("ws", "websocket", url=url)]) as toolbox:
             await toolbox.connected()
             text, is_error = await said(toolbox, "leave")
             assert is_error
@@ -63,6 +62,6 @@ async def test_a_handshake_that_is_refused_says_how(status: int, reason: str) ->
     server = Sockets()
     server.status = status
     with anyio.fail_after(PATIENCE_S):
-        async with sockets(server) as url, open_toolbox([ServerSpec("ws", "websocket", url=url)]) as toolbox:
+        async with sockets(server) as url, open_toolbox([remote_server("ws", "websocket", url=url)]) as toolbox:
             await toolbox.connected()
             assert reason in toolbox.servers()[0].reason

@@ -9,17 +9,18 @@ from typing import Any
 import anyio
 import pytest
 
-from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.events import Approval, Elicitation
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.protocols import DENY_ALL, NO_CONTEXT, Approver, CallContext, Decision, ElicitationAnswer, FixedApprover
 from rkllm_mcp.records import StoredApproval
 from rkllm_mcp.tools.approvals import Approvals, RecentApprovals
 from rkllm_mcp.tools.execution import ExecutionPolicies, execute_call
+from tests.support.mcp_servers.specs import altered, local_server
 
 pytestmark = pytest.mark.anyio
 
-FILES = ServerSpec("files", command="files-server")
+FILES = local_server("files", command="files-server")
 DELETE = ToolSpec("delete_file", "Deletes a file.", server="files", wire_name="delete_file")
 LOOK = ToolSpec("look", "Looks.", server="files", wire_name="look")
 QUESTION = "Warning: 'delete_file' of server 'files' deletes or overwrites something. This may be irreversible."
@@ -46,7 +47,7 @@ class Person:
 class Counting:
     """A tool that says how often it ran."""
 
-    spec: ServerSpec = FILES
+    spec: StdioServer = FILES
     runs: int = 0
 
     async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = NO_CONTEXT) -> dict[str, Any]:
@@ -59,7 +60,7 @@ class World:
     """A tool behind its approval."""
 
     person: Person
-    spec: ServerSpec = FILES
+    spec: StdioServer = FILES
     memory: RecentApprovals = field(default_factory=RecentApprovals)
     tool: Counting = field(default_factory=Counting)
     language: str = "en"
@@ -68,7 +69,7 @@ class World:
         self.approvals = Approvals(self.memory, "ja" if self.language == "ja" else "en")
 
     async def call(
-        self, tool: ToolSpec = DELETE, conversation: str = "c1", spec: ServerSpec | None = None
+        self, tool: ToolSpec = DELETE, conversation: str = "c1", spec: StdioServer | None = None
     ) -> ToolResult:
         self.tool.spec = spec or self.spec
         context = CallContext(asker=self.person, conversation_id=conversation)
@@ -171,11 +172,11 @@ async def test_a_changed_definition_of_an_allowed_tool_asks_again() -> None:
 async def test_another_program_behind_the_same_server_asks_again() -> None:
     world = World(Person(["always", "deny"]))
     await world.call()
-    assert outcome(await world.call(spec=replace(FILES, args=("/",)))) == ("refused", "deny")
+    assert outcome(await world.call(spec=altered(FILES, args=("/",)))) == ("refused", "deny")
 
 
 async def test_what_the_configuration_always_allows_is_asked_again_when_it_changes() -> None:
-    world = World(Person(["always", "deny"]), replace(FILES, always_allow=("delete_*",)))
+    world = World(Person(["always", "deny"]), altered(FILES, always_allow=("delete_*",)))
     assert outcome(await world.call()) == ("run 1", "free")
     assert outcome(await world.call()) == ("run 2", "free")
     changed = replace(DELETE, description="Deletes everything.")
@@ -200,13 +201,13 @@ async def test_what_the_configuration_always_allows_is_asked_again_when_it_chang
     ],
 )
 async def test_the_configuration_says_which_calls_wait(settings: dict[str, object], tool: ToolSpec, asks: bool) -> None:
-    world = World(Person(["deny"]), replace(FILES, **settings))  # pyright: ignore[reportArgumentType]
+    world = World(Person(["deny"]), altered(FILES, **settings))  # pyright: ignore[reportArgumentType]
     assert (await world.call(tool)).is_error == asks
     assert len(world.person.asked) == asks
 
 
 async def test_a_tool_that_always_asks_is_not_remembered() -> None:
-    world = World(Person(["always", "deny"]), replace(FILES, always_ask=("look",)))
+    world = World(Person(["always", "deny"]), altered(FILES, always_ask=("look",)))
     assert outcome(await world.call(LOOK)) == ("run 1", "always")
     assert outcome(await world.call(LOOK)) == ("refused", "deny")
 

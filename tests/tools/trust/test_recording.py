@@ -9,16 +9,17 @@ from typing import Any
 import anyio
 import pytest
 
-from rkllm_mcp.config.server_spec import ServerSpec
+from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.mcp_client.timeouts import Stopwatch
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from rkllm_mcp.records import CallRecord
 from rkllm_mcp.tools.execution import ExecutionPolicies, call_record, execute_call
+from tests.support.mcp_servers.specs import local_server
 
 pytestmark = pytest.mark.anyio
 
-SERVER = ServerSpec("s")
+SERVER = local_server("s")
 TOOL = ToolSpec("shown", server="s", wire_name="tool")
 SECRET = "tok-4711-secret"
 
@@ -61,7 +62,7 @@ class Asking:
     """Works for 3 s, asks its owner for 60, works for 2, and asks again for as long as there is."""
 
     clock: Clock
-    spec: ServerSpec = SERVER
+    spec: StdioServer = SERVER
 
     async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = NO_CONTEXT) -> dict[str, Any]:
         self.clock.seconds += 3

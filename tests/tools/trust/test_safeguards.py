@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import sys
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
@@ -22,7 +22,7 @@ from rkllm_mcp.tools.approvals import Approvals
 from rkllm_mcp.tools.execution import ExecutionPolicies
 from rkllm_mcp.tools.toolbox import open_toolbox
 from tests.support.mcp_servers.calling import call, said
-from tests.support.mcp_servers.specs import PATIENCE_S, hostile, tiny
+from tests.support.mcp_servers.specs import PATIENCE_S, altered, hostile, tiny
 from tests.support.shared import REPOSITORY
 
 pytestmark = pytest.mark.anyio
@@ -59,7 +59,7 @@ async def test_what_a_server_says_is_harmless_before_anybody_reads_it() -> None:
 async def test_every_call_is_recorded_with_how_it_was_decided() -> None:
     notebook = Notebook()
     policies = ExecutionPolicies(approvals=Approvals(), recorder=notebook)
-    spec = replace(tiny("t"), always_ask=("environment",), always_allow=("add",))
+    spec = altered(tiny("t"), always_ask=("environment",), always_allow=("add",))
     with anyio.fail_after(PATIENCE_S):
         async with open_toolbox([spec], policies=policies) as toolbox:
             await toolbox.connected()
@@ -83,7 +83,7 @@ async def test_every_call_is_recorded_with_how_it_was_decided() -> None:
 
 
 async def test_a_server_that_changes_a_tool_while_it_runs_asks_again() -> None:
-    spec = replace(hostile("rug_pull"), always_allow=("pay",))
+    spec = altered(hostile("rug_pull"), always_allow=("pay",))
     listed = [anyio.Event(), anyio.Event()]
     waiting = iter(listed)
     policies = ExecutionPolicies(approvals=Approvals())
