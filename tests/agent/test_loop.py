@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from rkllm_mcp.agent.loop import CALLS_OVER, NO_ANSWER, REPAIR_LIMIT_NOTE, ROUND_LIMIT_NOTE, SILENCE, Loop, LoopSettings
-from rkllm_mcp.agent.tool_set import ToolSet
+from rkllm_mcp.agent.tool_set import ToolSet, named
 from rkllm_mcp.errors import PromptTooLongError, RunRejectedError
 from rkllm_mcp.events import (
     End,
@@ -292,3 +292,20 @@ async def test_progress_of_a_call_carries_its_id() -> None:
         ToolProgress("call_1", 0.0, 2.0, None),
         ToolProgress("call_1", 1.0, 2.0, None),
     ]
+
+
+async def test_rounds_that_reveal_parameters_count_once_there_were_as_many_as_rounds() -> None:
+    schema = {"type": "object", "properties": {"location": {"type": "string"}}}
+    tools = [ToolSpec(name, "", schema, server="jma") for name in ("get_weather", "get_time")]
+    model = ScriptedModel([Round([call()]), Round([call("get_time")]), Round([Text("Sunny.")])])
+    events: list[Event] = []
+
+    @one_by_one
+    async def emit(event: Event) -> None:
+        events.append(event)
+
+    tool_set = ToolSet([named(tool) for tool in tools], tools, two_steps=True)
+    loop = Loop(model, ScriptedTools({}), tool_set, LoopSettings(max_rounds=1), emit)
+    with anyio.fail_after(60):
+        await loop.run(Conversation(), "Weather?", ResponseOptions())
+    assert events[-1] == End("round_limit")
