@@ -29,9 +29,9 @@ from pathlib import Path
 
 from bench.working_day import DAY, RESTARTS_BEFORE, SYSTEM, TOOLS, Edit, Turn
 from rkllm_mcp.events import ToolCallDetected
-from rkllm_mcp.generation import GenerationOptions, RunStats, Token
+from rkllm_mcp.generation import GenerationOptions, RunStats, Token, common_prefix
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult
-from rkllm_mcp.prompt.conversation import ConversationPrompt, common_prefix
+from rkllm_mcp.prompt.conversation import ConversationPrompt
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.prompt.template import ChatTemplate
 from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer

@@ -281,3 +281,12 @@ class Generator(Protocol):
     ) -> AsyncGenerator[Token | RunStats, None]:
         """Run the model on ``tokens``; leaving early aborts the run."""
         ...
+
+
+def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
+    """Return the number of leading token ids that are equal."""
+    shortest = min(len(left), len(right))
+    # The usual case, equal up to the end of one, is one comparison.
+    if list(left[:shortest]) == list(right[:shortest]):
+        return shortest
+    return next(index for index in range(shortest) if left[index] != right[index])

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from rkllm_mcp.errors import PromptTooLongError
+from rkllm_mcp.generation import common_prefix
 from rkllm_mcp.messages import Message, ToolSpec
 from rkllm_mcp.prompt.budget import Budget, Compaction
 from rkllm_mcp.prompt.template import Before, ChatTemplate, before_next
@@ -48,14 +49,6 @@ class TokenLedger:
         if not 0 <= length <= len(self._ids):
             raise ValueError(f"cannot rewind {len(self._ids)} tokens to {length}")
         del self._ids[length:]
-
-
-def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
-    """Number of leading ids that are equal."""
-    shortest = min(len(left), len(right))
-    if list(left[:shortest]) == list(right[:shortest]):
-        return shortest
-    return next(index for index in range(shortest) if left[index] != right[index])
 
 
 @dataclass(frozen=True)

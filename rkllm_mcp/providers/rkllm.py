@@ -20,10 +20,10 @@ from anyio import to_thread
 
 from rkllm_mcp.errors import WorkerDiedError
 from rkllm_mcp.events import Status, Usage
-from rkllm_mcp.generation import GenerationOptions, Generator, RunStats, Sampling, Token
+from rkllm_mcp.generation import GenerationOptions, Generator, RunStats, Sampling, Token, common_prefix
 from rkllm_mcp.messages import Conversation, ToolSpec
 from rkllm_mcp.prompt.budget import Budget
-from rkllm_mcp.prompt.conversation import ConversationPrompt, Prompt, common_prefix, stop_ids
+from rkllm_mcp.prompt.conversation import ConversationPrompt, Prompt, stop_ids
 from rkllm_mcp.prompt.template import ChatTemplate
 from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer
 from rkllm_mcp.protocols import EmitEvents, ResponseOptions, Turn

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rkllm_mcp.generation import TokenInput
+from rkllm_mcp.generation import TokenInput, common_prefix
 from rkllm_mcp.runtime.frames import RunCommand
 from rkllm_mcp.runtime.run import Run, RunState
-from rkllm_mcp.runtime.scheduler import common_prefix
 
 # Owner of content of unknown origin; no tenant has this name.
 _UNKNOWN = "\0"

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from rkllm_mcp.generation import common_prefix
+
 # A run is skipped at most this often.
 MAX_SKIPS = 4
 # Upper limit of the hold for an expected run.
@@ -116,11 +118,3 @@ class ExpectedRun:
         """
         lost = common_prefix(self.tokens, cached) - common_prefix(upcoming.tokens, cached)
         return self.since + min(cost_s(lost), LONGEST_HOLD_S) if lost >= WORTHWHILE_TOKENS else 0.0
-
-
-def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
-    """Return the number of equal leading ids."""
-    for index, (one, other) in enumerate(zip(left, right, strict=False)):
-        if one != other:
-            return index
-    return min(len(left), len(right))

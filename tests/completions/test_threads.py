@@ -10,8 +10,8 @@ import pytest
 
 from rkllm_mcp.completions.conversation_cache import CachedConversation, ConversationCache, Owner
 from rkllm_mcp.events import Text, ToolCallDetected
+from rkllm_mcp.generation import common_prefix
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult
-from rkllm_mcp.prompt.conversation import common_prefix
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
 from tests.support.demo_model import demo_vocabulary

@@ -64,7 +64,7 @@ def test_a_tool_that_is_called_by_hand_needs_a_yes_as_well_and_switches_last(tmp
     refused = demo.run(*words)
     assert refused.returncode == 1
     assert refused.stderr.endswith(
-        "Error: it was not run, because it may change something and nobody could be asked. Say --yes to allow it.\n"
+        "Error: it was not run, because it may change something and no user could approve it. Say --yes to allow it.\n"
     )
     assert (tmp_path / "a.txt").exists()
     assert demo.run(*words, "--yes").stdout == "deleted a.txt\n"

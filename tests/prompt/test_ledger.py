@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rkllm_mcp.prompt.conversation import TokenLedger, common_prefix
+from rkllm_mcp.generation import common_prefix
+from rkllm_mcp.prompt.conversation import TokenLedger
 
 
 def test_what_went_in_and_came_out_stays_in_order() -> None:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rkllm_mcp.runtime.scheduler import MAX_SKIPS, WORTHWHILE_TOKENS, RunQueue, common_prefix
+from rkllm_mcp.generation import common_prefix
+from rkllm_mcp.runtime.scheduler import MAX_SKIPS, WORTHWHILE_TOKENS, RunQueue
 
 HEAD = list(range(100))
 LONG = WORTHWHILE_TOKENS

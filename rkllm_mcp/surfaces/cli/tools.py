@@ -136,7 +136,7 @@ def with_tools(session: Session, work: Callable[[ToolEnvironment], Awaitable[int
 
 
 _SAY_YES = "Say --yes to allow it."
-_NOT_RUN = f"Error: it was not run, because it may change something and nobody could be asked. {_SAY_YES}"
+_NOT_RUN = f"Error: it was not run, because it may change something and no user could approve it. {_SAY_YES}"
 
 
 def call(session: Session, name: str, words: Sequence[str], *, as_json: bool, yes: bool) -> int:
