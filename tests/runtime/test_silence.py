@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import aclosing
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from rkllm_mcp.errors import RunRejectedError, WorkerDiedError
@@ -32,8 +34,22 @@ async def answer(engine: Engine, text: str) -> str:
         return "".join([item.text async for item in run if isinstance(item, Token)])
 
 
-async def items_of_silent(engine: Engine, count: int, *limits_s: float) -> list[Token | RunStats | Exception]:
-    """What comes of a run that says nothing more after so many tokens, when those limits have passed."""
+@pytest.fixture(autouse=True)
+def logged(monkeypatch: pytest.MonkeyPatch, newest: Emulator) -> None:
+    monkeypatch.setenv("RKLLM_EMULATOR_LOG", str(newest.log))
+
+
+async def hanging(emulator: Emulator) -> None:
+    """Wait until a run hangs in the runtime: an abort before it began would end it in good order."""
+    with anyio.fail_after(60):
+        while not emulator.log.exists() or not any(call["call"] == "rkllm_run" for call in emulator.calls()):
+            await anyio.to_thread.run_sync(time.sleep, 0.01)
+
+
+async def items_of_silent(
+    engine: Engine, emulator: Emulator, count: int, *limits_s: float
+) -> list[Token | RunStats | Exception]:
+    """What comes of a run that hangs after so many tokens, when those limits have passed."""
     items: list[Token | RunStats | Exception] = []
     is_silent = anyio.Event()
 
@@ -52,6 +68,7 @@ async def items_of_silent(engine: Engine, count: int, *limits_s: float) -> list[
         tasks.start_soon(consume)
         if count:
             await is_silent.wait()
+        await hanging(emulator)
         await turn(0)
         for limit_s in limits_s:
             await turn(limit_s)
@@ -65,7 +82,7 @@ async def test_a_run_that_falls_silent_is_aborted_and_the_next_one_works(
     newest: Emulator, fault: str, said: str, awaited: str
 ) -> None:
     async with open_engine(newest.settings(RULES.format(fault), silence=SILENCE)) as engine:
-        *before, error = await items_of_silent(engine, len(said), 30.0)
+        *before, error = await items_of_silent(engine, newest, len(said), 30.0)
         assert await answer(engine, "good") == "good<|im_end|>"
         assert engine.restarts == 0
     assert isinstance(error, RunRejectedError)
@@ -80,7 +97,7 @@ async def test_a_run_that_does_not_hear_the_abort_is_killed_with_its_worker(
 ) -> None:
     settings = newest.settings(RULES.format(f"hang {fault} ignoring-abort"), silence=SILENCE, decode_abort_timeout_s=15)
     async with open_engine(settings) as engine:
-        *before, error = await items_of_silent(engine, len(said), 30.0, 15.0)
+        *before, error = await items_of_silent(engine, newest, len(said), 30.0, 15.0)
         assert await answer(engine, "good") == "good<|im_end|>"
         assert engine.restarts == 1
     assert isinstance(error, WorkerDiedError)
@@ -96,7 +113,7 @@ async def test_an_answer_that_is_complete_is_delivered_though_the_runtime_hangs_
         decode_abort_timeout_s=15,
     )
     async with open_engine(settings) as engine:
-        items = await items_of_silent(engine, 3, 30.0, 15.0)
+        items = await items_of_silent(engine, newest, 3, 30.0, 15.0)
         assert await answer(engine, "good") == "good<|im_end|>"
         assert engine.restarts == 1
     assert [item.id for item in items if isinstance(item, Token)] == [*b"ab", IM_END]
