@@ -250,12 +250,12 @@ class Engine:
 
         Other runs whose prompts would replace the reusable part of the cache are held for a moment.
         """
-        self._dispatcher.expect(tokens)
+        self._dispatcher.waiting.expect(tokens)
 
     @property
     def expected(self) -> Sequence[int]:
         """Prefix of the expected generation; empty without one."""
-        return self._dispatcher.expected
+        return self._dispatcher.waiting.expected
 
     def cancel_expected(self, tokens: Sequence[int]) -> None:
         """Cancel the expected generation with this very sequence, if it is still expected."""
