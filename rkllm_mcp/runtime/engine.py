@@ -313,18 +313,23 @@ class Engine:
             WorkerDiedError: the worker died; it is started again for the next generation.
             RuntimeUnusableError: the model cannot be loaded.
         """
+        async with self.generation(prompt, options) as run:
+            while batch := await run.next_batch():
+                for token in batch:
+                    yield token
+            yield run.stats()
+
+    @asynccontextmanager
+    async def generation(
+        self, prompt: Input | Sequence[int], options: GenerationOptions | None = None
+    ) -> AsyncGenerator[Run, None]:
+        """Queue a run, whose tokens ``Run.next_batch`` returns; else like ``generate``."""
         options = options or GenerationOptions()
         value = self._checked(prompt, options.lora)
         run = self._new_run(generation_command(next(self._numbers), value, options), options)
         self._dispatcher.submit(run)
         try:
-            while batch := await run.next_batch():
-                for token in batch:
-                    yield token
-                    if options.enough is not None and options.enough():
-                        self._dispatcher.finish_early(run)
-                        break
-            yield run.stats()
+            yield run
         finally:
             await self._leave(run)
 
