@@ -144,11 +144,11 @@ def fitted(command: RunCommand, abi: Abi, version: str) -> RunCommand:
         UnsupportedError: the runtime lacks something that it takes.
     """
     check_support(command.prompt, abi, version)
-    if command.pause_after:
+    if command.options.pause_after_tokens:
         require(abi, version, "callback_returns_int")
     if isinstance(command.prompt, ImageInput) and command.clears_after and abi.leaks_images:
         # 1.3.0 leaks 2 MB with each image of a run without history (rknn-llm #529); it is cleared afterwards.
-        return replace(command, infer=replace(command.infer, keep_history=True))
+        return replace(command, options=replace(command.options, keep_history=True))
     return command
 
 
