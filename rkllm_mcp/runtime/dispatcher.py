@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 
 from rkllm_mcp.errors import CALL, GenerationError, InputRefusedError, RkllmMcpError, RunRejectedError, WorkerDiedError
 from rkllm_mcp.generation import ImageInput
@@ -143,11 +144,11 @@ def fitted(command: RunCommand, abi: Abi, version: str) -> RunCommand:
         UnsupportedError: the runtime lacks something that it takes.
     """
     check_support(command.prompt, abi, version)
-    if command.pause_after:
+    if command.options.pause_after_tokens:
         require(abi, version, "callback_returns_int")
     if isinstance(command.prompt, ImageInput) and command.clears_after and abi.leaks_images:
         # 1.3.0 leaks 2 MB with each image of a run without history (rknn-llm #529); it is cleared afterwards.
-        return replace(command, infer=replace(command.infer, keep_history=True))
+        return replace(command, options=replace(command.options, keep_history=True))
     return command
 
 
@@ -195,12 +196,6 @@ class Dispatcher:
             return False
         self._abort(run)
         return True
-
-    def finish_early(self, run: Run) -> None:
-        """Finish the run early as a success: abort the runtime, keep the statistics."""
-        run.finish_early()
-        if run.needs_abort and not run.has_ended:
-            self._abort(run)
 
     def cancel_expected(self, tokens: Sequence[int]) -> None:
         """Cancel the expected run with this very sequence, and release the runs that were held for it."""
@@ -269,6 +264,7 @@ class Dispatcher:
                 is_cold=self.cache.is_cold or command.clears_before,
                 expected_prefill=self.cache.expected_prefill(command),
                 own_tokens=self.cache.own_tokens(run.tokens, run.options.owner),
+                abort=partial(self._abort, run),
             )
             self.cache.started()
             self.supervisor.is_used = True
