@@ -15,7 +15,7 @@ import anyio
 
 from mcp_servers.knowledge import ingest, results
 from mcp_servers.knowledge.embedding.choice import embedder_from, reranker_from
-from mcp_servers.knowledge.embedding.remote import ModelAddress
+from mcp_servers.knowledge.embedding.remote import ChatJudge, ModelAddress
 from mcp_servers.knowledge.errors import BadArgumentError, BaseNotFoundError, KnowledgeError, StageUnavailableError
 from mcp_servers.knowledge.importing.documents import Progress
 from mcp_servers.knowledge.importing.fetch import FetchLimits
@@ -24,7 +24,7 @@ from mcp_servers.knowledge.importing.reader import Reader, ReaderSettings, open_
 from mcp_servers.knowledge.importing.watch import WatchRules, watch_folder
 from mcp_servers.knowledge.ingest import DocumentAttributes, DocumentSource, DocumentWriter
 from mcp_servers.knowledge.library import Library, LibrarySettings, open_library
-from mcp_servers.knowledge.ocr.judge import ChatJudge, Judge
+from mcp_servers.knowledge.ocr.judge import Judge
 from mcp_servers.knowledge.ocr.normalize import normalize
 from mcp_servers.knowledge.results import (
     AddedOutput,

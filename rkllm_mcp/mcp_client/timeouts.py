@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -59,38 +59,6 @@ class _Limit:
                 self._pauses -= 1
                 if not self._pauses:
                     self.scope.deadline = anyio.current_time() + self._left_s
-
-
-class Stopwatch:
-    """Measures a call without its pauses; the call uses ``context``, whose ``pause`` stops the clock."""
-
-    def __init__(self, context: CallContext, now: Callable[[], float] = anyio.current_time) -> None:
-        self.context = replace(context, pause=self._pause)
-        self._outer = context
-        self._now = now
-        self._started = now()
-        self._pauses = 0
-        self._paused_at = 0.0
-        self._paused_s = 0.0
-
-    def seconds(self) -> float:
-        """Return the time since the start without pauses, seconds."""
-        # A call that is cancelled during a pause ends before the pause does.
-        until = self._paused_at if self._pauses else self._now()
-        return until - self._started - self._paused_s
-
-    @contextmanager
-    def _pause(self) -> Generator[None]:
-        with self._outer.pause():
-            if not self._pauses:
-                self._paused_at = self._now()
-            self._pauses += 1
-            try:
-                yield
-            finally:
-                self._pauses -= 1
-                if not self._pauses:
-                    self._paused_s += self._now() - self._paused_at
 
 
 @contextmanager

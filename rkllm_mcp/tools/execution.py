@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 
@@ -14,7 +15,6 @@ from rkllm_mcp.config import secrets
 from rkllm_mcp.config.header_templates import redacted
 from rkllm_mcp.config.servers import ServerConfig
 from rkllm_mcp.errors import ServerUnavailableError
-from rkllm_mcp.mcp_client.timeouts import Stopwatch, time_limit
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.records import CallRecord, CallRecorder
@@ -48,6 +48,38 @@ class ExecutionPolicies:
     result_chars: int = RESULT_CHARS  # longer results are truncated
     escape_result: EscapeResult = _unchanged
     escape_description: Callable[[str], str] = _unchanged  # escapes call markup in tool descriptions
+
+
+class Stopwatch:
+    """Measures a call without its pauses; the call uses ``context``, whose ``pause`` stops the clock."""
+
+    def __init__(self, context: CallContext, now: Callable[[], float] = anyio.current_time) -> None:
+        self.context = replace(context, pause=self._pause)
+        self._outer = context
+        self._now = now
+        self._started = now()
+        self._pauses = 0
+        self._paused_at = 0.0
+        self._paused_s = 0.0
+
+    def seconds(self) -> float:
+        """Return the time since the start without pauses, seconds."""
+        # A call that is cancelled during a pause ends before the pause does.
+        until = self._paused_at if self._pauses else self._now()
+        return until - self._started - self._paused_s
+
+    @contextmanager
+    def _pause(self) -> Generator[None]:
+        with self._outer.pause():
+            if not self._pauses:
+                self._paused_at = self._now()
+            self._pauses += 1
+            try:
+                yield
+            finally:
+                self._pauses -= 1
+                if not self._pauses:
+                    self._paused_s += self._now() - self._paused_at
 
 
 class CallableServer(Protocol):
@@ -131,6 +163,8 @@ async def call_within_limit(server: CallableServer, tool: ToolSpec, call: ToolCa
     are error results.
     """
     timeout_s = server.spec.timeout_s
+    from rkllm_mcp.mcp_client.timeouts import time_limit  # part of the MCP client, loaded with the first call
+
     with time_limit(timeout_s, context) as (_, limited):
         try:
             received = await server.call(tool.wire_name or tool.name, call.arguments, limited)

@@ -47,7 +47,7 @@ class Desk:
         async def emit(event: Event) -> None:
             events.append(event)
 
-        preparation = TurnPreparation(self.toolbox, ToolSelection(ToolSearch(), costs, self.selection))
+        preparation = TurnPreparation(self.toolbox, ToolSelection(ToolSearch, costs, self.selection))
         request = TurnRequest(Question(words), self.toolbox.specs if tools else (), forced)
         with anyio.fail_after(60):
             await answer(self.model, preparation, self.conversation, request, self.settings, emit, CallContext())

@@ -10,11 +10,10 @@ import anyio
 import pytest
 
 from rkllm_mcp.config.servers import StdioServer
-from rkllm_mcp.mcp_client.timeouts import Stopwatch
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from rkllm_mcp.records import CallRecord
-from rkllm_mcp.tools.execution import ExecutionPolicies, call_record, execute_call
+from rkllm_mcp.tools.execution import ExecutionPolicies, Stopwatch, call_record, execute_call
 from tests.support.mcp_servers.specs import local_server
 
 pytestmark = pytest.mark.anyio
