@@ -30,7 +30,7 @@ from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.models.cards import ModelFolder
 from rkllm_mcp.prompt.tokenizer import ModelTokenizer
 from rkllm_mcp.protocols import Sampler, StatefulModel
-from rkllm_mcp.providers.embedding import embed_texts
+from rkllm_mcp.providers.embedding import SEARCH, embed_texts, rank_documents
 from rkllm_mcp.providers.prefill_progress import PrefillProgress
 from rkllm_mcp.providers.remote_settings import (
     ASSUMED_CONTEXT_TOKENS,
@@ -112,13 +112,23 @@ class AuxiliaryModel:
     engine: Engine
     vocabulary: ModelTokenizer
 
-    async def embed(self, texts: Sequence[str]) -> list[array[float]]:
-        """A vector of length 1 for each text.
+    async def embed(
+        self, texts: Sequence[str], *, instruction: str = "", dimensions: int | None = None
+    ) -> list[array[float]]:
+        """Return a vector of length 1 for each text; see ``providers.embedding.embed_texts``.
 
         Raises:
             RkllmMcpError: the model cannot be loaded, or gives no vectors.
         """
-        return await embed_texts(self.engine, self.vocabulary, texts)
+        return await embed_texts(self.engine, self.vocabulary, texts, instruction=instruction, dimensions=dimensions)
+
+    async def rerank(self, query: str, documents: Sequence[str], *, instruction: str = SEARCH) -> list[float]:
+        """Return a relevance score for each document; see ``providers.embedding.rank_documents``.
+
+        Raises:
+            RkllmMcpError: the model cannot be loaded, or gives no logits.
+        """
+        return await rank_documents(self.engine, self.vocabulary, query, documents, instruction=instruction)
 
 
 @asynccontextmanager
@@ -214,6 +224,15 @@ class ModelHost:
         if self.npu is None:
             raise UsageError(f"{self.name} is a remote service; what was asked needs a model on the NPU")
         return self.npu
+
+    def evaluator(self, name: str | None) -> AuxiliaryModel:
+        """Return the embedding or reranking model of this name or path; the chat model if there is none.
+
+        Raises:
+            UsageError: a remote service answers, and no model is loaded here.
+        """
+        own = AuxiliaryModel(self.name, self.board.engine, self.board.form.vocabulary)
+        return self.specialists.get(name or "", own)
 
     @property
     def is_emulated(self) -> bool:

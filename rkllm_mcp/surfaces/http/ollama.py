@@ -21,7 +21,6 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from rkllm_mcp.app.board_services import board_services_of
 from rkllm_mcp.app.root import ModelHost
 from rkllm_mcp.completions.completion import Occurrence
 from rkllm_mcp.completions.ollama import (
@@ -42,6 +41,7 @@ from rkllm_mcp.surfaces.http.openai import (
     asked_by,
     completion_run,
     count_tokens,
+    embedder_of,
     known_models,
 )
 from rkllm_mcp.surfaces.http.route import NDJSON, Link, Route, RouteResponse
@@ -218,7 +218,7 @@ async def embed(request: Request) -> Response:
         embeddings=await _vectors(request, body.model, texts, body.dimensions),
         total_duration=round((time.monotonic() - started) * 1e9),
         load_duration=0,
-        prompt_eval_count=await count_tokens(texts, board_services_of(tenant_of(request).app).embedder.vocabulary),
+        prompt_eval_count=await count_tokens(texts, embedder_of(request).vocabulary),
     )
     return JSONResponse(answer.model_dump())
 
@@ -234,12 +234,13 @@ async def _vectors(
     request: Request, model: str, texts: Sequence[str], dimensions: int | None = None
 ) -> list[list[float]]:
     _check_model(model, service_of(request), embeds=True)
-    abilities = board_services_of(tenant_of(request).app)
+    embedder = embedder_of(request)
     # An empty input is a way to check that the model exists.
     if not any(texts):
         return []
-    cost = partial(count_tokens, texts, abilities.embedder.vocabulary)
-    return await evaluated(request, partial(abilities.embed, texts, dimensions=dimensions), cost)
+    cost = partial(count_tokens, texts, embedder.vocabulary)
+    vectors = await evaluated(request, partial(embedder.embed, texts, dimensions=dimensions), cost)
+    return [list(vector) for vector in vectors]
 
 
 async def version(request: Request) -> Response:

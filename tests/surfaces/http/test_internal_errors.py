@@ -23,7 +23,7 @@ from rkllm_mcp.messages import Conversation, ToolSpec
 from rkllm_mcp.protocols import EmitEvents, ResponseOptions, Turn
 from rkllm_mcp.surfaces.http.app import create_app
 from rkllm_mcp.surfaces.http.errors import NamesRequest
-from rkllm_mcp.surfaces.http.state import service_for
+from rkllm_mcp.surfaces.http.state import ServiceState
 
 pytestmark = pytest.mark.anyio
 SECRET = "/home/owner/secret-of-the-machine"
@@ -81,7 +81,7 @@ async def asking(folder: Path, word: str) -> AsyncGenerator[httpx2.AsyncClient, 
     with pytest.MonkeyPatch.context() as patch, anyio.fail_after(60):
         patch.setenv("RKLLM_MCP_STATE", str(folder))
         async with open_app(Config(), core=core) as app, anyio.create_task_group() as tasks:
-            transport = httpx2.ASGITransport(app=create_app(service_for(OnePerson(app, tasks))))
+            transport = httpx2.ASGITransport(app=create_app(ServiceState(OnePerson(app, tasks))))
             client = httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080")
             async with client:
                 yield client

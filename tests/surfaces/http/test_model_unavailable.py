@@ -22,7 +22,7 @@ from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import End
 from rkllm_mcp.runtime.engine import Engine
 from rkllm_mcp.surfaces.http.app import create_app
-from rkllm_mcp.surfaces.http.state import service_for
+from rkllm_mcp.surfaces.http.state import ServiceState
 from tests.support.chat_service import ChatService, openai_reply
 from tests.support.demo_app import Demo, make_demo, wait_for_end
 from tests.support.served import scripted_model
@@ -65,7 +65,7 @@ async def in_house(demo: Demo) -> AsyncGenerator[tuple[Tenants, httpx2.AsyncClie
             patch.setenv(name, value)
         async with open_tenants(load_config(demo.config)) as house:
             await house.ready()
-            transport = httpx2.ASGITransport(app=create_app(service_for(house)))
+            transport = httpx2.ASGITransport(app=create_app(ServiceState(house)))
             client = httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080")
             async with client:
                 yield house, client
