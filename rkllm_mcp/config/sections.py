@@ -287,6 +287,12 @@ class AgentSection(Section):
     tool_listing: Literal["json", "compact"] = "json"
     """Format of the tool list: json as the model was trained, or compact with about half the tokens."""
 
+    @property
+    def person_language(self) -> Literal["en", "ja"]:
+        """Language of our own texts: ``ja`` for the settings ``ja``, ``ja-JP``, ``Japanese`` and ``日本語``."""
+        named = (self.language or "").strip().lower()
+        return "ja" if named.startswith(("ja", "日本")) else "en"
+
 
 class SecuritySection(Section):
     """Permissions of servers and tools."""

@@ -9,7 +9,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.app.assistant import ReplyOptions, open_app
+from rkllm_mcp.app.assistant import ReplyOptions
+from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import End, ToolFinished, event_to_json
 from tests.support.demo_app import make_demo

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from rkllm_mcp.app.conversation_export import ENDINGS
 from rkllm_mcp.elicitation import ENGLISH as ENGLISH_MISTAKES
 from rkllm_mcp.elicitation import FieldKind, Wording
 from rkllm_mcp.events import EndReason
 from rkllm_mcp.protocols import Decision
-from rkllm_mcp.records import Ending
+from rkllm_mcp.records import ENDINGS, Ending
 
 Language: TypeAlias = Literal["en", "ja"]
 

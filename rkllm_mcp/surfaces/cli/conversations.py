@@ -19,7 +19,6 @@ from rich.padding import Padding
 from rich.text import Text
 
 from rkllm_mcp.app.conversation_export import (
-    ENDINGS,
     Format,
     as_json,
     as_markdown,
@@ -28,7 +27,7 @@ from rkllm_mcp.app.conversation_export import (
     summary_dict,
 )
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.records import StoredConversation, StoredTurn
+from rkllm_mcp.records import ENDINGS, StoredConversation, StoredTurn
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session, run_async
 from rkllm_mcp.surfaces.tables import conversation_table
 from rkllm_mcp.surfaces.terminal import printable, wants_color, write_json
