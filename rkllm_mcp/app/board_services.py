@@ -100,7 +100,7 @@ class BoardServices:
                 instruction=instruction,
                 dimensions=dimensions,
             )
-        return [list(vector) for vector in vectors]
+        return [vector.tolist() for vector in vectors]
 
     async def rerank(self, query: str, documents: Sequence[str], *, instruction: str = "") -> list[float]:
         """Return a relevance score for each document, as in web search unless ``instruction`` says otherwise.
