@@ -14,8 +14,8 @@ ApprovalOutcome: TypeAlias = Literal[
     "free", "remembered", "granted", "once", "conversation", "always", "deny", "never", "refused", "off", "stopped"
 ]
 GrantKind: TypeAlias = Literal["always", "never", "configured"]
-# How a stored answer ended; empty for a question.
-Ending: TypeAlias = EndReason | Literal[""]
+# How a stored answer ended; empty for a question. interrupted: not ended, because it is running or its process died.
+Ending: TypeAlias = EndReason | Literal["", "interrupted"]
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ ENDINGS: Mapping[Ending, str] = {
     "token_limit": "cut at the longest answer",
     "cancelled": "stopped before its end",
     "failed": "failed before its end",
+    "interrupted": "broken off before its end",
 }
 
 

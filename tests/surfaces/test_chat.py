@@ -54,7 +54,7 @@ def test_a_conversation_is_held_line_by_line(tmp_path: Path) -> None:
         (
             "There is no /hlep; did you mean /help? "
             "The commands are /help /tools /servers /resources /resource /prompts /prompt /enable /disable /approve "
-            "/history /conversations /resume /rename /stats /model /clear /save /quit"
+            "/history /conversations /resume /rename /again /stats /model /clear /save /quit"
         ),
         "There is no /con; did you mean /conversations? The commands are /help ",
         "There is no /nothing. The commands are /help ",

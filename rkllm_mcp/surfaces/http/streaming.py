@@ -52,6 +52,15 @@ def record(value: Any) -> bytes:
     return b"data: " + as_json(value) + b"\n\n"
 
 
+def numbered_records(write: Write) -> Callable[[Sequence[tuple[int, Any]]], Awaitable[None]]:
+    """Return a function that writes values as records with their numbers as ids."""
+
+    async def send(values: Sequence[tuple[int, Any]]) -> None:
+        await write(b"".join([b"id: %d\n%b" % (number, record(value)) for number, value in values]))
+
+    return send
+
+
 def as_json(value: Any) -> bytes:
     """Encode a JSON value in one line."""
     # A model may write half of a surrogate pair, which UTF-8 cannot represent.
@@ -244,7 +253,7 @@ async def in_turn(
     request: Request,
     answering: Callable[[Assistant, _Emit[_T]], Awaitable[None]],
     emit: _Emit[_T | Queued | End],
-    placed: Callable[[], object] | None = None,
+    placed: Callable[[], Awaitable[object]] | None = None,
     *,
     may_load: bool = False,
 ) -> None:
@@ -267,7 +276,7 @@ async def in_turn(
     await service.allowances.check(tenant)
     with queued(request, service.admission, may_load=may_load) as place:
         if placed is not None:
-            placed()
+            await placed()
         while (position := await place.changed()) is not None:
             await emit([Queued(position)])
         # Requests that waited together may have used it up one after the other.
