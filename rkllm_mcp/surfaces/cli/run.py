@@ -285,7 +285,9 @@ def _run(session: Session, question: RunRequest, program: Renderer | None) -> in
                 session.status(emulation_note(app.core.name, language))
             conversation = app.new_conversation(question.system)
             running.append((app, conversation.id))
-            options = ReplyOptions(question.tools, question.max_tokens, question.force_tool, question.approvals, tokens)
+            options = ReplyOptions(
+                question.tools, question.max_tokens, question.force_tool, question.approvals, tokens=tokens
+            )
             events = app.reply(conversation, question.text, options)
             inquirer: FormPrompt | None = None
             if question.approvals == "ask":
