@@ -180,7 +180,7 @@ class RestApi:
         self._spec = spec
         self._operations = {operation.name: operation for operation in operations}
         self._exchange = exchange
-        self.tools = tuple(map(_tool, operations))
+        self.tools = tuple(map(tool_of, operations))
 
     async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
         """Send the request of a call; every response of the API becomes a result."""
@@ -254,7 +254,8 @@ def _is_included(operation: Operation, spec: OpenAPIServer) -> bool:
     return (spec.include is None or has(spec.include)) and not has(spec.exclude)
 
 
-def _tool(operation: Operation) -> ToolSpec:
+def tool_of(operation: Operation) -> ToolSpec:
+    """Return the tool of an operation, without its server."""
     return ToolSpec(
         name=operation.name,
         description=operation.description,

@@ -36,6 +36,18 @@ async def test_the_set_is_as_large_as_it_says() -> None:
     assert all(set(request.tools) <= names for request in requests)
 
 
+def test_the_set_over_a_large_specification_is_as_large_as_it_says_and_its_halves_share_no_tool() -> None:
+    names = {tool.name for tool in read_tools(github=True)}
+    requests = read_requests(github=True)
+    assert (len(names), len({request.text for request in requests})) == (1223, 210)
+    assert all(set(request.tools) <= names for request in requests)
+    wanted = {
+        half: {request.tools[0] for request in requests if request.half == half} for half in ("tuning", "held-out")
+    }
+    assert not wanted["tuning"] & wanted["held-out"]
+    assert sum(request.half == "held-out" for request in requests) >= 70
+
+
 async def test_every_tool_of_the_set_names_its_source_and_a_licence_that_allows_it() -> None:
     content = json.loads((DATA / "tools.json").read_text("utf-8"))
     used = {tool["server"] for tool in content["tools"]}
