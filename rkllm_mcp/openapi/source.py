@@ -38,7 +38,7 @@ from rkllm_mcp.openapi.document import (
     parse_document,
     upgraded,
 )
-from rkllm_mcp.openapi.operations import Operation, Scheme, described, operation_name
+from rkllm_mcp.openapi.operations import Operation, Scheme, described, operation_name, sent_path
 from rkllm_mcp.openapi.request import Request, address_of, origin_of, request_for
 from rkllm_mcp.openapi.schemas import Detail, Schemas
 from rkllm_mcp.openapi.security import alternatives, credentials_for, schemes_of
@@ -262,6 +262,7 @@ def tool_of(operation: Operation) -> ToolSpec:
         input_schema=operation.input_schema,
         read_only=operation.method in _READ_METHODS,
         destructive=operation.method == "DELETE" if operation.method not in _READ_METHODS else False,
+        keywords=" ".join((*operation.tags, sent_path(operation.path))),
     )
 
 
