@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
 from rkllm_mcp.events import Approval, Elicitation, Event, ToolCallFailed, Usage
-from rkllm_mcp.generation import SamplingOverrides
+from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
 
 # once: this call; conversation: this tool until the conversation ends; always: this tool from now on; deny: not this
@@ -118,23 +118,6 @@ class Sampler(Protocol):
 
 
 @dataclass(frozen=True)
-class ResponseOptions:
-    """Options of one response."""
-
-    max_new_tokens: int | None = None  # None: the model's own limit
-    forced_tool: str | None = None  # the response begins with a call of this tool
-    others: tuple[ToolSpec, ...] = ()  # callable tools that are not in the tool list, but were described in a turn
-    sampling: SamplingOverrides | None = None  # ignored by a runtime that cannot set it per run
-    stop: tuple[str, ...] = ()  # end the answer; matched in its text only, not in thinking or calls
-    any_tool: bool = False  # the response begins with a call of any tool
-    single_call: bool = False  # the response ends after its first call
-    no_calls: bool = (
-        False  # nothing is parsed as a call; the tool list stays in the prompt to preserve the cached prefix
-    )
-    thinking: bool | None = None  # None: the model's own setting; also ignored by models that cannot choose
-
-
-@dataclass(frozen=True)
 class Turn:
     """A complete assistant turn."""
 
@@ -158,7 +141,7 @@ class ChatModel(Protocol):
     """A model that answers a conversation."""
 
     async def respond(
-        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions, emit: EmitEvents
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, emit: EmitEvents
     ) -> Turn:
         """Generate one assistant turn, emit its events while they arrive, and add it to the conversation.
 

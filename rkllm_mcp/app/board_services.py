@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 
 import anyio.to_thread
 
-from rkllm_mcp.app.assistant import Assistant, ReplyOptions, open_app
+from rkllm_mcp.app.assistant import Assistant, open_app
 from rkllm_mcp.app.root import AuxiliaryModel, StatusSink, open_auxiliary_models
 from rkllm_mcp.app.settings import device_state
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import GenerationError
 from rkllm_mcp.events import End, EndReason, Text, Usage
+from rkllm_mcp.generation import AnswerOptions, ModelOptions
 from rkllm_mcp.providers.embedding import SEARCH
 from rkllm_mcp.runtime.scheduler import Scheduler
 
@@ -67,7 +68,7 @@ class BoardServices:
             GenerationError: the answer failed.
             RuntimeUnusableError: the model cannot be loaded.
         """
-        options = ReplyOptions(tools=False, max_new_tokens=max_tokens)
+        options = AnswerOptions(ModelOptions(max_tokens), tools=False)
         pieces: list[str] = []
         usage: Usage | None = None
         end = End("failed")
