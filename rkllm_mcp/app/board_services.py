@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 
 import anyio.to_thread
 
-from rkllm_mcp.app.assistant import Assistant, open_app
-from rkllm_mcp.app.root import AuxiliaryModel, StatusSink, open_auxiliary_models
-from rkllm_mcp.app.settings import device_state
+from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.environment import AuxiliaryModel
+from rkllm_mcp.app.root import StatusSink, open_app, open_auxiliary_models
+from rkllm_mcp.board.system import device_state
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import GenerationError
 from rkllm_mcp.events import End, EndReason, Text, Usage
 from rkllm_mcp.generation import AnswerOptions, ModelOptions
-from rkllm_mcp.providers.embedding import SEARCH
 from rkllm_mcp.runtime.scheduler import Scheduler
 
 # The text that has come, and how many pieces of it.
@@ -100,7 +100,7 @@ class BoardServices:
     async def rerank(self, query: str, documents: Sequence[str], *, instruction: str = "") -> list[float]:
         """Return a relevance score for each document, as in web search unless ``instruction`` says otherwise."""
         async with self._admitted():
-            return await self.ranker.rerank(query, documents, instruction=instruction or SEARCH)
+            return await self.ranker.rerank(query, documents, instruction=instruction)
 
     async def status(self) -> dict[str, str]:
         """Return models, runtime, load, clocks, temperature and memory."""

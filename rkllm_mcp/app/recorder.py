@@ -122,7 +122,7 @@ def turns_of(
     """Return the turns that are saved of one answer, its question first; empty if the question is unknown.
 
     Args:
-        said: messages that the answer added: a question, rounds of the model and of tools, an answer. The prompt of a
+        said: messages that the answer added: a question, rounds of model and tools, an answer. The prompt of a
             server may add turns of both roles before them.
         words: the question, if the answer ended before it was added.
         ending: how the answer ended.

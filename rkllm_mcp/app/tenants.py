@@ -17,8 +17,9 @@ from typing import Generic, TypeVar
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
-from rkllm_mcp.app.assistant import Assistant, open_app
-from rkllm_mcp.app.root import ModelHost, StatusSink, check_model, open_model
+from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.environment import ModelHost
+from rkllm_mcp.app.root import StatusSink, check_model, open_app, open_model
 from rkllm_mcp.config.sections import Config, TenantSection
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.runtime.scheduler import Scheduler

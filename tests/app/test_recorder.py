@@ -13,8 +13,9 @@ import pytest
 
 from rkllm_mcp.agent.markup_filter import SENTENCES
 from rkllm_mcp.agent.usage import UsageCounter
-from rkllm_mcp.app.assistant import AnswerStream, Assistant, Work, open_app
+from rkllm_mcp.app.assistant import AnswerStream, Assistant, Work
 from rkllm_mcp.app.recorder import Recorder, restored_turns, turns_of
+from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.events import End, Event, Status, Text, ToolCallDetected, Usage

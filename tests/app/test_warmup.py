@@ -9,7 +9,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.app.assistant import Assistant, open_app
+from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import End, Usage
 from rkllm_mcp.models.cards import list_models

@@ -15,7 +15,8 @@ from rkllm_mcp.config.servers import OWN_TOOLS, BuiltinServer, BuiltinTool
 from rkllm_mcp.mcp_client.wire_log import LastLines
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.protocols import NO_CONTEXT
-from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
+from rkllm_mcp.tools.tool_servers import open_toolbox
+from rkllm_mcp.tools.toolbox import Toolbox
 from tests.support import local_tools
 from tests.support.clock import standing_clock, turn
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rkllm_mcp.app.settings import device_state
+from rkllm_mcp.board.system import device_state
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.servers import BuiltinServer, BuiltinTool, OpenAPIServer

@@ -20,7 +20,7 @@ from rkllm_mcp.records import CallRecord
 from rkllm_mcp.toolcalls.untrusted_text import escape_markers, without_markers
 from rkllm_mcp.tools.approvals import Approvals
 from rkllm_mcp.tools.execution import ExecutionPolicies
-from rkllm_mcp.tools.toolbox import open_toolbox
+from rkllm_mcp.tools.tool_servers import open_toolbox
 from tests.support.mcp_servers.calling import call, said
 from tests.support.mcp_servers.specs import PATIENCE_S, altered, hostile, tiny
 from tests.support.shared import REPOSITORY

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp import __version__
-from rkllm_mcp.app.preview import Gauges, asking_language, read_gauges
+from rkllm_mcp.app.preview import Gauges, read_gauges
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.middleware import needs_key
 from rkllm_mcp.surfaces.http.route import Route, RouteResponse
@@ -214,7 +214,7 @@ async def me(request: Request) -> Response:
     core = service.core
     shown = Me(
         tenant=tenant.name,
-        language=asking_language(tenant.app.config),
+        language=tenant.app.config.agent.person_language,
         emulated=core.is_emulated,
         model=core.name,
         needs_key=needs_key(service.config),

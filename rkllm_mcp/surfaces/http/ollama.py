@@ -21,7 +21,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from rkllm_mcp.app.root import ModelHost
+from rkllm_mcp.app.environment import ModelHost
 from rkllm_mcp.completions.completion import Occurrence
 from rkllm_mcp.completions.ollama import (
     OllamaChat,

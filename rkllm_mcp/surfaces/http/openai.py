@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp.app.assistant import Assistant
-from rkllm_mcp.app.root import AuxiliaryModel
+from rkllm_mcp.app.environment import AuxiliaryModel
 from rkllm_mcp.app.tenants import Tenant
 from rkllm_mcp.completions.completion import EmitOccurrences, Occurrence, complete
 from rkllm_mcp.completions.openai_request import chat_request

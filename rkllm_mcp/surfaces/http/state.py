@@ -24,7 +24,7 @@ from rkllm_mcp.surfaces.http.open_conversations import OpenConversations
 from rkllm_mcp.surfaces.http.quota import Quota, UsageTotals
 
 if TYPE_CHECKING:
-    from rkllm_mcp.app.root import ModelHost
+    from rkllm_mcp.app.environment import ModelHost
     from rkllm_mcp.app.tenants import Tenant, Tenants
     from rkllm_mcp.config.sections import Config
     from rkllm_mcp.events import Usage

@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.app.assistant import open_app
+from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.records import StoredApproval, StoredConversation, StoredTurn
 from rkllm_mcp.surfaces.chat.completion import Completions

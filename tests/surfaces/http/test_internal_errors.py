@@ -13,9 +13,10 @@ import httpx2
 import pytest
 from anyio.abc import TaskGroup
 
-from rkllm_mcp.app.assistant import Assistant, open_app
-from rkllm_mcp.app.root import ModelHost
-from rkllm_mcp.app.settings import PromptListing
+from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.environment import ModelHost
+from rkllm_mcp.app.model_form import PromptListing
+from rkllm_mcp.app.root import open_app
 from rkllm_mcp.app.tenants import Tenant, Tenants
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.events import Text
