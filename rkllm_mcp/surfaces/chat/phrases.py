@@ -270,8 +270,8 @@ CHAT_ENGLISH = ChatPhrases(
     server_off="Server '{server}' is disabled.",
     tool_on="Tool '{tool}' of server '{server}' is enabled.",
     tool_off="Tool '{tool}' of server '{server}' is disabled.",
-    forgotten="Removed the decision about '{tool}' of server '{server}'; its calls ask again.",
-    forgotten_here="Removed the decision about '{tool}' of server '{server}' for this conversation; its calls ask again.",
+    forgotten="Removed the decision about '{tool}' of server '{server}'; it asks again.",
+    forgotten_here="Removed the decision about '{tool}' of server '{server}' in this conversation; it asks again.",
     need={
         "/enable": "/enable needs a tool or a server: /enable get_weather; /tools and /servers list them",
         "/disable": "/disable needs a tool or a server: /disable get_weather; /tools and /servers list them",

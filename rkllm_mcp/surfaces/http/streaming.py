@@ -9,15 +9,16 @@ failure is the last record. A client that disconnects cancels the answer.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import anyio
 import anyio.lowlevel
+from anyio import to_thread
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from rkllm_mcp.app.assistant import Assistant
@@ -25,7 +26,7 @@ from rkllm_mcp.app.tenants import Tenant
 from rkllm_mcp.errors import QueueFullError, RkllmMcpError, SchedulerClosedError
 from rkllm_mcp.events import EVENT_TYPES, End, Queued, Text, Thinking, Usage
 from rkllm_mcp.surfaces.http.errors import ClientGoneError, HTTPError, as_told, problem_of
-from rkllm_mcp.surfaces.http.route import EVENT_STREAM
+from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON
 from rkllm_mcp.surfaces.http.state import ServiceState, service_of, stopping, tenant_of
 
 # Proxies drop a silent connection after 30 to 60 seconds, some clients after 15.
@@ -170,6 +171,22 @@ class EventStream(Response):
                     await self.write(self._heartbeat)
                 if sending.cancelled_caught:
                     self._disconnect()
+
+
+async def list_response(fields: Mapping[str, Any], name: str, items: Iterable[Any]) -> Response:
+    """Return a JSON object of ``fields`` and the list ``name``, whose items are encoded one by one in a thread.
+
+    Encoding holds the interpreter's lock, and thousands of vectors are megabytes of digits.
+    """
+
+    def encoded() -> bytes:
+        return b'%b,"%b":[%b]}' % (
+            JSONResponse(fields).body[:-1],
+            name.encode(),
+            b",".join(JSONResponse(item).body for item in items),
+        )
+
+    return Response(await to_thread.run_sync(encoded), media_type=JSON)
 
 
 def line_stream(answer: Callable[[Write], Awaitable[None]], media: str) -> Response:
