@@ -159,7 +159,8 @@ def _temperature(asked: Round) -> float | None:
 
 
 def _choice(asked: Round) -> dict[str, Any]:
-    options, choice = asked.options, dict[str, Any]()
+    options = asked.options
+    choice: dict[str, Any] = {}
     if options.tool_choice == "none":
         return {"tool_choice": {"type": "none"}}
     if options.forced_tool is not None:

@@ -143,7 +143,8 @@ def _sampling(asked: Round) -> dict[str, float]:
 
 
 def _choice(asked: Round) -> dict[str, Any]:
-    options, choice = asked.options, dict[str, Any]()
+    options = asked.options
+    choice: dict[str, Any] = {}
     if options.forced_tool is not None:
         choice["tool_choice"] = {"type": "function", "function": {"name": asked.names.wire(options.forced_tool)}}
     elif options.tool_choice != "auto":

@@ -24,7 +24,7 @@ from rkllm_mcp.events import Status, Usage
 from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.prompt.budget import Budget, Compaction
-from rkllm_mcp.protocols import EmitEvents, Turn
+from rkllm_mcp.protocols import Deadline, EmitEvents, Turn
 from rkllm_mcp.providers.remote_errors import (
     broken_off,
     dispensable_in,
@@ -281,7 +281,7 @@ class RemoteModel(ABC):
         self, request: dict[str, Any], asked: Round, answer: TurnBuilder
     ) -> AsyncGenerator[Mapping[str, Any], None]:
         sdk = await self.ready()
-        deadline = anyio.current_time() + self.service.answer_timeout_s
+        deadline = Deadline(self.service.answer_timeout_s, anyio.current_time)
         try:
             stream = await self._before(deadline, sdk.create(**_arguments(request)))
             try:
@@ -312,15 +312,14 @@ class RemoteModel(ABC):
                 return _AskOtherwiseError(part)
         return failure(problem, self.service, _prompt_tokens(asked))
 
-    async def _before(self, deadline: float, waiting: Awaitable[_T]) -> _T:
+    async def _before(self, deadline: Deadline, waiting: Awaitable[_T]) -> _T:
         """Await with a deadline.
 
         Raises:
             TimeoutError: the deadline passed.
         """
-        with anyio.CancelScope(deadline=deadline):
+        with anyio.fail_after(deadline.left_s):
             return await waiting
-        raise TimeoutError
 
     def _fitting(
         self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions

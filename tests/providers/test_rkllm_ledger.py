@@ -167,7 +167,7 @@ async def test_long_mixed_conversations_only_ever_grow(seed: int) -> None:
             *random_plays(source),
             options=ModelOptions(
                 max_new_tokens=source.choice([3, 60, None]),
-                tool_choice=ForcedTool("get_weather") if source.random() < 0.1 else None,
+                tool_choice=ForcedTool("get_weather") if source.random() < 0.1 else "auto",
             ),
             stop_after=source.choice([None, None, source.randint(1, 12)]),
         )
