@@ -200,6 +200,7 @@ class AnswerOptions:
         allowed_tools: the only tools that the answer may use, by any of their names; all when None.
         approvals: decision about calls that need approval: ``ask`` emits an Approval and waits for
             ``Assistant.decide``; ``grant`` and ``refuse`` decide beforehand.
+        approval_timeout_s: limit of the wait for an approval, seconds; None for the configuration's.
         tokens: secrets for ``headers_template`` placeholders, by name; used for this answer only.
         save: save question and answer before ``End``; a ``Status`` reports what cannot be saved.
     """
@@ -208,6 +209,7 @@ class AnswerOptions:
     tools: bool = True
     allowed_tools: tuple[str, ...] | None = None
     approvals: Literal["ask", "grant", "refuse"] = "refuse"
+    approval_timeout_s: float | None = None
     tokens: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     save: bool = False
 

@@ -28,7 +28,7 @@ from rkllm_mcp.app.model_form import turn_preparation
 from rkllm_mcp.app.recorder import AnswerRecord, Recorder, restored_turns
 from rkllm_mcp.app.settings import starting_lines
 from rkllm_mcp.config.sections import Config
-from rkllm_mcp.errors import RkllmMcpError, UsageError
+from rkllm_mcp.errors import PromptTooLongError, RkllmMcpError, UsageError
 from rkllm_mcp.events import End, Event, Status
 from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
@@ -93,6 +93,8 @@ class AnswerStream:
         """Forward a batch; an ``End`` is held back until the answer is over."""
         for event in events:
             self._count(event)
+        if self._record is not None:
+            self._record.hear(events)
         last = events[-1]
         if not isinstance(last, End):
             await self._forward(events)
@@ -100,7 +102,7 @@ class AnswerStream:
         if len(events) > 1:
             await self._forward(events[:-1])
         self._end = self._end or last
-        await self._save(last.reason)
+        await self._save(last.reason, is_refused=isinstance(last.cause, PromptTooLongError))
 
     @property
     def is_ending(self) -> bool:
@@ -126,9 +128,9 @@ class AnswerStream:
         finally:
             await self._save("cancelled")
 
-    async def _save(self, ending: Ending) -> None:
+    async def _save(self, ending: Ending, *, is_refused: bool = False) -> None:
         record, self._record = self._record, None
-        notice = await record.save(ending) if record is not None else ""
+        notice = await record.save(ending, is_refused=is_refused) if record is not None else ""
         if not notice:
             return
         with anyio.CancelScope() as telling, suppress(anyio.BrokenResourceError):
@@ -241,7 +243,7 @@ class Assistant:
         Raises:
             UsageError: the conversation has a running answer, or the assistant is closed.
         """
-        await self.run(conversation, self._text_work(text, options), emit)
+        await self._run_free(conversation, self._text_work(text, options), emit)
 
     async def answer_prompt(
         self,
@@ -255,7 +257,7 @@ class Assistant:
 
         An unknown prompt, or an argument that is missing or unknown, ends the answer as ``failed``.
         """
-        await self.run(conversation, self._prompt_work(prompt, arguments, options), emit)
+        await self._run_free(conversation, self._prompt_work(prompt, arguments, options), emit)
 
     async def run(self, conversation: Conversation, work: Work, emit: EmitEvents) -> None:
         """Run an answer that ``work`` makes once the model is ready; else like ``answer``.
@@ -268,8 +270,12 @@ class Assistant:
         Raises:
             UsageError: the conversation has a running answer, or the assistant is closed.
         """
-        self._check_free(conversation)
-        await self._run(self._begin(conversation, emit), work)
+
+        async def work_when_ready(running: AnswerStream) -> None:
+            await self._wait_until_ready(running.emit)
+            await work(running)
+
+        await self._run_free(conversation, work_when_ready, emit)
 
     def reply(
         self, conversation: Conversation, text: str, options: AnswerOptions | None = None
@@ -279,7 +285,7 @@ class Assistant:
         Raises:
             UsageError: the conversation has a running answer, or the assistant is closed.
         """
-        return self.stream(conversation, self._text_work(text, options))
+        return self._stream(conversation, self._text_work(text, options))
 
     def reply_prompt(
         self,
@@ -289,14 +295,9 @@ class Assistant:
         options: AnswerOptions | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Return the events of ``answer_prompt``; else like ``reply``."""
-        return self.stream(conversation, self._prompt_work(prompt, arguments, options))
+        return self._stream(conversation, self._prompt_work(prompt, arguments, options))
 
-    async def stream(self, conversation: Conversation, work: Work) -> AsyncGenerator[Event, None]:
-        """Yield the events of ``run``; consume them under ``aclosing``: leaving early cancels the answer.
-
-        Raises:
-            UsageError: the conversation has a running answer, or the assistant is closed.
-        """
+    async def _stream(self, conversation: Conversation, work: Work) -> AsyncGenerator[Event, None]:
         self._check_free(conversation)
         send, receive = anyio.create_memory_object_stream[Sequence[Event]](BATCHES_AHEAD)
         running = self._begin(conversation, send.send)
@@ -410,12 +411,10 @@ class Assistant:
         running = self._answers[conversation.id] = AnswerStream(conversation, emit, self.usage)
         return running
 
-    async def _run(self, running: AnswerStream, work: Work) -> None:
-        async def work_when_ready(running: AnswerStream) -> None:
-            await self._wait_until_ready(running.emit)
-            await work(running)
-
-        await running.run(work_when_ready, partial(self._remove, running))
+    async def _run_free(self, conversation: Conversation, work: Work, emit: EmitEvents) -> None:
+        self._check_free(conversation)
+        running = self._begin(conversation, emit)
+        await running.run(work, partial(self._remove, running))
 
     def _remove(self, running: AnswerStream) -> None:
         del self._answers[running.conversation.id]
@@ -424,7 +423,7 @@ class Assistant:
 
     async def _produce(self, running: AnswerStream, work: Work, send: MemoryObjectSendStream[Sequence[Event]]) -> None:
         with send:
-            await self._run(running, work)
+            await running.run(work, partial(self._remove, running))
 
     def _text_work(self, text: str, options: AnswerOptions | None) -> Work:
         # Resources load the MCP client, which a question that names none does not need.
@@ -444,7 +443,11 @@ class Assistant:
         markup = MarkupFilter(self.config.agent.person_language)
         if options.save:
             secrets = tuple(options.tokens.values())
-            running.save_with(self.recorder.record(conversation, text, secrets, markup.words))
+            record = self.recorder.record(conversation, text, secrets, markup.words)
+            running.save_with(record)
+            await record.begin()
+            self._tasks.start_soon(record.follow, running.scope.cancel)
+        await self._wait_until_ready(running.emit)
         await self._tools.refresh()
         # A server that needs a token of the request is connected, and its tools are known, for this answer.
         async with self.toolbox.attending(options.tokens):
@@ -467,7 +470,7 @@ class Assistant:
 
     def _asker(self, options: AnswerOptions, emit: EmitEvents) -> AbstractContextManager[Approver]:
         if options.approvals == "ask":
-            return StreamApprover(self._pending, emit)
+            return StreamApprover(self._pending, emit, options.approval_timeout_s)
         is_granted = options.approvals == "grant"
         return nullcontext(FixedApprover("once") if is_granted else FixedApprover("deny", HOW_TO_ALLOW))
 
