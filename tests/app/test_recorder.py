@@ -14,12 +14,13 @@ import pytest
 
 from rkllm_mcp.agent.markup_filter import SENTENCES
 from rkllm_mcp.agent.usage import UsageCounter
-from rkllm_mcp.app.assistant import AnswerStream, Assistant, ReplyOptions, Work
+from rkllm_mcp.app.assistant import AnswerStream, Assistant, Work
 from rkllm_mcp.app.recorder import AnswerRecord, Recorder, ask_again, restored_turns, turns_of
 from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.errors import PromptTooLongError, UsageError
 from rkllm_mcp.events import End, Event, Status, Text, Thinking, ToolCallDetected, ToolFinished, Usage
+from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult
 from rkllm_mcp.protocols import EmitEvents
 from rkllm_mcp.records import CallRecord, Ending, StoredConversation, StoredTurn
@@ -482,10 +483,12 @@ async def test_an_assistant_keeps_and_resumes_a_conversation(tmp_path: Path) -> 
     question = "What time is it in London?"
     async with running(demo) as app:
         conversation = app.new_conversation()
-        async with aclosing(app.reply(conversation, question, ReplyOptions(keep=True))) as stream:
+        async with aclosing(app.reply(conversation, question, AnswerOptions(save=True))) as stream:
             whole = [event async for event in stream]
         assert len([message for message in conversation.messages if message.role == "assistant"]) == 2
-        async with aclosing(app.reply(conversation, "Hello", ReplyOptions(keep=True, force_tool="no"))) as stream:
+        async with aclosing(
+            app.reply(conversation, "Hello", AnswerOptions(ModelOptions(tool_choice=ForcedTool("no")), save=True))
+        ) as stream:
             assert isinstance((failed := [event async for event in stream][-1]), End)
             assert failed.reason == "failed"
         async with aclosing(app.reply(app.new_conversation(), "Hello")) as stream:
@@ -501,7 +504,7 @@ async def test_an_assistant_keeps_and_resumes_a_conversation(tmp_path: Path) -> 
         (call,) = await app.memory.calls.latest(5, conversation=summary.id)
         assert call.tool == "get_current_time"
         resumed = app.resume(kept)
-        async with aclosing(app.reply(resumed, question, ReplyOptions(keep=True))) as stream:
+        async with aclosing(app.reply(resumed, question, AnswerOptions(save=True))) as stream:
             events = [event async for event in stream]
         assert [event.id for event in events if isinstance(event, ToolCallDetected)] == ["call_2"]
         first_prompts = [next(event for event in one if isinstance(event, Usage)) for one in (whole, events)]
@@ -514,7 +517,7 @@ async def test_a_system_text_of_its_own_stays_with_a_conversation(tmp_path: Path
     async with running(make_demo(tmp_path, ())) as app:
         for system, first in (("Be brief.", "Be brief."), (None, app.new_conversation().messages[0].text)):
             conversation = app.new_conversation(system)
-            async with aclosing(app.reply(conversation, "Hello", ReplyOptions(keep=True))) as stream:
+            async with aclosing(app.reply(conversation, "Hello", AnswerOptions(save=True))) as stream:
                 _ = [event async for event in stream]
             kept = await app.memory.conversations.get("", conversation.id)
             assert kept is not None
@@ -525,7 +528,7 @@ async def test_a_system_text_of_its_own_stays_with_a_conversation(tmp_path: Path
 async def test_a_call_that_nobody_could_run_is_kept_as_the_sentence_that_was_read(tmp_path: Path) -> None:
     async with running(make_features(tmp_path, (DESK,))) as app:
         conversation = app.new_conversation()
-        options = ReplyOptions(tools=False, keep=True)
+        options = AnswerOptions(tools=False, save=True)
         async with aclosing(app.reply(conversation, "Who am I?", options)) as stream:
             read = "".join([event.text async for event in stream if isinstance(event, Text)])
         kept = await app.memory.conversations.get("", conversation.id)

@@ -19,11 +19,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from typing_extensions import Self
 
-from rkllm_mcp.app.assistant import Assistant, ReplyOptions
+from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.app.recorder import AnswerRecord, ask_again
 from rkllm_mcp.completions.openai_types import MOST_MESSAGES, MOST_TOOLS, Positive, Tokens
 from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.events import End, Event, Status, Text, event_to_dict
+from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation
 from rkllm_mcp.protocols import EmitEvents
 from rkllm_mcp.surfaces.http import bodies
@@ -216,15 +217,14 @@ async def _conversation(request: Request, app: Assistant, body: ExecuteBody) -> 
 async def _answer(
     conversation: Conversation, body: ExecuteBody, question: str, app: Assistant, emit: EmitEvents
 ) -> None:
-    options = ReplyOptions(
+    options = AnswerOptions(
+        ModelOptions(body.max_tokens, tool_choice=ForcedTool(body.force_tool) if body.force_tool else "auto"),
         tools=body.allowed_tools is None or bool(body.allowed_tools),
-        max_new_tokens=body.max_tokens,
-        force_tool=body.force_tool,
+        allowed_tools=body.allowed_tools,
         approvals=body.approvals or ("ask" if body.stream else "refuse"),
         approval_timeout_s=DETACHED_APPROVAL_S if body.detached else None,
         tokens=body.tokens,
-        allowed_tools=body.allowed_tools,
-        keep=app.config.service.history,
+        save=app.config.service.history,
     )
     if body.prompt is not None:
         await app.answer_prompt(conversation, body.prompt.name, body.prompt.arguments, emit, options)
