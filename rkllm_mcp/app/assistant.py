@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -23,14 +23,12 @@ from rkllm_mcp.agent.loop import LoopSettings, answer
 from rkllm_mcp.agent.markup_filter import MarkupFilter
 from rkllm_mcp.agent.pending_requests import PendingRequest, PendingRequests, StreamApprover
 from rkllm_mcp.agent.question import Question, question_from_prompt, question_from_text
-from rkllm_mcp.agent.sampling import ModelSampler
 from rkllm_mcp.agent.usage import UsageCounter
+from rkllm_mcp.app.model_form import turn_preparation
 from rkllm_mcp.app.recorder import AnswerRecord, Recorder, restored_turns
-from rkllm_mcp.app.root import ModelHost, StatusSink, ToolEnvironment, open_model, open_tools
-from rkllm_mcp.app.settings import turn_preparation, unsupported_settings
-from rkllm_mcp.app.warmup import WarmUp
+from rkllm_mcp.app.settings import starting_lines
 from rkllm_mcp.config.sections import Config
-from rkllm_mcp.errors import RkllmMcpError, UsageError
+from rkllm_mcp.errors import PromptTooLongError, RkllmMcpError, UsageError
 from rkllm_mcp.events import End, Event, Status
 from rkllm_mcp.generation import SamplingOverrides
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
@@ -45,12 +43,11 @@ from rkllm_mcp.protocols import (
     ResponseOptions,
 )
 from rkllm_mcp.providers.prefill_progress import PromptProgress
-from rkllm_mcp.providers.remote_settings import egress_notices
 from rkllm_mcp.records import Ending, StoredConversation
-from rkllm_mcp.tools.approvals import language_of
-from rkllm_mcp.tools.toolbox import report_slow_servers
 
 if TYPE_CHECKING:
+    from rkllm_mcp.app.environment import ModelHost, ToolEnvironment
+    from rkllm_mcp.app.warmup import WarmUp
     from rkllm_mcp.runtime.engine import Engine
 
 logger = logging.getLogger(__name__)
@@ -97,6 +94,8 @@ class AnswerStream:
         """Forward a batch; an ``End`` is held back until the answer is over."""
         for event in events:
             self._count(event)
+        if self._record is not None:
+            self._record.hear(events)
         last = events[-1]
         if not isinstance(last, End):
             await self._forward(events)
@@ -104,7 +103,7 @@ class AnswerStream:
         if len(events) > 1:
             await self._forward(events[:-1])
         self._end = self._end or last
-        await self._save(last.reason)
+        await self._save(last.reason, is_refused=isinstance(last.cause, PromptTooLongError))
 
     @property
     def is_ending(self) -> bool:
@@ -130,9 +129,9 @@ class AnswerStream:
         finally:
             await self._save("cancelled")
 
-    async def _save(self, ending: Ending) -> None:
+    async def _save(self, ending: Ending, *, is_refused: bool = False) -> None:
         record, self._record = self._record, None
-        notice = await record.save(ending) if record is not None else ""
+        notice = await record.save(ending, is_refused=is_refused) if record is not None else ""
         if not notice:
             return
         with anyio.CancelScope() as telling, suppress(anyio.BrokenResourceError):
@@ -168,6 +167,7 @@ class ReplyOptions:
         force_tool: the answer begins with a call of this tool.
         approvals: decision about calls that need approval: ``ask`` emits an Approval and waits for
             ``Assistant.decide``; ``grant`` and ``refuse`` decide beforehand.
+        approval_timeout_s: a request for approval waits no longer than this; None for the configuration's limit.
         tokens: secrets for ``headers_template`` placeholders, by name; held for this answer only.
         allowed_tools: the only tools that this answer may use, by any of their names; all when None.
         keep: question and answer are saved before ``End``; a ``Status`` reports what cannot be saved.
@@ -180,6 +180,7 @@ class ReplyOptions:
     max_new_tokens: int | None = None
     force_tool: str | None = None
     approvals: Literal["ask", "grant", "refuse"] = "refuse"
+    approval_timeout_s: float | None = None
     tokens: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     allowed_tools: tuple[str, ...] | None = None
     keep: bool = False
@@ -275,7 +276,7 @@ class Assistant:
         Raises:
             UsageError: the conversation has a running answer, or the assistant is closed.
         """
-        await self.run(conversation, self._text_work(text, options), emit)
+        await self._run_free(conversation, self._text_work(text, options), emit)
 
     async def answer_prompt(
         self,
@@ -289,7 +290,7 @@ class Assistant:
 
         An unknown prompt, or an argument that is missing or unknown, ends the answer as ``failed``.
         """
-        await self.run(conversation, self._prompt_work(prompt, arguments, options), emit)
+        await self._run_free(conversation, self._prompt_work(prompt, arguments, options), emit)
 
     async def run(self, conversation: Conversation, work: Work, emit: EmitEvents) -> None:
         """Run an answer that ``work`` makes once the model is ready; else like ``answer``.
@@ -302,8 +303,12 @@ class Assistant:
         Raises:
             UsageError: the conversation has a running answer, or the assistant is closed.
         """
-        self._check_free(conversation)
-        await self._run(self._begin(conversation, emit), work)
+
+        async def work_when_ready(running: AnswerStream) -> None:
+            await self._wait_until_ready(running.emit)
+            await work(running)
+
+        await self._run_free(conversation, work_when_ready, emit)
 
     def reply(
         self, conversation: Conversation, text: str, options: ReplyOptions | None = None
@@ -313,7 +318,7 @@ class Assistant:
         Raises:
             UsageError: the conversation has a running answer, or the assistant is closed.
         """
-        return self.stream(conversation, self._text_work(text, options))
+        return self._stream(conversation, self._text_work(text, options))
 
     def reply_prompt(
         self,
@@ -323,14 +328,9 @@ class Assistant:
         options: ReplyOptions | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Return the events of ``answer_prompt``; else like ``reply``."""
-        return self.stream(conversation, self._prompt_work(prompt, arguments, options))
+        return self._stream(conversation, self._prompt_work(prompt, arguments, options))
 
-    async def stream(self, conversation: Conversation, work: Work) -> AsyncGenerator[Event, None]:
-        """Yield the events of ``run``; consume them under ``aclosing``: leaving early cancels the answer.
-
-        Raises:
-            UsageError: the conversation has a running answer, or the assistant is closed.
-        """
+    async def _stream(self, conversation: Conversation, work: Work) -> AsyncGenerator[Event, None]:
         self._check_free(conversation)
         send, receive = anyio.create_memory_object_stream[Sequence[Event]](BATCHES_AHEAD)
         running = self._begin(conversation, send.send)
@@ -405,9 +405,7 @@ class Assistant:
         if self._has_announced:
             return ()
         self._has_announced = True
-        lines = [f"[NPU: Loading model '{self.core.name}']"] if self.core.npu else []
-        if count := len(self.toolbox.servers()):
-            lines.append(f"[MCP: Connecting to {count} server{'s' if count > 1 else ''}]")
+        lines = starting_lines(self.core.name if self.core.npu else None, len(self.toolbox.connections))
         return tuple(map(Status, lines))
 
     async def ready(self) -> None:
@@ -446,12 +444,10 @@ class Assistant:
         running = self._answers[conversation.id] = AnswerStream(conversation, emit, self.usage)
         return running
 
-    async def _run(self, running: AnswerStream, work: Work) -> None:
-        async def work_when_ready(running: AnswerStream) -> None:
-            await self._wait_until_ready(running.emit)
-            await work(running)
-
-        await running.run(work_when_ready, partial(self._remove, running))
+    async def _run_free(self, conversation: Conversation, work: Work, emit: EmitEvents) -> None:
+        self._check_free(conversation)
+        running = self._begin(conversation, emit)
+        await running.run(work, partial(self._remove, running))
 
     def _remove(self, running: AnswerStream) -> None:
         del self._answers[running.conversation.id]
@@ -460,10 +456,12 @@ class Assistant:
 
     async def _produce(self, running: AnswerStream, work: Work, send: MemoryObjectSendStream[Sequence[Event]]) -> None:
         with send:
-            await self._run(running, work)
+            await running.run(work, partial(self._remove, running))
 
     def _text_work(self, text: str, options: ReplyOptions | None) -> Work:
-        prepare = partial(question_from_text, text, self.toolbox.offerings, self.config.agent.resource_chars)
+        # Resources load the MCP client, which a question that names none does not need.
+        offerings = self.toolbox.offerings if "@" in text else None
+        prepare = partial(question_from_text, text, offerings, self.config.agent.resource_chars)
         return partial(self._answer_question, prepare, options or ReplyOptions(), text)
 
     def _prompt_work(self, prompt: str, arguments: Mapping[str, str], options: ReplyOptions | None) -> Work:
@@ -473,10 +471,14 @@ class Assistant:
     async def _answer_question(self, prepare: Prepare, options: ReplyOptions, text: str, running: AnswerStream) -> None:
         """Answer the question that ``prepare`` makes; ``text`` is the user's, empty for a prompt."""
         conversation = running.conversation
-        markup = MarkupFilter(language_of(self.config.agent.language))
+        markup = MarkupFilter(self.config.agent.person_language)
         if options.keep:
             secrets = tuple(options.tokens.values())
-            running.save_with(self.recorder.record(conversation, text, secrets, markup.words))
+            record = self.recorder.record(conversation, text, secrets, markup.words)
+            running.save_with(record)
+            await record.begin()
+            self._tasks.start_soon(record.follow, running.scope.cancel)
+        await self._wait_until_ready(running.emit)
         await self._tools.refresh()
         # A server that needs a token of the request is connected, and its tools are known, for this answer.
         async with self.toolbox.attending(options.tokens):
@@ -501,7 +503,7 @@ class Assistant:
 
     def _asker(self, options: ReplyOptions, emit: EmitEvents) -> AbstractContextManager[Approver]:
         if options.approvals == "ask":
-            return StreamApprover(self._pending, emit)
+            return StreamApprover(self._pending, emit, options.approval_timeout_s)
         is_granted = options.approvals == "grant"
         return nullcontext(FixedApprover("once") if is_granted else FixedApprover("deny", HOW_TO_ALLOW))
 
@@ -532,60 +534,3 @@ def _response_options(options: ReplyOptions, forced: str | None) -> ResponseOpti
     return ResponseOptions(
         options.max_new_tokens, forced, sampling=options.sampling, stop=options.stop, thinking=options.thinking
     )
-
-
-@asynccontextmanager
-async def open_app(
-    config: Config,
-    *,
-    status: StatusSink | None = None,
-    one_shot: bool = False,
-    core: ModelHost | None = None,
-    tenant: str = "",
-) -> AsyncGenerator[Assistant, None]:
-    """Start everything that ``config`` names, and stop it at the end.
-
-    The model loads and the servers connect in the background: entering returns at once, ``Assistant.ready`` waits. A
-    server that fails is left out with a status line; a model that fails is an error of the first answer.
-
-    Args:
-        config: the configuration.
-        status: takes a line about each server that is connected or failed.
-        one_shot: there will be one question, at once, so nothing is prefilled in advance.
-        core: the model that answers, which stays open when this assistant ends; one of its own when None.
-        tenant: the tenant's name, whose stored data no other tenant sees; empty for the owner.
-
-    Raises:
-        ModelNotFoundError: the model does not exist or lacks a file.
-    """
-    if status is not None and tenant == "":
-        for line in (*unsupported_settings(config), *egress_notices(config)):
-            status(line)
-    failure: Exception | None = None
-    async with AsyncExitStack() as stack:
-        if core is None:
-            core = await stack.enter_async_context(open_model(config))
-        model, usage = core.chat_model, UsageCounter()
-        sampler = ModelSampler(model, core.name, config.agent.sampling_tokens, model.forget, usage, tenant)
-        opening = open_tools(config, status=status, sampler=sampler, syntaxes=core.syntaxes, tenant=tenant)
-        tools = await stack.enter_async_context(opening)
-        tasks = await stack.enter_async_context(anyio.create_task_group())
-        npu = core.npu
-        warm_up = WarmUp(config, npu.model, npu.engine, status, one_shot=one_shot, tenant=tenant) if npu else None
-        app = Assistant(config, core, tools, tasks, warm_up, tenant, usage)
-        tasks.start_soon(app.recorder.tidy, status)
-        if status is not None:
-            tasks.start_soon(report_slow_servers, app.toolbox.connections, status)
-        if warm_up is not None:
-            tasks.start_soon(warm_up.run, app.ready, app.head)
-        try:
-            yield app
-        except Exception as error:  # noqa: BLE001  (raised again below: the task group would wrap it in a group)
-            failure = error
-        finally:
-            app.close()
-            with anyio.CancelScope(shield=True):
-                # Answers that run in their caller's task still use the tools and the model.
-                await app.idle()
-    if failure is not None:
-        raise failure
