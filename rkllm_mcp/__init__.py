@@ -6,7 +6,7 @@ The path of an answer, in the order of its steps:
 2. ``toolcalls``  generated text becomes events: text, thinking, tool calls
 3. ``runtime``    token ids become tokens on the NPU, in a child process that owns librkllmrt.so
 4. ``mcp_client`` tool calls become results, on MCP servers
-5. ``agent``      the loop: rounds of the model and its tools up to the answer
+5. ``agent``      the loop: rounds of model and tools up to the answer
 6. ``surfaces``   events become a terminal, JSON lines, a service
 
 Values that every package knows: ``errors``, ``messages``, ``events``, ``generation``, ``elicitation``, ``protocols``

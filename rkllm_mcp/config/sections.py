@@ -261,7 +261,7 @@ class AgentSection(Section):
     """The loop of model and tools."""
 
     max_rounds: Positive = 8
-    """Maximum rounds of the model in one answer; then it must answer in text."""
+    """Maximum model rounds in one answer; then it must answer in text."""
     system_prompt: str | None = None
     """The system prompt; the project's own when not given."""
     language: str | None = None

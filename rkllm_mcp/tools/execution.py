@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 
@@ -16,7 +15,7 @@ from rkllm_mcp.config.header_templates import redacted
 from rkllm_mcp.config.servers import ServerConfig
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
-from rkllm_mcp.protocols import CallContext
+from rkllm_mcp.protocols import CallContext, Deadline
 from rkllm_mcp.records import CallRecord, CallRecorder
 from rkllm_mcp.toolcalls.results import cut, paging_arguments, result_text
 from rkllm_mcp.toolcalls.untrusted_text import without_invisible
@@ -48,38 +47,6 @@ class ExecutionPolicies:
     result_chars: int = RESULT_CHARS  # longer results are truncated
     escape_result: EscapeResult = _unchanged
     escape_description: Callable[[str], str] = _unchanged  # escapes call markup in tool descriptions
-
-
-class Stopwatch:
-    """Measures a call without its pauses; the call uses ``context``, whose ``pause`` stops the clock."""
-
-    def __init__(self, context: CallContext, now: Callable[[], float] = anyio.current_time) -> None:
-        self.context = replace(context, pause=self._pause)
-        self._outer = context
-        self._now = now
-        self._started = now()
-        self._pauses = 0
-        self._paused_at = 0.0
-        self._paused_s = 0.0
-
-    def seconds(self) -> float:
-        """Return the time since the start without pauses, seconds."""
-        # A call that is cancelled during a pause ends before the pause does.
-        until = self._paused_at if self._pauses else self._now()
-        return until - self._started - self._paused_s
-
-    @contextmanager
-    def _pause(self) -> Generator[None]:
-        with self._outer.pause():
-            if not self._pauses:
-                self._paused_at = self._now()
-            self._pauses += 1
-            try:
-                yield
-            finally:
-                self._pauses -= 1
-                if not self._pauses:
-                    self._paused_s += self._now() - self._paused_at
 
 
 class CallableServer(Protocol):
@@ -116,7 +83,8 @@ async def execute_call(
     The server checks the arguments: an MCP server its own way, a server of this process when it is called. ``escape``
     escapes call markup in the result; ``foreign_tokens`` names the tokens of other servers.
     """
-    watch = Stopwatch(context, now)
+    watch = Deadline(now=now)
+    watched = watch.within(context)
     result = ToolResult(call.id, call.name, _STOPPED, is_error=True, ruling="stopped")
     try:
         if not policies.switches.is_on(tool.server, tool.wire_name):
@@ -125,14 +93,14 @@ async def execute_call(
         ruling = ""
         if policies.approvals is not None:
             # Before any clock starts: a person may take an hour.
-            verdict = await policies.approvals.rule(server.spec, tool, call, watch.context)
+            verdict = await policies.approvals.rule(server.spec, tool, call, watched)
             if verdict.refusal:
                 result = ToolResult(call.id, call.name, verdict.refusal, is_error=True, ruling=verdict.ruling)
                 return result
             ruling = verdict.ruling
-        call_watch = Stopwatch(watch.context, now)
-        received = await call_within_limit(server, tool, call, own_tokens(call_watch.context, foreign_tokens))
-        seconds = call_watch.seconds()
+        call_watch = Deadline(now=now)
+        received = await call_within_limit(server, tool, call, own_tokens(call_watch.within(watched), foreign_tokens))
+        seconds = call_watch.elapsed_s
         visible, _ = without_invisible(received.text)
         text, truncated = cut(visible, policies.result_chars, paging_arguments(tool.input_schema))
         # After truncation: the search for call markup takes time in proportion to the text.
@@ -141,7 +109,7 @@ async def execute_call(
     finally:
         # Also if cancelled: the call may already have had its effect.
         if policies.recorder is not None:
-            done = replace(result, seconds=watch.seconds()) if result.ruling == "stopped" else result
+            done = replace(result, seconds=watch.elapsed_s) if result.ruling == "stopped" else result
             policies.recorder.record(call_record(tool, call, context, done, clock()))
 
 
@@ -165,7 +133,7 @@ async def call_within_limit(server: CallableServer, tool: ToolSpec, call: ToolCa
     timeout_s = server.spec.timeout_s
     from rkllm_mcp.mcp_client.timeouts import time_limit  # part of the MCP client, loaded with the first call
 
-    with time_limit(timeout_s, context) as (_, limited):
+    with time_limit(timeout_s, context) as limited:
         try:
             received = await server.call(tool.wire_name or tool.name, call.arguments, limited)
         except ServerUnavailableError as error:

@@ -87,7 +87,9 @@ def list_all(session: Session, wish: ConversationFilter, *, as_json: bool) -> in
                 return EXIT_DONE
             sys.stdout.write(conversation_table(found, session.terminal.columns))
             if not count:
-                session.status("No conversation is kept." if not wish.search else "No conversation has these words.")
+                session.status(
+                    "There are no saved conversations." if not wish.search else "No conversation has these words."
+                )
             elif len(found) < count:
                 session.status(f"{len(found)} of {count} conversations; --limit and --offset show others.")
             return EXIT_DONE

@@ -45,7 +45,7 @@ from rkllm_mcp.surfaces.http.openai import (
 )
 from rkllm_mcp.surfaces.http.route import NDJSON, Link, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import ServiceState, service_of, tenant_of
-from rkllm_mcp.surfaces.http.streaming import Write, as_json, evaluated, line_stream, while_connected
+from rkllm_mcp.surfaces.http.streaming import Write, as_json, evaluated, line_stream, list_response, while_connected
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.environment import ModelHost
@@ -215,14 +215,11 @@ async def embed(request: Request) -> Response:
     started = time.monotonic()
     body = await bodies.read(request, EmbedBody, service_of(request).body_limit, takes_any_type=True)
     texts = [body.input] if isinstance(body.input, str) else list(body.input)
-    answer = OllamaVectors(
-        model=body.model,
-        embeddings=await _vectors(request, body.model, texts, body.dimensions),
-        total_duration=round((time.monotonic() - started) * 1e9),
-        load_duration=0,
-        prompt_eval_count=await count_tokens(texts, embedder_of(request).vocabulary),
-    )
-    return JSONResponse(answer.model_dump())
+    vectors = await _vectors(request, body.model, texts, body.dimensions)
+    tokens = await count_tokens(texts, embedder_of(request).vocabulary)
+    duration_ns = round((time.monotonic() - started) * 1e9)
+    fields = {"model": body.model, "total_duration": duration_ns, "load_duration": 0, "prompt_eval_count": tokens}
+    return await list_response(fields, "embeddings", vectors)
 
 
 async def embed_one(request: Request) -> Response:

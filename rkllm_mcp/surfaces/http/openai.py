@@ -28,7 +28,16 @@ from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Link, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import ServiceState, service_of, tenant_of
-from rkllm_mcp.surfaces.http.streaming import DONE, EventStream, Write, evaluated, in_turn, record, while_connected
+from rkllm_mcp.surfaces.http.streaming import (
+    DONE,
+    EventStream,
+    Write,
+    evaluated,
+    in_turn,
+    list_response,
+    record,
+    while_connected,
+)
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.assistant import Assistant
@@ -302,15 +311,16 @@ async def embed(request: Request) -> Response:
     cost = partial(count_tokens, texts, embedder.vocabulary)
     vectors = await evaluated(request, partial(embedder.embed, texts, dimensions=body.dimensions), cost)
     tokens = await cost()
-    answer = Embeddings(
-        data=[
-            Embedding(index=index, embedding=_encoded(vector) if body.encoding_format == "base64" else list(vector))
-            for index, vector in enumerate(vectors)
-        ],
-        model=embedder.name,
-        usage=EmbeddingsUsage(prompt_tokens=tokens, total_tokens=tokens),
+    data = (
+        {
+            "object": "embedding",
+            "index": index,
+            "embedding": _encoded(each) if body.encoding_format == "base64" else each.tolist(),
+        }
+        for index, each in enumerate(vectors)
     )
-    return JSONResponse(answer.model_dump())
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return await list_response({"object": "list", "model": embedder.name, "usage": usage}, "data", data)
 
 
 def embedder_of(request: Request) -> AuxiliaryModel:

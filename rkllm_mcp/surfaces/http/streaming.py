@@ -9,21 +9,22 @@ failure is the last record. A client that disconnects cancels the answer.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 import anyio
 import anyio.lowlevel
+from anyio import to_thread
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from rkllm_mcp.errors import QueueFullError, RkllmMcpError, SchedulerClosedError
 from rkllm_mcp.events import EVENT_TYPES, End, Queued, Text, Thinking, Usage
 from rkllm_mcp.surfaces.http.errors import ClientGoneError, HTTPError, as_told, problem_of
-from rkllm_mcp.surfaces.http.route import EVENT_STREAM
+from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON
 from rkllm_mcp.surfaces.http.state import ServiceState, service_of, stopping, tenant_of
 
 if TYPE_CHECKING:
@@ -51,6 +52,15 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 def record(value: Any) -> bytes:
     """Encode one record of an event stream: a JSON value."""
     return b"data: " + as_json(value) + b"\n\n"
+
+
+def numbered_records(write: Write) -> Callable[[Sequence[tuple[int, Any]]], Awaitable[None]]:
+    """Return a function that writes values as records with their numbers as ids."""
+
+    async def send(values: Sequence[tuple[int, Any]]) -> None:
+        await write(b"".join([b"id: %d\n%b" % (number, record(value)) for number, value in values]))
+
+    return send
 
 
 def as_json(value: Any) -> bytes:
@@ -174,6 +184,22 @@ class EventStream(Response):
                     self._disconnect()
 
 
+async def list_response(fields: Mapping[str, Any], name: str, items: Iterable[Any]) -> Response:
+    """Return a JSON object of ``fields`` and the list ``name``, whose items are encoded one by one in a thread.
+
+    Encoding holds the interpreter's lock, and thousands of vectors are megabytes of digits.
+    """
+
+    def encoded() -> bytes:
+        return b'%b,"%b":[%b]}' % (
+            JSONResponse(fields).body[:-1],
+            name.encode(),
+            b",".join(JSONResponse(item).body for item in items),
+        )
+
+    return Response(await to_thread.run_sync(encoded), media_type=JSON)
+
+
 def line_stream(answer: Callable[[Write], Awaitable[None]], media: str) -> Response:
     """Make a response in lines, such as Ollama's JSON, which have no heartbeat between them."""
 
@@ -223,7 +249,7 @@ async def _admitted(
     kind: Literal["answer", "evaluation"] = "answer",
     *,
     on_position: Callable[[int], Awaitable[None]] | None = None,
-    placed: Callable[[], object] | None = None,
+    placed: Callable[[], Awaitable[object]] | None = None,
     may_load: bool = False,
 ) -> AsyncGenerator[None, None]:
     """Wait for the turn of a request before the NPU, and hold its slot.
@@ -238,7 +264,7 @@ async def _admitted(
     try:
         with service.house.scheduler.admit(request.state.key, kind) as slot:
             if placed is not None:
-                placed()
+                await placed()
             while (position := await slot.changed()) is not None:
                 if on_position is not None:
                     await on_position(position)
@@ -255,7 +281,7 @@ async def in_turn(
     request: Request,
     answering: Callable[[Assistant, _Emit[_T]], Awaitable[None]],
     emit: _Emit[_T | Queued | End],
-    placed: Callable[[], object] | None = None,
+    placed: Callable[[], Awaitable[object]] | None = None,
     *,
     may_load: bool = False,
 ) -> None:
