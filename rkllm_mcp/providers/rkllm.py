@@ -40,6 +40,7 @@ from rkllm_mcp.providers.stream_parts import FinishPart
 from rkllm_mcp.providers.turn_builder import TurnBuilder
 from rkllm_mcp.toolcalls.detector import Detector, ThinkingMode
 from rkllm_mcp.toolcalls.formats import marker_texts
+from rkllm_mcp.toolcalls.syntax import RESPONSES
 
 # Tolerance of the prefill report: releases differ in evaluating the last token of an answer, or of a prompt that
 # matches the cache completely, again (reference: rkllm-runtime 2.6).
@@ -254,7 +255,8 @@ def _special_markers(form: ModelForm) -> frozenset[int]:
 
     The host decodes them, because a runtime that skips special tokens delivers no text for them.
     """
-    texts = (*form.template.answer_markers, *marker_texts(form.syntaxes))
+    responses = (text for marks in RESPONSES.items() for text in marks)
+    texts = (*form.template.answer_markers, *marker_texts(form.syntaxes), *responses)
     ids = form.vocabulary.encode([ControlText(text) for text in texts])
     return frozenset(filter(form.vocabulary.is_special, ids))
 
