@@ -30,13 +30,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class AuxiliaryModel:
-    """A model that evaluates instead of answering.
-
-    Args:
-        name: as it is shown.
-        engine: the owner of the model.
-        vocabulary: its tokenizer.
-    """
+    """A model that evaluates instead of answering."""
 
     name: str
     engine: Engine
@@ -68,15 +62,7 @@ class AuxiliaryModel:
 
 @dataclass(frozen=True)
 class LocalModel:
-    """The board's own model.
-
-    Args:
-        model: its folder and card.
-        engine: the owner of the NPU.
-        form: how it is spoken to and read.
-        chat_model: prompt, engine and detector joined.
-        prefill_progress: the prompts that are being read.
-    """
+    """The board's own model."""
 
     model: ModelFolder
     engine: Engine
@@ -87,28 +73,17 @@ class LocalModel:
 
 @dataclass(frozen=True)
 class ModelHost:
-    """The chat model; ``open_model`` opens one.
-
-    Args:
-        name: the model's name.
-        chat_model: answers conversations.
-        listing: how the model takes a list of tools.
-        npu: the local model; None if only a remote service answers.
-        embedder: a model that helps to choose tools, if any.
-        description: the model in a few words.
-        has_stand_in: True if a fallback answers while the local model cannot be loaded.
-        remote: the remote service; None if the NPU answers.
-        auxiliary_models: the embedding and reranking models, by the name or path in the configuration.
-    """
+    """The chat model; ``open_model`` opens one."""
 
     name: str
     chat_model: StatefulModel
-    listing: PromptListing
-    npu: LocalModel | None
-    embedder: AuxiliaryModel | None = None
+    listing: PromptListing  # format and token cost of the tool list
+    npu: LocalModel | None  # None if only a remote service answers
+    embedder: AuxiliaryModel | None = None  # for the search for tools
     description: str = ""
-    has_stand_in: bool = False
-    remote: RemoteModel | None = None
+    has_stand_in: bool = False  # True if a fallback answers while the local model cannot be loaded
+    remote: RemoteModel | None = None  # None if the NPU answers
+    # embedding and reranking models, by the name or path in the configuration
     auxiliary_models: Mapping[str, AuxiliaryModel] = field(default_factory=dict[str, AuxiliaryModel])
 
     @property
