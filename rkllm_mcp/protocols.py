@@ -87,7 +87,13 @@ NO_CONTEXT = CallContext()
 class HasDeadline(Protocol):
     """An ``anyio.CancelScope``."""
 
-    deadline: float
+    @property
+    def deadline(self) -> float:
+        """Point on its clock at which it is cancelled."""
+        ...
+
+    @deadline.setter
+    def deadline(self, value: float, /) -> None: ...
 
 
 _Scope = TypeVar("_Scope", bound=HasDeadline)
