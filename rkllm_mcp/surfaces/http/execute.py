@@ -21,7 +21,7 @@ from typing_extensions import Self
 from rkllm_mcp.app.assistant import Assistant, ReplyOptions
 from rkllm_mcp.completions.openai_types import MOST_MESSAGES, MOST_TOOLS, Positive, Tokens
 from rkllm_mcp.errors import PromptTooLongError
-from rkllm_mcp.events import End, Event, Text, event_to_dict
+from rkllm_mcp.events import End, Event, Text, event_to_dict, event_to_json
 from rkllm_mcp.messages import Conversation
 from rkllm_mcp.protocols import EmitEvents
 from rkllm_mcp.surfaces.http import bodies
@@ -29,7 +29,7 @@ from rkllm_mcp.surfaces.http.conversations import leads_on
 from rkllm_mcp.surfaces.http.errors import HTTPError, problem_of
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import service_of, tenant_of
-from rkllm_mcp.surfaces.http.streaming import EventStream, Write, in_turn, record, while_connected
+from rkllm_mcp.surfaces.http.streaming import EventStream, Write, in_turn, records, while_connected
 
 CONVERSATION = "X-Conversation-Id"
 _Words = Annotated[str, Field(min_length=1)]
@@ -161,7 +161,7 @@ async def _answer(conversation: Conversation, body: ExecuteBody, app: Assistant,
 
 async def _stream(run: _Run, write: Write) -> None:
     async def emit(events: Sequence[Event]) -> None:
-        await write(b"".join([record(event_to_dict(event)) for event in events]))
+        await write(records(map(event_to_json, events)))
 
     await run(emit)
 

@@ -8,7 +8,6 @@ failure is the last record. A client that disconnects cancels the answer.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from time import monotonic
@@ -25,7 +24,7 @@ from rkllm_mcp.app.admission import AdmissionClosedError, AdmissionQueue, QueueF
 from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.app.tenants import Tenant
 from rkllm_mcp.errors import RkllmMcpError
-from rkllm_mcp.events import EVENT_TYPES, End, Queued, Text, Thinking, Usage
+from rkllm_mcp.events import EVENT_TYPES, End, Queued, Text, Thinking, Usage, to_json
 from rkllm_mcp.surfaces.http.errors import ClientGoneError, HTTPError, as_told, problem_of
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON
 from rkllm_mcp.surfaces.http.state import ServiceState, service_of, stopping, tenant_of
@@ -44,23 +43,21 @@ DONE = b"data: [DONE]\n\n"
 T = TypeVar("T")
 # Sends bytes of an answer; returns when the connection has taken them.
 Write: TypeAlias = Callable[[bytes], Awaitable[None]]
-# An encoder of its own: json.dumps makes one per call when it has options.
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-def record(value: Any) -> bytes:
-    """Encode one record of an event stream: a JSON value."""
-    return b"data: " + as_json(value) + b"\n\n"
+def records(values: Iterable[str]) -> bytes:
+    """Encode JSON values, one line each, as records of an event stream."""
+    return "".join([f"data: {value}\n\n" for value in values]).encode("utf-8", "replace")
 
 
-def as_json(value: Any) -> bytes:
-    """Encode a JSON value in one line."""
+def lines(values: Iterable[str]) -> bytes:
+    """Encode JSON values as lines."""
     # A model may write half of a surrogate pair, which UTF-8 cannot represent.
-    return _encode(value).encode("utf-8", "replace")
+    return "".join([f"{value}\n" for value in values]).encode("utf-8", "replace")
 
 
 def _error_record(problem: HTTPError) -> bytes:
-    return record(problem.detail())
+    return records([to_json(problem.detail())])
 
 
 class EventStream(Response):
@@ -100,6 +97,8 @@ class EventStream(Response):
         self._scope = anyio.CancelScope()
         self._has_begun = False
         self._is_gone = False
+        # A failure before the headers, which has a status of its own.
+        self._failure_before: Exception | None = None
         # Sends that have not returned, and when the last of them began or returned.
         self._pending = 0
         self._moved_at = monotonic()
@@ -109,21 +108,27 @@ class EventStream(Response):
         del scope
         self._send = send
         self._moved_at = monotonic()
-        failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
             self._scope = tasks.cancel_scope
             tasks.start_soon(self._watch_client, receive)
             tasks.start_soon(self._tick)
-            try:
-                await self._answer(self.write)
-                await self.write(more=False)
-            except Exception as error:  # noqa: BLE001  (the last record, or raised outside of the group)
-                failure = error
-                if self._has_begun and not self._is_gone:
+            # In a task of its own: a token resumes every coroutine from the task's first to the one that waits.
+            tasks.start_soon(self._run)
+        if self._failure_before is not None:
+            raise self._failure_before
+
+    async def _run(self) -> None:
+        """Make the answer, and end the others' tasks."""
+        try:
+            await self._answer(self.write)
+            await self.write(more=False)
+        except Exception as error:  # noqa: BLE001  (the last record, or raised outside of the group)
+            if not self._is_gone:
+                if self._has_begun:
                     await self.write(self._failure(problem_of(error)), more=False)
-            tasks.cancel_scope.cancel()
-        if failure is not None and not (self._has_begun or self._is_gone):
-            raise failure
+                else:
+                    self._failure_before = error
+        self._scope.cancel()
 
     async def write(self, content: bytes = b"", *, more: bool = True) -> None:
         """Send records as one message; waits while the connection's buffer is full.
@@ -194,7 +199,7 @@ def line_stream(answer: Callable[[Write], Awaitable[None]], media: str) -> Respo
     """Make a response in lines, such as Ollama's JSON, which have no heartbeat between them."""
 
     def last_line(problem: HTTPError) -> bytes:
-        return as_json({"error": problem.message}) + b"\n"
+        return lines([to_json({"error": problem.message})])
 
     return EventStream(answer, media=media, heartbeat=b"", failure=last_line)
 
