@@ -36,7 +36,7 @@ HEARTBEAT = b": heartbeat\n\n"
 FIRST_HEARTBEAT_S = 1.0
 # A client that has not read for this long is treated as disconnected, seconds.
 STALL_S = 60.0
-# Interval at which a stream compares its timestamps, seconds.
+# Interval at which a stream with a client that does not read compares its timestamps, seconds.
 TICK_S = 1.0
 DONE = b"data: [DONE]\n\n"
 
@@ -167,12 +167,15 @@ class EventStream(Response):
     async def _tick(self) -> None:
         """Send heartbeats, and disconnect a client that does not read."""
         while True:
-            await anyio.sleep(min(TICK_S, self._heartbeat_s, self._stall_s))
-            silence_s = monotonic() - self._moved_at
             longest_s = self._heartbeat_s if self._has_begun else min(FIRST_HEARTBEAT_S, self._heartbeat_s)
-            if self._pending and silence_s >= self._stall_s:
+            rest_s = self._moved_at + (self._stall_s if self._pending else longest_s) - monotonic()
+            if rest_s > 0:
+                # Until something is due, and no more often: hundreds of streams may wait for their turn.
+                await anyio.sleep(min(rest_s, TICK_S) if self._pending else rest_s)
+            elif self._pending:
                 self._disconnect()
-            elif not self._pending and silence_s >= longest_s:
+                return
+            else:
                 with anyio.move_on_after(self._stall_s) as sending:
                     await self.write(self._heartbeat)
                 if sending.cancelled_caught:
