@@ -14,14 +14,15 @@ ApprovalOutcome: TypeAlias = Literal[
     "free", "remembered", "granted", "once", "conversation", "always", "deny", "never", "refused", "off", "stopped"
 ]
 GrantKind: TypeAlias = Literal["always", "never", "configured"]
-# How a stored answer ended; empty for a question.
-Ending: TypeAlias = EndReason | Literal[""]
+# How a stored answer ended; empty for a question. interrupted: not ended, because it is running or its process died.
+Ending: TypeAlias = EndReason | Literal["", "interrupted"]
 # Note behind an incomplete answer.
 ENDINGS: Mapping[Ending, str] = {
     "round_limit": "the limit of tool rounds was reached",
     "token_limit": "cut at the longest answer",
     "cancelled": "stopped before its end",
     "failed": "failed before its end",
+    "interrupted": "broken off before its end",
 }
 
 

@@ -22,8 +22,9 @@ from rkllm_mcp.agent.tool_runner import CallRunner, Parallel
 from rkllm_mcp.agent.tool_set import ToolCaller, ToolSet
 from rkllm_mcp.errors import GenerationError, PromptTooLongError
 from rkllm_mcp.events import End, EndReason, Event, Status, Text, ToolCallDetected, ToolCallFailed
+from rkllm_mcp.generation import ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
-from rkllm_mcp.protocols import NO_CONTEXT, CallContext, ChatModel, EmitEvents, ResponseOptions, Turn
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext, ChatModel, EmitEvents, Turn
 
 ROUND_LIMIT_NOTE = (
     "[The limit of tool rounds is reached. Do not call tools any more. Answer the user now with what you have.]"
@@ -189,7 +190,7 @@ async def run_agent(
     model: ChatModel,
     conversation: Conversation,
     calls: CallHandler,
-    options: ResponseOptions,
+    options: ModelOptions,
     settings: LoopSettings,
     emit: EmitEvents,
 ) -> tuple[EndReason, Turn]:
@@ -208,7 +209,7 @@ async def run_agent(
         GenerationError: a round failed.
     """
     reason: EndReason = "round_limit"
-    later = options if calls.keeps_forced_tool else replace(options, forced_tool=None)
+    later = options if calls.keeps_forced_tool else replace(options, tool_choice="auto")
     counter = _RoundCounter(settings)
     while counter.left:
         turn = await _respond(model, conversation, calls, options, emit, may_reveal=counter.reveals > 0)
@@ -227,7 +228,7 @@ async def run_agent(
         conversation.add(Message("tool", "\n".join(notes), results=outcome.results))
         # A single call whose parameters were revealed is made again.
         is_forced = is_reveal and len(turn.calls) == 1
-        options = replace(later, forced_tool=outcome.revealed[0]) if is_forced else later
+        options = replace(later, tool_choice=ForcedTool(outcome.revealed[0])) if is_forced else later
     turn = await _respond(model, conversation, calls, later, emit, may_call=False)
     if not turn.has_text and not turn.is_cut:
         await emit([Text(NO_ANSWER)])
@@ -267,7 +268,7 @@ async def _respond(
     model: ChatModel,
     conversation: Conversation,
     calls: CallHandler,
-    options: ResponseOptions,
+    options: ModelOptions,
     emit: EmitEvents,
     *,
     may_call: bool = True,
@@ -282,65 +283,51 @@ async def _respond(
     return await model.respond(conversation, calls.tool_set.listed, options, forward)
 
 
-class Loop:
-    """One answer with the host's tools; ``run`` is used once.
+async def answer_with_tools(
+    model: ChatModel,
+    conversation: Conversation,
+    text: str,
+    calls: RunCalls,
+    settings: LoopSettings,
+    emit: EmitEvents,
+    options: ModelOptions | None = None,
+    *,
+    context: str = "",
+    preceding: Sequence[Message] = (),
+) -> None:
+    """Answer ``text``; the last event is always an ``End``, except when the caller cancels or ``emit`` raises.
 
-    ``tools`` runs the calls of tools in ``tool_set``, with ``context``; ``instructions`` follow the results.
+    Args:
+        model: the model that answers.
+        conversation: the question and the answer are added to it.
+        text: the user's text.
+        calls: runs the calls of this answer.
+        settings: limits of the loop.
+        emit: takes the events in order.
+        options: options of the model's responses.
+        context: context that precedes the text in the same turn.
+        preceding: turns to add before the question, such as those of a server's prompt.
     """
-
-    def __init__(
-        self,
-        model: ChatModel,
-        tools: ToolCaller,
-        tool_set: ToolSet,
-        settings: LoopSettings,
-        emit: EmitEvents,
-        context: CallContext = NO_CONTEXT,
-        instructions: ResponseInstructions | None = None,
-    ) -> None:
-        self._model = model
-        self._settings = settings
-        self._emit = emit
-        self._calls = RunCalls(tools, tool_set, emit, context, settings.parallel_tools, instructions)
-
-    async def run(
-        self,
-        conversation: Conversation,
-        text: str,
-        options: ResponseOptions,
-        *,
-        context: str = "",
-        preceding: Sequence[Message] = (),
-    ) -> None:
-        """Answer ``text``; the last event is always an ``End``, except when the caller cancels or ``emit`` raises.
-
-        Args:
-            conversation: the question and the answer are added to it.
-            text: the user's text.
-            options: options of the model's responses.
-            context: context that precedes the text in the same turn.
-            preceding: turns to add before the question, such as those of a server's prompt.
-        """
-        start = len(conversation.messages)
-        conversation.messages.extend(preceding)
-        conversation.add(Message("user", text, context=context))
-        reason_for_open_calls = "the user stopped the answer before this call was finished"
-        try:
-            reason, _ = await run_agent(self._model, conversation, self._calls, options, self._settings, self._emit)
-            end = End(reason)
-            reason_for_open_calls = CALLS_OVER
-        except GenerationError as error:
-            if isinstance(error, PromptTooLongError) and not _has_results(conversation, start):
-                # A question that does not fit is removed, so that the next one can be answered.
-                conversation.replace(conversation.messages[:start])
-            end = End("failed", str(error), error)
-            reason_for_open_calls = "the answer failed before this call was run"
-        except Exception:
-            reason_for_open_calls = "the answer failed before this call was finished"
-            raise
-        finally:
-            self._calls.close_open_calls(conversation, reason_for_open_calls)
-        await self._emit([end])
+    start = len(conversation.messages)
+    conversation.messages.extend(preceding)
+    conversation.add(Message("user", text, context=context))
+    reason_for_open_calls = "the user stopped the answer before this call was finished"
+    try:
+        reason, _ = await run_agent(model, conversation, calls, options or ModelOptions(), settings, emit)
+        end = End(reason)
+        reason_for_open_calls = CALLS_OVER
+    except GenerationError as error:
+        if isinstance(error, PromptTooLongError) and not _has_results(conversation, start):
+            # A question that does not fit is removed, so that the next one can be answered.
+            conversation.replace(conversation.messages[:start])
+        end = End("failed", str(error), error)
+        reason_for_open_calls = "the answer failed before this call was run"
+    except Exception:
+        reason_for_open_calls = "the answer failed before this call was finished"
+        raise
+    finally:
+        calls.close_open_calls(conversation, reason_for_open_calls)
+    await emit([end])
 
 
 def _refusals(failures: Sequence[ToolCallFailed]) -> tuple[ToolResult, ...]:
@@ -359,7 +346,6 @@ async def answer(
     settings: LoopSettings,
     emit: EmitEvents,
     context: CallContext,
-    options: ResponseOptions | None = None,
 ) -> None:
     """Answer a question; the last event is always an ``End``, except when the caller cancels or ``emit`` raises.
 
@@ -367,21 +353,30 @@ async def answer(
         model: the model that answers.
         preparation: prepares tools, instructions and context.
         conversation: the question and the answer are added to it; unchanged if the question does not fit.
-        request: the question and the tools it may use.
+        request: the question, the tools it may use, and the options of the responses.
         settings: limits of the loop.
         emit: takes the events in order.
         context: context of every call.
-        options: options of the model's responses, including the forced tool.
     """
     listed, told = conversation.listed_tools, dict(conversation.told_tools)
     asked = request.asked
     context = replace(context, request=asked.text)
     prepared = await preparation.prepare(conversation, request, context, emit)
     length = len(conversation.messages)
-    loop = Loop(model, prepared.caller, prepared.tool_set, settings, emit, context, prepared.instructions)
-    options = options or ResponseOptions(forced_tool=request.forced)
+    parallel, instructions = settings.parallel_tools, prepared.instructions
+    calls = RunCalls(prepared.caller, prepared.tool_set, emit, context, parallel, instructions)
     try:
-        await loop.run(conversation, asked.text, options, context=prepared.context, preceding=asked.preceding)
+        await answer_with_tools(
+            model,
+            conversation,
+            asked.text,
+            calls,
+            settings,
+            emit,
+            request.options,
+            context=prepared.context,
+            preceding=asked.preceding,
+        )
     finally:
         if len(conversation.messages) == length:
             # The question was removed, and with it the tools that its turn described.

@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup
@@ -28,9 +28,9 @@ from rkllm_mcp.app.model_form import turn_preparation
 from rkllm_mcp.app.recorder import AnswerRecord, Recorder, restored_turns
 from rkllm_mcp.app.settings import starting_lines
 from rkllm_mcp.config.sections import Config
-from rkllm_mcp.errors import RkllmMcpError, UsageError
+from rkllm_mcp.errors import PromptTooLongError, RkllmMcpError, UsageError
 from rkllm_mcp.events import End, Event, Status
-from rkllm_mcp.generation import SamplingOverrides
+from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.models.cards import ModelFolder
 from rkllm_mcp.protocols import (
@@ -40,7 +40,6 @@ from rkllm_mcp.protocols import (
     ElicitationAnswer,
     EmitEvents,
     FixedApprover,
-    ResponseOptions,
 )
 from rkllm_mcp.providers.prefill_progress import PromptProgress
 from rkllm_mcp.records import Ending, StoredConversation
@@ -94,6 +93,8 @@ class AnswerStream:
         """Forward a batch; an ``End`` is held back until the answer is over."""
         for event in events:
             self._count(event)
+        if self._record is not None:
+            self._record.hear(events)
         last = events[-1]
         if not isinstance(last, End):
             await self._forward(events)
@@ -101,7 +102,7 @@ class AnswerStream:
         if len(events) > 1:
             await self._forward(events[:-1])
         self._end = self._end or last
-        await self._save(last.reason)
+        await self._save(last.reason, is_refused=isinstance(last.cause, PromptTooLongError))
 
     @property
     def is_ending(self) -> bool:
@@ -127,9 +128,9 @@ class AnswerStream:
         finally:
             await self._save("cancelled")
 
-    async def _save(self, ending: Ending) -> None:
+    async def _save(self, ending: Ending, *, is_refused: bool = False) -> None:
         record, self._record = self._record, None
-        notice = await record.save(ending) if record is not None else ""
+        notice = await record.save(ending, is_refused=is_refused) if record is not None else ""
         if not notice:
             return
         with anyio.CancelScope() as telling, suppress(anyio.BrokenResourceError):
@@ -153,36 +154,6 @@ HOW_TO_ALLOW = "It can be allowed with 'rkllm-mcp run --yes', or for good with a
 
 # Prepares the question for the loop, once model and servers are ready.
 Prepare: TypeAlias = Callable[[EmitEvents, CallContext], Awaitable[Question]]
-
-
-@dataclass(frozen=True)
-class ReplyOptions:
-    """Options of one answer.
-
-    Args:
-        tools: the model is shown tools and may call them.
-        max_new_tokens: the longest answer of one round; None for the configuration's.
-        force_tool: the answer begins with a call of this tool.
-        approvals: decision about calls that need approval: ``ask`` emits an Approval and waits for
-            ``Assistant.decide``; ``grant`` and ``refuse`` decide beforehand.
-        tokens: secrets for ``headers_template`` placeholders, by name; held for this answer only.
-        allowed_tools: the only tools that this answer may use, by any of their names; all when None.
-        keep: question and answer are saved before ``End``; a ``Status`` reports what cannot be saved.
-        sampling: how the next token is chosen, where it differs from the configuration.
-        stop: texts that end the answer and are no part of it.
-        thinking: the model thinks before it answers, or not; None for the configuration's.
-    """
-
-    tools: bool = True
-    max_new_tokens: int | None = None
-    force_tool: str | None = None
-    approvals: Literal["ask", "grant", "refuse"] = "refuse"
-    tokens: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    allowed_tools: tuple[str, ...] | None = None
-    keep: bool = False
-    sampling: SamplingOverrides | None = None
-    stop: tuple[str, ...] = ()
-    thinking: bool | None = None
 
 
 class Assistant:
@@ -256,7 +227,7 @@ class Assistant:
         return restored_turns(kept, self.new_conversation(kept.system))
 
     async def answer(
-        self, conversation: Conversation, text: str, emit: EmitEvents, options: ReplyOptions | None = None
+        self, conversation: Conversation, text: str, emit: EmitEvents, options: AnswerOptions | None = None
     ) -> None:
         """Answer ``text``; the last event is always an ``End``, unless the caller is cancelled.
 
@@ -272,7 +243,7 @@ class Assistant:
         Raises:
             UsageError: the conversation has a running answer, or the assistant is closed.
         """
-        await self.run(conversation, self._text_work(text, options), emit)
+        await self._run_free(conversation, self._text_work(text, options), emit)
 
     async def answer_prompt(
         self,
@@ -280,13 +251,13 @@ class Assistant:
         prompt: str,
         arguments: Mapping[str, str],
         emit: EmitEvents,
-        options: ReplyOptions | None = None,
+        options: AnswerOptions | None = None,
     ) -> None:
         """Answer a server's prompt, ``server:name`` or a unique name, with its arguments; else like ``answer``.
 
         An unknown prompt, or an argument that is missing or unknown, ends the answer as ``failed``.
         """
-        await self.run(conversation, self._prompt_work(prompt, arguments, options), emit)
+        await self._run_free(conversation, self._prompt_work(prompt, arguments, options), emit)
 
     async def run(self, conversation: Conversation, work: Work, emit: EmitEvents) -> None:
         """Run an answer that ``work`` makes once the model is ready; else like ``answer``.
@@ -299,35 +270,34 @@ class Assistant:
         Raises:
             UsageError: the conversation has a running answer, or the assistant is closed.
         """
-        self._check_free(conversation)
-        await self._run(self._begin(conversation, emit), work)
+
+        async def work_when_ready(running: AnswerStream) -> None:
+            await self._wait_until_ready(running.emit)
+            await work(running)
+
+        await self._run_free(conversation, work_when_ready, emit)
 
     def reply(
-        self, conversation: Conversation, text: str, options: ReplyOptions | None = None
+        self, conversation: Conversation, text: str, options: AnswerOptions | None = None
     ) -> AsyncGenerator[Event, None]:
         """Return the events of ``answer``; consume them under ``aclosing``: leaving early cancels the answer.
 
         Raises:
             UsageError: the conversation has a running answer, or the assistant is closed.
         """
-        return self.stream(conversation, self._text_work(text, options))
+        return self._stream(conversation, self._text_work(text, options))
 
     def reply_prompt(
         self,
         conversation: Conversation,
         prompt: str,
         arguments: Mapping[str, str],
-        options: ReplyOptions | None = None,
+        options: AnswerOptions | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Return the events of ``answer_prompt``; else like ``reply``."""
-        return self.stream(conversation, self._prompt_work(prompt, arguments, options))
+        return self._stream(conversation, self._prompt_work(prompt, arguments, options))
 
-    async def stream(self, conversation: Conversation, work: Work) -> AsyncGenerator[Event, None]:
-        """Yield the events of ``run``; consume them under ``aclosing``: leaving early cancels the answer.
-
-        Raises:
-            UsageError: the conversation has a running answer, or the assistant is closed.
-        """
+    async def _stream(self, conversation: Conversation, work: Work) -> AsyncGenerator[Event, None]:
         self._check_free(conversation)
         send, receive = anyio.create_memory_object_stream[Sequence[Event]](BATCHES_AHEAD)
         running = self._begin(conversation, send.send)
@@ -415,9 +385,9 @@ class Assistant:
         await self.core.ready()
         await self.toolbox.connected()
 
-    def tools(self, options: ReplyOptions | None = None) -> tuple[ToolSpec, ...]:
+    def tools(self, options: AnswerOptions | None = None) -> tuple[ToolSpec, ...]:
         """Return the tools that an answer with these options is shown."""
-        options = options or ReplyOptions()
+        options = options or AnswerOptions()
         if not options.tools:
             return ()
         if options.allowed_tools is None:
@@ -441,12 +411,10 @@ class Assistant:
         running = self._answers[conversation.id] = AnswerStream(conversation, emit, self.usage)
         return running
 
-    async def _run(self, running: AnswerStream, work: Work) -> None:
-        async def work_when_ready(running: AnswerStream) -> None:
-            await self._wait_until_ready(running.emit)
-            await work(running)
-
-        await running.run(work_when_ready, partial(self._remove, running))
+    async def _run_free(self, conversation: Conversation, work: Work, emit: EmitEvents) -> None:
+        self._check_free(conversation)
+        running = self._begin(conversation, emit)
+        await running.run(work, partial(self._remove, running))
 
     def _remove(self, running: AnswerStream) -> None:
         del self._answers[running.conversation.id]
@@ -455,25 +423,31 @@ class Assistant:
 
     async def _produce(self, running: AnswerStream, work: Work, send: MemoryObjectSendStream[Sequence[Event]]) -> None:
         with send:
-            await self._run(running, work)
+            await running.run(work, partial(self._remove, running))
 
-    def _text_work(self, text: str, options: ReplyOptions | None) -> Work:
+    def _text_work(self, text: str, options: AnswerOptions | None) -> Work:
         # Resources load the MCP client, which a question that names none does not need.
         offerings = self.toolbox.offerings if "@" in text else None
         prepare = partial(question_from_text, text, offerings, self.config.agent.resource_chars)
-        return partial(self._answer_question, prepare, options or ReplyOptions(), text)
+        return partial(self._answer_question, prepare, options or AnswerOptions(), text)
 
-    def _prompt_work(self, prompt: str, arguments: Mapping[str, str], options: ReplyOptions | None) -> Work:
+    def _prompt_work(self, prompt: str, arguments: Mapping[str, str], options: AnswerOptions | None) -> Work:
         prepare = partial(question_from_prompt, prompt, arguments, self.toolbox.offerings)
-        return partial(self._answer_question, prepare, options or ReplyOptions(), "")
+        return partial(self._answer_question, prepare, options or AnswerOptions(), "")
 
-    async def _answer_question(self, prepare: Prepare, options: ReplyOptions, text: str, running: AnswerStream) -> None:
+    async def _answer_question(
+        self, prepare: Prepare, options: AnswerOptions, text: str, running: AnswerStream
+    ) -> None:
         """Answer the question that ``prepare`` makes; ``text`` is the user's, empty for a prompt."""
         conversation = running.conversation
         markup = MarkupFilter(self.config.agent.person_language)
-        if options.keep:
+        if options.save:
             secrets = tuple(options.tokens.values())
-            running.save_with(self.recorder.record(conversation, text, secrets, markup.words))
+            record = self.recorder.record(conversation, text, secrets, markup.words)
+            running.save_with(record)
+            await record.begin()
+            self._tasks.start_soon(record.follow, running.scope.cancel)
+        await self._wait_until_ready(running.emit)
         await self._tools.refresh()
         # A server that needs a token of the request is connected, and its tools are known, for this answer.
         async with self.toolbox.attending(options.tokens):
@@ -481,24 +455,22 @@ class Assistant:
             await self._answer_with_tools(emit, conversation, prepare, options)
 
     async def _answer_with_tools(
-        self, emit: EmitEvents, conversation: Conversation, prepare: Prepare, options: ReplyOptions
+        self, emit: EmitEvents, conversation: Conversation, prepare: Prepare, options: AnswerOptions
     ) -> None:
-        forced = self._forced_tool(options)
-        agent = self.config.agent
+        model, model_options, agent = self.core.chat_model, self._model_options(options), self.config.agent
         limits = LoopSettings(agent.max_rounds, agent.repair_rounds, agent.parallel_tools)
         with self._asker(options, emit) as asker:
             context = CallContext(asker=asker, tokens=options.tokens, conversation_id=conversation.id)
             asked = await prepare(emit, context)
-            request = TurnRequest(asked, self.tools(options), forced)
-            model, response_options = self.core.chat_model, _response_options(options, forced)
+            request = TurnRequest(asked, self.tools(options), model_options)
             try:
-                await answer(model, self._preparation, conversation, request, limits, emit, context, response_options)
+                await answer(model, self._preparation, conversation, request, limits, emit, context)
             finally:
                 model.over(conversation.id)
 
-    def _asker(self, options: ReplyOptions, emit: EmitEvents) -> AbstractContextManager[Approver]:
+    def _asker(self, options: AnswerOptions, emit: EmitEvents) -> AbstractContextManager[Approver]:
         if options.approvals == "ask":
-            return StreamApprover(self._pending, emit)
+            return StreamApprover(self._pending, emit, options.approval_timeout_s)
         is_granted = options.approvals == "grant"
         return nullcontext(FixedApprover("once") if is_granted else FixedApprover("deny", HOW_TO_ALLOW))
 
@@ -511,21 +483,15 @@ class Assistant:
         if self._warm_up is not None:
             await self._warm_up.over()
 
-    def _forced_tool(self, options: ReplyOptions) -> str | None:
-        if options.force_tool is None:
-            return None
+    def _model_options(self, options: AnswerOptions) -> ModelOptions:
+        """Return the options of the responses, with the model's name of a forced tool."""
+        if (wanted := options.model.forced_tool) is None:
+            return options.model
         if not options.tools:
             raise UsageError("a tool cannot be forced while tools are switched off; leave one of the two out")
-        spec = self.toolbox.resolve(options.force_tool)
+        spec = self.toolbox.resolve(wanted)
         if spec is None:
-            near = self.toolbox.suggest(options.force_tool)
+            near = self.toolbox.suggest(wanted)
             advice = f"did you mean '{near}'?" if near else "see 'rkllm-mcp tools list'"
-            raise UsageError(f"there is no tool '{options.force_tool}'; {advice}")
-        return spec.name
-
-
-def _response_options(options: ReplyOptions, forced: str | None) -> ResponseOptions:
-    """Return the model's options for an answer."""
-    return ResponseOptions(
-        options.max_new_tokens, forced, sampling=options.sampling, stop=options.stop, thinking=options.thinking
-    )
+            raise UsageError(f"there is no tool '{wanted}'; {advice}")
+        return replace(options.model, tool_choice=ForcedTool(spec.name))

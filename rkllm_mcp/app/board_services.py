@@ -16,13 +16,14 @@ from dataclasses import dataclass, field
 
 import anyio.to_thread
 
-from rkllm_mcp.app.assistant import Assistant, ReplyOptions
+from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.app.environment import AuxiliaryModel
 from rkllm_mcp.app.root import StatusSink, open_app, open_auxiliary_models
 from rkllm_mcp.board.system import device_state
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import GenerationError
 from rkllm_mcp.events import End, EndReason, Text, Usage
+from rkllm_mcp.generation import AnswerOptions, ModelOptions
 from rkllm_mcp.runtime.scheduler import Scheduler
 
 # The text that has come, and how many pieces of it.
@@ -67,7 +68,7 @@ class BoardServices:
             GenerationError: the answer failed.
             RuntimeUnusableError: the model cannot be loaded.
         """
-        options = ReplyOptions(tools=False, max_new_tokens=max_tokens)
+        options = AnswerOptions(ModelOptions(max_tokens), tools=False)
         pieces: list[str] = []
         usage: Usage | None = None
         end = End("failed")

@@ -9,10 +9,10 @@ that a new configuration changes, and the model only if it is another one. Keys 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
@@ -125,6 +125,10 @@ class Tenants:
             what = "the model is being exchanged" if self._core is None else f"there is no tenant {name!r} (any more)"
             raise UsageError(f"{what}; ask again in a moment")
         return tenant
+
+    def start_soon(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run ``work`` apart from its caller, until the service ends; it must not raise."""
+        self._tasks.start_soon(work)
 
     async def ready(self) -> None:
         """Wait until the model is loaded; servers may still be connecting.

@@ -16,12 +16,13 @@ from typing import TypeAlias
 
 from rkllm_mcp.agent.loop import LoopSettings, ReturnCalls, run_agent
 from rkllm_mcp.agent.tool_set import TWO_STEPS_NOTE, ToolSet, named
-from rkllm_mcp.app.assistant import AnswerStream, Assistant, ReplyOptions
+from rkllm_mcp.app.assistant import AnswerStream, Assistant
 from rkllm_mcp.completions.conversation_cache import ConversationCache, Owner
 from rkllm_mcp.completions.request import ChatRequest, RequestRefusedError
 from rkllm_mcp.completions.structured_output import FormatMismatchError
 from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.events import End, EndReason, Event, Status, Text, ToolCallDetected
+from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
 from rkllm_mcp.prompt.tool_list import signature
 from rkllm_mcp.protocols import ChatModel, EmitEvents, Turn
@@ -53,7 +54,7 @@ async def _answer_with_client_tools(
     With ``may_name``, tools are listed by name if their parameters do not fit the context window.
     """
     options = request.options
-    must_call = options.any_tool or options.forced_tool is not None
+    must_call = options.tool_choice not in {"auto", "none"}
     start = len(conversation.messages)
 
     async def run() -> tuple[EndReason, Turn]:
@@ -182,16 +183,7 @@ def _asked_at(conversation: Conversation, start: int, asked: Message) -> int:
 
 def _ask_the_host(app: Assistant, conversation: Conversation, request: ChatRequest) -> _Ask:
     """Return the function that answers with the host's tools."""
-    requested = request.options
-    options = ReplyOptions(
-        tools=not requested.no_calls,
-        max_new_tokens=requested.max_new_tokens,
-        force_tool=requested.forced_tool,
-        tokens=request.tokens,
-        sampling=requested.sampling,
-        stop=requested.stop,
-        thinking=requested.thinking,
-    )
+    options = AnswerOptions(request.options, request.options.tool_choice != "none", tokens=request.tokens)
 
     async def ask(messages: Sequence[Message], emit: EmitEvents) -> None:
         words = (part for message in messages for part in (message.context, message.text))
@@ -202,7 +194,7 @@ def _ask_the_host(app: Assistant, conversation: Conversation, request: ChatReque
 
 def _ask_the_model(app: Assistant, conversation: Conversation, request: ChatRequest) -> _Ask:
     """Return the function that answers with the client's tools."""
-    not_now = request.options.no_calls and request.tools
+    not_now = request.options.tool_choice == "none" and request.tools
     model, agent = app.core.chat_model, app.config.agent
     # Every counted round but the first repeats a failed call.
     settings = LoopSettings(agent.repair_rounds + 1, agent.repair_rounds, reveal_rounds=agent.max_rounds)

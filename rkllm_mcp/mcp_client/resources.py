@@ -519,7 +519,7 @@ async def _request(
 ) -> _Result:
     """Send a request within ``timeout_s``; errors begin with ``problem``."""
     timeout_s = connection.spec.timeout_s
-    with time_limit(timeout_s, context) as (_, limited):
+    with time_limit(timeout_s, context) as limited:
         try:
             return await connection.request(operation, limited)
         except (ServerRefusedError, ServerUnavailableError) as error:

@@ -19,18 +19,28 @@ from anyio import to_thread
 
 from rkllm_mcp.errors import WorkerDiedError
 from rkllm_mcp.events import Event, Status, Usage
-from rkllm_mcp.generation import GenerationOptions, Generator, RunStats, Sampling, Token, common_prefix
+from rkllm_mcp.generation import (
+    GenerationOptions,
+    Generator,
+    ModelOptions,
+    RunStats,
+    Sampling,
+    SamplingOverrides,
+    Token,
+    common_prefix,
+)
 from rkllm_mcp.messages import Conversation, ToolSpec
 from rkllm_mcp.prompt.budget import Budget
 from rkllm_mcp.prompt.conversation import ConversationPrompt, Prompt, stop_ids
 from rkllm_mcp.prompt.template import ChatTemplate
 from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer
-from rkllm_mcp.protocols import EmitEvents, ResponseOptions, Turn
+from rkllm_mcp.protocols import EmitEvents, Turn
 from rkllm_mcp.providers.prefill_progress import PrefillProgress
 from rkllm_mcp.providers.stream_parts import FinishPart
 from rkllm_mcp.providers.turn_builder import TurnBuilder
 from rkllm_mcp.toolcalls.detector import Detector, ThinkingMode
 from rkllm_mcp.toolcalls.formats import marker_texts
+from rkllm_mcp.toolcalls.syntax import RESPONSES
 
 # Tolerance of the prefill report: releases differ in evaluating the last token of an answer, or of a prompt that
 # matches the cache completely, again (reference: rkllm-runtime 2.6).
@@ -97,7 +107,7 @@ class RkllmModel:
         return self._form
 
     async def respond(
-        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions, emit: EmitEvents
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, emit: EmitEvents
     ) -> Turn:
         """See ``ChatModel.respond``."""
         conversation_prompt = self._prompt_of(conversation)
@@ -105,7 +115,7 @@ class RkllmModel:
         prepare = partial(
             conversation_prompt.prepare,
             forced_tool=options.forced_tool,
-            any_tool=options.any_tool,
+            any_tool=options.tool_choice == "required",
             thinking=self._form.thinks(options.thinking),
         )
         # Megabytes of text take seconds to encode; in a thread they do not block other answers.
@@ -153,20 +163,20 @@ class RkllmModel:
         if (prompt := self._prompts.get(conversation_id)) is not None:
             self._keep(new_id, prompt.copied())
 
-    def _detector(self, tools: Sequence[ToolSpec], options: ResponseOptions) -> Detector:
+    def _detector(self, tools: Sequence[ToolSpec], options: ModelOptions) -> Detector:
         form = self._form
-        callable_tools = () if options.no_calls else (*tools, *options.others)
-        if options.forced_tool is None and not options.any_tool:
+        forced = options.forced_tool
+        callable_tools = () if options.tool_choice == "none" else (*tools, *options.others)
+        if forced is None and options.tool_choice != "required":
             return Detector(callable_tools, form.syntaxes, thinking=form.read_as(options.thinking))
         # The prompt ends inside the call, so the detector is fed the beginning of the call and emits nothing for it.
         detector = Detector(callable_tools, form.syntaxes)
         written = form.template.tool_form
-        forced = options.forced_tool
         detector.feed(written.any_call_text() if forced is None else written.forced_call_text(forced))
         return detector
 
     def _new_run(
-        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions, prompt: Prompt
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, prompt: Prompt
     ) -> _PromptRun:
         detector = self._detector(tools, options)
         turn = TurnBuilder(conversation, detector, stop=options.stop, single_call=options.single_call)
@@ -216,8 +226,8 @@ class RkllmModel:
                 break
         return events
 
-    def _sampling(self, options: ResponseOptions) -> Sampling | None:
-        if options.sampling is None:
+    def _sampling(self, options: ModelOptions) -> Sampling | None:
+        if options.sampling == SamplingOverrides():
             return self._form.sampling
         return options.sampling.over(self._form.sampling or Sampling())
 
@@ -245,7 +255,8 @@ def _special_markers(form: ModelForm) -> frozenset[int]:
 
     The host decodes them, because a runtime that skips special tokens delivers no text for them.
     """
-    texts = (*form.template.answer_markers, *marker_texts(form.syntaxes))
+    responses = (text for marks in RESPONSES.items() for text in marks)
+    texts = (*form.template.answer_markers, *marker_texts(form.syntaxes), *responses)
     ids = form.vocabulary.encode([ControlText(text) for text in texts])
     return frozenset(filter(form.vocabulary.is_special, ids))
 

@@ -1,7 +1,7 @@
 """The commands of a conversation: ``/help`` and its relatives, one table of them.
 
-A command prints and returns; only ``/prompt`` has the model answer. What fails is a sentence, and the conversation goes
-on.
+A command prints and returns; only ``/prompt`` and ``/again`` have the model answer. What fails is a sentence, and the
+conversation goes on.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import anyio
 
 from rkllm_mcp.app.conversation_export import moment
 from rkllm_mcp.app.preview import find_conversation, forget_approvals, matching_tools, set_switch
+from rkllm_mcp.app.recorder import ask_again
 from rkllm_mcp.errors import RkllmMcpError
 from rkllm_mcp.records import StoredConversation
 from rkllm_mcp.surfaces.chat.phrases import HELP, switched_line
@@ -67,6 +68,8 @@ def take_up(state: ChatState, kept: StoredConversation) -> None:
     for turn in kept.turns[-2:]:
         ending = f" [{phrases.cut_short[turn.ending]}]" if turn.ending in phrases.cut_short else ""
         say(f"  {'❯' if turn.role == 'user' else '◆'} {one_line(turn.text, _SHOWN_CHARS)}{ending}")
+    if state.conversation.broken_off:
+        say(phrases.broken_off)
 
 
 async def list_conversations(state: ChatState, rest: str) -> None:
@@ -197,6 +200,15 @@ async def fill_prompt(state: ChatState, rest: str) -> None:
     await state.answer(state.app.reply_prompt(state.conversation, name, read_pairs(words), state.options))
 
 
+async def again(state: ChatState, rest: str) -> None:
+    """Ask the last question again, in place of its answer that was broken off."""
+    del rest
+    if question := ask_again(state.conversation):
+        await state.answer(state.app.reply(state.conversation, question, state.options))
+    else:
+        state.terminal.error(state.phrases.not_broken_off)
+
+
 _Action: TypeAlias = Callable[[ChatState, str], Awaitable[None]]
 
 
@@ -322,6 +334,7 @@ COMMANDS: Mapping[str, _Action] = {
     "/conversations": list_conversations,
     "/resume": resume,
     "/rename": rename,
+    "/again": again,
     "/stats": _stats,
     "/model": _model,
     "/clear": _clear,

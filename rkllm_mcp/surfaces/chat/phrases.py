@@ -201,6 +201,8 @@ class ChatPhrases:
     none_kept_yet: str
     going_on: str
     cut_short: Mapping[Ending, str]  # by end reason, for stored turns that did not end normally
+    broken_off: str
+    not_broken_off: str
     farewell: str
     no_command: str
     no_tools: str
@@ -242,6 +244,8 @@ CHAT_ENGLISH = ChatPhrases(
     none_kept_yet="There is no saved conversation yet; starting a new one.",
     going_on="Continuing {id} '{title}': {count} messages, the last from {moment}.",
     cut_short=ENDINGS,
+    broken_off="The last answer was broken off; /again asks its question again.",
+    not_broken_off="No answer was broken off here; type the question again",
     farewell="Continue this conversation with: {command}",
     no_command="Unknown command {name}{hint} Commands: {commands}",
     no_tools="There are no tools; /servers shows why.",
@@ -311,7 +315,10 @@ CHAT_JAPANESE = ChatPhrases(
         "token_limit": "長さの上限で切れた",
         "cancelled": "途中で中止した",
         "failed": "途中で失敗した",
+        "interrupted": "途中で途切れた",
     },
+    broken_off="最後の回答は途中で途切れました。/again で同じ質問をもう一度できます。",
+    not_broken_off="途切れた回答はありません。質問をもう一度入力してください",
     farewell="この会話を続けるには: {command}",
     no_command="{name} というコマンドはありません{hint}コマンドの一覧: {commands}",
     no_tools="ツールはありません。理由は /servers で分かります。",
@@ -399,6 +406,7 @@ HELP_ENGLISH = Help(
         "/conversations": ("/conversations [TEXT]", "saved conversations, or those that contain this text"),
         "/resume": ("/resume ID", "continue another conversation"),
         "/rename": ("/rename TITLE", "rename this conversation"),
+        "/again": ("/again", "ask the question again whose answer was broken off"),
         "/stats": ("/stats", "tokens and speed of this conversation"),
         "/model": ("/model", "the model"),
         "/clear": ("/clear", "start a new conversation"),
@@ -425,6 +433,7 @@ HELP_JAPANESE = Help(
         "/conversations": ("/conversations [文字列]", "保存された会話、またはその文字列を含むもの"),
         "/resume": ("/resume ID", "別の会話を続ける"),
         "/rename": ("/rename 題名", "この会話の題名を変える"),
+        "/again": ("/again", "回答が途切れた質問をもう一度する"),
         "/stats": ("/stats", "この会話のトークン数と速さ"),
         "/model": ("/model", "モデル"),
         "/clear": ("/clear", "新しい会話を始める"),

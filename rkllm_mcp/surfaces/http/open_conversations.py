@@ -75,8 +75,10 @@ class OpenConversations:
 
     def _dispensable(self) -> tuple[Assistant, str]:
         """The open conversation that is given up for another one."""
-        held = [(app, conversation.id) for app, conversation in self._open.values()]
-        resting = [(app, id_) for app, id_ in held if not app.is_answering(id_)] or held
+        held = [(app, conversation) for app, conversation in self._open.values()]
+        # A draft is that of an answer that waits or runs.
+        free = [(app, each.id) for app, each in held if each.draft is None and not app.is_answering(each.id)]
+        resting = free or [(app, each.id) for app, each in held]
         return resting[evict_fairly([(app.tenant, 1) for app, _ in resting])]
 
     def _taken(self, app: Assistant, conversation_id: str) -> Conversation | None:

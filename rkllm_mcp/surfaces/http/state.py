@@ -22,6 +22,7 @@ from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
 from rkllm_mcp.surfaces.http.metrics import Metrics, Traces, answered
 from rkllm_mcp.surfaces.http.open_conversations import OpenConversations
 from rkllm_mcp.surfaces.http.quota import Quota, UsageTotals
+from rkllm_mcp.surfaces.http.running_answers import RunningAnswers
 
 if TYPE_CHECKING:
     from rkllm_mcp.app.environment import ModelHost
@@ -45,6 +46,7 @@ class ServiceState:
     threads: ConversationCache = field(default_factory=ConversationCache)
     schemas: SchemaCheck = field(default_factory=SchemaCheck)  # valid schemas of response_format
     desk: OpenConversations = field(default_factory=OpenConversations)  # open conversations
+    answers: RunningAnswers = field(default_factory=RunningAnswers)  # running answers of conversations
     meter: UsageTotals = field(default_factory=UsageTotals)  # usage of all answers since the start
     tenant_meters: dict[str, UsageTotals] = field(default_factory=dict[str, UsageTotals])  # usage by tenant
     allowances: Quota = field(default_factory=Quota)  # daily quotas

@@ -52,6 +52,15 @@ def record(value: Any) -> bytes:
     return b"data: " + as_json(value) + b"\n\n"
 
 
+def numbered_records(write: Write) -> Callable[[Sequence[tuple[int, Any]]], Awaitable[None]]:
+    """Return a function that writes values as records with their numbers as ids."""
+
+    async def send(values: Sequence[tuple[int, Any]]) -> None:
+        await write(b"".join([b"id: %d\n%b" % (number, record(value)) for number, value in values]))
+
+    return send
+
+
 def as_json(value: Any) -> bytes:
     """Encode a JSON value in one line."""
     # A model may write half of a surrogate pair, which UTF-8 cannot represent.
@@ -238,7 +247,7 @@ async def _admitted(
     kind: Literal["answer", "evaluation"] = "answer",
     *,
     on_position: Callable[[int], Awaitable[None]] | None = None,
-    placed: Callable[[], object] | None = None,
+    placed: Callable[[], Awaitable[object]] | None = None,
     may_load: bool = False,
 ) -> AsyncGenerator[None, None]:
     """Wait for the turn of a request before the NPU, and hold its slot.
@@ -253,7 +262,7 @@ async def _admitted(
     try:
         with service.house.scheduler.admit(request.state.key, kind) as slot:
             if placed is not None:
-                placed()
+                await placed()
             while (position := await slot.changed()) is not None:
                 if on_position is not None:
                     await on_position(position)
@@ -270,7 +279,7 @@ async def in_turn(
     request: Request,
     answering: Callable[[Assistant, _Emit[_T]], Awaitable[None]],
     emit: _Emit[_T | Queued | End],
-    placed: Callable[[], object] | None = None,
+    placed: Callable[[], Awaitable[object]] | None = None,
     *,
     may_load: bool = False,
 ) -> None:

@@ -54,7 +54,7 @@ def test_a_conversation_is_held_line_by_line(tmp_path: Path) -> None:
         (
             "Unknown command /hlep; did you mean /help? "
             "Commands: /help /tools /servers /resources /resource /prompts /prompt /enable /disable /approve "
-            "/history /conversations /resume /rename /stats /model /clear /save /quit"
+            "/history /conversations /resume /rename /again /stats /model /clear /save /quit"
         ),
         "Unknown command /con; did you mean /conversations? Commands: /help ",
         "Unknown command /nothing. Commands: /help ",

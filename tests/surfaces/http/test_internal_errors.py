@@ -20,8 +20,9 @@ from rkllm_mcp.app.root import open_app
 from rkllm_mcp.app.tenants import Tenant, Tenants
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.events import Text
+from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, ToolSpec
-from rkllm_mcp.protocols import EmitEvents, ResponseOptions, Turn
+from rkllm_mcp.protocols import EmitEvents, Turn
 from rkllm_mcp.surfaces.http.app import create_app
 from rkllm_mcp.surfaces.http.errors import NamesRequest
 from rkllm_mcp.surfaces.http.state import ServiceState
@@ -38,7 +39,7 @@ class Broken:
         self._word = word
 
     async def respond(
-        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions, emit: EmitEvents
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, emit: EmitEvents
     ) -> Turn:
         del conversation, tools, options
         await anyio.lowlevel.checkpoint()
