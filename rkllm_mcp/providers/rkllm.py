@@ -91,13 +91,14 @@ class _PromptRun:
 class RkllmModel:
     """A ``ChatModel`` on an engine; ``readings`` tracks prompts being prefilled."""
 
-    def __init__(self, engine: Generator, form: ModelForm, readings: PrefillProgress | None = None) -> None:
+    def __init__(self, engine: Generator, form: ModelForm, prefill_progress: PrefillProgress | None = None) -> None:
         self._engine = engine
         self._form = form
         self._stops = stop_ids(form.vocabulary, form.template)
         self._markers = _special_markers(form)
+        self._hidden = self._stops | form.vocabulary.special_ids
         self._prompts: OrderedDict[str, ConversationPrompt] = OrderedDict()
-        self._readings = readings or PrefillProgress()
+        self._progress = prefill_progress or PrefillProgress()
         # Conversation and prompt of the run that is expected next.
         self._announced: tuple[str, list[int]] | None = None
 
@@ -186,13 +187,13 @@ class RkllmModel:
         """Run the prompt once and emit the events of the turn."""
         conversation, prompt, turn = run.conversation, run.prompt, run.turn
         options = GenerationOptions(prompt.max_new_tokens, self._stops, run.sampling, owner=conversation.tenant)
-        self._readings.begin(conversation.id, partial(self._engine.uncached, prompt.ids, conversation.tenant))
+        self._progress.begin(conversation.id, partial(self._engine.uncached, prompt.ids, conversation.tenant))
         try:
             async with self._engine.generation(prompt.ids, options) as generation:
                 try:
                     while batch := await generation.next_batch():
                         if not run.ids:
-                            self._readings.over(conversation.id)
+                            self._progress.over(conversation.id)
                         if events := self._read(batch, run):
                             await emit(events)
                         if turn.is_over:
@@ -202,11 +203,11 @@ class RkllmModel:
                     # The price of a round without ``Usage``.
                     conversation.unpaid_tokens = generation.expected_prefill
         finally:
-            self._readings.over(conversation.id)
+            self._progress.over(conversation.id)
         if stats.finish == "length":
             turn.add(FinishPart("length"))
         figures = _figures(len(prompt.ids), stats)
-        self._readings.measured(stats, stats.prefilled_tokens or 0)
+        self._progress.measured(stats, stats.prefilled_tokens or 0)
         closing = turn.finish()
         if turn.calls:
             # The prompt with the results will begin with these ids.
@@ -235,7 +236,7 @@ class RkllmModel:
         """Return the token's text; empty for special tokens other than markers that the detector needs."""
         if token.id in self._markers:
             return self._form.vocabulary.decode([token.id])
-        return "" if token.id in self._stops or self._form.vocabulary.is_special(token.id) else token.text
+        return "" if token.id in self._hidden else token.text
 
     def _prompt_of(self, conversation: Conversation) -> ConversationPrompt:
         prompt = self._prompts.pop(conversation.id, None)
@@ -258,7 +259,7 @@ def _special_markers(form: ModelForm) -> frozenset[int]:
     responses = (text for marks in RESPONSES.items() for text in marks)
     texts = (*form.template.answer_markers, *marker_texts(form.syntaxes), *responses)
     ids = form.vocabulary.encode([ControlText(text) for text in texts])
-    return frozenset(filter(form.vocabulary.is_special, ids))
+    return form.vocabulary.special_ids.intersection(ids)
 
 
 def _how(death: WorkerDiedError) -> str:

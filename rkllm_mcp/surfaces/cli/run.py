@@ -281,8 +281,8 @@ def _run(session: Session, question: RunRequest, program: Renderer | None) -> in
             forced = options.model.forced_tool
             if forced is not None and app.toolbox.resolve(forced) is None:
                 raise unknown_tool(forced, app.toolbox.suggest(forced))
-            if app.core.is_emulated:
-                session.status(emulation_note(app.core.name, language))
+            if app.model_host.is_emulated:
+                session.status(emulation_note(app.model_host.name, language))
             conversation = app.new_conversation(question.system)
             running.append((app, conversation.id))
             events = app.reply(conversation, question.text, options)
