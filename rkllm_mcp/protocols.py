@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
@@ -75,6 +75,8 @@ class CallContext:
     tokens: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)  # by name in headers_template
     conversation_id: str = ""
     request: str = ""  # the user's text that caused the call
+    # Texts from outside in the conversation; a call that stands in one of them needs approval.
+    untrusted_texts: Callable[[], Iterable[str]] = tuple[str]
     # Entered while the call waits for a person or the host's model, which does not count towards its time limit.
     pause: Callable[[], AbstractContextManager[None]] = nullcontext
 

@@ -311,6 +311,7 @@ class Loop:
         *,
         context: str = "",
         preceding: Sequence[Message] = (),
+        foreign: bool = False,
     ) -> None:
         """Answer ``text``; the last event is always an ``End``, except when the caller cancels or ``emit`` raises.
 
@@ -320,10 +321,11 @@ class Loop:
             options: options of the model's responses.
             context: context that precedes the text in the same turn.
             preceding: turns to add before the question, such as those of a server's prompt.
+            foreign: the text is that of a server's prompt.
         """
         start = len(conversation.messages)
         conversation.messages.extend(preceding)
-        conversation.add(Message("user", text, context=context))
+        conversation.add(Message("user", text, context=context, foreign=foreign))
         reason_for_open_calls = "the user stopped the answer before this call was finished"
         try:
             reason, _ = await run_agent(self._model, conversation, self._calls, options, self._settings, self._emit)
@@ -375,13 +377,20 @@ async def answer(
     """
     listed, told = conversation.listed_tools, dict(conversation.told_tools)
     asked = request.asked
-    context = replace(context, request=asked.text)
+    context = replace(context, request=asked.text, untrusted_texts=conversation.untrusted_texts)
     prepared = await preparation.prepare(conversation, request, context, emit)
     length = len(conversation.messages)
     loop = Loop(model, prepared.caller, prepared.tool_set, settings, emit, context, prepared.instructions)
     options = options or ResponseOptions(forced_tool=request.forced)
     try:
-        await loop.run(conversation, asked.text, options, context=prepared.context, preceding=asked.preceding)
+        await loop.run(
+            conversation,
+            asked.text,
+            options,
+            context=prepared.context,
+            preceding=asked.preceding,
+            foreign=asked.foreign,
+        )
     finally:
         if len(conversation.messages) == length:
             # The question was removed, and with it the tools that its turn described.

@@ -229,6 +229,7 @@ class Question:
     text: str
     context: str = ""
     preceding: tuple[Message, ...] = ()
+    foreign: bool = False  # the words are those of a server's prompt
 
 
 async def question_from_text(
@@ -252,4 +253,4 @@ async def question_from_prompt(
     await emit([Status(f"[MCP: Using prompt template '{template.name}' from server '{template.server}']")])
     if filled.messages[-1].role != "user":
         return Question(GO_ON, preceding=filled.messages)
-    return Question(filled.messages[-1].text, preceding=filled.messages[:-1])
+    return Question(filled.messages[-1].text, preceding=filled.messages[:-1], foreign=True)

@@ -567,7 +567,7 @@ async def open_app(
             core = await stack.enter_async_context(open_model(config))
         model, usage = core.chat_model, UsageCounter()
         sampler = ModelSampler(model, core.name, config.agent.sampling_tokens, model.forget, usage, tenant)
-        opening = open_tools(config, status=status, sampler=sampler, syntaxes=core.syntaxes, tenant=tenant)
+        opening = open_tools(config, status=status, sampler=sampler, tenant=tenant)
         tools = await stack.enter_async_context(opening)
         tasks = await stack.enter_async_context(anyio.create_task_group())
         npu = core.npu

@@ -26,7 +26,6 @@ from rkllm_mcp.errors import RkllmMcpError, RuntimeUnusableError, UsageError
 from rkllm_mcp.mcp_client.lifecycle import open_connection_services
 from rkllm_mcp.mcp_client.oauth import BrowserConsent, NoConsent, ShowAddress
 from rkllm_mcp.mcp_client.sandbox import cache_folder
-from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.models.cards import ModelFolder
 from rkllm_mcp.prompt.tokenizer import ModelTokenizer
 from rkllm_mcp.protocols import Sampler, StatefulModel
@@ -44,7 +43,7 @@ from rkllm_mcp.store import Store, open_store
 from rkllm_mcp.store.conversations import HistoryLimits
 from rkllm_mcp.store.database import state_file
 from rkllm_mcp.store.tool_calls import Retention
-from rkllm_mcp.toolcalls.untrusted_text import escape_markers, without_markers
+from rkllm_mcp.toolcalls.untrusted_text import without_markers
 from rkllm_mcp.tools.approvals import Approvals, Switches, language_of
 from rkllm_mcp.tools.execution import ExecutionPolicies
 from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
@@ -235,11 +234,6 @@ class ModelHost:
         """
         return None if self.npu is None or self.has_stand_in else self.npu.engine.failure
 
-    @property
-    def syntaxes(self) -> tuple[str, ...]:
-        """The tool-call syntaxes that the model may write; none where calls are not read out of text."""
-        return self.npu.form.syntaxes if self.npu else ()
-
     async def ready(self) -> None:
         """Wait until the model is loaded.
 
@@ -355,8 +349,7 @@ async def _open_on_npu(config: Config, beside: Sequence[str]) -> AsyncGenerator[
         )
 
 
-# What connections keep of servers; see tools.session.eras.
-_SERVERS = "servers"
+SERVER_FACTS = "servers"  # kind of the texts in which a ``ServerCache`` is stored
 
 
 @dataclass(frozen=True)
@@ -380,7 +373,6 @@ async def open_tools(
     *,
     status: Callable[[str], None] | None = None,
     sampler: Sampler | None = None,
-    syntaxes: Sequence[str] = (),
     required: bool = False,
     log_in: ShowAddress | None = None,
     tenant: str = "",
@@ -391,7 +383,6 @@ async def open_tools(
         config: the configuration.
         status: takes one line for each server that is connected or failed, and if nothing can be stored.
         sampler: our model, for servers that request sampling.
-        syntaxes: how the model writes calls.
         required: raise an error if the store cannot be opened.
         log_in: shows a person the address at which to log in to a server; None if no person can be shown it.
         tenant: the tenant whose servers these are, empty for the owner; each tenant has files of their own.
@@ -402,9 +393,6 @@ async def open_tools(
     retention = Retention(config.security.history_days, config.security.history_calls)
     limits = HistoryLimits(config.service.history_days, config.service.history_conversations)
 
-    def escape_result(text: str, tools: Sequence[ToolSpec]) -> str:
-        return escape_markers(text, tools, syntaxes)
-
     tenant = tenant or config.tenant
     path = state_file(os.environ, tenant)
     memories = open_store(path=path, retention=retention, limits=limits, on_problem=status, required=required)
@@ -414,11 +402,10 @@ async def open_tools(
             recorder=memory.calls,
             switches=Switches(await memory.switches.all() or (), memory.switches.keep),
             result_chars=config.agent.tool_result_chars,
-            escape_result=escape_result,
             escape_description=without_markers,
         )
         folder = memory.database.path.parent
-        remembered = await memory.texts(_SERVERS)
+        remembered = await memory.texts(SERVER_FACTS)
         consent = NoConsent(tenant) if log_in is None else BrowserConsent(log_in)
         with open_connection_services(
             folder,

@@ -291,8 +291,10 @@ class AgentSection(Section):
 class SecuritySection(Section):
     """Permissions of servers and tools."""
 
-    approve: Approve = "dangerous"
-    """Calls that need approval: those that may delete, execute, send or change data, all, or none."""
+    approve: Approve = "writes"
+    """Calls that need approval: all that are not known to be read-only; those whose name or hints say that they delete,
+    execute, send or change something; all; or none.
+    """
     question_timeout_s: Seconds = 300.0
     """Time limit for the user's approval of a call and for a server's form; then the answer continues without."""
     allowed_commands: Names | None = None

@@ -318,18 +318,12 @@ class ToolForm:
                 # The model may have invented the name.
                 PlainText(_UNNAMELY.sub("_", name) if named else ""),
                 ControlText(after),
-                PlainText(self.result_text(self.without_markers(text))),
+                PlainText(self.result_text(text)),
                 ControlText(self.result_closing),
             ]
         if note and not self.note_is_result:
             segments.append(PlainText(f"\n{note}" if results else note))
         return segments
-
-    def without_markers(self, text: str) -> str:
-        """Return untrusted ``text`` with a space inside every marker that would begin or end a result."""
-        markers = [self.result_closing.strip(), self.result_opening.partition("{name}")[0].strip()]
-        named = "|".join(rf"(?<={re.escape(marker[0])})(?={re.escape(marker[1:])})" for marker in markers if marker)
-        return re.sub(named, " ", text, flags=re.IGNORECASE) if named else text
 
     def forced_call(self, name: str) -> list[Segment]:
         """Return the beginning of a call of ``name``, for the model to complete."""

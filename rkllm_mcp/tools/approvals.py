@@ -17,10 +17,10 @@ from rkllm_mcp.events import Approval
 from rkllm_mcp.messages import ToolCall, ToolSpec
 from rkllm_mcp.protocols import CallContext, Decision, FixedApprover, SamplingRequest
 from rkllm_mcp.records import ApprovalOutcome, ApprovalStore, StoredApproval, Switch
-from rkllm_mcp.toolcalls.untrusted_text import on_one_line
-from rkllm_mcp.tools.risk import Risk, risk_of
+from rkllm_mcp.toolcalls.untrusted_text import on_one_line, repeats_call
+from rkllm_mcp.tools.risk import Risk, is_known_to_read, risk_of
 
-Concern: TypeAlias = Risk | Literal["asked"]
+Concern: TypeAlias = Risk | Literal["unknown", "asked", "repeated"]
 Language: TypeAlias = Literal["en", "ja"]
 
 _REASONS: Mapping[Language, Mapping[Concern, str]] = {
@@ -30,14 +30,20 @@ _REASONS: Mapping[Language, Mapping[Concern, str]] = {
         "server on its machine.",
         "send": "'{tool}' of server '{server}' sends, publishes or orders something. This cannot be undone.",
         "change": "'{tool}' of server '{server}' changes something.",
+        "unknown": "'{tool}' of server '{server}' may change something: it is not known to be read-only.",
         "asked": "The configuration requires approval for '{tool}' of server '{server}'.",
+        "repeated": "Warning: this call of '{tool}' of server '{server}' stands word for word in a text from outside "
+        "(a tool result, a resource or a server's prompt). Allow it only if you want it yourself.",
     },
     "ja": {
         "delete": "警告: サーバー「{server}」の「{tool}」は削除や上書きを行います。元に戻せないことがあります。",
         "execute": "警告: サーバー「{server}」の「{tool}」は、そのサーバーの権限でプログラムやコマンドを実行します。",
         "send": "サーバー「{server}」の「{tool}」は送信・公開・注文などを行います。取り消せません。",
         "change": "サーバー「{server}」の「{tool}」はデータや設定などを変更します。",
+        "unknown": "サーバー「{server}」の「{tool}」は何かを変更する可能性があります（読み取り専用と確認できません）。",
         "asked": "設定により、サーバー「{server}」の「{tool}」の呼び出しには承認が必要です。",
+        "repeated": "警告: サーバー「{server}」の「{tool}」のこの呼び出しは、外部の文章（ツールの結果、リソース、"
+        "サーバーのプロンプト）にそのまま書かれていたものです。ご自身が望む場合だけ許可してください。",
     },
 }
 _CHANGED: Mapping[Language, str] = {
@@ -49,7 +55,9 @@ _EFFECTS: Mapping[Concern, str] = {
     "execute": "it runs a program or a command",
     "send": "it sends, publishes or orders something",
     "change": "it changes something",
+    "unknown": "it is not known to be read-only",
     "asked": "the configuration requires approval for it",
+    "repeated": "the same call stands in a text from outside, such as a tool result",
 }
 
 
@@ -251,7 +259,9 @@ class Approvals:
             if isinstance(known, ApprovalVerdict):
                 return known
             decision = await context.asker.approve(Approval(call.id, call.name, call.arguments, known.reason))
-            self._note(decision, known.key)
+            # An approval of a repeated call is one of this call only.
+            if known.concern != "repeated" or decision == "never":
+                self._note(decision, known.key)
         return _verdict(decision, call.name, known.concern, context)
 
     async def _known(
@@ -262,6 +272,10 @@ class Approvals:
         grant = await self.grants.find(spec.name, name)
         if grant is not None and grant.kind == "never":
             return ApprovalVerdict("never", refusal_of(call.name, None, None))
+        key = (context.conversation_id, spec.name, name, fingerprint)
+        if repeats_call(call, tool, context.untrusted_texts()):
+            reason = question_of("repeated", spec.name, name, self.language, has_changed=False)
+            return _Question("repeated", reason, key)
         has_changed = grant is not None and grant.fingerprint != fingerprint
         must_ask = _matches(name, spec.always_ask)
         is_named = _matches(name, spec.always_allow) and not must_ask
@@ -272,7 +286,6 @@ class Approvals:
             return ApprovalVerdict("free")
         if grant is not None and grant.kind == "always" and not has_changed and not must_ask:
             return ApprovalVerdict("remembered")
-        key = (context.conversation_id, spec.name, name, fingerprint)
         if self.conversations.allows(*key):
             return ApprovalVerdict("conversation")
         reason = question_of(concern, spec.name, name, self.language, has_changed=has_changed)
@@ -322,10 +335,23 @@ def _concern(spec: ServerConfig, tool: ToolSpec, arguments: Mapping[str, Any], *
     must_ask = _matches(tool.wire_name or tool.name, spec.always_ask)
     if is_unasked or (spec.approve == "never" and not must_ask):
         return None
-    danger = risk_of(tool, arguments, trusted=bool(spec.trusted))
+    trusted = bool(spec.trusted)
+    danger = risk_of(tool, arguments, trusted=trusted)
     if danger is None and (must_ask or spec.approve == "always"):
         return "asked"
+    if danger is None and spec.approve != "dangerous" and not is_known_to_read(tool, arguments, trusted=trusted):
+        return "unknown"
     return danger
+
+
+def newly_asked(spec: ServerConfig, tools: Iterable[ToolSpec]) -> list[str]:
+    """Return the wire names of tools that need approval under ``"writes"`` but did not under ``"dangerous"``."""
+    names = ((tool.wire_name or tool.name, tool) for tool in tools)
+    return [
+        name
+        for name, tool in names
+        if _concern(spec, tool, {}, is_unasked=_matches(name, spec.always_allow)) == "unknown"
+    ]
 
 
 def _verdict(decision: Decision | None, name: str, concern: Concern, context: CallContext) -> ApprovalVerdict:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import anyio
 
@@ -29,14 +29,6 @@ _ERROR_CHARS = 300
 _REQUEST_CHARS = 500
 _STOPPED = "cancelled before it finished"
 
-# (text of a tool, all tools) -> the text with call markup of these tools escaped.
-EscapeResult: TypeAlias = Callable[[str, Sequence[ToolSpec]], str]
-
-
-def _unchanged(text: str, tools: Sequence[ToolSpec] = ()) -> str:
-    del tools
-    return text
-
 
 @dataclass(frozen=True)
 class ExecutionPolicies:
@@ -46,8 +38,7 @@ class ExecutionPolicies:
     recorder: CallRecorder | None = None  # None: calls are not recorded
     switches: Switches = field(default_factory=Switches)
     result_chars: int = RESULT_CHARS  # longer results are truncated
-    escape_result: EscapeResult = _unchanged
-    escape_description: Callable[[str], str] = _unchanged  # escapes call markup in tool descriptions
+    escape_description: Callable[[str], str] = str  # escapes call markup in tool descriptions
 
 
 class CallableServer(Protocol):
@@ -74,15 +65,14 @@ async def execute_call(
     context: CallContext,
     policies: ExecutionPolicies,
     *,
-    escape: Callable[[str], str] = _unchanged,
     foreign_tokens: frozenset[str] = frozenset(),
     clock: Callable[[], float] = time.time,
     now: Callable[[], float] = anyio.current_time,
 ) -> ToolResult:
     """Run one call; every failure is an error result, only cancellation is raised.
 
-    The server checks the arguments: an MCP server its own way, a server of this process when it is called. ``escape``
-    escapes call markup in the result; ``foreign_tokens`` names the tokens of other servers.
+    The server checks the arguments: an MCP server its own way, a server of this process when it is called.
+    ``foreign_tokens`` names the tokens of other servers.
     """
     watch = Stopwatch(context, now)
     result = ToolResult(call.id, call.name, _STOPPED, is_error=True, ruling="stopped")
@@ -103,8 +93,7 @@ async def execute_call(
         seconds = call_watch.seconds()
         visible, _ = without_invisible(received.text)
         text, truncated = cut(visible, policies.result_chars, paging_arguments(tool.input_schema))
-        # After truncation: the search for call markup takes time in proportion to the text.
-        result = replace(received, text=escape(text), truncated=truncated, seconds=seconds, ruling=ruling)
+        result = replace(received, text=text, truncated=truncated, seconds=seconds, ruling=ruling)
         return result
     finally:
         # Also if cancelled: the call may already have had its effect.

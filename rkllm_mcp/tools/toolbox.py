@@ -103,7 +103,7 @@ class Toolbox:
             for name, source in self._connections.items()
             if isinstance(source, (Connection, PerRequestConnection))
         }
-        self.offerings = ResourceHub(on_mcp, answers.updates, on_status, self.clean)
+        self.offerings = ResourceHub(on_mcp, answers.updates, on_status)
         self._foreign_tokens = {name: self._tokens_of_others(name) for name in self._connections}
         self._reported: set[ToolKey] = set()
         self._index: _Index | None = None
@@ -215,7 +215,6 @@ class Toolbox:
             call,
             context,
             self._policies,
-            escape=self.clean,
             foreign_tokens=self._foreign_tokens[tool.server],
         )
 
@@ -240,10 +239,6 @@ class Toolbox:
         claimed = {name: claimed_by(name, _headers_of(one.spec)) for name, one in self._connections.items()}
         own = claimed.pop(server)
         return frozenset[str]().union(*claimed.values()) - own
-
-    def clean(self, text: str) -> str:
-        """Escape markup in untrusted text that the model could repeat as a call of one of these tools."""
-        return self._policies.escape_result(text, self.tools())
 
     # --- names -------------------------------------------------------------------------------------------------------
 

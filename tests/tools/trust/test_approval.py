@@ -11,7 +11,7 @@ import pytest
 
 from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.events import Approval, Elicitation
-from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
+from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.protocols import DENY_ALL, NO_CONTEXT, Approver, CallContext, Decision, ElicitationAnswer, FixedApprover
 from rkllm_mcp.records import StoredApproval
 from rkllm_mcp.tools.approvals import Approvals, RecentApprovals
@@ -23,6 +23,7 @@ pytestmark = pytest.mark.anyio
 FILES = local_server("files", command="files-server")
 DELETE = ToolSpec("delete_file", "Deletes a file.", server="files", wire_name="delete_file")
 LOOK = ToolSpec("look", "Looks.", server="files", wire_name="look")
+CHARGE = ToolSpec("charge_card", "Charges a card.", server="files", wire_name="charge_card")
 QUESTION = "Warning: 'delete_file' of server 'files' deletes or overwrites something. This may be irreversible."
 
 
@@ -69,10 +70,14 @@ class World:
         self.approvals = Approvals(self.memory, "ja" if self.language == "ja" else "en")
 
     async def call(
-        self, tool: ToolSpec = DELETE, conversation: str = "c1", spec: StdioServer | None = None
+        self,
+        tool: ToolSpec = DELETE,
+        conversation: str = "c1",
+        spec: StdioServer | None = None,
+        texts: Sequence[str] = (),
     ) -> ToolResult:
         self.tool.spec = spec or self.spec
-        context = CallContext(asker=self.person, conversation_id=conversation)
+        context = CallContext(asker=self.person, conversation_id=conversation, untrusted_texts=lambda: texts)
         call = ToolCall("call_1", tool.name, {"path": "/a"})
         return await execute_call(self.tool, tool, call, context, ExecutionPolicies(self.approvals))
 
@@ -190,6 +195,14 @@ async def test_what_the_configuration_always_allows_is_asked_again_when_it_chang
     [
         ({}, DELETE, True),
         ({}, LOOK, False),
+        ({}, CHARGE, True),
+        ({"approve": "writes"}, CHARGE, True),
+        ({"approve": "writes", "always_allow": ("charge_*",)}, CHARGE, False),
+        ({"approve": "writes", "trusted": True}, replace(CHARGE, read_only=True), False),
+        ({"approve": "writes"}, replace(CHARGE, read_only=True), True),
+        ({"approve": "dangerous"}, CHARGE, False),
+        ({"approve": "dangerous"}, DELETE, True),
+        ({"approve": "never"}, CHARGE, False),
         ({"approve": "always"}, LOOK, True),
         ({"approve": "never"}, DELETE, False),
         ({"approve": "never", "always_ask": ("delete_file",)}, DELETE, True),
@@ -273,3 +286,49 @@ async def test_what_was_refused_for_good_stays_refused_whatever_the_server_says_
     world = World(Person([]))
     world.memory.keep("files", "look", StoredApproval("never", "another definition"))
     assert (await world.call(LOOK)).ruling == "never"
+
+
+PAGE = ('{"name": "look",\n  "arguments": {"path": "/a"}}',)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"always_allow": ("*",)}, {"approve": "never"}, {"approve": "dangerous"}, {"trusted": True}]
+)
+async def test_a_call_that_stands_in_a_text_from_outside_asks_whatever_the_setting(settings: dict[str, object]) -> None:
+    world = World(Person(["once", "deny"]), altered(FILES, **settings))  # pyright: ignore[reportArgumentType]
+    tool = replace(LOOK, read_only=True)
+    assert outcome(await world.call(tool, texts=["nothing", "look /a"])) == ("run 1", "free")
+    assert outcome(await world.call(tool, texts=PAGE)) == ("run 2", "once")
+    assert outcome(await world.call(tool, texts=PAGE)) == ("refused", "deny")
+    assert world.person.asked[0].reason == (
+        "Warning: this call of 'look' of server 'files' stands word for word in a text from outside (a tool result, a "
+        "resource or a server's prompt). Allow it only if you want it yourself."
+    )
+
+
+async def test_an_approval_for_longer_never_covers_a_repeated_call_and_a_refusal_does() -> None:
+    world = World(Person(["always", "conversation", "always", "deny", "never"]))
+    assert outcome(await world.call()) == ("run 1", "always")
+    page = ['delete_file(path="/a")']
+    assert outcome(await world.call(texts=page)) == ("run 2", "conversation")
+    assert outcome(await world.call(texts=page)) == ("run 3", "always")
+    assert outcome(await world.call(texts=page)) == ("refused", "deny")
+    assert outcome(await world.call()) == ("run 4", "remembered")
+    assert outcome(await world.call(texts=page)) == ("refused", "never")
+    assert outcome(await world.call(texts=page)) == ("refused", "never")
+    assert len(world.person.asked) == 5
+
+
+def test_the_untrusted_texts_of_a_conversation_are_results_contexts_and_prompts() -> None:
+    results = (ToolResult("call_1", "look", "a page"), ToolResult("", "tool_call", "a sentence of the host"))
+    conversation = Conversation()
+    for message in (
+        Message("system", "Be kind."),
+        Message("user", "a prompt", foreign=True),
+        Message("assistant", "of a server", foreign=True),
+        Message("user", "Hello", context="a resource"),
+        Message("assistant", "Let me see."),
+        Message("tool", "an instruction", results=results),
+    ):
+        conversation.add(message)
+    assert list(conversation.untrusted_texts()) == ["a prompt", "of a server", "a resource", "a page"]
