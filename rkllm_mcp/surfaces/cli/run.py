@@ -278,10 +278,10 @@ app = typer.Typer()
 def chat_command(
     context: typer.Context,
     resume: Annotated[
-        str | None, typer.Option(metavar="ID", help="Go on with a kept conversation; 'conversations list' shows them.")
+        str | None, typer.Option(metavar="ID", help="Continue a saved conversation; 'conversations list' lists them.")
     ] = None,
     go_on: Annotated[
-        bool, typer.Option("--continue", metavar="", help="Go on with the conversation that went on last.")
+        bool, typer.Option("--continue", metavar="", help="Continue the most recent conversation.")
     ] = False,
 ) -> None:
     """Check the options of ``chat`` and start it."""
@@ -298,16 +298,21 @@ def chat_command(
 def run_command(
     context: typer.Context,
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[TEXT]", help="The question, in quotes; - reads standard input.")
+        list[str] | None, typer.Argument(metavar="[TEXT]", help="Question, in quotes; - reads standard input.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="One event per line.")] = False,
-    force_tool: Annotated[str | None, typer.Option(metavar="NAME", help="Begin with a call of this tool.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print one JSON event per line.")] = False,
+    force_tool: Annotated[str | None, typer.Option(metavar="NAME", help="Call this tool first.")] = None,
     no_tools: Annotated[bool, typer.Option("--no-tools", metavar="", help="Answer without tools.")] = False,
-    system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system prompt.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(min=1, metavar="N", help="The longest answer.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", metavar="", help="Run tools also when they change something.")] = False,
+    system: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="System prompt, instead of the configured one.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Maximum number of tokens in the answer.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", metavar="", help="Approve every tool call without asking.")] = False,
     no_approve: Annotated[
-        bool, typer.Option("--no-approve", metavar="", help="Refuse what needs a yes, without asking.")
+        bool,
+        typer.Option("--no-approve", metavar="", help="Refuse every tool call that needs approval, without asking."),
     ] = False,
 ) -> None:
     """Check the options of ``run`` and answer."""
@@ -322,12 +327,14 @@ def run_command(
 @app.command("prompt")
 def prompt_command(
     context: typer.Context,
-    words: Annotated[
-        list[str], typer.Argument(metavar="TEXT", help="The question, in quotes; - reads standard input.")
-    ],
-    no_tools: Annotated[bool, typer.Option("--no-tools", metavar="", help="Without the tools.")] = False,
-    system: Annotated[str | None, typer.Option(metavar="TEXT", help="The system prompt.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="The parts as JSON.")] = False,
+    words: Annotated[list[str], typer.Argument(metavar="TEXT", help="Question, in quotes; - reads standard input.")],
+    no_tools: Annotated[
+        bool, typer.Option("--no-tools", metavar="", help="Leave the tools out of the prompt.")
+    ] = False,
+    system: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="System prompt, instead of the configured one.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print the parts of the prompt as JSON.")] = False,
 ) -> None:
     """Read the options of ``prompt``."""
     raise typer.Exit(
@@ -340,14 +347,15 @@ def detect_command(
     context: typer.Context,
     syntax: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A tool-call syntax to look for; may be repeated. The common ones."),
+        typer.Option(metavar="NAME", help="Tool-call syntax to detect; may be repeated. Default: the common ones."),
     ] = None,
     tools: Annotated[
-        str | None, typer.Option(metavar="FILE", help="The declared tools, as JSON; without it any name is taken.")
+        str | None,
+        typer.Option(metavar="FILE", help="JSON file with the declared tools; without it every tool name is accepted."),
     ] = None,
-    thinking: Annotated[str, typer.Option(metavar="off|auto|open", help="How thinking is marked.")] = "auto",
+    thinking: Annotated[str, typer.Option(metavar="off|auto|open", help="How the output marks thinking.")] = "auto",
     explain: Annotated[
-        bool, typer.Option("--explain", metavar="", help="Say also why something is a call, or is none.")
+        bool, typer.Option("--explain", metavar="", help="Also explain why a text is or is not a tool call.")
     ] = False,
 ) -> None:
     """Read the options of ``detect``."""

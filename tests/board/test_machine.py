@@ -8,7 +8,7 @@ import pytest
 
 from rkllm_mcp.app.preview import Gauges, read_gauges
 from rkllm_mcp.board.machine import Machine
-from tests.board.trees import RK3588, plant
+from tests.support.board_trees import RK3588, plant
 
 
 def test_a_board_shows_every_figure(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from rkllm_mcp.board.machine import Machine
 from rkllm_mcp.models.compatibility import Fitness, Need, fitness, needed_bytes, platform_of
-from tests.board.trees import LAPTOP, RK3588, plant
+from tests.support.board_trees import LAPTOP, RK3588, plant
 
 GIB = 2**30
 

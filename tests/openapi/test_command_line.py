@@ -41,7 +41,7 @@ async def run(folder: Path, *words: str) -> str:
     """The standard output of ``rkllm-mcp tools WORDS``."""
     command = [sys.executable, "-m", "rkllm_mcp", "--config", str(folder / "config.toml"), "tools", *words]
     with anyio.fail_after(PATIENCE_S * 3):
-        done = await anyio.run_process(command, check=False, cwd=Path(__file__).parents[3])
+        done = await anyio.run_process(command, check=False, cwd=Path(__file__).parents[2])
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout.decode()
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 def test_detect_explains_why_a_call_was_seen_and_another_was_not(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from rkllm_mcp.models.cards import load_model
 from rkllm_mcp.models.folder import ModelFolderStore
 from rkllm_mcp.models.hub import Hub
 from rkllm_mcp.models.install import ModelSources, Pull, pull
-from tests.board.trees import LAPTOP, RK3588, plant
+from tests.support.board_trees import LAPTOP, RK3588, plant
 from tests.support.demo_model import DEMO_TOKENIZER, demo_vocabulary
 from tests.support.fake_hub import COMMIT, FakeHub, running
 from tests.support.rkllm_files import QWEN, container

@@ -14,7 +14,7 @@ from rkllm_mcp.models.folder import ModelFolderStore
 from rkllm_mcp.models.hub import Hub
 from rkllm_mcp.models.install import Addition, ModelSources, add
 from rkllm_mcp.surfaces.chat.forms import UnattendedApprover
-from tests.board.trees import RK3588, plant
+from tests.support.board_trees import RK3588, plant
 from tests.support.demo_model import DEMO_TOKENIZER, demo_vocabulary
 from tests.support.fake_hub import FakeHub, running
 from tests.support.rkllm_files import write_rkllm

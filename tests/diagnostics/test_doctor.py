@@ -12,7 +12,7 @@ from rkllm_mcp.board.machine import Machine
 from rkllm_mcp.diagnostics.doctor import examine, worst
 from rkllm_mcp.diagnostics.report import CheckResult, LibraryReport, ModelReport, ServerReport, Subjects
 from rkllm_mcp.models.rkllm_header import RkllmFile
-from tests.board.trees import (
+from tests.support.board_trees import (
     LAPTOP,
     MAINLINE_ROCK_5B,
     ORANGE_PI_5,

@@ -362,7 +362,7 @@ def test_a_prompt_is_shown_part_by_part_with_its_token_ids(command: Command) -> 
     assert text.endswith(f"── total: {shown['tokens']} tokens\n")
 
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
 
 

@@ -11,8 +11,8 @@ import pytest
 from rkllm_mcp.events import End, Event, ResourceRead, Status
 from rkllm_mcp.messages import Message, ToolCall
 from rkllm_mcp.protocols import CallContext, FixedApprover
+from tests.app.test_assistant import demo_app, events_of, words_of
 from tests.support.demo_app import PythonServer
-from tests.test_app import demo_app, events_of, words_of
 
 pytestmark = pytest.mark.anyio
 ASKING: PythonServer = ("memos", ("-m", "tests.support.mcp_servers.asking"), {})
