@@ -233,9 +233,11 @@ class Question:
 
 
 async def question_from_text(
-    text: str, source: ResourceSource, limit_chars: int, emit: EmitEvents, context: CallContext
+    text: str, source: ResourceSource | None, limit_chars: int, emit: EmitEvents, context: CallContext
 ) -> Question:
-    """The question of a person's words, with the resources they name as ``@server:uri``; see ``attachments.attach``."""
+    """The question of a person's words, with the resources they name as ``@server:uri`` if there is a ``source``."""
+    if source is None:
+        return Question(text)
     attached = await attach(text, source, limit_chars, emit, context)
     return Question(attached.text, attached.context)
 

@@ -8,8 +8,8 @@ An answer is cancelled by its ``CancelScope`` alone; afterwards the NPU is free 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -21,7 +21,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 from rkllm_mcp.agent.instructions import TurnRequest, system_text
 from rkllm_mcp.agent.loop import LoopSettings, answer
 from rkllm_mcp.agent.markup_filter import MarkupFilter
-from rkllm_mcp.agent.pending_requests import PendingRequest, PendingRequests, StreamApprover
+from rkllm_mcp.agent.pending_requests import FormApprover, PendingRequest, PendingRequests, StreamApprover
 from rkllm_mcp.agent.question import Question, question_from_prompt, question_from_text
 from rkllm_mcp.agent.sampling import ModelSampler
 from rkllm_mcp.agent.usage import UsageCounter
@@ -154,6 +154,9 @@ def _uncounted(event: Event) -> None:
 # For the model to pass on when there was no user to ask.
 HOW_TO_ALLOW = "It can be allowed with 'rkllm-mcp run --yes', or for good with always_allow in the configuration."
 
+NO_RIGHT = "This key may not approve calls; the owner of the service can allow the tool with always_allow."
+ApprovalMode: TypeAlias = Literal["ask", "grant", "refuse", "no_right"]
+
 # Prepares the question for the loop, once model and servers are ready.
 Prepare: TypeAlias = Callable[[EmitEvents, CallContext], Awaitable[Question]]
 
@@ -167,7 +170,9 @@ class ReplyOptions:
         max_new_tokens: the longest answer of one round; None for the configuration's.
         force_tool: the answer begins with a call of this tool.
         approvals: decision about calls that need approval: ``ask`` emits an Approval and waits for
-            ``Assistant.decide``; ``grant`` and ``refuse`` decide beforehand.
+            ``Assistant.decide``; ``grant`` and ``refuse`` decide beforehand; ``no_right`` refuses, but asks the user
+            for the content of servers' forms.
+        resources: ``@server:uri`` in the question is read.
         tokens: secrets for ``headers_template`` placeholders, by name; held for this answer only.
         allowed_tools: the only tools that this answer may use, by any of their names; all when None.
         keep: question and answer are saved before ``End``; a ``Status`` reports what cannot be saved.
@@ -179,7 +184,8 @@ class ReplyOptions:
     tools: bool = True
     max_new_tokens: int | None = None
     force_tool: str | None = None
-    approvals: Literal["ask", "grant", "refuse"] = "refuse"
+    approvals: ApprovalMode = "refuse"
+    resources: bool = True
     tokens: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     allowed_tools: tuple[str, ...] | None = None
     keep: bool = False
@@ -463,8 +469,10 @@ class Assistant:
             await self._run(running, work)
 
     def _text_work(self, text: str, options: ReplyOptions | None) -> Work:
-        prepare = partial(question_from_text, text, self.toolbox.offerings, self.config.agent.resource_chars)
-        return partial(self._answer_question, prepare, options or ReplyOptions(), text)
+        options = options or ReplyOptions()
+        limit_chars = self.config.agent.resource_chars
+        prepare = partial(question_from_text, text, self.toolbox.offerings if options.resources else None, limit_chars)
+        return partial(self._answer_question, prepare, options, text)
 
     def _prompt_work(self, prompt: str, arguments: Mapping[str, str], options: ReplyOptions | None) -> Work:
         prepare = partial(question_from_prompt, prompt, arguments, self.toolbox.offerings)
@@ -499,11 +507,14 @@ class Assistant:
             finally:
                 model.over(conversation.id)
 
-    def _asker(self, options: ReplyOptions, emit: EmitEvents) -> AbstractContextManager[Approver]:
-        if options.approvals == "ask":
-            return StreamApprover(self._pending, emit)
-        is_granted = options.approvals == "grant"
-        return nullcontext(FixedApprover("once") if is_granted else FixedApprover("deny", HOW_TO_ALLOW))
+    @contextmanager
+    def _asker(self, options: ReplyOptions, emit: EmitEvents) -> Generator[Approver]:
+        if options.approvals in ("grant", "refuse"):
+            is_granted = options.approvals == "grant"
+            yield FixedApprover("once") if is_granted else FixedApprover("deny", HOW_TO_ALLOW)
+            return
+        with StreamApprover(self._pending, emit) as asker:
+            yield asker if options.approvals == "ask" else FormApprover(asker, NO_RIGHT)
 
     async def _wait_until_ready(self, emit: EmitEvents) -> None:
         if self._warm_up is not None:

@@ -19,7 +19,8 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from rkllm_mcp.app.assistant import Assistant, open_app
 from rkllm_mcp.app.root import ModelHost, StatusSink, check_model, open_model
-from rkllm_mcp.config.sections import Config, TenantSection
+from rkllm_mcp.config.section import Right
+from rkllm_mcp.config.sections import RIGHTS, Config, TenantSection
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 
 logger = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ class Tenant:
     name: str  # empty for the owner
     app: Assistant  # the assistant
     section: TenantSection | None  # configuration of the tenant; None for the owner
+    rights: tuple[Right, ...] = RIGHTS  # of the key of a request
 
 
 @dataclass

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from rkllm_mcp.app.preview import AUTOMATIC, EMULATOR
-from rkllm_mcp.app.settings import unsupported_settings
+from rkllm_mcp.app.settings import unset_rights, unsupported_settings
 from rkllm_mcp.board.machine import Machine
 from rkllm_mcp.board.npu import soc_of
 from rkllm_mcp.config.secrets import redacted_arguments, redacted_text
@@ -201,7 +201,7 @@ def _faults(config: Config) -> list[str]:
         for folder in sorted(folders)
         if not folder.is_dir()
     )
-    return [*unsupported_settings(config), *refused, *gone]
+    return [*unsupported_settings(config), *unset_rights(config), *refused, *gone]
 
 
 def _refused(config: Config) -> dict[str, str]:

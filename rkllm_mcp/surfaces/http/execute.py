@@ -18,8 +18,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from typing_extensions import Self
 
-from rkllm_mcp.app.assistant import Assistant, ReplyOptions
+from rkllm_mcp.app.assistant import ApprovalMode, Assistant, ReplyOptions
 from rkllm_mcp.completions.openai_types import MOST_MESSAGES, MOST_TOOLS, Positive, Tokens
+from rkllm_mcp.config.section import Right
 from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.events import End, Event, Text, event_to_dict
 from rkllm_mcp.messages import Conversation
@@ -110,10 +111,13 @@ async def execute(request: Request) -> Response:
     """Answer a question."""
     service = service_of(request)
     body = await bodies.read(request, ExecuteBody, service.body_limit)
-    app = tenant_of(request).app
+    tenant = tenant_of(request)
+    app = tenant.app
+    if (body.prompt or body.force_tool) and "tools" not in tenant.rights:
+        raise HTTPError(403, "this key may not use tools and servers' prompts", code="key_purpose")
     service.check_ready()
     conversation = await _conversation(request, app, body)
-    answering = partial(_answer, conversation, body)
+    answering = partial(_answer, conversation, body, tenant.rights)
     placed = partial(service.desk.put, app, conversation)
     headers = {CONVERSATION: conversation.id}
 
@@ -143,12 +147,16 @@ async def _conversation(request: Request, app: Assistant, body: ExecuteBody) -> 
     return found
 
 
-async def _answer(conversation: Conversation, body: ExecuteBody, app: Assistant, emit: EmitEvents) -> None:
+async def _answer(
+    conversation: Conversation, body: ExecuteBody, rights: Sequence[Right], app: Assistant, emit: EmitEvents
+) -> None:
+    may_use_tools = "tools" in rights
     options = ReplyOptions(
-        tools=body.allowed_tools is None or bool(body.allowed_tools),
+        tools=may_use_tools and (body.allowed_tools is None or bool(body.allowed_tools)),
+        resources=may_use_tools,
         max_new_tokens=body.max_tokens,
         force_tool=body.force_tool,
-        approvals=body.approvals or ("ask" if body.stream else "refuse"),
+        approvals=_approvals(app, body, rights),
         tokens=body.tokens,
         allowed_tools=body.allowed_tools,
         keep=app.config.service.history,
@@ -157,6 +165,13 @@ async def _answer(conversation: Conversation, body: ExecuteBody, app: Assistant,
         await app.answer_prompt(conversation, body.prompt.name, body.prompt.arguments, emit, options)
     else:
         await app.answer(conversation, body.message or "", emit, options)
+
+
+def _approvals(app: Assistant, body: ExecuteBody, rights: Sequence[Right]) -> ApprovalMode:
+    if "approve" in rights:
+        return body.approvals or ("ask" if body.stream else "refuse")
+    # Another key of the owner may answer what this one asks; a tenant has one key.
+    return "ask" if body.approvals == "ask" and not app.tenant else "no_right"
 
 
 async def _stream(run: _Run, write: Write) -> None:

@@ -32,6 +32,7 @@ from uvicorn.config import Config as UvicornConfig
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from rkllm_mcp.app.settings import unset_rights
 from rkllm_mcp.config.sections import Config, is_loopback
 from rkllm_mcp.errors import RkllmMcpError, UsageError
 from rkllm_mcp.surfaces.http.app import ROUTES, create_app
@@ -498,6 +499,8 @@ class _Serving:
         status(f"Serving at http://{host}:{port}")
         name = host if is_loopback(host) else socket.gethostname()
         status(f"The page: http://{name}:{port}/{' (it asks for a key)' if needs_key(service.config) else ''}")
+        for line in unset_rights(service.config):
+            status(line)
         if service.core.is_emulated:
             status(emulation_note(service.core.name))
 
