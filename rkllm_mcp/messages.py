@@ -71,6 +71,12 @@ class ToolResult:
     seconds: float = 0.0
     truncated: bool = False
     ruling: ApprovalOutcome | Literal[""] = ""  # approval outcome; empty if no decision was needed
+    notice: str = ""  # what people are shown where the text addresses the model
+
+    @property
+    def shown(self) -> str:
+        """The text for people."""
+        return self.notice or self.text
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
 # call; never: not this tool from now on.
 Decision: TypeAlias = Literal["once", "conversation", "always", "deny", "never"]
 
+Language: TypeAlias = Literal["en", "ja"]
+
 # Takes the next events of an answer, one batch at a time, in their order.
 EmitEvents: TypeAlias = Callable[[Sequence[Event]], Awaitable[None]]
 
@@ -66,6 +68,10 @@ class FixedApprover:
 DENY_ALL: Approver = FixedApprover("deny")
 
 
+async def no_start() -> None:
+    """Take no notice of the start of a call."""
+
+
 @dataclass(frozen=True)
 class CallContext:
     """Context of one call."""
@@ -77,6 +83,8 @@ class CallContext:
     request: str = ""  # the user's text that caused the call
     # Texts from outside in the conversation; a call that stands in one of them needs approval.
     untrusted_texts: Callable[[], Iterable[str]] = tuple[str]
+    language: Language | None = None  # of questions for approval; None for the configuration's
+    on_start: Callable[[], Awaitable[None]] = no_start  # called when the call is approved and begins
     # Entered while the call waits for a person or the host's model, which does not count towards its time limit.
     pause: Callable[[], AbstractContextManager[None]] = nullcontext
 

@@ -82,6 +82,7 @@ class ToolFinder:
         """Answer ``find_tools`` with one line for each matching tool; pass every other call on."""
         if call.name != self._find.name:
             return await self._inner.call(call, context)
+        await context.on_start()
         query = str(call.arguments.get("query", ""))
         found = [tool for tool, _ in (await self._search.search(query, self._tools))[:FOUND_TOOLS]]
         if not found:

@@ -42,6 +42,7 @@ from rkllm_mcp.protocols import (
     ElicitationAnswer,
     EmitEvents,
     FixedApprover,
+    Language,
     ResponseOptions,
 )
 from rkllm_mcp.providers.prefill_progress import PromptProgress
@@ -172,26 +173,28 @@ class ReplyOptions:
         approvals: decision about calls that need approval: ``ask`` emits an Approval and waits for
             ``Assistant.decide``; ``grant`` and ``refuse`` decide beforehand; ``no_right`` refuses, but asks the user
             for the content of servers' forms.
-        resources: ``@server:uri`` in the question is read.
         tokens: secrets for ``headers_template`` placeholders, by name; held for this answer only.
         allowed_tools: the only tools that this answer may use, by any of their names; all when None.
         keep: question and answer are saved before ``End``; a ``Status`` reports what cannot be saved.
         sampling: how the next token is chosen, where it differs from the configuration.
         stop: texts that end the answer and are no part of it.
         thinking: the model thinks before it answers, or not; None for the configuration's.
+        resources: ``@server:uri`` in the question is read.
+        language: of questions for approval; None for the configuration's.
     """
 
     tools: bool = True
     max_new_tokens: int | None = None
     force_tool: str | None = None
     approvals: ApprovalMode = "refuse"
-    resources: bool = True
     tokens: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     allowed_tools: tuple[str, ...] | None = None
     keep: bool = False
     sampling: SamplingOverrides | None = None
     stop: tuple[str, ...] = ()
     thinking: bool | None = None
+    resources: bool = True
+    language: Language | None = None
 
 
 class Assistant:
@@ -498,7 +501,9 @@ class Assistant:
         agent = self.config.agent
         limits = LoopSettings(agent.max_rounds, agent.repair_rounds, agent.parallel_tools)
         with self._asker(options, emit) as asker:
-            context = CallContext(asker=asker, tokens=options.tokens, conversation_id=conversation.id)
+            context = CallContext(
+                asker=asker, tokens=options.tokens, conversation_id=conversation.id, language=options.language
+            )
             asked = await prepare(emit, context)
             request = TurnRequest(asked, self.tools(options), forced)
             model, response_options = self.core.chat_model, _response_options(options, forced)

@@ -85,9 +85,11 @@ async def execute_call(
             # Before any clock starts: a person may take an hour.
             verdict = await policies.approvals.rule(server.spec, tool, call, watch.context)
             if verdict.refusal:
-                result = ToolResult(call.id, call.name, verdict.refusal, is_error=True, ruling=verdict.ruling)
+                refused = ToolResult(call.id, call.name, verdict.refusal, is_error=True)
+                result = replace(refused, ruling=verdict.ruling, notice=verdict.notice)
                 return result
             ruling = verdict.ruling
+        await context.on_start()
         call_watch = Stopwatch(watch.context, now)
         received = await call_within_limit(server, tool, call, own_tokens(call_watch.context, foreign_tokens))
         seconds = call_watch.seconds()
@@ -104,8 +106,9 @@ async def execute_call(
 
 def disabled_result(call: ToolCall) -> ToolResult:
     """Return the error result for a disabled tool."""
+    notice = f"Tool '{call.name}' is switched off."
     text = f"Tool '{call.name}' is switched off; answer without it."
-    return ToolResult(call.id, call.name, text, is_error=True, ruling="off")
+    return ToolResult(call.id, call.name, text, is_error=True, ruling="off", notice=notice)
 
 
 def own_tokens(context: CallContext, foreign: frozenset[str]) -> CallContext:
@@ -133,7 +136,7 @@ async def call_within_limit(server: CallableServer, tool: ToolSpec, call: ToolCa
 def call_record(tool: ToolSpec, call: ToolCall, context: CallContext, result: ToolResult, at: float) -> CallRecord:
     """Return the redacted and truncated record of a call that ended ``at`` seconds since 1970."""
     tokens = tuple(context.tokens.values())
-    first_line = result.text.strip().split("\n", 1)[0] if result.is_error else ""
+    first_line = result.shown.strip().split("\n", 1)[0] if result.is_error else ""
     return CallRecord(
         at=at,
         server=tool.server,

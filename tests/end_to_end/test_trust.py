@@ -104,7 +104,8 @@ def test_a_run_that_nobody_watches_writes_nothing_and_says_why_until_it_is_told_
         assert refused.returncode == 0, refused.stderr
         events = events_of(refused.stdout)
         (result,) = [event for event in events if event["kind"] == "tool_result" and event["name"] == "write_file"]
-        assert (result["is_error"], result["text"]) == (True, REFUSAL)
+        assert (result["is_error"], result["text"]) == (True, REFUSAL.replace(" Tell the user.", ""))
+        assert "[MCP: Calling tool 'write_file']" not in refused.stdout
         assert text_of(events) == f"天気は取得しましたが、ファイルに保存できませんでした。理由: {REFUSAL}"
         assert not (tmp_path / "notes.txt").exists()
         explicit = demo.run("run", "--no-approve", QUESTION)

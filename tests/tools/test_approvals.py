@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +12,17 @@ import pytest
 from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.events import Approval, Elicitation
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult, ToolSpec
-from rkllm_mcp.protocols import DENY_ALL, NO_CONTEXT, Approver, CallContext, Decision, ElicitationAnswer, FixedApprover
+from rkllm_mcp.protocols import (
+    DENY_ALL,
+    NO_CONTEXT,
+    Approver,
+    CallContext,
+    Decision,
+    ElicitationAnswer,
+    FixedApprover,
+    Language,
+    no_start,
+)
 from rkllm_mcp.records import StoredApproval
 from rkllm_mcp.tools.approvals import Approvals, RecentApprovals
 from rkllm_mcp.tools.execution import ExecutionPolicies, execute_call
@@ -75,9 +85,17 @@ class World:
         conversation: str = "c1",
         spec: StdioServer | None = None,
         texts: Sequence[str] = (),
+        on_start: Callable[[], Awaitable[None]] = no_start,
+        language: Language | None = None,
     ) -> ToolResult:
         self.tool.spec = spec or self.spec
-        context = CallContext(asker=self.person, conversation_id=conversation, untrusted_texts=lambda: texts)
+        context = CallContext(
+            asker=self.person,
+            conversation_id=conversation,
+            untrusted_texts=lambda: texts,
+            on_start=on_start,
+            language=language,
+        )
         call = ToolCall("call_1", tool.name, {"path": "/a"})
         return await execute_call(self.tool, tool, call, context, ExecutionPolicies(self.approvals))
 
@@ -100,6 +118,30 @@ async def test_a_call_that_deletes_waits_for_a_yes_and_the_question_says_what_it
     assert refused.text == (
         "'delete_file' was not run: the user denied it. Do not try it again; continue without it, or ask the user."
     )
+
+
+async def test_a_call_starts_after_the_yes_and_people_are_shown_what_is_meant_for_them() -> None:
+    world = World(Person(["once", "deny"]))
+    started: list[int] = []
+
+    async def on_start() -> None:
+        started.append(world.tool.runs)
+
+    assert not (await world.call(on_start=on_start)).is_error
+    assert started == [0]
+    refused = await world.call(on_start=on_start)
+    assert (started, refused.shown) == ([0], "'delete_file' was not run: the user denied it.")
+
+
+async def test_the_reader_of_an_answer_is_asked_and_told_in_its_language() -> None:
+    world = World(Person(["deny", "never", "deny"]))
+    refused = await world.call(language="ja")
+    assert world.person.asked[0].reason.startswith("警告: サーバー「files」の「delete_file」は")
+    assert refused.shown == "「delete_file」は許可されなかったため、実行されませんでした。"
+    assert refused.text.startswith("'delete_file' was not run: the user denied it. Do not try it again")
+    japanese = World(Person(["deny"]), language="ja")
+    assert (await japanese.call(language="en")).shown == "'delete_file' was not run: the user denied it."
+    assert japanese.person.asked[0].reason == QUESTION
 
 
 async def test_the_name_of_a_tool_cannot_add_to_the_question() -> None:

@@ -24,7 +24,7 @@ from rkllm_mcp.config.section import Right
 from rkllm_mcp.errors import PromptTooLongError
 from rkllm_mcp.events import End, Event, Text, event_to_dict
 from rkllm_mcp.messages import Conversation
-from rkllm_mcp.protocols import EmitEvents
+from rkllm_mcp.protocols import EmitEvents, Language
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.conversations import leads_on
 from rkllm_mcp.surfaces.http.errors import HTTPError, problem_of
@@ -32,6 +32,7 @@ from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import service_of, tenant_of
 from rkllm_mcp.surfaces.http.streaming import EventStream, Write, in_turn, record, while_connected
 
+LANGUAGES: tuple[Language, ...] = ("en", "ja")
 CONVERSATION = "X-Conversation-Id"
 _Words = Annotated[str, Field(min_length=1)]
 _Name = Annotated[str, Field(min_length=1, max_length=256)]
@@ -115,9 +116,10 @@ async def execute(request: Request) -> Response:
     app = tenant.app
     if (body.prompt or body.force_tool) and "tools" not in tenant.rights:
         raise HTTPError(403, "this key may not use tools and servers' prompts", code="key_purpose")
+    language = reader_language(request)
     service.check_ready()
     conversation = await _conversation(request, app, body)
-    answering = partial(_answer, conversation, body, tenant.rights)
+    answering = partial(_answer, conversation, body, tenant.rights, language)
     placed = partial(service.desk.put, app, conversation)
     headers = {CONVERSATION: conversation.id}
 
@@ -148,7 +150,12 @@ async def _conversation(request: Request, app: Assistant, body: ExecuteBody) -> 
 
 
 async def _answer(
-    conversation: Conversation, body: ExecuteBody, rights: Sequence[Right], app: Assistant, emit: EmitEvents
+    conversation: Conversation,
+    body: ExecuteBody,
+    rights: Sequence[Right],
+    language: Language | None,
+    app: Assistant,
+    emit: EmitEvents,
 ) -> None:
     may_use_tools = "tools" in rights
     options = ReplyOptions(
@@ -160,11 +167,18 @@ async def _answer(
         tokens=body.tokens,
         allowed_tools=body.allowed_tools,
         keep=app.config.service.history,
+        language=language,
     )
     if body.prompt is not None:
         await app.answer_prompt(conversation, body.prompt.name, body.prompt.arguments, emit, options)
     else:
         await app.answer(conversation, body.message or "", emit, options)
+
+
+def reader_language(request: Request) -> Language | None:
+    """Return the first known language of ``Accept-Language``; None if it names none."""
+    named = (each.strip()[:2].lower() for each in request.headers.get("accept-language", "").split(","))
+    return next((language for name in named for language in LANGUAGES if name == language), None)
 
 
 def _approvals(app: Assistant, body: ExecuteBody, rights: Sequence[Right]) -> ApprovalMode:

@@ -166,7 +166,7 @@ async def call(request: Request) -> Response:
             "id": result.call_id,
             "name": result.name,
             "is_error": result.is_error,
-            "text": result.text,
+            "text": result.shown,
             "seconds": round(result.seconds, 3),
             "truncated": result.truncated,
         }
