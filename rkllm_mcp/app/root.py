@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -21,11 +22,12 @@ from rkllm_mcp.app.settings import (
     listing,
     model_form,
 )
+from rkllm_mcp.config.loading import search_order
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import RkllmMcpError, RuntimeUnusableError, UsageError
 from rkllm_mcp.mcp_client.lifecycle import open_connection_services
 from rkllm_mcp.mcp_client.oauth import BrowserConsent, NoConsent, ShowAddress
-from rkllm_mcp.mcp_client.sandbox import cache_folder
+from rkllm_mcp.mcp_client.sandbox import SandboxFolders, cache_folder
 from rkllm_mcp.models.cards import ModelFolder
 from rkllm_mcp.prompt.tokenizer import ModelTokenizer
 from rkllm_mcp.protocols import Sampler, StatefulModel
@@ -367,6 +369,13 @@ class ToolEnvironment:
             self.toolbox.switches.replace(switches)
 
 
+def _own_places(config: Config) -> tuple[Path, ...]:
+    """Return the configuration files and the state folder of this host, with the data of all tenants."""
+    local, *common = search_order()
+    files = (local, *([config.source] if config.source else []))
+    return (*files, *(path.parent for path in common), state_file(os.environ).parent)
+
+
 @asynccontextmanager
 async def open_tools(
     config: Config,
@@ -413,7 +422,7 @@ async def open_tools(
             consent=consent,
             log_wire=config.security.log_wire,
             allowed_commands=config.security.allowed_commands,
-            sandbox_caches=cache_folder(os.environ),
+            sandbox=SandboxFolders(cache_folder(os.environ), _own_places(config)),
         ) as host:
             async with open_toolbox(
                 config.resolved_servers(),
