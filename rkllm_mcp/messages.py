@@ -32,6 +32,7 @@ class ToolSpec:
         read_only: the server's readOnlyHint; None if not given.
         destructive: the server's destructiveHint; None if not given.
         as_task: the tool requires a task, which is polled for its result.
+        keywords: further words by which a search finds the tool; not shown to the model.
     """
 
     name: str
@@ -42,6 +43,7 @@ class ToolSpec:
     read_only: bool | None = None
     destructive: bool | None = None
     as_task: bool = False
+    keywords: str = ""
 
     @property
     def qualified_name(self) -> str:
@@ -109,7 +111,10 @@ class Conversation:
     listed_tools: tuple[ToolSpec, ...] | None = None
     told_tools: dict[str, ToolSpec] = field(default_factory=dict[str, ToolSpec])  # described later, in a turn
     own_system: str | None = None  # overrides the configured system prompt
-    kept_turns: int = 0  # turns in the store
+    kept_turns: int = 0  # turns in the store, without the draft
+    draft: range | None = None  # positions in the store of an exchange that is not over, replaced by the next save
+    # The last question in the store and the text of its answer, if any, if that was broken off with its process.
+    broken_off: tuple[Message, ...] = ()
     unkept: list[StoredTurn] = field(default_factory=list[StoredTurn])  # finished turns that are not in the store yet
     unpaid_tokens: int = 0  # prompt tokens of a run whose statistics have not arrived (also after a cancellation)
     tenant: str = ""  # empty for the owner of the service

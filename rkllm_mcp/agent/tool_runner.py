@@ -116,8 +116,9 @@ class CallRunner:
         )
 
     async def _run_tool(self, call: ToolCall) -> ToolResult:
-        progress, start = self._progress_of(call), start_line(call.name, self._emit)
-        result = await self._tools.call(call, replace(self._context, on_progress=progress, on_start=start))
+        start = start_line(call.name, self._emit)
+        context = replace(self._context, on_progress=self._progress_of(call), on_start=start, emit=self._emit)
+        result = await self._tools.call(call, context)
         self.finished[call.id] = result
         tool = self._tool_set.tool(call.name)
         if tool is not None or not result.is_error:

@@ -201,7 +201,14 @@ def _faults(config: Config) -> list[str]:
         for folder in sorted(folders)
         if not folder.is_dir()
     )
-    return [*unsupported_settings(config), *unset_rights(config), *refused, *gone]
+    idle = (
+        f"Server '{server.name}': tool {tool.name!r} is left out: {tool.problem}"
+        for server in config.active_servers
+        if isinstance(server, BuiltinServer)
+        for tool in server.tools
+        if tool.problem
+    )
+    return [*unsupported_settings(config), *unset_rights(config), *refused, *idle, *gone]
 
 
 def _refused(config: Config) -> dict[str, str]:

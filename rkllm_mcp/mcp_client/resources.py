@@ -7,6 +7,7 @@ import binascii
 import difflib
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,7 +17,7 @@ from anyio.abc import TaskStatus
 
 from rkllm_mcp.errors import NotOfferedError, ServerRefusedError, ServerUnavailableError, ToolboxError, ToolTimeoutError
 from rkllm_mcp.mcp_client.callbacks import ResourceUpdates
-from rkllm_mcp.mcp_client.per_request import AnyConnection, session_of
+from rkllm_mcp.mcp_client.per_request import AnyConnection, connected_with, session_of
 from rkllm_mcp.mcp_client.session import all_pages
 from rkllm_mcp.mcp_client.subscriptions import OnUpdate, follow
 from rkllm_mcp.mcp_client.timeouts import time_limit
@@ -246,6 +247,10 @@ class ResourceHub:
         """Return the server names in the order of the configuration."""
         return tuple(self._connections)
 
+    def attending(self, tokens: Mapping[str, str]) -> AbstractAsyncContextManager[None]:
+        """Connect the servers that need a request's tokens and list their tools, inside this block."""
+        return connected_with(self._connections.values(), tokens)
+
     # --- resources -------------------------------------------------------------------------------------------------
 
     async def resources(self, server: str | None = None, context: CallContext = NO_CONTEXT) -> tuple[Resource, ...]:
@@ -291,6 +296,15 @@ class ResourceHub:
             f"resource '{uri}' of server '{name}' could not be read",
         )
         return replace(content, text=without_invisible(content.text)[0])
+
+    async def locate(self, reference: str, context: CallContext = NO_CONTEXT) -> tuple[str, str]:
+        """Return the server of ``server:uri``, or of a URI that only one server has, and the URI there.
+
+        Raises:
+            ToolboxError: no server has the resource, or several have it.
+        """
+        connection, uri = await self._resource_server(reference, context)
+        return connection.spec.name, uri
 
     async def subscribe(
         self,
@@ -498,7 +512,7 @@ async def _request(
 ) -> _Result:
     """Send a request within ``timeout_s``; errors begin with ``problem``."""
     timeout_s = connection.spec.timeout_s
-    with time_limit(timeout_s, context) as (_, limited):
+    with time_limit(timeout_s, context) as limited:
         try:
             return await connection.request(operation, limited)
         except (ServerRefusedError, ServerUnavailableError) as error:

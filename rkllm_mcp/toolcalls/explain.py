@@ -110,8 +110,10 @@ class _Looker:
             return f"'{named}' is not a declared tool"
         if call_format in self._selection.anywhere:
             return "it is quoted, or another call begins behind it"
-        if call_format in self._selection.first:
-            return f"the form {call_format.name} has no marker, so it is a call only where the answer begins"
+        if call_format.bare:
+            return (
+                f"the form {call_format.name} has no marker, so it is a call only as a valid call on a line of its own"
+            )
         names = ", ".join(syntax.name for syntax in SYNTAXES.values() if call_format in syntax.formats)
         return f"this is how {names} is written, which is not looked for; choose it with --syntax or in model.toml"
 

@@ -98,7 +98,7 @@ class Resolution:
     events: tuple[ToolCallDetected | ToolCallFailed, ...]
     # False if a repair had to guess.
     sure: bool
-    # True if the body names a declared tool.
+    # True if the body is a call of a declared tool, right or wrong.
     named: bool = True
 
 
@@ -120,8 +120,18 @@ def resolve_call(call_format: CallFormat, body: str, raw: str, catalogue: ToolCa
             events.append(catalogue.accept(call, part))
         except RefusedError as refused:
             events.append(ToolCallFailed(part, str(refused)))
-    named = any(call.name in catalogue.names for call in calls)
+    named = any(
+        isinstance(event, ToolCallDetected) or call.arguments is not None
+        for event, call in zip(events, calls, strict=True)
+        if call.name in catalogue.names and not _is_data(call)
+    )
     return Resolution(tuple(events), sure=not any(call.guessed for call in calls), named=named)
+
+
+def _is_data(call: ParsedCall) -> bool:
+    """Return True for an object with other keys than a call's, such as the declaration of a tool."""
+    has_schema = isinstance(call.arguments, dict) and cast("dict[str, Any]", call.arguments).get("type") == "object"
+    return call.arguments is not None and (bool(call.rest) or has_schema)
 
 
 def unreadable(rule: str, body: str, call_format: CallFormat, catalogue: ToolCatalogue) -> str:

@@ -106,6 +106,18 @@ async def test_find_tools_tells_what_fits_and_what_it_found_can_be_called_at_onc
     assert "[MCP: Tool 'find_tools' completed]" in statuses(events)
 
 
+async def test_find_tools_names_alternatives_and_finds_them_by_name() -> None:
+    specs = [takes(f"switch_lamp{n}", f"Switches lamp{n}.", "home", on="boolean") for n in range(10, 23)]
+    at = desk(specs)
+    await at.ask("Hello", [ToolCallDetected("find_tools", {"query": "switch"})], [Text("Hm.")])
+    *lines, last = at.conversation.messages[2].results[0].text.splitlines()
+    assert [line.partition("(")[0] for line in lines] == [f"switch_lamp{n}" for n in range(10, 15)]
+    others = ", ".join(f"switch_lamp{n}" for n in range(15, 20))
+    assert last == f"Call one of these if it helps. Others, to be found by name: {others}."
+    await at.ask("And?", [ToolCallDetected("find_tools", {"query": "switch_lamp17"})], [Text("Hm.")])
+    assert at.conversation.messages[-2].results[0].text.startswith("switch_lamp17(")
+
+
 async def test_find_tools_says_when_there_is_nothing() -> None:
     at = desk()
     await at.ask("Weather?", [ToolCallDetected("find_tools", {"query": "ほげ"})], [Text("Sorry.")])

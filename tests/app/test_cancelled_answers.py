@@ -12,7 +12,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from rkllm_mcp.app.assistant import Assistant, open_app
+from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.errors import ModelNotFoundError, UsageError
 from rkllm_mcp.events import End, Event, Status, Text, ToolFinished, Usage

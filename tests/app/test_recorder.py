@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, closing
 from pathlib import Path
+from urllib.parse import quote
 
 import anyio
 import anyio.lowlevel
@@ -13,11 +14,13 @@ import pytest
 
 from rkllm_mcp.agent.markup_filter import SENTENCES
 from rkllm_mcp.agent.usage import UsageCounter
-from rkllm_mcp.app.assistant import AnswerStream, Assistant, ReplyOptions, Work, open_app
-from rkllm_mcp.app.recorder import Recorder, restored_turns, turns_of
+from rkllm_mcp.app.assistant import AnswerStream, Assistant, Work
+from rkllm_mcp.app.recorder import AnswerRecord, Recorder, ask_again, restored_turns, turns_of
+from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
-from rkllm_mcp.errors import UsageError
-from rkllm_mcp.events import End, Event, Status, Text, ToolCallDetected, Usage
+from rkllm_mcp.errors import PromptTooLongError, UsageError
+from rkllm_mcp.events import End, Event, Status, Text, Thinking, ToolCallDetected, ToolFinished, Usage
+from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult
 from rkllm_mcp.protocols import EmitEvents
 from rkllm_mcp.records import CallRecord, Ending, StoredConversation, StoredTurn
@@ -68,6 +71,11 @@ async def events_of(recorder: Recorder, conversation: Conversation, work: Work) 
 
     await answer(recorder, conversation, work, emit)
     return events
+
+
+async def ignore(batch: Sequence[Event]) -> None:
+    """Take events that the test does not look at."""
+    await anyio.lowlevel.checkpoint()
 
 
 async def answer(recorder: Recorder, conversation: Conversation, work: Work, emit: EmitEvents) -> None:
@@ -249,6 +257,149 @@ async def test_an_answer_that_is_cancelled_while_it_is_saved_ends_as_it_was_save
         assert (events, kept.turns[-1].ending) == ([End("answered")], "answered")
 
 
+class Growing:
+    """An answer to 'Why?' whose seconds pass when the test says so; what is in the store after each."""
+
+    def __init__(self, folder: Path, secrets: Sequence[str] = ()) -> None:
+        self.path = folder / "state.db"
+        self.secrets = secrets
+        self.conversation = Conversation("c1")
+        self.deleted = anyio.Event()
+        self._is_waiting, self._is_over = anyio.Event(), anyio.Event()
+
+    def stored(self) -> list[tuple[str, str, str]]:
+        """Text, thinking and ending of each turn, as another process reads them."""
+        with sqlite3.connect(self.path) as other:
+            rows = other.execute("SELECT text, thinking, ending FROM messages ORDER BY position").fetchall()
+        other.close()
+        return rows
+
+    async def _pause(self) -> None:
+        self._is_waiting.set()
+        await self._is_over.wait()
+        self._is_over = anyio.Event()
+
+    async def second(self, *, is_last: bool = False) -> None:
+        """Let a second pass; what was due is written when this returns, or the answer's end was asked for."""
+        await self._is_waiting.wait()
+        self._is_waiting = anyio.Event()
+        self._is_over.set()
+        await (self.deleted if is_last else self._is_waiting).wait()
+
+    @asynccontextmanager
+    async def answer(self, question: str = "Why?") -> AsyncGenerator[AnswerRecord, None]:
+        """An accepted question whose answer is followed."""
+        async with open_database(self.path, on_problem=pytest.fail) as database, anyio.create_task_group() as tasks:
+            recorder = Recorder(Conversations(database), "", lambda: NOW, self._pause)
+            record = recorder.record(self.conversation, question, self.secrets)
+            await record.begin()
+            tasks.start_soon(record.follow, self.deleted.set)
+            with anyio.fail_after(60):
+                yield record
+            tasks.cancel_scope.cancel()
+
+
+async def test_a_question_is_stored_when_it_is_accepted_and_its_answer_as_it_grows(tmp_path: Path) -> None:
+    it = Growing(tmp_path)
+    async with it.answer() as record:
+        assert it.stored() == [("Why?", "", ""), ("", "", "interrupted")]
+        record.hear([Thinking("Hm."), Text(" Bec")])
+        assert it.stored()[1] == ("", "", "interrupted")
+        await it.second()
+        assert it.stored()[1] == ("Bec", "Hm.", "interrupted")
+        record.hear([Text("ause"), Usage(1, 1, 0, 1, 1.0, 1.0, 1.0), ToolFinished("call_1", "t", False, "12:00", 1.0)])
+        record.hear([Text("It is noon.")])
+        await it.second()
+        assert it.stored() == [("Why?", "", ""), ("Because\n\nIt is noon.", "Hm.", "interrupted")]
+        it.conversation.messages += [Message("user", "Why?"), Message("assistant", "It is noon.")]
+        assert await record.save("answered") == ""
+        assert it.stored() == [("Why?", "", ""), ("It is noon.", "", "answered")]
+    assert (it.conversation.kept_turns, it.conversation.draft) == (2, None)
+
+
+SECRET = "s3cret token/1"
+SPOKEN = f"One {SECRET} two {quote(SECRET)} three s3cre"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+async def test_no_write_of_an_answer_that_grows_has_a_part_of_a_secret(tmp_path: Path, size: int) -> None:
+    it = Growing(tmp_path, [SECRET])
+    written: list[str] = []
+    async with it.answer(f"Why {SECRET}?") as record:
+        assert it.stored()[0][0] == "Why [REDACTED]?"
+        for start in range(0, len(SPOKEN), size):
+            record.hear([Text(SPOKEN[start : start + size])])
+            await it.second()
+            written.append(it.stored()[1][0])
+    whole = "One [REDACTED] two [REDACTED] three s3cre"
+    assert all(whole.startswith(text) for text in written), written
+    assert written[-1] == "One [REDACTED] two [REDACTED] three "
+
+
+async def test_nothing_is_written_while_nothing_comes_and_one_write_takes_all_that_came(tmp_path: Path) -> None:
+    it = Growing(tmp_path)
+    async with it.answer() as record:
+        writes = 0
+        with closing(sqlite3.connect(it.path)) as other:
+
+            def version() -> int:
+                return other.execute("PRAGMA data_version").fetchone()[0]
+
+            last = version()
+            for count in (0, 500, 0, 1):
+                record.hear([Text("x")] * count)
+                await it.second()
+                writes += version() != last
+                last = version()
+        assert (writes, it.stored()[1][0]) == (2, "x" * 501)
+
+
+async def test_an_answer_whose_conversation_is_deleted_elsewhere_ends_and_is_not_stored(tmp_path: Path) -> None:
+    it = Growing(tmp_path)
+    async with it.answer() as record:
+        async with open_database(it.path, on_problem=pytest.fail) as other:
+            assert await Conversations(other).delete("", "c1")
+        record.hear([Text("Because")])
+        await it.second(is_last=True)
+        it.conversation.messages += [Message("user", "Why?"), Message("assistant", "Because")]
+        assert await record.save("cancelled") == ""
+    assert it.stored() == []
+
+
+async def test_a_question_that_is_too_long_is_not_kept(tmp_path: Path) -> None:
+    async with keeping_in(tmp_path) as (keeping, database):
+        conversation = Conversation("c1")
+        too_long = End("failed", "too long", PromptTooLongError(9, 8))
+        for earlier in (0, 2):
+            record = keeping.record(conversation, "Long?", ())
+            await record.begin()
+            stream = AnswerStream(conversation, ignore, UsageCounter())
+            stream.save_with(record)
+            await stream.run(answering(conversation, end=too_long), lambda: None)
+            kept = await Conversations(database).get("", "c1")
+            assert (len(kept.turns) if kept else 0, conversation.kept_turns) == (earlier, earlier)
+            await events_of(keeping, conversation, answering(conversation, ASKED, Message("assistant", "Noon.")))
+
+
+@pytest.mark.parametrize("said", ["", "Bec"])
+async def test_a_question_whose_answer_was_broken_off_is_asked_again_in_its_place(tmp_path: Path, said: str) -> None:
+    it = Growing(tmp_path)
+    async with it.answer() as record:
+        record.hear([Text(said)])
+        await it.second()
+    async with keeping_in(tmp_path) as (keeping, database):
+        kept = await Conversations(database).get("", "c1")
+        assert kept is not None
+        assert kept.turns[1] == assistant(said, "interrupted", at=NOW)
+        conversation = restored_turns(kept, Conversation())
+        assert ask_again(conversation) == "Why?"
+        assert (conversation.messages, ask_again(conversation)) == ([], "")
+        await events_of(
+            keeping, conversation, answering(conversation, Message("user", "Why?"), Message("assistant", "So."))
+        )
+    assert it.stored() == [("Why?", "", ""), ("So.", "", "answered")]
+
+
 FULL = ("max_page_count = 1", "max_page_count = 4294967294", "database or disk is full", "make room on that disk")
 READ_ONLY = ("query_only = 1", "", "attempt to write a readonly database", "name another folder in ")
 
@@ -332,41 +483,43 @@ async def test_an_assistant_keeps_and_resumes_a_conversation(tmp_path: Path) -> 
     question = "What time is it in London?"
     async with running(demo) as app:
         conversation = app.new_conversation()
-        async with aclosing(app.reply(conversation, question, ReplyOptions(keep=True))) as stream:
+        async with aclosing(app.reply(conversation, question, AnswerOptions(save=True))) as stream:
             whole = [event async for event in stream]
         assert len([message for message in conversation.messages if message.role == "assistant"]) == 2
-        async with aclosing(app.reply(conversation, "Hello", ReplyOptions(keep=True, force_tool="no"))) as stream:
+        async with aclosing(
+            app.reply(conversation, "Hello", AnswerOptions(ModelOptions(tool_choice=ForcedTool("no")), save=True))
+        ) as stream:
             assert isinstance((failed := [event async for event in stream][-1]), End)
             assert failed.reason == "failed"
         async with aclosing(app.reply(app.new_conversation(), "Hello")) as stream:
             _ = [event async for event in stream]
     async with running(demo) as app:
-        (summary,) = await app.memory.conversations.latest(app.tenant)
+        (summary,) = await app.store.conversations.latest(app.tenant)
         assert (summary.id, summary.title, summary.messages) == (conversation.id, question, 4)
-        kept = await app.memory.conversations.get("", summary.id)
+        kept = await app.store.conversations.get("", summary.id)
         assert kept is not None
         words = "".join(event.text for event in whole if isinstance(event, Text))
         assert kept.turns[1].text.strip() == words.strip()
         assert [(turn.text, turn.ending) for turn in kept.turns[2:]] == [("Hello", ""), ("", "failed")]
-        (call,) = await app.memory.calls.latest(5, conversation=summary.id)
+        (call,) = await app.store.calls.latest(5, conversation=summary.id)
         assert call.tool == "get_current_time"
         resumed = app.resume(kept)
-        async with aclosing(app.reply(resumed, question, ReplyOptions(keep=True))) as stream:
+        async with aclosing(app.reply(resumed, question, AnswerOptions(save=True))) as stream:
             events = [event async for event in stream]
         assert [event.id for event in events if isinstance(event, ToolCallDetected)] == ["call_2"]
         first_prompts = [next(event for event in one if isinstance(event, Usage)) for one in (whole, events)]
         assert first_prompts[1].prompt_tokens > first_prompts[0].prompt_tokens + 20
         assert resumed.messages[1:3] == [Message("user", question), Message("assistant", kept.turns[1].text)]
-        assert (await app.memory.conversations.stats("")).messages == 6
+        assert (await app.store.conversations.stats("")).messages == 6
 
 
 async def test_a_system_text_of_its_own_stays_with_a_conversation(tmp_path: Path) -> None:
     async with running(make_demo(tmp_path, ())) as app:
         for system, first in (("Be brief.", "Be brief."), (None, app.new_conversation().messages[0].text)):
             conversation = app.new_conversation(system)
-            async with aclosing(app.reply(conversation, "Hello", ReplyOptions(keep=True))) as stream:
+            async with aclosing(app.reply(conversation, "Hello", AnswerOptions(save=True))) as stream:
                 _ = [event async for event in stream]
-            kept = await app.memory.conversations.get("", conversation.id)
+            kept = await app.store.conversations.get("", conversation.id)
             assert kept is not None
             assert kept.system == system
             assert app.resume(kept).messages[0] == Message("system", first)
@@ -375,10 +528,10 @@ async def test_a_system_text_of_its_own_stays_with_a_conversation(tmp_path: Path
 async def test_a_call_that_nobody_could_run_is_kept_as_the_sentence_that_was_read(tmp_path: Path) -> None:
     async with running(make_features(tmp_path, (DESK,))) as app:
         conversation = app.new_conversation()
-        options = ReplyOptions(tools=False, keep=True)
+        options = AnswerOptions(tools=False, save=True)
         async with aclosing(app.reply(conversation, "Who am I?", options)) as stream:
             read = "".join([event.text async for event in stream if isinstance(event, Text)])
-        kept = await app.memory.conversations.get("", conversation.id)
+        kept = await app.store.conversations.get("", conversation.id)
         assert kept is not None
         assert [turn.text for turn in kept.turns] == ["Who am I?", SENTENCES["en"]]
         assert read.strip() == SENTENCES["en"]
@@ -392,8 +545,8 @@ async def test_what_is_kept_no_longer_goes_when_the_assistant_starts(tmp_path: P
             await memory.conversations.save("", Conversation(name, unkept=[QUESTION, assistant("!")]))
     async with running(demo) as app:
         # Behind the cleaning, which the assistant had begun before it was ready.
-        assert [one.id for one in await app.memory.conversations.latest("")] == ["c2"]
-        assert [call.conversation for call in await app.memory.calls.latest(5)] == ["c2"]
+        assert [one.id for one in await app.store.conversations.latest("")] == ["c2"]
+        assert [call.conversation for call in await app.store.calls.latest(5)] == ["c2"]
 
 
 async def test_a_cleaning_that_fails_is_said(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rkllm_mcp.app.settings import model_form
+from rkllm_mcp.app.model_form import model_form
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.config.servers import RemoteServer, ServerConfig, StdioServer

@@ -15,7 +15,8 @@ from rkllm_mcp.config.servers import OWN_TOOLS, BuiltinServer, BuiltinTool
 from rkllm_mcp.mcp_client.wire_log import LastLines
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.protocols import NO_CONTEXT
-from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
+from rkllm_mcp.tools.tool_servers import open_toolbox
+from rkllm_mcp.tools.toolbox import Toolbox
 from tests.support import local_tools
 from tests.support.clock import standing_clock, turn
 
@@ -73,6 +74,7 @@ async def test_tools_that_cannot_be_loaded_are_left_out_with_a_note_and_the_othe
     tools = (
         BuiltinTool(name="clock"),
         BuiltinTool(name="clock"),
+        BuiltinTool(name="nothing_runs_it", description="?", input_schema=NUMBERS),
         BuiltinTool(name="missing", entry_point="no_such_package.x:f"),
         local("not_there", "no_such_function"),
         local("no_function", "NOT_A_FUNCTION"),
@@ -86,6 +88,7 @@ async def test_tools_that_cannot_be_loaded_are_left_out_with_a_note_and_the_othe
         assert loaded.tools[1].input_schema == {"type": "object", **NUMBERS}
     not_a_function = f"is not a function; name a function of {HOME}"
     reasons = {
+        "nothing_runs_it": f"it has no entry_point; name its function, or call it one of {', '.join(NAMES)}",
         "missing": (
             "its entry_point needs the module 'no_such_package', which is not installed; "
             "install it, or correct 'no_such_package.x:f'"

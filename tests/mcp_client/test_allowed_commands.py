@@ -11,7 +11,7 @@ import pytest
 
 from rkllm_mcp.mcp_client.allowed_commands import found_program, is_allowed, launch_of, refusal_here
 from rkllm_mcp.mcp_client.lifecycle import ConnectionServices
-from rkllm_mcp.tools.toolbox import open_toolbox
+from rkllm_mcp.tools.tool_servers import open_toolbox
 from tests.support.mcp_servers.calling import said
 from tests.support.mcp_servers.specs import PATIENCE_S, altered, tiny
 

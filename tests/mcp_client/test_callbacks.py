@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from rkllm_mcp.config.loading import load_config
-from rkllm_mcp.tools.toolbox import open_toolbox
+from rkllm_mcp.tools.tool_servers import open_toolbox
 from tests.support.mcp_servers.calling import said
 from tests.support.mcp_servers.specs import PATIENCE_S, asking
 

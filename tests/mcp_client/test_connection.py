@@ -11,7 +11,8 @@ import pytest
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.protocols import CallContext
 from rkllm_mcp.tools.execution import ExecutionPolicies
-from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
+from rkllm_mcp.tools.tool_servers import open_toolbox
+from rkllm_mcp.tools.toolbox import Toolbox
 from tests.support.clock import standing_clock, turn
 from tests.support.mcp_servers.calling import call, said
 from tests.support.mcp_servers.specs import PATIENCE_S, hostile, local_server, remote_server, timed, tiny

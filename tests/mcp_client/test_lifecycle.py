@@ -14,7 +14,8 @@ from rkllm_mcp.mcp_client.connection import Connection
 from rkllm_mcp.mcp_client.lifecycle import Backoff, ConnectionServices, State
 from rkllm_mcp.mcp_client.server_cache import Forgetful
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
-from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
+from rkllm_mcp.tools.tool_servers import open_toolbox
+from rkllm_mcp.tools.toolbox import Toolbox
 from tests.support.clock import standing_clock, turn
 from tests.support.mcp_servers.calling import call, said
 from tests.support.mcp_servers.leftovers import Holdings

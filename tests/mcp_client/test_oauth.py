@@ -17,7 +17,7 @@ import pytest
 from rkllm_mcp.config.servers import RemoteServer
 from rkllm_mcp.mcp_client.lifecycle import ConnectionServices, open_connection_services
 from rkllm_mcp.mcp_client.oauth import BrowserConsent, SignIn, TokenFile
-from rkllm_mcp.tools.toolbox import open_toolbox
+from rkllm_mcp.tools.tool_servers import open_toolbox
 from tests.support.clock import standing_clock, turn
 from tests.support.mcp_servers.calling import said
 from tests.support.mcp_servers.leftovers import Holdings

@@ -19,7 +19,8 @@ from rkllm_mcp.mcp_client.lifecycle import open_connection_services
 from rkllm_mcp.mcp_client.per_request import PerRequestConnection
 from rkllm_mcp.messages import ToolCall, ToolResult
 from rkllm_mcp.protocols import CallContext
-from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
+from rkllm_mcp.tools.tool_servers import open_toolbox
+from rkllm_mcp.tools.toolbox import Toolbox
 from tests.support.mcp_servers.asking import AskingServer
 from tests.support.mcp_servers.specs import PATIENCE_S, altered, remote_server
 from tests.support.mcp_servers.tiny import LEGACY, MODERN, Arguments, TinyServer

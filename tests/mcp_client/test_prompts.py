@@ -12,7 +12,7 @@ from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.errors import ToolboxError
 from rkllm_mcp.mcp_client.resources import ResourceHub
 from rkllm_mcp.messages import Message, PromptArgument, PromptTemplate
-from rkllm_mcp.tools.toolbox import open_toolbox
+from rkllm_mcp.tools.tool_servers import open_toolbox
 from tests.support.mcp_servers.specs import PATIENCE_S, asking, hostile, tiny
 
 pytestmark = pytest.mark.anyio

@@ -14,7 +14,8 @@ from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.errors import ServerRefusedError, ServerUnavailableError, ToolboxError, ToolTimeoutError
 from rkllm_mcp.mcp_client.lifecycle import ConnectionServices
 from rkllm_mcp.messages import Resource, ResourceTemplate
-from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
+from rkllm_mcp.tools.tool_servers import open_toolbox
+from rkllm_mcp.tools.toolbox import Toolbox
 from tests.support.mcp_servers.calling import call, said
 from tests.support.mcp_servers.specs import PATIENCE_S, asking, hostile, local_server, tiny
 

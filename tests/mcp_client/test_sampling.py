@@ -26,7 +26,8 @@ from rkllm_mcp.protocols import (
 )
 from rkllm_mcp.tools.approvals import Approvals, RecentApprovals
 from rkllm_mcp.tools.execution import ExecutionPolicies
-from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
+from rkllm_mcp.tools.tool_servers import open_toolbox
+from rkllm_mcp.tools.toolbox import Toolbox
 from tests.support.mcp_servers.specs import PATIENCE_S, asking
 
 pytestmark = pytest.mark.anyio

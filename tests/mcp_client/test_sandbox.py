@@ -22,7 +22,8 @@ from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.mcp_client.allowed_commands import launch_of
 from rkllm_mcp.mcp_client.sandbox import SandboxFolders, arguments, cache_folder, places_of, remedy, unusable
 from rkllm_mcp.messages import ToolResult
-from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
+from rkllm_mcp.tools.tool_servers import open_toolbox
+from rkllm_mcp.tools.toolbox import Toolbox
 from tests.support.fake_jma import FakeAgency
 from tests.support.mcp_servers.calling import call
 from tests.support.mcp_servers.specs import PATIENCE_S, altered, local_server

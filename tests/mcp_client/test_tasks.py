@@ -13,7 +13,8 @@ from rkllm_mcp.config.servers import StdioServer
 from rkllm_mcp.events import Approval, Elicitation
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.protocols import CallContext, Decision, ElicitationAnswer
-from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
+from rkllm_mcp.tools.tool_servers import open_toolbox
+from rkllm_mcp.tools.toolbox import Toolbox
 from tests.support.clock import standing_clock, turn
 from tests.support.mcp_servers.calling import said
 from tests.support.mcp_servers.specs import PATIENCE_S, asking

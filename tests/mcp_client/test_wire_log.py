@@ -11,7 +11,7 @@ import pytest
 from rkllm_mcp.mcp_client import wire_log
 from rkllm_mcp.mcp_client.lifecycle import open_connection_services
 from rkllm_mcp.mcp_client.wire_log import WireLog
-from rkllm_mcp.tools.toolbox import open_toolbox
+from rkllm_mcp.tools.tool_servers import open_toolbox
 from tests.support.mcp_servers.calling import said
 from tests.support.mcp_servers.specs import PATIENCE_S, tiny
 

@@ -217,6 +217,36 @@ async def test_equal_names_in_path_query_and_body_all_reach_their_place() -> Non
         assert (told["path"], told["query"], told["body"]) == ("/echo/1", "id=2", '{"id":3}')
 
 
+# Path of the specification, its parameters, arguments -> path and query that the API saw. Shapes of published files:
+# Box and AWS tell operations of one path apart by a fragment, Spring appends its query, gateways take several segments.
+PATHS: list[tuple[str, list[Any], dict[str, str], str]] = [
+    ("/echo/{id}#add_link", [{"name": "fields", "in": "query"}], {"id": "1", "fields": "a"}, "/echo/1?fields=a"),
+    ("/echo/token#refresh", [], {}, "/echo/token"),
+    ("/echo/#Action=List{Things}", [{"name": "Action", "in": "query"}], {"Action": "List"}, "/echo/?Action=List"),
+    ("/echo/all?mode=short#x", [{"name": "page", "in": "query"}], {"page": "2"}, "/echo/all?mode=short&page=2"),
+    ("/echo/find?q={q}", [{"name": "q", "in": "query"}], {"q": "a&b"}, "/echo/find?q=a%26b"),
+    ("/echo/list{?page,size}", [{"name": "page", "in": "query"}], {"page": "2"}, "/echo/list?page=2"),
+    ("/echo/{proxy+}", [{"name": "proxy", "in": "path"}], {"proxy": "a/b c?d"}, "/echo/a/b%20c%3Fd"),
+    ("/echo/{+name}", [{"name": "name", "in": "path"}], {"name": "projects/p"}, "/echo/projects/p"),
+    ("/echo/{name=projects/*}", [], {"name": "projects/p"}, "/echo/projects/p"),
+]
+
+
+async def test_of_a_path_only_what_belongs_to_the_request_is_sent() -> None:
+    paths = {
+        path: {"get": {"operationId": f"case_{number}", "parameters": parameters}}
+        for number, (path, parameters, _, _) in enumerate(PATHS)
+    }
+    seen: list[str] = []
+    async with open_api() as api, opened(specification(paths), api.url) as source:
+        for number, (*_, arguments, _) in enumerate(PATHS):
+            assert set(source.tools[number].input_schema["properties"]) == set(arguments)
+            told = await echo(source, f"case_{number}", **arguments)
+            seen.append(f"{told['path']}?{told['query']}".removesuffix("?"))
+        assert (await call(source, "case_6", proxy="a/../b")).endswith("must not be '.' or '..'.")
+    assert seen == [wanted for *_, wanted in PATHS]
+
+
 async def test_a_parameter_that_carries_a_document_is_sent_as_json() -> None:
     parameter = {"name": "q", "in": "query", "content": {"application/json": {"schema": {"type": "object"}}}}
     document = specification({"/echo": {"get": {"operationId": "f", "parameters": [parameter]}}})

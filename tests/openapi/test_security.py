@@ -11,7 +11,7 @@ import pytest
 from rkllm_mcp.config.servers import OpenAPIServer
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.protocols import CallContext
-from rkllm_mcp.tools.toolbox import open_toolbox
+from rkllm_mcp.tools.tool_servers import open_toolbox
 from tests.support.api_calls import call, opened, specification
 from tests.support.local_api import open_api
 

@@ -13,7 +13,7 @@ from rkllm_mcp.config.servers import OpenAPIServer
 from rkllm_mcp.errors import ServerUnavailableError
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.openapi.request import address_of
-from rkllm_mcp.tools.toolbox import open_toolbox
+from rkllm_mcp.tools.tool_servers import open_toolbox
 from tests.support.api_calls import PATIENCE_S, call, opened, specification
 from tests.support.local_api import open_api
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Message, ToolCall, ToolResult, ToolSpec
-from rkllm_mcp.protocols import ResponseOptions
 from rkllm_mcp.providers.remote import round_of
 from rkllm_mcp.providers.remote_settings import (
     RemoteSettings,
@@ -35,7 +35,7 @@ def test_text_from_outside_is_escaped_for_services_that_read_control_tokens_out_
     ]
     for base_url, text in (("http://127.0.0.1:11434/v1", broken), ("", marked)):
         service = RemoteSettings("openai", base_url or "https://api.openai.com/v1", "m")
-        assert round_of(service, messages, (ToolSpec("a"),), ResponseOptions()).turns == (
+        assert round_of(service, messages, (ToolSpec("a"),), ModelOptions()).turns == (
             WireTurn("user", f"{text}\n\n{marked}"),
             WireTurn("assistant", marked, calls=(FIRST,)),
             WireTurn("user", text, results=(replace(result, text=text),)),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
-
 import anyio
 import pytest
 
@@ -19,17 +17,13 @@ RULES = f"rule\nuser long\nsay {'x' * 400}\nrule\nuser hang\nsay hello\nfault ha
 async def taken(engine: Engine, text: str, count: int, limit: int = 512) -> tuple[int, RunStats]:
     """Have enough after ``count`` tokens; how many came, and the figures."""
     came = 0
-    stats: RunStats | None = None
-    wishes = GenerationOptions(limit, STOP_IDS, enough=lambda: came >= count)
     with anyio.fail_after(60):
-        async with aclosing(engine.generate(prompt_of(text), wishes)) as run:
-            async for item in run:
-                if isinstance(item, RunStats):
-                    stats = item
-                else:
-                    came += 1
-    assert stats is not None
-    return came, stats
+        async with engine.generation(prompt_of(text), GenerationOptions(limit, STOP_IDS)) as run:
+            while batch := await run.next_batch():
+                came = min(came + len(batch), count)
+                if came == count:
+                    run.finish_early()
+            return came, run.stats()
 
 
 async def test_the_run_ends_when_it_is_enough_and_its_figures_come(emulator: Emulator) -> None:

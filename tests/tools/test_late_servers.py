@@ -3,7 +3,8 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from rkllm_mcp.tools.toolbox import open_toolbox, report_slow_servers
+from rkllm_mcp.tools.tool_servers import open_toolbox
+from rkllm_mcp.tools.toolbox import report_slow_servers
 from tests.support.mcp_servers.specs import hostile, tiny
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 
 import pytest
 
 from rkllm_mcp.errors import GenerationError
 from rkllm_mcp.messages import ToolSpec
+from rkllm_mcp.openapi.source import convert, tool_of
+from rkllm_mcp.tools.loan_words import LoanWords
 from rkllm_mcp.tools.search import Embedder, RankedField, Ranking, ToolSearch
-from rkllm_mcp.tools.search_terms import Glossary, own_glossary, stem, terms_of
+from rkllm_mcp.tools.search_terms import Glossary, own_glossary, root, stem, terms_of, wanted_terms
+from tests.support.api_calls import specification
 from tests.support.scripted_toolbox import takes
 
 NOTHING = Glossary({}, {})
@@ -65,14 +68,14 @@ def test_names_are_cut_into_their_words(name: str, terms: list[str]) -> None:
 
 
 def test_japanese_is_cut_into_pairs_and_runs() -> None:
-    assert terms_of("天気予報を見る", NOTHING) == ["天気予報", "天気", "気予", "予報", "報を", "を見", "見る"]
-    assert terms_of("メールを", NOTHING) == ["メール", "メー", "ール", "ルを"]
+    assert terms_of("天気予報を見る", NOTHING) == ["天気", "気予", "予報", "報を", "を見", "見る", "天気予報"]
+    assert terms_of("メールを", NOTHING) == ["メー", "ール", "ルを", "メール"]
     assert terms_of("雨", NOTHING) == ["雨"]
 
 
 def test_grammar_is_left_out_of_requests_that_say_anything_else() -> None:
-    assert terms_of("東京は？どうですか", NOTHING, is_request=True) == ["東京", "京は"]
-    assert terms_of("りんご", NOTHING, is_request=True) == ["りん", "んご"]
+    assert list(wanted_terms("東京は？どうですか", NOTHING)) == ["東京", "京は"]
+    assert list(wanted_terms("りんご", NOTHING)) == ["りん", "んご"]
 
 
 @pytest.mark.parametrize(
@@ -90,12 +93,12 @@ def test_grammar_is_left_out_of_requests_that_say_anything_else() -> None:
     ],
 )
 def test_names_of_files_addresses_and_numbers_are_told_by_their_shape(request_text: str, term: str) -> None:
-    assert term in terms_of(request_text, NOTHING, is_request=True)
+    assert term in wanted_terms(request_text, NOTHING)
 
 
 @pytest.mark.parametrize("request_text", ["e.g. this", "3.5 km", "What is 2.0?", "終わり。次"])
 def test_what_has_no_shape_is_read_as_words(request_text: str) -> None:
-    assert not {"fil", "url", "path"} & set(terms_of(request_text, NOTHING, is_request=True))
+    assert not {"fil", "url", "path"} & set(wanted_terms(request_text, NOTHING))
 
 
 # --- the glossary ----------------------------------------------------------------------------------------------------
@@ -111,7 +114,115 @@ def test_a_meaning_has_one_name_in_both_languages() -> None:
 def test_phrases_are_found_besides_their_words_and_the_longest_japanese_entry_wins() -> None:
     glossary = Glossary({("hang", "up"): ["end"], ("up",): ["high"]}, {"電話": ["call"], "電話番号": ["number"]})
     assert list(glossary.meanings_of_words(["hang", "up"])) == ["end", "high"]
-    assert list(glossary.meanings_in("電話番号に電話")) == ["number", "call"]
+    assert list(glossary.entries_in("電話番号に電話")) == [("電話番号", ["number"]), ("電話", ["call"])]
+
+
+def test_in_a_request_a_phrase_is_its_meaning_only_and_me_is_not_who_asks() -> None:
+    glossary = Glossary({("log", "in"): ["login"], ("log",): ["history"], ("me",): ["user"]}, {})
+    assert wanted_terms("Log in", glossary) == {"~log in": [("@login", 1.0)]}
+    assert wanted_terms("the log", glossary) == {"log": [("@history", 1.0)]}
+    assert wanted_terms("show me the log", glossary) == {"show": [], "log": [("@history", 1.0)]}
+    assert wanted_terms("log about me", glossary) == {"log": [("@history", 1.0)], "~me": [("@user", 0.6)]}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("followers", "follow"), ("reviewer", "reviewed"), ("membership", "member"), ("protection", "protected")],
+)
+def test_words_that_are_derived_from_each_other_have_one_root(words: tuple[str, str]) -> None:
+    assert root(words[0]) == root(words[1])
+
+
+# --- loan words ------------------------------------------------------------------------------------------------------
+
+ENGLISH = (
+    "commit repository issue release review label secret artifact deploy license user star follower fork gist job log "
+    "runner token package topic profile event page branch tag project message channel scan reaction milestone "
+    "subscription limit rate markdown export security close lock block access archive owner role member type request "
+    "pull workflow webhook component comment file folder server database table calendar account customer invoice "
+    "template stream device rule group map node volume backup domain image container pipeline build report query "
+    "filter self host code space"
+)
+
+
+@pytest.mark.parametrize(
+    ("katakana", "english"),
+    [
+        ("コミット", "commit"),
+        ("リポジトリ", "repository"),
+        ("イシュー", "issue"),
+        ("シークレット", "secret"),
+        ("アーティファクト", "artifact"),
+        ("ライセンス", "license"),
+        ("ユーザー", "user"),
+        ("ユーザ", "user"),
+        ("フォロワー", "follower"),
+        ("ギスト", "gist"),
+        ("ジョブ", "job"),
+        ("ブランチ", "branch"),
+        ("アーカイブ", "archive"),
+        ("マイルストーン", "milestone"),
+        ("サブスクリプション", "subscription"),
+        ("ファイル", "file"),
+        ("ウェブフック", "webhook"),
+        ("メンバー", "member"),
+        ("カレンダー", "calendar"),
+        ("デバイス", "device"),
+        ("プルリクエスト", "pull request"),
+        ("コードスペース", "code space"),
+        ("セルフホストランナー", "self host runner"),
+        ("こんにちは", ""),
+        ("ドラゴン", ""),
+        ("ー", ""),
+        ("ッァー", ""),
+        ("ア" * 5000, ""),
+    ],
+)
+def test_katakana_are_read_as_the_english_words_that_they_spell(katakana: str, english: str) -> None:
+    assert " ".join(LoanWords(ENGLISH.split()).english_in(katakana)) == english
+
+
+def test_english_words_find_the_katakana_that_spell_them() -> None:
+    loans = LoanWords(["コミット", "プルリクエスト", "天気"])
+    assert list(loans.katakana_of(["list", "pull", "request", "commit"])) == ["プルリクエスト", "コミット"]
+    assert list(LoanWords(["commit"]).katakana_of(["commit"])) == []
+
+
+@pytest.mark.anyio
+async def test_a_loan_word_finds_its_tool_in_both_directions() -> None:
+    tools = [takes("list_gadgets", "Lists things.", "x"), takes("play_trumpet", "Plays music.", "x")]
+    assert await found("トランペットを吹いて", tools) == ["play_trumpet"]
+    japanese = [takes("a", "トランペットを吹く", "x"), takes("b", "部品を並べる", "x")]
+    assert await found("Blow the trumpet", japanese) == ["a"]
+
+
+@pytest.mark.anyio
+async def test_a_question_finds_what_reads_before_what_changes_and_an_order_the_other_way_round() -> None:
+    tools = [
+        replace(takes(f"{verb}_invoices", f"{verb.capitalize()}s invoices.", "x"), read_only=verb == "list")
+        for verb in ("delete", "update", "list")
+    ]
+    for request in ("What invoices are there?", "請求書の一覧", "請求書は？"):
+        assert (await found(request, tools))[0] == "list_invoices"
+    assert (await found("Delete the invoice", tools))[0] == "delete_invoices"
+    assert (await found("請求書を直して", tools))[0] == "update_invoices"
+
+
+@pytest.mark.anyio
+async def test_among_many_variants_the_one_without_further_words_comes_first() -> None:
+    names = ["list_teams_for_org", "list_teams_legacy", "list_teams", "list_teams_child"]
+    tools = [takes(name, "Lists teams.", "x") for name in (*names, *(f"other_{n}" for n in range(400)))]
+    assert (await found("Which teams are there?", tools))[0] == "list_teams"
+
+
+@pytest.mark.anyio
+async def test_paths_and_tags_of_an_operation_find_its_tool() -> None:
+    operation = {"operationId": "op1", "summary": "Does it", "tags": ["billing"]}
+    other = {"operationId": "op2", "summary": "Does it", "tags": ["weather"]}
+    document = specification({"/accounts/{id}/receipts": {"get": operation}, "/sky": {"get": other}})
+    tools = list(map(tool_of, convert(document).operations))
+    assert await found("receipts", tools) == ["op1"]
+    assert await found("billing", tools) == ["op1"]
 
 
 def test_every_line_of_the_glossary_names_a_meaning_in_both_languages() -> None:
@@ -132,9 +243,9 @@ def test_every_line_of_the_glossary_names_a_meaning_in_both_languages() -> None:
 
 def test_scores_lie_between_nothing_in_common_and_everything() -> None:
     ranking = Ranking([[RankedField(["a", "b"])], [RankedField(["b"])], [RankedField(["c", "d", "e"])]])
-    one, other, nothing = ranking.scores(["a", "b"])
+    one, other, nothing = ranking.scores({"a": [], "b": []})
     assert 1 >= one > other > nothing == 0
-    assert ranking.scores(["unheard"]) == ranking.scores([]) == [0, 0, 0]
+    assert ranking.scores({"unheard": []}) == ranking.scores({}) == [0, 0, 0]
 
 
 def test_a_rare_term_a_name_and_a_short_text_count_for_more() -> None:
@@ -142,15 +253,22 @@ def test_a_rare_term_a_name_and_a_short_text_count_for_more() -> None:
     assert rare.rarity("a") > rare.rarity("x")
     named = Ranking(
         [[RankedField(["a"], 3.0), RankedField(["b"])], [RankedField(["b"], 3.0), RankedField(["a"])]]
-    ).scores(["a"])
+    ).scores({"a": []})
     assert named[0] > named[1]
-    short = Ranking([[RankedField(["a"])], [RankedField(["a", *"bcdefghij"])]]).scores(["a"])
+    short = Ranking([[RankedField(["a"])], [RankedField(["a", *"bcdefghij"])]]).scores({"a": []})
     assert short[0] > short[1]
+
+
+def test_of_a_term_and_those_that_may_stand_for_it_the_best_counts() -> None:
+    ranking = Ranking([[RankedField(["a"])], [RankedField(["b"])], [RankedField(["a", "b"])], [RankedField(["c"])]])
+    first, second, both, nothing = ranking.scores({"a": [("b", 0.5)]})
+    assert first > second > nothing == 0
+    assert both < first + second
 
 
 def test_a_request_that_says_little_is_not_certain_of_anything() -> None:
     ranking = Ranking([[RankedField(["a", "b", "c"])], *([RankedField([letter])] for letter in "defghijk")])
-    assert ranking.scores(["a"])[0] < ranking.scores(["a", "b", "c"])[0]
+    assert ranking.scores({"a": []})[0] < ranking.scores({"a": [], "b": [], "c": []})[0]
 
 
 # --- search ----------------------------------------------------------------------------------------------------------

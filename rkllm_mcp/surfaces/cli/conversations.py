@@ -19,7 +19,6 @@ from rich.padding import Padding
 from rich.text import Text
 
 from rkllm_mcp.app.conversation_export import (
-    ENDINGS,
     Format,
     as_json,
     as_markdown,
@@ -28,7 +27,7 @@ from rkllm_mcp.app.conversation_export import (
     summary_dict,
 )
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.records import StoredConversation, StoredTurn
+from rkllm_mcp.records import ENDINGS, StoredConversation, StoredTurn
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session, run_async
 from rkllm_mcp.surfaces.tables import conversation_table
 from rkllm_mcp.surfaces.terminal import printable, wants_color, write_json
@@ -87,7 +86,9 @@ def list_all(session: Session, wish: ConversationFilter, *, as_json: bool) -> in
                 return EXIT_DONE
             sys.stdout.write(conversation_table(found, session.terminal.columns))
             if not count:
-                session.status("No conversation is kept." if not wish.search else "No conversation has these words.")
+                session.status(
+                    "There are no saved conversations." if not wish.search else "No conversation has these words."
+                )
             elif len(found) < count:
                 session.status(f"{len(found)} of {count} conversations; --limit and --offset show others.")
             return EXIT_DONE

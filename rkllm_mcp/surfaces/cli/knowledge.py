@@ -23,7 +23,7 @@ from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
 from rkllm_mcp.surfaces.terminal import is_interactive, printable, table, write_json
 
 if TYPE_CHECKING:
-    from rkllm_mcp.app.root import ToolEnvironment
+    from rkllm_mcp.app.environment import ToolEnvironment
     from rkllm_mcp.config.sections import Config
     from rkllm_mcp.config.servers import ServerConfig
 

@@ -21,7 +21,7 @@ from rkllm_mcp.surfaces.tables import prompt_table, read_pairs, resource_table
 from rkllm_mcp.surfaces.terminal import printable, write_json
 
 if TYPE_CHECKING:
-    from rkllm_mcp.app.root import ToolEnvironment
+    from rkllm_mcp.app.environment import ToolEnvironment
 
 
 def resource_dict(resource: Resource) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from rkllm_mcp.surfaces.tables import call_table, call_time, grant_table, tool_t
 from rkllm_mcp.surfaces.terminal import is_interactive, printable, write_json
 
 if TYPE_CHECKING:
-    from rkllm_mcp.app.root import ToolEnvironment
+    from rkllm_mcp.app.environment import ToolEnvironment
 
 
 def list_all(session: Session, *, as_json: bool) -> int:
@@ -165,12 +165,11 @@ def call(session: Session, name: str, words: Sequence[str], *, as_json: bool, ye
 
 
 def _asker(session: Session, *, yes: bool, can_ask: bool) -> Approver:
-    from rkllm_mcp.app.preview import asking_language
 
     if yes:
         return FixedApprover("once")
     if can_ask and is_interactive():
-        language = asking_language(session.config())
+        language = session.config().agent.person_language
         return Person(FormPrompt(session.terminal, ConsoleAnswers(session.terminal), language))
     return FixedApprover("deny", _SAY_YES)
 
@@ -219,7 +218,7 @@ def switch(session: Session, names: Sequence[str], *, is_on: bool) -> int:
             for name in names:
                 server, tool = set_switch(environment.toolbox, config, name, is_on=is_on)
                 session.status(switched_line(CHAT_ENGLISH, server, tool, is_on=is_on))
-            await environment.memory.settled()
+            await environment.store.settled()
         return EXIT_DONE
 
     return run_async(work)

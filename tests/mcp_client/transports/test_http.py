@@ -25,7 +25,8 @@ from rkllm_mcp.mcp_client.client import MCPClient
 from rkllm_mcp.mcp_client.lifecycle import ConnectionServices
 from rkllm_mcp.mcp_client.server_cache import Forgetful, ServerCache
 from rkllm_mcp.messages import ToolCall
-from rkllm_mcp.tools.toolbox import Toolbox, open_toolbox
+from rkllm_mcp.tools.tool_servers import open_toolbox
+from rkllm_mcp.tools.toolbox import Toolbox
 from tests.support.mcp_servers.leftovers import Holdings
 from tests.support.mcp_servers.specs import PATIENCE_S, altered, local_server, remote_server, timed
 from tests.support.mcp_servers.tiny import LEGACY, TinyServer, tool

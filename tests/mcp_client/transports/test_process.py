@@ -12,7 +12,7 @@ import pytest
 
 from rkllm_mcp.mcp_client.transports.process import environment
 from rkllm_mcp.messages import ToolCall
-from rkllm_mcp.tools.toolbox import open_toolbox
+from rkllm_mcp.tools.tool_servers import open_toolbox
 from tests.support.mcp_servers.leftovers import Holdings, watched_lives
 from tests.support.mcp_servers.specs import PATIENCE_S, hostile, local_server, timed
 from tests.support.shared import REPOSITORY

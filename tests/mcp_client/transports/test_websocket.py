@@ -7,7 +7,7 @@ import pytest
 
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.protocols import CallContext
-from rkllm_mcp.tools.toolbox import open_toolbox
+from rkllm_mcp.tools.tool_servers import open_toolbox
 from tests.support.mcp_servers.calling import said
 from tests.support.mcp_servers.sockets import Sockets, sockets
 from tests.support.mcp_servers.specs import PATIENCE_S, remote_server

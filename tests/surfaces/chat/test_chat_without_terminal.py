@@ -40,10 +40,10 @@ def test_a_conversation_is_held_line_by_line(tmp_path: Path) -> None:
         assert f"\n{usage} " in f"\n{done.stdout}"
         assert f"  {explanation}\n" in done.stdout
     for piece in (
-        "No tools; /servers says why.",
+        "There are no tools; /servers shows why.",
         "No servers are configured.",
         "◆ ",
-        "questions            1\n",
+        "questions         1\n",
         "demo",
     ):
         assert piece in done.stdout
@@ -52,13 +52,13 @@ def test_a_conversation_is_held_line_by_line(tmp_path: Path) -> None:
         f"{saved} exists; choose another name",
         "/save needs a file: /save answer.md",
         (
-            "There is no /hlep; did you mean /help? "
-            "The commands are /help /tools /servers /resources /resource /prompts /prompt /enable /disable /approve "
-            "/history /conversations /resume /rename /stats /model /clear /save /quit"
+            "Unknown command /hlep; did you mean /help? "
+            "Commands: /help /tools /servers /resources /resource /prompts /prompt /enable /disable /approve "
+            "/history /conversations /resume /rename /again /stats /model /clear /save /quit"
         ),
-        "There is no /con; did you mean /conversations? The commands are /help ",
-        "There is no /nothing. The commands are /help ",
-        "A new conversation begins.",
+        "Unknown command /con; did you mean /conversations? Commands: /help ",
+        "Unknown command /nothing. Commands: /help ",
+        "Started a new conversation.",
         "[NPU: emulated; model 'demo' answers from a script, not from a language model]",
     ):
         assert piece in done.stderr

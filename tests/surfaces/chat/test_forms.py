@@ -132,7 +132,7 @@ async def test_a_server_that_wants_the_model_is_asked_about_with_its_words() -> 
     question = Approval("q1", "sampling:desk", {"messages": turns, "max_tokens": 50}, "Server 'desk' wants the model.")
     assert await desk.inquirer.approve(question) == "once"
     assert "    messages =\n      user: Hi\n      there\n      assistant: Yes?\n    max_tokens = 50\n" in desk.screen
-    assert desk.typist.seen == ["Let it? [y/c/a/N/x] "]
+    assert desk.typist.seen == ["Allow it? [y/c/a/N/x] "]
 
 
 async def test_what_cannot_be_seen_is_shown_by_its_number_and_what_is_too_long_is_counted() -> None:
@@ -150,11 +150,11 @@ async def test_a_form_is_filled_field_by_field_and_what_does_not_fit_is_asked_ag
     assert await desk.fill() == ElicitationAnswer("accept", {"name": "Ada", "size": "l", "count": 3})
     assert desk.screen.splitlines() == [
         "[MCP: Server 'desk' asks: Who are you?]",
-        "Enter leaves a field as it is; /no declines, /skip gives no answer, Ctrl-C stops the whole answer.",
-        "  Name (has to be filled in)",
-        "  Name: has to be filled in",
+        "Enter keeps a field as it is; /no declines, /skip cancels the form, Ctrl-C stops the whole answer.",
+        "  Name (required)",
+        "  Name: required",
         "  Name: at least 2 characters",
-        "  size (How big?; one of these, or its number; has to be filled in)",
+        "  size (How big?; one of these, or its number; required)",
         "    1  Small",
         "    2  Large",
         "  size: choose one of Small, Large",

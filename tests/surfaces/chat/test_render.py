@@ -24,7 +24,8 @@ from rkllm_mcp.events import (
     event_from_dict,
     event_to_json,
 )
-from rkllm_mcp.surfaces.chat.render import JsonRenderer, TerminalRenderer
+from rkllm_mcp.surfaces.chat.render import TerminalRenderer
+from rkllm_mcp.surfaces.cli.run import JsonRenderer
 from rkllm_mcp.surfaces.terminal import Terminal
 
 EVERY_KIND: Sequence[Event] = (

@@ -162,7 +162,7 @@ def test_what_is_deleted_is_gone_with_its_calls_and_a_mistyped_id_deletes_nothin
         "Error: --all deletes every conversation for good; say so with --all --yes\n"
     )
     assert typed("delete", "--all", "--yes").err == "1 conversation deleted.\n"
-    assert typed("list").err == "No conversation is kept.\n"
+    assert typed("list").err == "There are no saved conversations.\n"
 
     async def left() -> tuple[int, int]:
         async with open_store(path=state_file(os.environ), required=True) as memory:

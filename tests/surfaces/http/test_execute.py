@@ -33,6 +33,15 @@ rule
   call write_file {"path":"FOLDER/$1","content":"x"}
 
 rule
+  user second opinion
+  results 0
+  call ask_model {"question":"Name a bird"}
+
+rule
+  user Name a bird
+  say A parrot.
+
+rule
   results 1+
   result ^(.*)$
   say The tool said: %1
@@ -423,3 +432,12 @@ def test_metrics_tell_what_was_done_and_are_the_owners_alone(owner: httpx2.Clien
     assert 'method="_OTHER"' in open_metrics.text
     assert "PROPFIND" not in open_metrics.text
     assert error_of(ann.get("/metrics"), 403)
+
+
+def test_a_server_samples_within_a_tool_call_while_one_answer_has_the_only_slot(owner: httpx2.Client) -> None:
+    answer = owner.post(
+        "/v1/execute", json={"message": "Get a second opinion", "approvals": "grant", "stream": False}
+    ).json()
+    assert answer["text"] == "The tool said: parrot says A parrot. (endTurn)"
+    assert answer["events"][-1] == {"kind": "end", "reason": "answered", "error": None}
+    assert owner.get("/v1/board").json()["queue"] == {"waiting": 0, "running": 0}

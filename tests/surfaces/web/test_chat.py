@@ -96,7 +96,7 @@ def test_enter_sends_but_not_while_an_input_method_composes(browser: Browser) ->
         assert service.sent("/v1/execute") == []
         page.keyboard.press("Enter")
         page.wait_for_selector("text=I do not know.")
-        assert service.sent("/v1/execute") == [{"message": "one\ntwo", "approvals": "ask"}]
+        assert service.sent("/v1/execute") == [{"message": "one\ntwo", "approvals": "ask", "detached": True}]
         visit.await_question("")
 
 
@@ -306,7 +306,11 @@ def test_resources_and_prompts_of_servers_go_into_a_question(browser: Browser) -
         page.get_by_label("language").fill("rust")
         page.get_by_role("button", name="Ask", exact=True).click()
         page.wait_for_selector(".message.assistant .message-foot button")
-        asked = {"prompt": {"name": "dev:review", "arguments": {"language": "rust"}}, "approvals": "ask"}
+        asked = {
+            "prompt": {"name": "dev:review", "arguments": {"language": "rust"}},
+            "approvals": "ask",
+            "detached": True,
+        }
         assert service.sent("/v1/execute") == [asked]
 
 

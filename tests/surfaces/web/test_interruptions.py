@@ -48,7 +48,9 @@ def test_what_was_asked_without_a_network_waits_until_there_is_one(browser: Brow
         page.context.set_offline(False)
         page.wait_for_selector(OFFLINE, state="detached")
         assert "12 degrees" in page.inner_text("#thread")
-        assert service.sent("/v1/execute") == [{"message": "x", "approvals": "ask"}], "nothing is asked unasked"
+        assert service.sent("/v1/execute") == [{"message": "x", "approvals": "ask", "detached": True}], (
+            "nothing is asked unasked"
+        )
         page.click("text=Ask again")
         page.wait_for_selector("text=Now you know.")
         assert page.locator(".message.user").count() == 2
@@ -120,7 +122,12 @@ def test_a_conversation_that_the_board_has_forgotten_goes_on_with_what_is_on_the
         page.click("text=Go on in a new conversation")
         page.wait_for_selector("text=I do not know.")
         history = [{"role": "user", "text": "x"}, {"role": "assistant", "text": "Mild."}]
-        assert service.sent("/v1/execute")[-1] == {"message": "And now?", "history": history, "approvals": "ask"}
+        assert service.sent("/v1/execute")[-1] == {
+            "message": "And now?",
+            "history": history,
+            "approvals": "ask",
+            "detached": True,
+        }
         assert page.locator(".message").count() == 4
         assert service.conversations.keys() == {page.url.rpartition("/")[2]}
 
