@@ -191,6 +191,13 @@ class ModelOptions:
 
 
 Language: TypeAlias = Literal["en", "ja"]
+
+
+def language_of(setting: str | None) -> Language:
+    """Return ``ja`` for the settings ``ja``, ``ja-JP``, ``Japanese`` and ``日本語``, else ``en``."""
+    return "ja" if (setting or "").strip().lower().startswith(("ja", "日本")) else "en"
+
+
 ApprovalMode: TypeAlias = Literal["ask", "grant", "refuse", "no_right"]
 
 

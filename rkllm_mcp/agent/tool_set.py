@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
+from rkllm_mcp.generation import Language
 from rkllm_mcp.messages import Conversation, ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.prompt.tool_list import signature
 from rkllm_mcp.protocols import NO_CONTEXT, CallContext
@@ -101,6 +102,10 @@ TWO_STEPS_NOTE = (
     "The tools are listed without their parameters. Call the tool that fits with empty arguments; its parameters are "
     "told to you then."
 )
+TWO_STEPS_NOTES: Mapping[Language, str] = {
+    "en": TWO_STEPS_NOTE,
+    "ja": "ツールは引数なしで一覧にしてあります。適切なツールを空の引数で呼び出すと、その引数が示されます。",
+}
 # What a tool is for, when only names are listed: one sentence, and no longer than that.
 _PURPOSE_CHARS = 120
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|(?<=[。！？])|\n")

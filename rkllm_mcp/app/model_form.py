@@ -36,7 +36,7 @@ def model_form(config: Config, model: ModelFolder) -> ModelForm:
     """
     card = model.card
     base = TEMPLATES[card.template]
-    form = base.tool_form.listed_as(config.agent.tool_listing)
+    form = base.tool_form.listed_as(config.agent.tool_listing).in_language(config.agent.person_language)
     template = replace(base, stop=(*base.stop, *card.stop), tool_form=form)
     thinking = config.model.thinking or card.thinking
     return ModelForm(
@@ -94,7 +94,8 @@ def turn_preparation(
         auto_select=agent.auto_select,
         two_steps=listing.two_steps if agent.two_step_tools is None else agent.two_step_tools,
     )
-    return TurnPreparation(tools, ToolSelection(ToolSearch(past, embedder), listing.cost, settings))
+    selection = ToolSelection(ToolSearch(past, embedder), listing.cost, settings)
+    return TurnPreparation(tools, selection, agent.person_language)
 
 
 def _vocabulary(model: ModelFolder, template: ChatTemplate) -> ModelTokenizer:

@@ -27,6 +27,7 @@ from rkllm_mcp.config.section import (
     combination,
 )
 from rkllm_mcp.config.servers import ServerConfig, StdioServer, is_own
+from rkllm_mcp.generation import Language, language_of
 
 Occasion: TypeAlias = Literal["failed", "too_long", "no_answer", "busy"]
 
@@ -315,10 +316,9 @@ class AgentSection(Section):
     """Format of the tool list: json as the model was trained, or compact with about half the tokens."""
 
     @property
-    def person_language(self) -> Literal["en", "ja"]:
-        """Language of our own texts: ``ja`` for the settings ``ja``, ``ja-JP``, ``Japanese`` and ``日本語``."""
-        named = (self.language or "").strip().lower()
-        return "ja" if named.startswith(("ja", "日本")) else "en"
+    def person_language(self) -> Language:
+        """Language of our own texts."""
+        return language_of(self.language)
 
 
 class SecuritySection(Section):

@@ -146,7 +146,7 @@ def approval_notices(config: Config) -> list[str]:
     for server in config.resolved_servers():
         tools: Iterable[ToolSpec] = ()
         if isinstance(server, BuiltinServer):
-            own = (tool for tool in server.tools if tool.entry_point is not None)
+            own = (tool for tool in server.tools if tool.entry_point is not None and not tool.problem)
             tools = [ToolSpec(tool.name, read_only=tool.read_only, destructive=tool.destructive) for tool in own]
         elif not isinstance(server, OpenAPIServer):
             tools = ServerCache(server, facts).tools or ()

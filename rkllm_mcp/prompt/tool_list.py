@@ -304,6 +304,12 @@ class ToolForm:
             segments += [ControlText(self.call_separator if index else ""), *self.call(call)]
         return [*segments, ControlText(self.calls_closing)]
 
+    def in_language(self, language: str) -> ToolForm:
+        """Return the form with its instructions in a language, where they are our own words."""
+        texts = _JAPANESE if language == "ja" else {}
+        introduction = texts.get(self.introduction, self.introduction)
+        return replace(self, introduction=introduction, conclusion=texts.get(self.conclusion, self.conclusion))
+
     def results(self, results: Sequence[ToolResult], note: str = "") -> list[Segment]:
         """Return the results of one round, in order, and a note of the host to the model."""
         told = [(result.name, f"Error: {result.text}" if result.is_error else result.text) for result in results]
@@ -378,6 +384,15 @@ MARKERS = ToolForm(
     result_closing="\n[END_TOOL_RESULT]",
     syntaxes=("project_json", "project_xml"),
 )
+
+# The same in Japanese. Texts that a family was trained on are part of its format and have no translation.
+_JAPANESE: Mapping[str, str] = {
+    MARKERS.introduction: "\n\n次のツールを利用できます。1 行の JSON が 1 つのツールの説明です:\n",
+    MARKERS.conclusion: (
+        "\n\nツールは必要なときだけ使い、不要なら直接答えてください。ツールを使うときは、次の形式だけをそのまま書いて止まってください:\n"
+        '[TOOL_CALL]\n{"name": "tool_name", "arguments": {"argument": "value"}}\n[END_TOOL_CALL]'
+    ),
+}
 
 TOOL_FORMS: Mapping[str, ToolForm] = {"hermes": HERMES, "markers": MARKERS}
 
