@@ -293,7 +293,9 @@ class AgentSection(Section):
     system_prompt: str | None = None
     """The system prompt; the project's own when not given."""
     language: str | None = None
-    """Language of the answers, such as ja or en; the question's when not given. With ja the chat is in Japanese."""
+    """Language of the answers, such as ja or en; the question's when not given. With ja the chat and the instructions
+    for the model are in Japanese.
+    """
     parallel_tools: bool | Literal["auto"] = "auto"
     """Calls of one round that run in parallel: auto those of read-only tools, true all, false none."""
     repair_rounds: NotNegative = 2
