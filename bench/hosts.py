@@ -32,10 +32,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 from bench.prefill_economy import PrefixTree
@@ -188,22 +188,27 @@ def _running(command: Sequence[str], url: str, environment: dict[str, str]) -> G
     Raises:
         RuntimeError: it does not answer.
     """
-    log = tempfile.TemporaryFile()
-    process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-    try:
+    with tempfile.TemporaryFile() as log, _started(command, environment, log) as process:
         deadline = time.monotonic() + _STARTED_WITHIN_S
         while True:
-            try:
+            with suppress(OSError):
                 if _request(url, "GET", "/models")[0] < 500:
                     break
-            except OSError:
-                pass
             if process.poll() is not None or time.monotonic() > deadline:
                 log.seek(0)
                 said = log.read().decode("utf-8", "replace")
                 raise RuntimeError(f"the host does not answer at {url}: {shlex.join(command)}\n{said}")
             time.sleep(0.1)
         yield
+
+
+@contextmanager
+def _started(
+    command: Sequence[str], environment: dict[str, str], log: IO[bytes]
+) -> Generator[subprocess.Popen[bytes], None, None]:
+    process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    try:
+        yield process
     finally:
         process.terminate()
         try:
@@ -211,7 +216,6 @@ def _running(command: Sequence[str], url: str, environment: dict[str, str]) -> G
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        log.close()
 
 
 def measure(name: str, command: str, url: str, model: str, *, own_tools: bool = False) -> list[Row]:
