@@ -73,6 +73,7 @@ class CallContext:
     """Context of one call."""
 
     on_progress: OnProgress | None = None
+    emit: EmitEvents | None = None  # takes further events of the call
     asker: Approver = DENY_ALL
     tokens: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)  # by name in headers_template
     conversation_id: str = ""

@@ -270,8 +270,14 @@ async def _respond(
     may_reveal: bool = False,
 ) -> Turn:
     async def forward(events: Sequence[Event]) -> None:
-        shown = (calls.shown(event, may_call=may_call, may_reveal=may_reveal) for event in events)
-        if batch := [event for event in shown if event is not None]:
+        batch: list[Event] = []
+        for event in events:
+            # Nearly every event is text, which every handler shows.
+            is_text = type(event) is Text
+            shown = event if is_text else calls.shown(event, may_call=may_call, may_reveal=may_reveal)
+            if shown is not None:
+                batch.append(shown)
+        if batch:
             await emit(batch)
 
     options = replace(options, others=calls.tool_set.others())

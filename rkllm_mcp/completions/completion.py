@@ -117,13 +117,6 @@ class _Seen:
     text: list[str] = field(default_factory=list[str])
     calls: list[ToolCall] = field(default_factory=list[ToolCall])
 
-    def take(self, event: Occurrence, *, calls: bool) -> None:
-        """Add an event; ``calls`` is True if calls are returned to the client."""
-        if isinstance(event, (Text, Refusal)):
-            self.text.append(event.text)
-        elif calls and isinstance(event, ToolCallDetected):
-            self.calls.append(ToolCall(event.id, event.name, event.arguments))
-
     def message(self) -> Message:
         """Return the answer as a message."""
         return Message("assistant", "".join(self.text), calls=tuple(self.calls))
@@ -161,8 +154,11 @@ async def complete(
     async def keep(events: Sequence[Occurrence]) -> None:
         nonlocal is_kept
         for event in events:
-            seen.take(event, calls=not request.host_tools)
-            if isinstance(event, End) and event.reason not in {"failed", "cancelled"}:
+            if isinstance(event, (Text, Refusal)):
+                seen.text.append(event.text)
+            elif isinstance(event, ToolCallDetected) and not request.host_tools:
+                seen.calls.append(ToolCall(event.id, event.name, event.arguments))
+            elif isinstance(event, End) and event.reason not in {"failed", "cancelled"}:
                 is_kept = True
                 cache.keep(branch, seen.message(), asked_at=_asked_at(conversation, start, asked))
         await emit(events)

@@ -37,7 +37,7 @@ from rkllm_mcp.mcp_client.lifecycle import (
 )
 from rkllm_mcp.mcp_client.message_filter import MessageListener
 from rkllm_mcp.mcp_client.server_cache import ProtocolRevision, ServerCache, revision_of, transport_fallback
-from rkllm_mcp.mcp_client.session import Changes, call_tool, follow_changes, list_tools, make_client
+from rkllm_mcp.mcp_client.session import Changes, call_tool, follow_changes, list_tools, make_client, resource_names
 from rkllm_mcp.mcp_client.transports import Channel, open_channel
 from rkllm_mcp.mcp_client.wire_log import LastLines, sdk_logs
 from rkllm_mcp.messages import ToolSpec
@@ -77,6 +77,9 @@ class Connection:
         self._host = host or ConnectionServices()
         self._memory = ServerCache(spec, self._host.remembered)
         self.tools: tuple[ToolSpec, ...] = (self._memory.tools or ()) if spec.lazy else ()
+        # Only of connections that all requests of a toolbox share.
+        self.resource_names: tuple[str, ...] = ()
+        self._lists_resources = restarts and headers is None
         self._on_change = on_change
         self._restarts, self._ping_patience_s = restarts, ping_patience_s
         configured = {} if isinstance(spec, StdioServer) else spec.headers_template
@@ -332,6 +335,8 @@ class Connection:
     async def _list_tools(self, client: Client, *, must_be_modern: bool = False) -> None:
         self._changes.forget()
         self.tools = await list_tools(client, self.spec, self._note, must_be_modern=must_be_modern)
+        if self._lists_resources:
+            self.resource_names = await resource_names(client)
 
     async def _list_changed_tools(self, client: Client) -> None:
         try:

@@ -96,6 +96,7 @@ class RkllmModel:
         self._form = form
         self._stops = stop_ids(form.vocabulary, form.template)
         self._markers = _special_markers(form)
+        self._hidden = self._stops | form.vocabulary.special_ids
         self._prompts: OrderedDict[str, ConversationPrompt] = OrderedDict()
         self._progress = prefill_progress or PrefillProgress()
         # Conversation and prompt of the run that is expected next.
@@ -235,7 +236,7 @@ class RkllmModel:
         """Return the token's text; empty for special tokens other than markers that the detector needs."""
         if token.id in self._markers:
             return self._form.vocabulary.decode([token.id])
-        return "" if token.id in self._stops or self._form.vocabulary.is_special(token.id) else token.text
+        return "" if token.id in self._hidden else token.text
 
     def _prompt_of(self, conversation: Conversation) -> ConversationPrompt:
         prompt = self._prompts.pop(conversation.id, None)
@@ -258,7 +259,7 @@ def _special_markers(form: ModelForm) -> frozenset[int]:
     responses = (text for marks in RESPONSES.items() for text in marks)
     texts = (*form.template.answer_markers, *marker_texts(form.syntaxes), *responses)
     ids = form.vocabulary.encode([ControlText(text) for text in texts])
-    return frozenset(filter(form.vocabulary.is_special, ids))
+    return form.vocabulary.special_ids.intersection(ids)
 
 
 def _how(death: WorkerDiedError) -> str:

@@ -69,6 +69,7 @@ class LocalToolServer:
         self.state: State = "connecting"
         self.reason = ""
         self.tools: tuple[ToolSpec, ...] = ()
+        self.resource_names: tuple[str, ...] = ()
         self.notes = LastLines()
         self._opener = opener
         self._on_change = on_change

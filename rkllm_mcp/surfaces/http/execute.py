@@ -23,7 +23,7 @@ from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.app.recorder import AnswerRecord, ask_again
 from rkllm_mcp.completions.openai_types import MOST_MESSAGES, MOST_TOOLS, Positive, Tokens
 from rkllm_mcp.errors import PromptTooLongError
-from rkllm_mcp.events import End, Event, Status, Text, event_to_dict
+from rkllm_mcp.events import End, Event, Status, Text, event_to_dict, event_to_json
 from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation
 from rkllm_mcp.protocols import EmitEvents
@@ -38,7 +38,7 @@ from rkllm_mcp.surfaces.http.streaming import (
     Write,
     in_turn,
     numbered_records,
-    record,
+    records,
     while_connected,
 )
 
@@ -234,7 +234,7 @@ async def _answer(
 
 async def _stream(run: _Run, write: Write) -> None:
     async def emit(events: Sequence[Event]) -> None:
-        await write(b"".join([record(event_to_dict(event)) for event in events]))
+        await write(records(map(event_to_json, events)))
 
     await run(emit)
 

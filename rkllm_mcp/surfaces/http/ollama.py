@@ -32,6 +32,7 @@ from rkllm_mcp.completions.ollama import (
     generate_body,
 )
 from rkllm_mcp.completions.openai_types import ChatBody, Positive
+from rkllm_mcp.events import to_json
 from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.openai import (
@@ -46,7 +47,7 @@ from rkllm_mcp.surfaces.http.openai import (
 )
 from rkllm_mcp.surfaces.http.route import NDJSON, Link, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import ServiceState, service_of, tenant_of
-from rkllm_mcp.surfaces.http.streaming import Write, as_json, evaluated, line_stream, list_response, while_connected
+from rkllm_mcp.surfaces.http.streaming import Write, evaluated, line_stream, lines, list_response, while_connected
 
 VERSION = "0.12.0"
 _TAG = ":latest"
@@ -143,10 +144,10 @@ async def _answer(request: Request, body: OllamaRequest, translated: Any, *, is_
 async def _stream(run: CompletionRun, reply: OllamaReply, started: float, write: Write) -> None:
     async def emit(events: Sequence[Occurrence]) -> None:
         if pieces := [piece for event in events for piece in reply.of(event)]:
-            await write(b"".join([as_json(piece) + b"\n" for piece in pieces]))
+            await write(lines(map(to_json, pieces)))
 
     await run(emit)
-    await write(as_json(reply.last(time.monotonic() - started)) + b"\n")
+    await write(lines([to_json(reply.last(time.monotonic() - started))]))
 
 
 async def _whole(run: CompletionRun, reply: OllamaReply, started: float) -> dict[str, Any]:

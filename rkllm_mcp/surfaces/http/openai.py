@@ -38,7 +38,7 @@ from rkllm_mcp.surfaces.http.streaming import (
     evaluated,
     in_turn,
     list_response,
-    record,
+    records,
     while_connected,
 )
 
@@ -128,13 +128,13 @@ async def _stream(run: CompletionRun, chunks: ReplyChunks, write: Write) -> None
     first = [chunks.first()]
 
     async def emit(events: Sequence[Occurrence]) -> None:
-        if made := [chunk for event in events for chunk in chunks.of(event)]:
-            records = [record(chunk) for chunk in first + made]
+        if made := chunks.of(events):
+            content = records(first + made)
             first.clear()
-            await write(b"".join(records))
+            await write(content)
 
     await run(emit)
-    await write(b"".join(map(record, [*first, *chunks.last()])) + DONE)
+    await write(records([*first, *chunks.last()]) + DONE)
 
 
 def completion_run(request: Request, asked: ChatRequest, *, may_load: bool = False) -> CompletionRun:

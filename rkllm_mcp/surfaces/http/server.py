@@ -370,6 +370,7 @@ FLUSH_S = 5
 DEAD_AFTER_MS = 60_000
 # Longer than load balancers keep an idle connection, so that it is they who end it and no request gets lost, seconds.
 KEEP_ALIVE_S = 75
+_DATE_INTERVAL_S = 1.0
 # Descriptors left for files, tools and the runtime when connections have taken the rest.
 OTHER_DESCRIPTORS = 128
 
@@ -441,7 +442,23 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
 
 class _Listener(uvicorn.Server):
-    """Leaves the signals to ``_Serving``."""
+    """Leaves the signals to ``_Serving``, and wakes up once a second where uvicorn does so ten times."""
+
+    def __init__(self, config: UvicornConfig) -> None:
+        super().__init__(config)
+        self._exiting = asyncio.Event()
+
+    def exit(self, *, at_once: bool = False) -> None:
+        """End ``serve``; ``at_once`` does not wait for connections."""
+        self.should_exit = True
+        self.force_exit = self.force_exit or at_once
+        self._exiting.set()
+
+    async def main_loop(self) -> None:
+        """Renew the Date header until ``exit``."""
+        while not await self.on_tick(0):
+            with anyio.move_on_after(_DATE_INTERVAL_S):
+                await self._exiting.wait()
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -504,7 +521,7 @@ class _Serving:
     def _leave(self, failure: Exception | None = None) -> None:
         self._failure = failure
         if self._listener is not None:
-            self._listener.should_exit = True
+            self._listener.exit()
 
     async def _watch(self, service: ServiceState) -> None:
         """Tell when the model is loaded, and leave when it will not be loaded again."""
@@ -534,7 +551,7 @@ class _Serving:
                 if service is None or listener is None:
                     tasks.cancel_scope.cancel()
                 elif service.is_draining:
-                    listener.should_exit = listener.force_exit = True
+                    listener.exit(at_once=True)
                 else:
                     tasks.start_soon(self._drain, service)
 
