@@ -306,7 +306,7 @@ class ToolForm:
 
     def in_language(self, language: str) -> ToolForm:
         """Return the form with its instructions in a language, where they are our own words."""
-        texts = _JAPANESE if language == "ja" else {}
+        texts: Mapping[str, str] = _JAPANESE if language == "ja" else {}
         introduction = texts.get(self.introduction, self.introduction)
         return replace(self, introduction=introduction, conclusion=texts.get(self.conclusion, self.conclusion))
 

@@ -58,7 +58,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None,
 
 
 def ask(service: Served, key: str, method: str, path: str, body: Mapping[str, Any] | None = None) -> httpx2.Response:
-    with httpx2.Client(base_url=service.url, headers={"Authorization": f"Bearer {key}"}, timeout=120) as client:
+    client = httpx2.Client(base_url=service.url, headers={"Authorization": f"Bearer {key}"}, timeout=120)
+    with client:
         return client.request(method, path, json=body)
 
 
@@ -137,10 +138,8 @@ def test_a_tenant_without_the_right_is_not_asked_on_its_stream_either(service: S
 def test_another_key_of_the_owner_approves_what_a_key_without_the_right_asks(service: Served) -> None:
     headers = {"Authorization": "Bearer tools-key-of-owner"}
     body = {"message": "write a.txt", "approvals": "ask"}
-    with (
-        httpx2.Client(base_url=service.url, headers=headers, timeout=120) as client,
-        client.stream("POST", "/v1/execute", json=body) as response,
-    ):
+    client = httpx2.Client(base_url=service.url, headers=headers, timeout=120)
+    with client, client.stream("POST", "/v1/execute", json=body) as response:
         events = (json.loads(line[6:]) for line in response.iter_lines() if line.startswith("data: "))
         question = next(event for event in events if event["kind"] == "approval")
         waiting = ask(service, "approve-key-of-owner", "GET", "/v1/questions").json()["questions"]
