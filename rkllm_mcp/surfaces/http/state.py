@@ -108,6 +108,12 @@ class ServiceState:
         return time.monotonic() - self.started
 
     @property
+    def storage_problem(self) -> str:
+        """Reason why nothing is stored at present, of the owner or a tenant; empty if all is well."""
+        failing = (tenant.app.memory.database.failing for tenant in self.house.tenants.values())
+        return next((error.cause for error in failing if error is not None), "")
+
+    @property
     def is_ready(self) -> bool:
         """True if the service takes answers."""
         return not self.is_draining and self.house.is_ready
