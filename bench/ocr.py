@@ -1,10 +1,9 @@
 """Accuracy of the OCR correction: misread long vowel marks that are corrected, and text that must not change.
 
-    python bench/ocr.py [--json] [--dictionary FOLDER] [--shared FOLDER]
+    python bench/ocr.py [--json] [--shared FOLDER]
 
-The dictionary folder has IPADIC's CSV files (Debian's package mecab-ipadic); without it the bundled words are measured.
-"unseen" words are scored with a lexicon of the other half of the list. The shared folder has the paragraphs (JSQuAD)
-and English words with hyphens (SciFact, XQuAD); without it those rows are omitted.
+The shared folder has words that are not listed (SudachiDict's synonyms), the paragraphs (JSQuAD) and English words with
+hyphens (SciFact, XQuAD); without it those rows are omitted.
 """
 
 from __future__ import annotations
@@ -15,13 +14,11 @@ import lzma
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mcp_servers.knowledge.ocr.lexicon import Lexicon, bundled_words
-from mcp_servers.knowledge.ocr.normalize import correct_long_marks, uncertain_positions
-from scripts.katakana_lexicon import dictionary_words
+from mcp_servers.knowledge.ocr.rules import correct_long_marks, decisions, listed_words
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DATA = REPOSITORY / "tests" / "data" / "ocr"
@@ -56,7 +53,7 @@ def half_width(word: str) -> str:
     return "".join(HALF_WIDTH.get(letter, letter) for letter in word)
 
 
-def share_right(words: Iterable[str], mark: str, lexicon: Lexicon | None = None, *, is_half: bool = False) -> float:
+def share_right(words: Iterable[str], mark: str, *, is_half: bool = False) -> float:
     """The share of words that come back from having every ー read as ``mark``, alone and in every frame."""
     right = total = 0
     for word in words:
@@ -64,16 +61,15 @@ def share_right(words: Iterable[str], mark: str, lexicon: Lexicon | None = None,
         read = re.sub("[ーｰ]", mark, written)
         for before, after in FRAMES:
             total += 1
-            right += correct_long_marks(f"{before}{read}{after}", lexicon) == f"{before}{written}{after}"
+            right += correct_long_marks(f"{before}{read}{after}") == f"{before}{written}{after}"
     return right / total
 
 
-def unseen_halves(words: Sequence[str]) -> Iterator[tuple[Lexicon, list[str]]]:
-    """Each half of some words with ー in them, and a lexicon of the other half of all words."""
-    everything = sorted(bundled_words())
-    for half in (0, 1):
-        content_hashes = set(everything[half::2])
-        yield Lexicon(content_hashes), [word for word in words if word not in content_hashes]
+def unlisted_words(shared: Path) -> list[str]:
+    """Return the katakana words with ー of SudachiDict's synonyms that are not bundled."""
+    with lzma.open(shared / "data" / "sudachi_synonyms.txt.xz", "rt", encoding="utf-8") as lines:
+        words = {line.split(",")[8] for line in lines if line.count(",") > 8}
+    return sorted(word for word in words - listed_words() if LONG in word and re.fullmatch("[ァ-ヺー]{2,}", word))
 
 
 def hyphenated(texts: Iterable[str]) -> list[str]:
@@ -118,13 +114,11 @@ def milliseconds(text: str) -> float:
 def measured(words: Sequence[str], shared: Path) -> dict[str, Any]:
     """Return every figure that can be measured with the given folders."""
     long_words = sorted(word for word in words if LONG in word)
-    unseen = [share_right(held_out, "-", lexicon) for lexicon, held_out in unseen_halves(long_words)]
     keep, mend = kept_texts(), mended_texts()
     figures: dict[str, Any] = {
         "words": len(long_words),
         "right, any dash": min(share_right(long_words, dash) for dash in DASHES),
         "right, half width": share_right(long_words, "-", is_half=True),
-        "right, unseen": sum(unseen) / len(unseen),
         "right, 一": share_right(long_words, "一"),
         "unsure, alone": sum(_is_unsure(word.replace(LONG, "-")) for word in long_words) / len(long_words),
         "kept": f"{sum(correct_long_marks(text) == text for text in keep)} of {len(keep)}",
@@ -139,8 +133,11 @@ def _in_running_text(shared: Path) -> Mapping[str, Any]:
     japanese = paragraphs(shared, "jsquad")
     tokens = hyphenated([*paragraphs(shared, "scifact"), *paragraphs(shared, "xquad_en")])
     share, altered = restored(japanese)
+    unlisted = unlisted_words(shared)
     whole = "\n".join(japanese)
     return {
+        "unlisted words": len(unlisted),
+        "right, unlisted": share_right(unlisted, "-"),
         "English tokens": len(tokens),
         "altered, English": share_altered(tokens),
         "paragraphs": len(japanese),
@@ -152,7 +149,7 @@ def _in_running_text(shared: Path) -> Mapping[str, Any]:
 
 
 def _is_unsure(text: str) -> bool:
-    return not all(place.is_sure for place in uncertain_positions(text))
+    return not all(place.is_sure for place in decisions(text))
 
 
 def _lines(name: str) -> list[str]:
@@ -169,12 +166,10 @@ def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--dictionary", type=Path, help="a folder with IPADIC's CSV files")
     default = Path(os.environ.get("RKLLM_MCP_SHARED", REPOSITORY.parent / "shared"))
     parser.add_argument("--shared", type=Path, default=default, help="the folder with the collections")
     arguments = parser.parse_args()
-    words = dictionary_words(arguments.dictionary) if arguments.dictionary else bundled_words()
-    figures = measured(sorted(words), arguments.shared)
+    figures = measured(sorted(listed_words()), arguments.shared)
     if arguments.json:
         print(json.dumps(figures, ensure_ascii=False, indent=2))
     else:

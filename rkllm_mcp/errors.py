@@ -20,6 +20,8 @@
     │   ├── UnsupportedError         the installed runtime does not support a feature
     │   ├── RunRejectedError         the runtime refused or failed the run
     │   └── WorkerDiedError          the process that owns the NPU died
+    ├── QueueFullError           too many requests of one key wait for the NPU
+    ├── SchedulerClosedError     the queue before the NPU admits no more requests
     ├── StoreError               the store cannot be read or written
     └── ToolboxError             a server cannot be reached or a tool does not exist
         ├── ServerUnavailableError   also a ConnectionError
@@ -34,6 +36,7 @@ the model instead (messages.ToolResult, events.ToolCallFailed).
 
 from __future__ import annotations
 
+import math
 import signal
 from dataclasses import dataclass, field
 
@@ -234,6 +237,21 @@ class WorkerDiedError(GenerationError):
         return (
             f"the runtime's process {how} while {self.doing}{why}{output}; {remedy} is restarted for the next question"
         )
+
+
+@dataclass(eq=False)
+class QueueFullError(RkllmMcpError):
+    """The queue of this key is full."""
+
+    waiting: int  # number of requests in it
+    retry_after_s: float  # expected time until this request would be admitted if it could wait, seconds
+
+    def __str__(self) -> str:
+        return f"{self.waiting} requests wait already; ask again in {math.ceil(self.retry_after_s)} seconds"
+
+
+class SchedulerClosedError(RkllmMcpError):
+    """The queue before the NPU admits no more requests."""
 
 
 @dataclass(eq=False)

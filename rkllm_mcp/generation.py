@@ -6,7 +6,8 @@ Input, GenerationOptions ─▶ engine ─▶ Token … RunStats (generation) or
 from __future__ import annotations
 
 from array import array
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, fields, replace
 from typing import Literal, Protocol
 
@@ -161,10 +162,6 @@ class GenerationOptions:
         pause_after_tokens: pause after this many tokens, which ends the generation with ``paused``; a run with
             ``resume`` continues it (1.2.1 on). 0: never.
         resume: continue the paused generation; the observed runtimes ignore its input.
-        enough: called when the next token is fetched; if it returns True the run ends as at a stop string, with
-            statistics. A consumer that leaves instead gets no statistics.
-        begun: called when the run is given to the runtime, with the number of prompt tokens that are not known to be in
-            the KV cache.
         owner: the tenant that the run belongs to, empty for the owner of the service. None for the service itself:
             every tenant may learn what its prompts left in the KV cache.
     """
@@ -178,8 +175,6 @@ class GenerationOptions:
     keep_history: bool = False
     pause_after_tokens: int = 0
     resume: bool = False
-    enough: Callable[[], bool] | None = None
-    begun: Callable[[int], None] | None = None
     owner: str | None = ""
 
 
@@ -248,6 +243,31 @@ class OutputRows:
         return self.values[start : start + self.width]
 
 
+class Generation(Protocol):
+    """A run of an engine."""
+
+    @property
+    def expected_prefill(self) -> int:
+        """Prompt tokens that are not known to be in the KV cache, for the run's owner; 0 before the run starts."""
+        ...
+
+    async def next_batch(self) -> Sequence[Token]:
+        """Wait for tokens and return all that have arrived; none after the last.
+
+        Raises:
+            GenerationError: the run failed; all tokens before that were returned.
+        """
+        ...
+
+    def finish_early(self) -> None:
+        """End the run as at a stop string; a consumer that leaves instead gets no statistics."""
+        ...
+
+    def stats(self) -> RunStats:
+        """Return the statistics, once ``next_batch`` returned no tokens."""
+        ...
+
+
 class Generator(Protocol):
     """The part of an engine that providers use."""
 
@@ -276,10 +296,10 @@ class Generator(Protocol):
         """Return how many of these prompt tokens are not known to be in the KV cache, for this owner."""
         ...
 
-    def generate(
+    def generation(
         self, tokens: Sequence[int], /, options: GenerationOptions | None = None
-    ) -> AsyncGenerator[Token | RunStats, None]:
-        """Run the model on ``tokens``; leaving early aborts the run."""
+    ) -> AbstractAsyncContextManager[Generation]:
+        """Run the model on ``tokens``; leaving the context early aborts the run."""
         ...
 
 

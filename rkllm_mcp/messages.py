@@ -32,6 +32,7 @@ class ToolSpec:
         read_only: the server's readOnlyHint; None if not given.
         destructive: the server's destructiveHint; None if not given.
         as_task: the tool requires a task, which is polled for its result.
+        keywords: further words by which a search finds the tool; not shown to the model.
     """
 
     name: str
@@ -42,6 +43,7 @@ class ToolSpec:
     read_only: bool | None = None
     destructive: bool | None = None
     as_task: bool = False
+    keywords: str = ""
 
     @property
     def qualified_name(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
@@ -16,6 +16,14 @@ ApprovalOutcome: TypeAlias = Literal[
 GrantKind: TypeAlias = Literal["always", "never", "configured"]
 # How a stored answer ended; empty for a question. interrupted: not ended, because it is running or its process died.
 Ending: TypeAlias = EndReason | Literal["", "interrupted"]
+# Note behind an incomplete answer.
+ENDINGS: Mapping[Ending, str] = {
+    "round_limit": "the limit of tool rounds was reached",
+    "token_limit": "cut at the longest answer",
+    "cancelled": "stopped before its end",
+    "failed": "failed before its end",
+    "interrupted": "broken off before its end",
+}
 
 
 @dataclass(frozen=True)

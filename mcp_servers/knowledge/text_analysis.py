@@ -20,10 +20,10 @@ import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
 
-from mcp_servers.knowledge.ocr.normalize import correct_long_marks
+from mcp_servers.knowledge.ocr.rules import correct_long_marks
 
 # Raise it also when the rules of ``ocr`` change.
-ANALYZER_VERSION = 2
+ANALYZER_VERSION = 3
 
 _HIRAGANA = "\u3041-\u3096\u309d-\u309f"
 _KATAKANA = "\u30a1-\u30fa\u30fc-\u30ff"

@@ -1,4 +1,4 @@
-"""The agent loop: rounds of the model and its tools until there is an answer.
+"""The agent loop: rounds of model and tools until there is an answer.
 
     model ─▶ text, calls ─▶ tools ─▶ results ─▶ model ─▶ … ─▶ text: the answer
 

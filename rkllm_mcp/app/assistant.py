@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -23,12 +23,10 @@ from rkllm_mcp.agent.loop import LoopSettings, answer
 from rkllm_mcp.agent.markup_filter import MarkupFilter
 from rkllm_mcp.agent.pending_requests import PendingRequest, PendingRequests, StreamApprover
 from rkllm_mcp.agent.question import Question, question_from_prompt, question_from_text
-from rkllm_mcp.agent.sampling import ModelSampler
 from rkllm_mcp.agent.usage import UsageCounter
+from rkllm_mcp.app.model_form import turn_preparation
 from rkllm_mcp.app.recorder import AnswerRecord, Recorder, restored_turns
-from rkllm_mcp.app.root import ModelHost, StatusSink, ToolEnvironment, open_model, open_tools
-from rkllm_mcp.app.settings import turn_preparation, unsupported_settings
-from rkllm_mcp.app.warmup import WarmUp
+from rkllm_mcp.app.settings import starting_lines
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import PromptTooLongError, RkllmMcpError, UsageError
 from rkllm_mcp.events import End, Event, Status
@@ -45,12 +43,11 @@ from rkllm_mcp.protocols import (
     ResponseOptions,
 )
 from rkllm_mcp.providers.prefill_progress import PromptProgress
-from rkllm_mcp.providers.remote_settings import egress_notices
 from rkllm_mcp.records import Ending, StoredConversation
-from rkllm_mcp.tools.approvals import language_of
-from rkllm_mcp.tools.toolbox import report_slow_servers
 
 if TYPE_CHECKING:
+    from rkllm_mcp.app.environment import ModelHost, ToolEnvironment
+    from rkllm_mcp.app.warmup import WarmUp
     from rkllm_mcp.runtime.engine import Engine
 
 logger = logging.getLogger(__name__)
@@ -408,9 +405,7 @@ class Assistant:
         if self._has_announced:
             return ()
         self._has_announced = True
-        lines = [f"[NPU: Loading model '{self.core.name}']"] if self.core.npu else []
-        if count := len(self.toolbox.servers()):
-            lines.append(f"[MCP: Connecting to {count} server{'s' if count > 1 else ''}]")
+        lines = starting_lines(self.core.name if self.core.npu else None, len(self.toolbox.connections))
         return tuple(map(Status, lines))
 
     async def ready(self) -> None:
@@ -464,7 +459,9 @@ class Assistant:
             await running.run(work, partial(self._remove, running))
 
     def _text_work(self, text: str, options: ReplyOptions | None) -> Work:
-        prepare = partial(question_from_text, text, self.toolbox.offerings, self.config.agent.resource_chars)
+        # Resources load the MCP client, which a question that names none does not need.
+        offerings = self.toolbox.offerings if "@" in text else None
+        prepare = partial(question_from_text, text, offerings, self.config.agent.resource_chars)
         return partial(self._answer_question, prepare, options or ReplyOptions(), text)
 
     def _prompt_work(self, prompt: str, arguments: Mapping[str, str], options: ReplyOptions | None) -> Work:
@@ -474,7 +471,7 @@ class Assistant:
     async def _answer_question(self, prepare: Prepare, options: ReplyOptions, text: str, running: AnswerStream) -> None:
         """Answer the question that ``prepare`` makes; ``text`` is the user's, empty for a prompt."""
         conversation = running.conversation
-        markup = MarkupFilter(language_of(self.config.agent.language))
+        markup = MarkupFilter(self.config.agent.person_language)
         if options.keep:
             secrets = tuple(options.tokens.values())
             record = self.recorder.record(conversation, text, secrets, markup.words)
@@ -538,60 +535,3 @@ def _response_options(options: ReplyOptions, forced: str | None) -> ResponseOpti
     return ResponseOptions(
         options.max_new_tokens, forced, sampling=options.sampling, stop=options.stop, thinking=options.thinking
     )
-
-
-@asynccontextmanager
-async def open_app(
-    config: Config,
-    *,
-    status: StatusSink | None = None,
-    one_shot: bool = False,
-    core: ModelHost | None = None,
-    tenant: str = "",
-) -> AsyncGenerator[Assistant, None]:
-    """Start everything that ``config`` names, and stop it at the end.
-
-    The model loads and the servers connect in the background: entering returns at once, ``Assistant.ready`` waits. A
-    server that fails is left out with a status line; a model that fails is an error of the first answer.
-
-    Args:
-        config: the configuration.
-        status: takes a line about each server that is connected or failed.
-        one_shot: there will be one question, at once, so nothing is prefilled in advance.
-        core: the model that answers, which stays open when this assistant ends; one of its own when None.
-        tenant: the tenant's name, whose stored data no other tenant sees; empty for the owner.
-
-    Raises:
-        ModelNotFoundError: the model does not exist or lacks a file.
-    """
-    if status is not None and tenant == "":
-        for line in (*unsupported_settings(config), *egress_notices(config)):
-            status(line)
-    failure: Exception | None = None
-    async with AsyncExitStack() as stack:
-        if core is None:
-            core = await stack.enter_async_context(open_model(config))
-        model, usage = core.chat_model, UsageCounter()
-        sampler = ModelSampler(model, core.name, config.agent.sampling_tokens, model.forget, usage, tenant)
-        opening = open_tools(config, status=status, sampler=sampler, syntaxes=core.syntaxes, tenant=tenant)
-        tools = await stack.enter_async_context(opening)
-        tasks = await stack.enter_async_context(anyio.create_task_group())
-        npu = core.npu
-        warm_up = WarmUp(config, npu.model, npu.engine, status, one_shot=one_shot, tenant=tenant) if npu else None
-        app = Assistant(config, core, tools, tasks, warm_up, tenant, usage)
-        tasks.start_soon(app.recorder.tidy)
-        if status is not None:
-            tasks.start_soon(report_slow_servers, app.toolbox.connections, status)
-        if warm_up is not None:
-            tasks.start_soon(warm_up.run, app.ready, app.head)
-        try:
-            yield app
-        except Exception as error:  # noqa: BLE001  (raised again below: the task group would wrap it in a group)
-            failure = error
-        finally:
-            app.close()
-            with anyio.CancelScope(shield=True):
-                # Answers that run in their caller's task still use the tools and the model.
-                await app.idle()
-    if failure is not None:
-        raise failure

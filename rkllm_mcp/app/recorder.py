@@ -205,7 +205,7 @@ def turns_of(
     """Return the turns that are saved of one answer, its question first; empty if the question is unknown.
 
     Args:
-        said: messages that the answer added: a question, rounds of the model and of tools, an answer. The prompt of a
+        said: messages that the answer added: a question, rounds of model and tools, an answer. The prompt of a
             server may add turns of both roles before them.
         words: the question, if the answer ended before it was added.
         ending: how the answer ended.
@@ -254,14 +254,16 @@ def ask_again(conversation: Conversation) -> str:
 
     Question and answer leave the conversation; the next exchange replaces them in the store.
     """
-    broken, conversation.broken_off = conversation.broken_off, ()
+    broken = conversation.broken_off
+    conversation.broken_off = ()
     if not broken:
         return ""
+    question = broken[0].text
     conversation.kept_turns -= 2
     conversation.draft = range(conversation.kept_turns, conversation.kept_turns + 2)
     if len(broken) > 1:
         del conversation.messages[-2:]
-    return broken[0].text
+    return question
 
 
 def _said(messages: Sequence[Message]) -> list[Message]:

@@ -1,38 +1,21 @@
-"""What a configuration may ask for and does not get: named in a line, never ignored in silence."""
+"""Configuration to engine settings, the lines shown while an application starts, and settings without effect.
+
+``run`` imports this module before its first event; ``model_form`` has what needs the libraries of the prompt.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypeVar
 
-from rkllm_mcp.agent.instructions import TurnPreparation, TurnTools
-from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
-from rkllm_mcp.board.machine import Machine
-from rkllm_mcp.board.npu import describe_load, npu_clocks, npu_node
-from rkllm_mcp.board.system import gib, hottest, memory_bytes
 from rkllm_mcp.config.sections import Config
-from rkllm_mcp.errors import ModelNotFoundError
 from rkllm_mcp.generation import Sampling
-from rkllm_mcp.messages import ToolSpec
-from rkllm_mcp.models.cards import CARD_NAME, ModelFolder, choose_model
-from rkllm_mcp.prompt.families import TEMPLATES
-from rkllm_mcp.prompt.template import ChatTemplate
-from rkllm_mcp.prompt.tokenizer import ModelTokenizer
-from rkllm_mcp.prompt.tool_list import ToolCosts
-from rkllm_mcp.providers.rkllm import ModelForm
-from rkllm_mcp.records import PastCalls
-from rkllm_mcp.runtime.profile import find_profile
-from rkllm_mcp.runtime.settings import EngineSettings
-from rkllm_mcp.toolcalls.detector import ThinkingMode
-from rkllm_mcp.tools.search import Embedder, ToolSearch
+from rkllm_mcp.models.cards import ModelFolder, choose_model
+
+if TYPE_CHECKING:
+    from rkllm_mcp.runtime.settings import EngineSettings
 
 EMULATOR = "emulator"
-# The list of tools may take this part of the context window; question, results and answer need the rest.
-TOOL_SHARE = 3
-# Without their token these would be spelled out letter by letter, and the model would not see a turn begin.
-_CONTROL = re.compile(r"<[^<>\s]+>")
 _Value = TypeVar("_Value")
 
 
@@ -51,6 +34,9 @@ def engine_settings(config: Config, model: ModelFolder) -> EngineSettings:
     Raises:
         LibraryNotFoundError: the runtime does not exist, or the emulated one cannot be built here.
     """
+    from rkllm_mcp.runtime.profile import find_profile
+    from rkllm_mcp.runtime.settings import EngineSettings
+
     section = config.runtime
     library = EMULATOR if section.library == "auto" and model.card.emulated else section.library
     return EngineSettings(
@@ -86,120 +72,15 @@ def sampling_of(config: Config, model: ModelFolder) -> Sampling:
     )
 
 
-def model_form(config: Config, model: ModelFolder) -> ModelForm:
-    """Return the template, tokenizer and syntaxes of a model.
-
-    Raises:
-        ModelNotFoundError: its tokenizer cannot be read, or lacks a token of the template.
-    """
-    card = model.card
-    base = TEMPLATES[card.template]
-    form = base.tool_form.listed_as(config.agent.tool_listing)
-    template = replace(base, stop=(*base.stop, *card.stop), tool_form=form)
-    thinking = config.model.thinking or card.thinking
-    return ModelForm(
-        vocabulary=_vocabulary(model, template),
-        template=template,
-        syntaxes=card.syntaxes or template.tool_form.syntaxes,
-        thinking=_thinking_mode(thinking, template),
-        think=thinking != "off",
-        sampling=sampling_of(config, model),
-        max_new_tokens=config.model.max_new_tokens,
-    )
-
-
-@dataclass(frozen=True)
-class PromptListing:
-    """Limits and cost of the tool list in a model's prompt.
-
-    Args:
-        context_tokens: the context window.
-        cost: tokens of one listed tool.
-        two_steps: tools are listed by name and described at the first call, unless the owner decides otherwise.
-    """
-
-    context_tokens: int
-    cost: Callable[[ToolSpec], int]
-    two_steps: bool = False
-
-
-def listing(config: Config, model: ModelFolder, form: ModelForm) -> PromptListing:
-    """Return the listing for the model on the NPU."""
-    context_tokens = config.model.context_tokens or model.card.context_tokens
-    costs = ToolCosts(form.vocabulary, form.template.tool_form)
-    return PromptListing(context_tokens, costs.of, model.card.two_step_tools)
-
-
-def turn_preparation(
-    config: Config,
-    listing: PromptListing,
-    tools: TurnTools,
-    past: PastCalls | None = None,
-    embedder: Embedder | None = None,
-) -> TurnPreparation:
-    """Return the preparation of turns: the tools of a conversation and the context of a question.
-
-    Args:
-        config: the configuration.
-        listing: how the model takes the tools.
-        tools: every server's tools.
-        past: the calls that served earlier requests, if they are stored.
-        embedder: an embedding model, if one is configured.
-    """
-    agent = config.agent
-    settings = SelectionSettings(
-        budget_tokens=agent.tool_budget_tokens or listing.context_tokens // TOOL_SHARE,
-        auto_select=agent.auto_select,
-        two_steps=listing.two_steps if agent.two_step_tools is None else agent.two_step_tools,
-    )
-    return TurnPreparation(tools, ToolSelection(ToolSearch(past, embedder), listing.cost, settings))
-
-
 def _first(*values: _Value | None) -> _Value:
     """The first value that is given; the last one always is."""
     return next(value for value in values if value is not None)
 
 
-def _vocabulary(model: ModelFolder, template: ChatTemplate) -> ModelTokenizer:
-    try:
-        vocabulary = ModelTokenizer(model.tokenizer.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelNotFoundError(
-            f"The tokenizer {model.tokenizer} cannot be read: {error}.",
-            "Put the tokenizer.json of the original model there.",
-        ) from None
-    beginning = template.head_form.beginning
-    turns = (beginning, template.system_opening, template.user_opening, template.assistant_opening)
-    needed = (template.end_of_turn, *_CONTROL.findall("".join(turns)))
-    missing = next((name for name in needed if name and vocabulary.control_id(name) is None), None)
-    if missing is not None:
-        raise ModelNotFoundError(
-            f"The tokenizer {model.tokenizer} has no token {missing}, which the model's template needs.",
-            f"Choose another template in {model.folder / CARD_NAME}, or the tokenizer that belongs to the model.",
-        )
-    return vocabulary
-
-
-def _thinking_mode(setting: str, template: ChatTemplate) -> ThinkingMode:
-    """Return how thinking is recognised; a family that can think may do so unasked."""
-    if setting != "off" and template.open_thinking:
-        return "open"
-    can_think = bool(template.no_thinking or template.open_thinking)
-    return "auto" if can_think or setting != "off" else "off"
-
-
-def device_state() -> list[tuple[str, str]]:
-    """Return the board's current readings by name, for the ``device`` tool and ``board_status``."""
-    machine = Machine()
-    load = describe_load(machine) or ("not readable" if npu_node(machine) else "")
-    zone, available = hottest(machine), memory_bytes(machine, "MemAvailable")
-    unreadable = "/proc/meminfo does not report the available memory"
-    return [
-        *([("npu load", load)] if load else []),
-        *(("npu clock", str(clock)) for clock in npu_clocks(machine)),
-        *([("temperature", f"{zone[1]:.0f} °C ({zone[0]})")] if zone else []),
-        ("memory", unreadable if available is None else f"{gib(available)} available"),
-    ]
+def starting_lines(model: str | None, servers: int) -> tuple[str, ...]:
+    """Return a line about the model that loads, None for a remote service, and one about the servers that connect."""
+    lines = () if model is None else (f"[NPU: Loading model '{model}']",)
+    return (*lines, f"[MCP: Connecting to {servers} server{'s' if servers > 1 else ''}]") if servers else lines
 
 
 def unsupported_settings(config: Config) -> list[str]:

@@ -9,18 +9,20 @@ that a new configuration changes, and the model only if it is another one. Keys 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
-from rkllm_mcp.app.assistant import Assistant, open_app
-from rkllm_mcp.app.root import ModelHost, StatusSink, check_model, open_model
+from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.environment import ModelHost
+from rkllm_mcp.app.root import StatusSink, check_model, open_app, open_model
 from rkllm_mcp.config.sections import Config, TenantSection
 from rkllm_mcp.errors import RkllmMcpError, UsageError
+from rkllm_mcp.runtime.scheduler import Scheduler
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +80,8 @@ class Tenants:
         self._apps: dict[str, _Kept[Assistant]] = {}
         self._tenants: Mapping[str, Tenant] = {}
         self._changing = anyio.Lock()
+        # The queue before the NPU; it outlives models and assistants, so a waiting request keeps its place.
+        self.scheduler = Scheduler(config.service.parallel, config.service.queue)
 
     @property
     def core(self) -> ModelHost:
@@ -122,7 +126,7 @@ class Tenants:
             raise UsageError(f"{what}; ask again in a moment")
         return tenant
 
-    def start_soon(self, work: Callable[[], Awaitable[None]]) -> None:
+    def start_soon(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run ``work`` apart from its caller, until the service ends; it must not raise."""
         self._tasks.start_soon(work)
 
@@ -150,6 +154,7 @@ class Tenants:
                 await self._close(drain_s)
                 self._core = await _opened(self._tasks, open_model(config, _beside(config)), config)
             self.config = config
+            self.scheduler.resize(config.service.parallel, config.service.queue)
             await self._settle(drain_s)
             return keeps_core
 

@@ -1,6 +1,6 @@
-"""Chat completions: the cached conversation of a request, the rounds of the model, and the response format.
+"""Chat completions: the cached conversation of a request, the model rounds, and the response format.
 
-    ChatRequest ─▶ ConversationCache ─▶ rounds of the model, or a reply with the host's tools ─▶ events, an End last
+    ChatRequest ─▶ ConversationCache ─▶ model rounds, or a reply with the host's tools ─▶ events, an End last
 
 * The client's own tools are never run here: their calls end the answer.
 * The host's tools run as in any other reply; calls that need approval are refused, because no user can be asked.

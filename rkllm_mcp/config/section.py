@@ -17,7 +17,13 @@ class Section(BaseModel):
 
     # protected_namespaces: sections have a field "model".
     model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, protected_namespaces=(), use_attribute_docstrings=True
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        protected_namespaces=(),
+        use_attribute_docstrings=True,
+        # The validator is built with the first use of a section: most of them are only parts of another.
+        defer_build=True,
     )
 
 

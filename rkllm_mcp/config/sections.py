@@ -261,7 +261,7 @@ class AgentSection(Section):
     """The loop of model and tools."""
 
     max_rounds: Positive = 8
-    """Maximum rounds of the model in one answer; then it must answer in text."""
+    """Maximum model rounds in one answer; then it must answer in text."""
     system_prompt: str | None = None
     """The system prompt; the project's own when not given."""
     language: str | None = None
@@ -286,6 +286,12 @@ class AgentSection(Section):
     """List tools by name, and give a tool's parameters at its first call; the model's own when not given."""
     tool_listing: Literal["json", "compact"] = "json"
     """Format of the tool list: json as the model was trained, or compact with about half the tokens."""
+
+    @property
+    def person_language(self) -> Literal["en", "ja"]:
+        """Language of our own texts: ``ja`` for the settings ``ja``, ``ja-JP``, ``Japanese`` and ``日本語``."""
+        named = (self.language or "").strip().lower()
+        return "ja" if named.startswith(("ja", "日本")) else "en"
 
 
 class SecuritySection(Section):

@@ -12,7 +12,8 @@ from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rkllm_mcp.app.settings import chosen_model, engine_settings, model_form
+from rkllm_mcp.app.model_form import model_form
+from rkllm_mcp.app.settings import chosen_model, engine_settings
 from rkllm_mcp.board.machine import Machine as BoardMachine
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.diagnostics.probe.subject import ProbePrompts

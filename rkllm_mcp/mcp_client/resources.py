@@ -7,6 +7,7 @@ import binascii
 import difflib
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,7 +17,7 @@ from anyio.abc import TaskStatus
 
 from rkllm_mcp.errors import NotOfferedError, ServerRefusedError, ServerUnavailableError, ToolboxError, ToolTimeoutError
 from rkllm_mcp.mcp_client.callbacks import ResourceUpdates
-from rkllm_mcp.mcp_client.per_request import AnyConnection, session_of
+from rkllm_mcp.mcp_client.per_request import AnyConnection, connected_with, session_of
 from rkllm_mcp.mcp_client.session import all_pages
 from rkllm_mcp.mcp_client.subscriptions import OnUpdate, follow
 from rkllm_mcp.mcp_client.timeouts import time_limit
@@ -247,6 +248,10 @@ class ResourceHub:
     def server_names(self) -> tuple[str, ...]:
         """Return the server names in the order of the configuration."""
         return tuple(self._connections)
+
+    def attending(self, tokens: Mapping[str, str]) -> AbstractAsyncContextManager[None]:
+        """Connect the servers that need a request's tokens and list their tools, inside this block."""
+        return connected_with(self._connections.values(), tokens)
 
     # --- resources -------------------------------------------------------------------------------------------------
 

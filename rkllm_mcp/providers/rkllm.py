@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
 
 from anyio import to_thread
 
 from rkllm_mcp.errors import WorkerDiedError
-from rkllm_mcp.events import Status, Usage
+from rkllm_mcp.events import Event, Status, Usage
 from rkllm_mcp.generation import GenerationOptions, Generator, RunStats, Sampling, Token, common_prefix
 from rkllm_mcp.messages import Conversation, ToolSpec
 from rkllm_mcp.prompt.budget import Budget
@@ -77,10 +76,6 @@ class _PromptRun:
     turn: TurnBuilder
     sampling: Sampling | None
     ids: list[int] = field(default_factory=list[int])
-
-    def begun(self, expected_tokens: int) -> None:
-        """Record the tokens that the runtime now prefills."""
-        self.conversation.unpaid_tokens = expected_tokens
 
 
 class RkllmModel:
@@ -180,32 +175,28 @@ class RkllmModel:
     async def _generate(self, run: _PromptRun, emit: EmitEvents) -> Turn:
         """Run the prompt once and emit the events of the turn."""
         conversation, prompt, turn = run.conversation, run.prompt, run.turn
-        options = GenerationOptions(
-            prompt.max_new_tokens,
-            self._stops,
-            run.sampling,
-            enough=lambda: turn.is_over,
-            begun=run.begun,
-            owner=conversation.tenant,
-        )
-        figures: list[Status | Usage] = []
+        options = GenerationOptions(prompt.max_new_tokens, self._stops, run.sampling, owner=conversation.tenant)
         self._readings.begin(conversation.id, partial(self._engine.uncached, prompt.ids, conversation.tenant))
         try:
-            async with aclosing(self._engine.generate(prompt.ids, options)) as generated:
-                async for item in generated:
-                    if isinstance(item, RunStats):
-                        if item.finish == "length":
-                            turn.add(FinishPart("length"))
-                        figures = _figures(len(prompt.ids), item)
-                        self._readings.measured(item, item.prefilled_tokens or 0)
-                        continue
-                    if not run.ids:
-                        self._readings.over(conversation.id)
-                    run.ids.append(item.id)
-                    if events := turn.add_text(self._visible(item)):
-                        await emit(events)
+            async with self._engine.generation(prompt.ids, options) as generation:
+                try:
+                    while batch := await generation.next_batch():
+                        if not run.ids:
+                            self._readings.over(conversation.id)
+                        if events := self._read(batch, run):
+                            await emit(events)
+                        if turn.is_over:
+                            generation.finish_early()
+                    stats = generation.stats()
+                finally:
+                    # The price of a round without ``Usage``.
+                    conversation.unpaid_tokens = generation.expected_prefill
         finally:
             self._readings.over(conversation.id)
+        if stats.finish == "length":
+            turn.add(FinishPart("length"))
+        figures = _figures(len(prompt.ids), stats)
+        self._readings.measured(stats, stats.prefilled_tokens or 0)
         closing = turn.finish()
         if turn.calls:
             # The prompt with the results will begin with these ids.
@@ -214,6 +205,16 @@ class RkllmModel:
         if events := [*closing, *figures]:
             await emit(events)
         return turn.turn(next((event for event in figures if isinstance(event, Usage)), None))
+
+    def _read(self, batch: Sequence[Token], run: _PromptRun) -> list[Event]:
+        """Return the events of tokens, up to the end of the turn."""
+        events: list[Event] = []
+        for token in batch:
+            run.ids.append(token.id)
+            events += run.turn.add_text(self._visible(token))
+            if run.turn.is_over:
+                break
+        return events
 
     def _sampling(self, options: ResponseOptions) -> Sampling | None:
         if options.sampling is None:

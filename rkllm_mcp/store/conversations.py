@@ -84,7 +84,8 @@ class HistoryStats:
 
 def title_of(words: str) -> str:
     """Return the first words of a text on one line, ending at a blank if possible."""
-    line = " ".join(_utf8(words).split())
+    # More words than a title has characters are not needed: splitting megabytes holds the interpreter's lock.
+    line = " ".join(_utf8(words).split(None, TITLE_CHARS)[:TITLE_CHARS])
     if len(line) <= TITLE_CHARS:
         return line
     head = line[: TITLE_CHARS - 1]

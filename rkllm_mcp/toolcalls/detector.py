@@ -24,7 +24,6 @@ from typing import Literal
 from rkllm_mcp.errors import UsageError
 from rkllm_mcp.events import DetectorEvent, Text, Thinking, ToolCallDetected
 from rkllm_mcp.messages import ToolSpec
-from rkllm_mcp.toolcalls.argument_deltas import DeltaWriter, ToolCallDelta
 from rkllm_mcp.toolcalls.formats import Syntax, SyntaxSelection, boundary_of, select_syntaxes
 from rkllm_mcp.toolcalls.markers import CodeFenceState, Markers
 from rkllm_mcp.toolcalls.resolve import CUT_OFF, INTERRUPTED, ResolvedPart, ToolCatalogue, resolve
@@ -60,19 +59,15 @@ class Piece:
 class OpenCall:
     """One call that is being read, and further calls behind the same opener.
 
-    ``boundary``: markers that cannot occur in a body. ``lead``: the part of the opener outside the body. ``watch`` is
-    called with every piece of a body, and with None at its end.
+    ``boundary``: markers that cannot occur in a body. ``lead``: the part of the opener outside the body.
     """
 
-    def __init__(
-        self, call_format: CallFormat, boundary: Markers, lead: str, watch: Callable[[str | None], None] | None = None
-    ) -> None:
+    def __init__(self, call_format: CallFormat, boundary: Markers, lead: str) -> None:
         self.call_format = call_format
         self.parts: list[ResolvedPart] = []
         self._boundary = boundary
         self._scanner = call_format.scanner(boundary)
         self._lead = lead
-        self._watch = watch
         self._body: list[str] = []
         self._joined: list[str] = []
         self._length = 0
@@ -112,8 +107,6 @@ class OpenCall:
         self._length += len(text)
         if len(self._body) > _MANY_PIECES:
             self._body, self._joined = [], [*self._joined, "".join(self._body)]
-        if self._watch is not None:
-            self._watch(text)
 
     def _end_body(self) -> bool | None:
         if self.call_format.closers or self.call_format.another:
@@ -146,8 +139,6 @@ class OpenCall:
         body = "".join((*self._joined, *self._body))
         self.parts.append(ResolvedPart(self._lead, body, tail, unended))
         self._lead, self._body, self._joined = "", [], []
-        if self._watch is not None:
-            self._watch(None)
 
 
 class Detector:
@@ -158,7 +149,6 @@ class Detector:
         syntaxes: names from ``SYNTAXES``, or declarations; None selects ``DEFAULT_FORMATS``.
         thinking: ``auto`` if the answer may begin with thinking, ``open`` if the prompt ended inside thinking,
             ``off`` if thinking tags have no meaning. The tags are those of the syntaxes.
-        on_delta: called with each piece of a call's arguments while they are generated; does not change the events.
         on_note: called with a text that looks like a call, and the reason why it is none.
 
     Raises:
@@ -171,7 +161,6 @@ class Detector:
         syntaxes: Sequence[str | Syntax] | None = None,
         thinking: ThinkingMode = "off",
         *,
-        on_delta: Callable[[ToolCallDelta], None] | None = None,
         on_note: Callable[[str, str], None] | None = None,
     ) -> None:
         if thinking not in {"off", "auto", "open"}:
@@ -201,7 +190,6 @@ class Detector:
         self._finished = False
         self._calm: Callable[[str], object] | None = None
         self._on_note = on_note
-        self._deltas = None if on_delta is None else DeltaWriter(self._catalogue, on_delta)
 
     def feed(self, text: str) -> list[DetectorEvent]:
         """Process the next chunk of the answer, of any length; return the events that are certain."""
@@ -431,8 +419,7 @@ class Detector:
         self._begin_gap("after_call")
         if call_format not in self._boundaries:
             self._boundaries[call_format] = boundary_of(call_format, self._selection)
-        watch = None if self._deltas is None else self._deltas.watch(call_format)
-        call = OpenCall(call_format, self._boundaries[call_format], self._text[self._at : begins], watch)
+        call = OpenCall(call_format, self._boundaries[call_format], self._text[self._at : begins])
         self._at = begins
         self._state = partial(self._read_call, call)
 

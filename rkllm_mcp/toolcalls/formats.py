@@ -203,7 +203,6 @@ def _json(
         scanner=json_scanner,
         read=read_json_calls,
         example=f"{openers[0]}{lead}{_JSON_EXAMPLE}{closers[0] if closers else ']' if keeps else ''}",
-        argument_style="json",
         closers=closers,
         another=(_ANOTHER_OBJECT,),
         gives_up=_behind_bracket(closers) if closers else NEVER,
@@ -268,7 +267,6 @@ BARE_JSON = CallFormat(
     scanner=json_scanner,
     read=read_json_calls,
     example=_JSON_EXAMPLE,
-    argument_style="json",
     another=(_ANOTHER_OBJECT,),
     keeps=None,
     bare=True,
@@ -280,7 +278,6 @@ JSON_LIST = CallFormat(
     scanner=json_scanner,
     read=read_json_calls,
     example=f"[{_JSON_EXAMPLE}]",
-    argument_style="json",
     keeps=None,
     bare=True,
 )
@@ -291,7 +288,6 @@ JSON_FENCE = CallFormat(
     scanner=json_scanner,
     read=read_json_calls,
     example=f"```json\n{_JSON_EXAMPLE}\n```",
-    argument_style="json",
     closers=("```",),
     another=(_ANOTHER_OBJECT,),
     bare=True,
@@ -429,7 +425,6 @@ MISTRAL_ARGS = CallFormat(
     scanner=NamedJsonScanner,
     read=read_named_json,
     example="[TOOL_CALLS]TOOL[ARGS]{…}",
-    argument_style="named_json",
 )
 FUNCTION_JSON = CallFormat(
     name="function_json",
@@ -438,7 +433,6 @@ FUNCTION_JSON = CallFormat(
     scanner=NamedJsonScanner,
     read=read_named_json,
     example="<function=TOOL>{…}</function>",
-    argument_style="named_json",
     closers=("</function>",),
     gives_up=_behind_bracket(("</function>",), "}"),
 )
@@ -454,7 +448,6 @@ def _deepseek(name: str, bar: str) -> CallFormat:
         scanner=NamedJsonScanner,
         read=read_named_json,
         example=f"{section}{begin}function<{bar}tool▁sep{bar}>TOOL\n```json\n{{…}}\n```{end}{ends}",
-        argument_style="named_json",
         closers=(f"{end}{ends}", f"{end}\n{ends}", end, ends),
         another=tuple(
             Another(Shape(SPACE, *fence, SPACE, *literal(end), SPACE, *literal(begin)), Shape(r"[\s\S]"))

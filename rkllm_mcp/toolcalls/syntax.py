@@ -62,8 +62,6 @@ class CallFormat:
     read: Callable[[str], tuple[ParsedCall, ...]]
     # The format in one line, for a model that made a mistake.
     example: str
-    # How a body writes arguments, for ``argument_deltas``.
-    argument_style: Literal["json", "named_json", "other"] = "other"
     # Texts that may follow the body and belong to the call; none if the body's own structure ends it.
     closers: tuple[str, ...] = ()
     # Separators that may lead to a further body before the closer.

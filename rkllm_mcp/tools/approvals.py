@@ -61,12 +61,6 @@ _SAMPLING_REASONS: Mapping[Language, str] = {
 }
 
 
-def language_of(setting: str | None) -> Language:
-    """Return ``ja`` for the settings ``ja``, ``ja-JP``, ``Japanese`` and ``日本語``, else ``en``."""
-    named = (setting or "").strip().lower()
-    return "ja" if named.startswith(("ja", "日本")) else "en"
-
-
 def question_of(concern: Concern, server: str, tool: str, language: Language, *, has_changed: bool) -> str:
     """Return the text of an approval request.
 

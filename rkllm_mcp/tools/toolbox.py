@@ -1,37 +1,100 @@
 """The tools of all servers under unique names, and the way to call them.
 
-``open_toolbox`` owns one task per server: all connect at once, a failing server does not affect the others, and leaving
-the block stops every server and its process group. A failing tool is an error result, not an exception.
+A failing tool is an error result, not an exception. ``tool_servers`` opens the servers; without one it is not imported.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import anyio
 
-from rkllm_mcp.builtin.server import DeviceReader
 from rkllm_mcp.config.header_templates import claimed_by
 from rkllm_mcp.config.servers import OpenAPIServer, RemoteServer, ServerConfig
-from rkllm_mcp.errors import NotOfferedError, ServerUnavailableError, ToolboxError
-from rkllm_mcp.mcp_client.callbacks import Answers
-from rkllm_mcp.mcp_client.connection import Connection
-from rkllm_mcp.mcp_client.lifecycle import ConnectionServices, ServerState
-from rkllm_mcp.mcp_client.per_request import PerRequestConnection, connected_with
-from rkllm_mcp.mcp_client.resources import ResourceHub
+from rkllm_mcp.errors import NotOfferedError, ServerUnavailableError
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec, long_name, safe_name, shown_names
-from rkllm_mcp.protocols import NO_CONTEXT, CallContext, Sampler
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext
 from rkllm_mcp.toolcalls.untrusted_text import on_one_line, presentable
 from rkllm_mcp.tools.approvals import Approvals, Switches
 from rkllm_mcp.tools.execution import ExecutionPolicies, execute_call
-from rkllm_mcp.tools.tool_servers import ToolServer, source_of
+
+if TYPE_CHECKING:
+    from rkllm_mcp.mcp_client.lifecycle import ServerState, State
+    from rkllm_mcp.mcp_client.resources import ResourceHub
+    from rkllm_mcp.mcp_client.wire_log import LastLines
 
 # Most servers connect faster than this and need no status line.
 PATIENCE_S = 3.0
+
+
+class ToolServer(Protocol):
+    """A server as the toolbox uses it. One task runs ``run``; the other methods may be called from any task."""
+
+    @property
+    def spec(self) -> ServerConfig:
+        """Settings of the server."""
+        ...
+
+    @property
+    def state(self) -> State:
+        """Current state."""
+        ...
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """Tools under the server's own names."""
+        ...
+
+    @property
+    def notes(self) -> LastLines:
+        """Recent output and log lines of the server, redacted."""
+        ...
+
+    def describe(self) -> ServerState:
+        """Return the server's current state."""
+        ...
+
+    def explanation(self) -> str:
+        """Return the reason why the server is not ready and the remedy; empty if it is ready."""
+        ...
+
+    async def run(self) -> None:
+        """Connect and serve calls until ``stop``."""
+        ...
+
+    def stop(self) -> None:
+        """Make ``run`` close everything and return."""
+        ...
+
+    async def settled(self) -> None:
+        """Wait until the first connection attempt has succeeded or failed."""
+        ...
+
+    @property
+    def has_failed(self) -> bool:
+        """True if the last start failed, also while it is tried again."""
+        ...
+
+    def retry(self) -> None:
+        """Start a server that has failed again, in the background, if that is due."""
+        ...
+
+    async def available(self) -> None:
+        """Wait until the server can take a call; raises ServerUnavailableError if it cannot."""
+        ...
+
+    async def call(self, tool: str, arguments: Mapping[str, Any], context: CallContext = ...) -> dict[str, Any]:
+        """Call a tool by the server's own name; return the JSON of a ``tools/call`` result.
+
+        Raises:
+            ServerUnavailableError: the server is not available, or was lost during the call.
+        """
+        ...
 
 
 async def report_slow_servers(
@@ -63,50 +126,38 @@ class _Index:
 
 
 class Toolbox:
-    """The tools of all servers; created by ``open_toolbox``.
+    """The tools of all servers; created by ``tool_servers.open_toolbox``.
+
+    Args:
+        connect: creates the servers, by name; they call the function it gets after their state or tools changed.
+        open_resources: creates ``offerings`` on its first use.
+        on_status: takes a line about each server that is ready, has new tools, fails or dies.
+        policies: approvals, recording, switches and the size limit of tool calls; the defaults when None.
 
     Attributes:
-        offerings: resources and prompts of the servers.
         conversation_grants: approvals that are valid for one conversation.
     """
 
     def __init__(
         self,
-        specs: Sequence[ServerConfig],
-        on_status: Callable[[str], None] | None,
-        host: ConnectionServices | None = None,
-        sampler: Sampler | None = None,
+        connect: Callable[[Callable[[ToolServer], None]], Mapping[str, ToolServer]],
+        open_resources: Callable[[Toolbox], ResourceHub],
+        on_status: Callable[[str], None] | None = None,
         policies: ExecutionPolicies | None = None,
-        read_device: DeviceReader | None = None,
-        problems: Mapping[str, str] | None = None,
     ) -> None:
         self._on_status = on_status
         self._policies = policies or ExecutionPolicies()
-        approvals = self._policies.approvals or Approvals()
-        answers = Answers(sampler, approvals.approve_sampling)
-        self.conversation_grants = approvals.conversations
-        host = replace(host or ConnectionServices(), callbacks_for=answers.callbacks_for)
-        problems = problems or {}
-        self._connections = {
-            spec.name: source_of(
-                spec,
-                host,
-                problem=problems.get(spec.name, ""),
-                read_device=read_device,
-                on_change=self._changed,
-            )
-            for spec in specs
-        }
-        # Only MCP servers have resources and prompts.
-        on_mcp = {
-            name: source
-            for name, source in self._connections.items()
-            if isinstance(source, (Connection, PerRequestConnection))
-        }
-        self.offerings = ResourceHub(on_mcp, answers.updates, on_status, self.clean)
+        self._open_resources = open_resources
+        self.conversation_grants = (self._policies.approvals or Approvals()).conversations
+        self._connections = connect(self._changed)
         self._foreign_tokens = {name: self._tokens_of_others(name) for name in self._connections}
         self._reported: set[ToolKey] = set()
         self._index: _Index | None = None
+
+    @cached_property
+    def offerings(self) -> ResourceHub:
+        """Resources and prompts of the servers."""
+        return self._open_resources(self)
 
     @property
     def connections(self) -> tuple[ToolServer, ...]:
@@ -142,7 +193,7 @@ class Toolbox:
         Args:
             tokens: values by placeholder of ``headers_template``, or by server name.
         """
-        return connected_with(self.connections, tokens)
+        return self.offerings.attending(tokens) if tokens else nullcontext()
 
     def servers(self) -> tuple[ServerState, ...]:
         """Return the state of each server, in the order of the configuration."""
@@ -299,52 +350,6 @@ class Toolbox:
         lines = connection.notes.shown()[-_SHOWN_LINES:]
         output = "".join(f"\n    {line}" for line in lines)
         self._on_status(f"[MCP: Server '{connection.spec.name}' {what}: {connection.explanation()}]{output}")
-
-
-@asynccontextmanager
-async def open_toolbox(
-    specs: Sequence[ServerConfig],
-    *,
-    on_status: Callable[[str], None] | None = None,
-    host: ConnectionServices | None = None,
-    sampler: Sampler | None = None,
-    policies: ExecutionPolicies | None = None,
-    read_device: DeviceReader | None = None,
-    problems: Mapping[str, str] | None = None,
-) -> AsyncGenerator[Toolbox]:
-    """Start all servers concurrently without waiting for them; stop all of them on exit.
-
-    Args:
-        specs: the servers; names must be unique.
-        on_status: called with a status line when a server is ready, has new tools, fails or dies; for the last two, the
-            server's last output lines follow.
-        host: services of the host that connections use.
-        sampler: model for sampling requests of servers; None refuses them.
-        policies: approvals, recording, switches and the size limit of tool calls; the defaults when None.
-        read_device: readings of the machine for the built-in tool ``device_status``.
-        problems: why servers cannot be used at all, by name.
-
-    Raises:
-        ToolboxError: two servers have the same name.
-    """
-    names = [spec.name for spec in specs]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise ToolboxError(f"two servers are named {twice!r}; give each a unique name")
-    toolbox = Toolbox(specs, on_status, host, sampler, policies, read_device, problems)
-    failure: Exception | None = None
-    async with anyio.create_task_group() as lives:
-        for connection in toolbox.connections:
-            lives.start_soon(connection.run, name=f"server {connection.spec.name}")
-        try:
-            yield toolbox
-        except Exception as error:  # noqa: BLE001  (raised again below: the task group would wrap it in a group)
-            failure = error
-        finally:
-            for connection in toolbox.connections:
-                connection.stop()
-    if failure is not None:
-        raise failure
 
 
 def _headers_of(spec: ServerConfig) -> Mapping[str, str]:

@@ -12,7 +12,7 @@ from rkllm_mcp.errors import RunRejectedError
 from rkllm_mcp.events import End, Event, Text, ToolCallDetected, ToolCallFailed, ToolFinished
 from rkllm_mcp.messages import Conversation, Message
 from rkllm_mcp.protocols import CallContext, FixedApprover, ResponseOptions, SamplingAnswer, SamplingRequest
-from rkllm_mcp.tools.toolbox import open_toolbox
+from rkllm_mcp.tools.tool_servers import open_toolbox
 from tests.support.mcp_servers.specs import PATIENCE_S, asking
 from tests.support.scripted_model import Round, ScriptedModel
 from tests.support.scripted_world import END, World

@@ -32,7 +32,7 @@ REPLACED = {
     "SamplingWish": "SamplingOverrides",
     "SpelledCall": "ParsedCall",
     "TokenedConnection": "PerRequestConnection",
-    "Turnstile": "AdmissionQueue",
+    "Turnstile": "Scheduler",
     "WaitingRuns": "RunQueue",
     "another_way": "transport fallback",
     "first_to_go": "evict_fairly",

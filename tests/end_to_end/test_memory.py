@@ -104,7 +104,7 @@ def test_an_answer_that_was_shown_is_there_after_the_process_was_killed(tmp_path
     assert (question, role, f"◆ {kept}\n") == (GREETING, "assistant", answer)
     gone_on = demo.run("chat", "--continue", stdin="Hello\n/quit\n")
     assert gone_on.returncode == 0
-    assert f"'{GREETING}', 2 messages" in gone_on.stderr
+    assert f"'{GREETING}': 2 messages" in gone_on.stderr
     assert [text for _, _, _, text in turns_in(state_of(demo))][::2] == [GREETING, "Hello"]
 
 
@@ -215,7 +215,7 @@ def test_two_processes_may_go_on_with_one_conversation_at_a_time(tmp_path: Path)
     ((name, *_), _) = turns_in(state_of(demo))
     with started(demo.command("chat", "--resume", name[:6]), demo.environment) as first:
         assert first.stderr is not None
-        while b"Going on with" not in (line := first.stderr.readline()):
+        while b"Continuing" not in (line := first.stderr.readline()):
             assert line, "it did not go on"
         second = demo.run("chat", "--resume", name, stdin="Hello from the second\n")
         _, said = first.communicate(b"Hello from the first\n")
@@ -237,21 +237,21 @@ def test_the_chat_says_how_to_come_back_when_there_is_something_to_come_back_to(
     turns = turns_in(state_of(demo))
     if not history:
         assert turns == []
-        assert done.stdout.count("No conversation is kept.\n") == 2
-        assert "This conversation is not kept yet; ask something first" in done.stderr
+        assert done.stdout.count("There are no saved conversations.\n") == 2
+        assert "This conversation is not saved yet; ask a question first" in done.stderr
         return
     name = turns[0][0]
     assert done.stdout.count(f"{name}  ") == 2
     assert "Renamed." in done.stderr
     assert "/resume needs an id" in done.stderr
     # A new conversation began and nothing was asked in it.
-    assert "Go on with this conversation" not in done.stderr
+    assert "Continue this conversation with" not in done.stderr
     more = demo.run("chat", stdin=f"/resume {name[:4]}\n/resume {name}\n/resume zzz\nHello\n")
-    assert f"Going on with {name} 'The greeting', 2 messages" in more.stderr
+    assert f"Continuing {name} 'The greeting': 2 messages" in more.stderr
     assert f"  ❯ {GREETING}\n  ◆ こんにちは。これは" in more.stderr
-    assert "This is that conversation; ask on" in more.stderr
+    assert "This conversation is already open" in more.stderr
     assert "there is no conversation 'zzz'; 'rkllm-mcp conversations list' shows them" in more.stderr
-    assert more.stderr.endswith(f"Go on with this conversation: rkllm-mcp chat --resume {name}\n")
+    assert more.stderr.endswith(f"Continue this conversation with: rkllm-mcp chat --resume {name}\n")
     assert len(turns_in(state_of(demo))) == 4
 
 
@@ -262,4 +262,4 @@ def test_a_chat_that_cannot_go_on_says_why_before_it_begins(tmp_path: Path) -> N
     assert nothing.stderr.endswith("there is no conversation 'abc'; 'rkllm-mcp conversations list' shows them\n")
     first = demo.run("chat", "--continue", stdin="/quit\n")
     assert first.returncode == 0
-    assert "No conversation is kept yet; a new one begins." in first.stderr
+    assert "There is no saved conversation yet; starting a new one." in first.stderr

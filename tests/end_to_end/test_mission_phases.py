@@ -20,8 +20,9 @@ from rkllm_mcp.agent.instructions import TurnPreparation, TurnRequest
 from rkllm_mcp.agent.loop import LoopSettings, answer
 from rkllm_mcp.agent.question import Question
 from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
-from rkllm_mcp.app.assistant import Assistant, open_app
-from rkllm_mcp.app.root import ToolEnvironment, open_tools
+from rkllm_mcp.app.assistant import Assistant
+from rkllm_mcp.app.environment import ToolEnvironment
+from rkllm_mcp.app.root import open_app, open_tools
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.config.servers import RemoteServer, StdioServer
 from rkllm_mcp.events import Event, Status, Text, ToolCallDetected, ToolFinished

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from mcp_servers.knowledge.embedding.remote import ModelAddress, ModelClient
 from mcp_servers.knowledge.errors import EngineUnreachableError, ModelServiceUnavailableError
-from mcp_servers.knowledge.ocr.lexicon import HALF_LONG, LONG, ONE, is_dash, long_mark
+from mcp_servers.knowledge.ocr.rules import HALF_LONG, LONG, is_mark, long_mark
 
 INSTRUCTIONS = (
     "次の各行はOCRで読み取ったテキストです。カタカナの長音符（ー）がハイフンや漢数字の一に誤認識されている箇所を、"
@@ -99,7 +99,7 @@ def _variants(line: str) -> Iterable[str]:
 
 def _is_possible(character: str) -> bool:
     is_long = character in {LONG, HALF_LONG}
-    return is_long or character == ONE or is_dash(character) or _KATAKANA.match(character) is not None
+    return is_long or is_mark(character) or _KATAKANA.match(character) is not None
 
 
 def _replacement(excerpt: Excerpt, place: int, character: str) -> str:
@@ -107,7 +107,7 @@ def _replacement(excerpt: Excerpt, place: int, character: str) -> str:
     at = place - excerpt.start
     if character in {LONG, HALF_LONG}:
         return long_mark(excerpt.text[at - 1])
-    return excerpt.text[at] if is_dash(character) or character == ONE else character
+    return excerpt.text[at] if is_mark(character) else character
 
 
 # Tokens for text around the requested lines. A Japanese token is about one character, so the lines themselves need no

@@ -17,7 +17,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO, Any
 
-from rkllm_mcp.app.settings import chosen_model, engine_settings, model_form
+from rkllm_mcp.app.model_form import model_form
+from rkllm_mcp.app.settings import chosen_model, engine_settings
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.diagnostics.bench import prompts_for
 from rkllm_mcp.diagnostics.probe.child import request_for

@@ -1,14 +1,13 @@
-"""Events on a terminal, as JSON lines and as a transcript."""
+"""Events on a terminal and as a transcript; ``cli.run`` has the JSON lines."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
-import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import anyio
 from typing_extensions import assert_never
@@ -29,7 +28,6 @@ from rkllm_mcp.events import (
     ToolFinished,
     ToolProgress,
     Usage,
-    event_to_json,
 )
 from rkllm_mcp.messages import Message
 from rkllm_mcp.protocols import Decision, ElicitationAnswer
@@ -161,23 +159,6 @@ class TerminalRenderer:
     def _close(self) -> None:
         self._in_answer = self._in_thought = False
         self._terminal.end_line()
-
-
-class JsonRenderer:
-    """Events as JSON, one object per line, flushed."""
-
-    def __init__(self, out: Callable[[], TextIO] = lambda: sys.stdout) -> None:
-        self._out = out
-
-    def show(self, event: Event) -> None:
-        """Write one event.
-
-        Raises:
-            BrokenPipeError: standard output is closed.
-        """
-        stream = self._out()
-        stream.write(f"{event_to_json(event)}\n")
-        stream.flush()
 
 
 def one_line(text: str, limit_chars: int) -> str:

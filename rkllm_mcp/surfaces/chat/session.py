@@ -41,8 +41,8 @@ def chat(session: Session, resumed: str | None = None) -> int:
         return bool(stopped)
 
     async def work() -> int:
-        from rkllm_mcp.app.assistant import Assistant, ReplyOptions, open_app
-        from rkllm_mcp.app.preview import asking_language
+        from rkllm_mcp.app.assistant import Assistant, ReplyOptions
+        from rkllm_mcp.app.root import open_app
 
         def person(app: Assistant, language: Language) -> tuple[LineReader, FormPrompt | None]:
             if not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -53,7 +53,7 @@ def chat(session: Session, resumed: str | None = None) -> int:
             return lines, FormPrompt(session.terminal, lines, language) if can_ask else None
 
         async with open_app(session.config(), status=session.status) as app:
-            language = asking_language(app.config)
+            language = app.config.agent.person_language
             lines, inquirer = person(app, language)
             keep = app.config.service.history
             options = ReplyOptions(approvals="ask" if inquirer else "refuse", tokens=tokens, keep=keep)

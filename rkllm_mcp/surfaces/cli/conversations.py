@@ -19,7 +19,6 @@ from rich.padding import Padding
 from rich.text import Text
 
 from rkllm_mcp.app.conversation_export import (
-    ENDINGS,
     Format,
     as_json,
     as_markdown,
@@ -28,7 +27,7 @@ from rkllm_mcp.app.conversation_export import (
     summary_dict,
 )
 from rkllm_mcp.errors import UsageError
-from rkllm_mcp.records import StoredConversation, StoredTurn
+from rkllm_mcp.records import ENDINGS, StoredConversation, StoredTurn
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, Session, run_async
 from rkllm_mcp.surfaces.tables import conversation_table
 from rkllm_mcp.surfaces.terminal import printable, wants_color, write_json
@@ -87,7 +86,9 @@ def list_all(session: Session, wish: ConversationFilter, *, as_json: bool) -> in
                 return EXIT_DONE
             sys.stdout.write(conversation_table(found, session.terminal.columns))
             if not count:
-                session.status("No conversation is kept." if not wish.search else "No conversation has these words.")
+                session.status(
+                    "There are no saved conversations." if not wish.search else "No conversation has these words."
+                )
             elif len(found) < count:
                 session.status(f"{len(found)} of {count} conversations; --limit and --offset show others.")
             return EXIT_DONE
@@ -171,7 +172,7 @@ def delete(session: Session, names: Sequence[str], *, everything: bool, yes: boo
 
 
 def rename(session: Session, name: str, title: str) -> int:
-    """Give a conversation another title."""
+    """Rename a conversation."""
     from rkllm_mcp.app.preview import find_conversation, open_stored
 
     if not title.strip():
@@ -242,19 +243,19 @@ def _check_choice(names: Sequence[str], *, everything: bool) -> None:
 
 app = typer.Typer(no_args_is_help=True)
 
-_Name = Annotated[str, typer.Argument(metavar="ID", help="Its id, or the beginning of it.")]
-_Names = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Their ids, or the beginnings of them.")]
+_Name = Annotated[str, typer.Argument(metavar="ID", help="Id, or its first characters.")]
+_Names = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids, or the first characters of ids.")]
 
 
 @app.command("list")
 def list_command(
     context: typer.Context,
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many.")] = 20,
-    offset: Annotated[int, typer.Option(min=0, metavar="N", help="Leave out so many at the front.")] = 0,
-    search: Annotated[str, typer.Option(metavar="TEXT", help="Those alone whose title or words hold it.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")] = False,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of conversations.")] = 20,
+    offset: Annotated[int, typer.Option(min=0, metavar="N", help="Number of conversations to skip.")] = 0,
+    search: Annotated[str, typer.Option(metavar="TEXT", help="Only conversations that contain this text.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")] = False,
 ) -> None:
-    """List the conversations, the one that went on last first."""
+    """List conversations, most recent first."""
     raise typer.Exit(list_all(context.obj, ConversationFilter(limit, offset, search), as_json=as_json))
 
 
@@ -262,7 +263,7 @@ def list_command(
 def show_command(
     context: typer.Context,
     name: _Name,
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")] = False,
 ) -> None:
     """Show one conversation."""
     raise typer.Exit(show(context.obj, name, as_json=as_json))
@@ -272,15 +273,16 @@ def show_command(
 def export_command(
     context: typer.Context,
     names: _Names = None,
-    everything: Annotated[bool, typer.Option("--all", metavar="", help="All of them.")] = False,
+    everything: Annotated[bool, typer.Option("--all", metavar="", help="Select all conversations.")] = False,
     form: Annotated[
-        str, typer.Option("--format", metavar="markdown|json", help="To read, or to import again.")
+        str, typer.Option("--format", metavar="markdown|json", help="markdown to read, json to import again.")
     ] = "markdown",
     output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="FILE", help="A new file instead of standard output.")
+        str | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write to a new file instead of standard output."),
     ] = None,
 ) -> None:
-    """Write conversations as Markdown or JSON."""
+    """Export conversations as Markdown or JSON."""
     if form not in ("markdown", "json"):
         raise UsageError(f"there is no format {form!r}; choose markdown or json")
     raise typer.Exit(export(context.obj, names or [], form, output, everything=everything))
@@ -290,10 +292,10 @@ def export_command(
 def delete_command(
     context: typer.Context,
     names: _Names = None,
-    everything: Annotated[bool, typer.Option("--all", metavar="", help="All of them.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Yes, with --all.")] = False,
+    everything: Annotated[bool, typer.Option("--all", metavar="", help="Select all conversations.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask for confirmation of --all.")] = False,
 ) -> None:
-    """Delete conversations, and what was recorded of their tool calls, for good."""
+    """Delete conversations and the records of their tool calls permanently."""
     raise typer.Exit(delete(context.obj, names or [], everything=everything, yes=yes))
 
 
@@ -301,16 +303,16 @@ def delete_command(
 def rename_command(
     context: typer.Context,
     name: _Name,
-    title: Annotated[str, typer.Argument(metavar="TITLE", help="The new title, in quotes.")],
+    title: Annotated[str, typer.Argument(metavar="TITLE", help="New title, in quotes.")],
 ) -> None:
-    """Give a conversation another title."""
+    """Rename a conversation."""
     raise typer.Exit(rename(context.obj, name, title))
 
 
 @app.command("import")
 def import_command(
     context: typer.Context,
-    source: Annotated[str, typer.Argument(metavar="FILE", help="A JSON export; - reads standard input.")],
+    source: Annotated[str, typer.Argument(metavar="FILE", help="JSON export to import; - reads standard input.")],
 ) -> None:
-    """Keep the conversations of a JSON export."""
+    """Import conversations from a JSON export."""
     raise typer.Exit(import_file(context.obj, source))

@@ -23,7 +23,7 @@ from rkllm_mcp.surfaces.invocation import EXIT_ANSWER_FAILED, EXIT_DONE, Session
 from rkllm_mcp.surfaces.terminal import is_interactive, printable, table, write_json
 
 if TYPE_CHECKING:
-    from rkllm_mcp.app.root import ToolEnvironment
+    from rkllm_mcp.app.environment import ToolEnvironment
     from rkllm_mcp.config.sections import Config
     from rkllm_mcp.config.servers import ServerConfig
 
@@ -376,19 +376,19 @@ def _is_id(word: str) -> bool:
 app = typer.Typer(no_args_is_help=True)
 
 _Base = Annotated[
-    str, typer.Option("--base", "-b", metavar="NAME|ID", help="The knowledge base; the only one where there is one.")
+    str, typer.Option("--base", "-b", metavar="NAME|ID", help="Knowledge base; may be omitted if there is only one.")
 ]
-_AsJson = Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")]
+_AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")]
 
 
 @app.command("create")
 def create_command(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="Its name.")],
-    description: Annotated[str, typer.Option(metavar="TEXT", help="What it is about, in a sentence.")] = "",
+    name: Annotated[str, typer.Argument(help="Name of the knowledge base.")],
+    description: Annotated[str, typer.Option(metavar="TEXT", help="Description of the content, in one sentence.")] = "",
     as_json: _AsJson = False,
 ) -> None:
-    """Make an empty knowledge base and print its id."""
+    """Create an empty knowledge base and print its id."""
     raise typer.Exit(create(context.obj, name, description, as_json=as_json))
 
 
@@ -396,22 +396,25 @@ def create_command(
 def add_command(
     context: typer.Context,
     sources: Annotated[
-        list[str], typer.Argument(metavar="FILE|FOLDER|URL...", help="What to add; - reads a text from standard input.")
+        list[str],
+        typer.Argument(
+            metavar="FILE|FOLDER|URL...", help="Files, folders or URLs to add; - reads text from standard input."
+        ),
     ],
     base: _Base = "",
-    title: Annotated[str, typer.Option(metavar="TEXT", help="Instead of the document's own.")] = "",
-    collection: Annotated[str, typer.Option(metavar="NAME", help="Where in the knowledge base.")] = "",
+    title: Annotated[str, typer.Option(metavar="TEXT", help="Title, instead of the document's own.")] = "",
+    collection: Annotated[str, typer.Option(metavar="NAME", help="Collection within the knowledge base.")] = "",
     as_json: _AsJson = False,
 ) -> None:
-    """Add documents: PDF, HTML, Markdown, Word, text, source code; a folder with everything in it."""
+    """Add documents: PDF, HTML, Markdown, Word, text, source code, or whole folders."""
     raise typer.Exit(add(context.obj, sources, SearchOptions(base, title, collection), as_json=as_json))
 
 
 @app.command("list")
 def list_command(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="[NAME|ID]", help="The knowledge base whose documents to list.")] = "",
-    base: Annotated[str, typer.Option("--base", "-b", metavar="NAME|ID", help="The same.")] = "",
+    name: Annotated[str, typer.Argument(metavar="[NAME|ID]", help="Knowledge base whose documents are listed.")] = "",
+    base: Annotated[str, typer.Option("--base", "-b", metavar="NAME|ID", help="Same as the argument.")] = "",
     as_json: _AsJson = False,
 ) -> None:
     """List the knowledge bases, or the documents of one."""
@@ -423,14 +426,18 @@ def list_command(
 @app.command("search")
 def search_command(
     context: typer.Context,
-    query: Annotated[str, typer.Argument(help="The question.")],
+    query: Annotated[str, typer.Argument(help="Question.")],
     base: _Base = "",
-    threshold: Annotated[float, typer.Option(metavar="SHARE", help="0.5 broad, 0.6 balanced, 0.7 strict.")] = 0.6,
-    max_results: Annotated[int, typer.Option(metavar="N", help="At most so many, up to 50.")] = 10,
-    explain: Annotated[bool, typer.Option("--explain", metavar="", help="Show what each stage did.")] = False,
+    threshold: Annotated[
+        float, typer.Option(metavar="SHARE", help="Minimum score: 0.5 is broad, 0.6 balanced, 0.7 strict.")
+    ] = 0.6,
+    max_results: Annotated[int, typer.Option(metavar="N", help="Maximum number of results, up to 50.")] = 10,
+    explain: Annotated[
+        bool, typer.Option("--explain", metavar="", help="Show the result of each stage of the search.")
+    ] = False,
     as_json: _AsJson = False,
 ) -> None:
-    """Find the passages that answer a question, in one knowledge base or in all; exit code 1 when there are none."""
+    """Search one or all knowledge bases for passages; exit code 1 if there are none."""
     question = KnowledgeSource(query, base, threshold, max_results, explain)
     raise typer.Exit(search(context.obj, question, as_json=as_json))
 
@@ -439,13 +446,13 @@ def search_command(
 def remove_command(
     context: typer.Context,
     documents: Annotated[
-        list[str] | None, typer.Argument(metavar="[DOCUMENT]...", help="By id, title, path or address.")
+        list[str] | None, typer.Argument(metavar="[DOCUMENT]...", help="Ids, titles, paths or URLs of documents.")
     ] = None,
     base: _Base = "",
     everything: Annotated[
-        bool, typer.Option("--all", metavar="", help="All documents, and the knowledge base itself.")
+        bool, typer.Option("--all", metavar="", help="Remove all documents and the knowledge base itself.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask, with --all.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask for confirmation of --all.")] = False,
 ) -> None:
     """Remove documents, or with --all a whole knowledge base."""
     raise typer.Exit(remove(context.obj, documents or [], base, everything=everything, sure=yes))

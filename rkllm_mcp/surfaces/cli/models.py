@@ -205,24 +205,24 @@ def _silently(name: str, done: int, total: int | None) -> None:
 app = typer.Typer(no_args_is_help=True)
 
 _AnyPlatform = Annotated[
-    bool, typer.Option("--any-platform", metavar="", help="Take a file for another chip than this board's, too.")
+    bool, typer.Option("--any-platform", metavar="", help="Accept a file that was converted for another SoC.")
 ]
-_Yes = Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask.")]
+_Yes = Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask for confirmation.")]
 
 
 @app.command("list")
 def list_command(
-    context: typer.Context, as_json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")] = False
+    context: typer.Context, as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")] = False
 ) -> None:
-    """List the models there are cards for: which are here, how fast they are, which fit this board."""
+    """List known models: installed or not, their speed, and whether they fit this board."""
     raise typer.Exit(list_all(context.obj, as_json=as_json))
 
 
 @app.command("show")
 def show_command(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="A name or a path.")],
-    as_json: Annotated[bool, typer.Option("--json", metavar="", help="As JSON.")] = False,
+    name: Annotated[str, typer.Argument(help="Name of the model, or path of its folder.")],
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")] = False,
 ) -> None:
     """Show one model's card and files."""
     raise typer.Exit(show(context.obj, name, as_json=as_json))
@@ -231,14 +231,14 @@ def show_command(
 @app.command("pull")
 def pull_command(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="A name of 'models list', or a new one with the two options below.")],
-    repository: Annotated[
-        str | None, typer.Option(metavar="OWNER/NAME", help="The repository to take it from, on Hugging Face.")
-    ] = None,
-    file: Annotated[str | None, typer.Option(metavar="FILE", help="The .rkllm file in it.")] = None,
+    name: Annotated[
+        str, typer.Argument(help="Name from 'models list', or a new name together with --repository and --file.")
+    ],
+    repository: Annotated[str | None, typer.Option(metavar="OWNER/NAME", help="Repository on Hugging Face.")] = None,
+    file: Annotated[str | None, typer.Option(metavar="FILE", help="Name of the .rkllm file in the repository.")] = None,
     any_platform: _AnyPlatform = False,
 ) -> None:
-    """Fetch a model and its tokenizer; broken off, it goes on where it was when it is run again."""
+    """Download a model and its tokenizer; an interrupted download is resumed."""
     from rkllm_mcp.models.install import Pull
 
     raise typer.Exit(pull(context.obj, Pull(name, repository, file, any_platform)))
@@ -247,17 +247,18 @@ def pull_command(
 @app.command("add")
 def add_command(
     context: typer.Context,
-    path: Annotated[str, typer.Argument(metavar="PATH", help="A .rkllm file.")],
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="What to call it here.")] = None,
+    path: Annotated[str, typer.Argument(metavar="PATH", help=".rkllm file.")],
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the model on this machine.")] = None,
     tokenizer: Annotated[
-        str | None, typer.Option(metavar="PATH|hf:OWNER/NAME", help="Its tokenizer.json, or where to fetch it.")
+        str | None,
+        typer.Option(metavar="PATH|hf:OWNER/NAME", help="tokenizer.json, or the repository to download it from."),
     ] = None,
-    template: Annotated[str | None, typer.Option(metavar="NAME", help="How it is spoken to, such as qwen3.")] = None,
-    copy: Annotated[bool, typer.Option("--copy", metavar="", help="Copy the file; it is linked otherwise.")] = False,
+    template: Annotated[str | None, typer.Option(metavar="NAME", help="Chat template, such as qwen3.")] = None,
+    copy: Annotated[bool, typer.Option("--copy", metavar="", help="Copy the file instead of linking to it.")] = False,
     yes: _Yes = False,
     any_platform: _AnyPlatform = False,
 ) -> None:
-    """Add a .rkllm file that you have; asks only what the file does not tell."""
+    """Add a local .rkllm file; asks for whatever the file does not contain."""
     from rkllm_mcp.models.install import Addition
 
     wish = Addition(Path(path), name, tokenizer, template, copy=copy, sure=yes, any_platform=any_platform)
@@ -267,8 +268,8 @@ def add_command(
 @app.command("remove")
 def remove_command(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="The model's name.")],
+    name: Annotated[str, typer.Argument(help="Name of the model.")],
     yes: _Yes = False,
 ) -> None:
-    """Remove a model that was pulled or added; what comes with rkllm-mcp stays."""
+    """Remove a model that was downloaded or added."""
     raise typer.Exit(remove(context.obj, name, sure=yes))

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp import __version__
-from rkllm_mcp.app.preview import Gauges, asking_language, read_gauges
+from rkllm_mcp.app.preview import Gauges, read_gauges
 from rkllm_mcp.surfaces.http.errors import HTTPError
 from rkllm_mcp.surfaces.http.middleware import needs_key
 from rkllm_mcp.surfaces.http.route import Route, RouteResponse
@@ -80,8 +80,8 @@ class Moment(Collector):
     def collect(self) -> Iterator[Metric]:
         """Every gauge; what cannot be read is left out."""
         service = self._service
-        yield _gauge("queue_waiting", "Requests that wait for their turn.", service.admission.waiting)
-        yield _gauge("queue_running", "Answers under way.", service.admission.running)
+        yield _gauge("queue_waiting", "Requests that wait for their turn.", service.house.scheduler.waiting())
+        yield _gauge("queue_running", "Answers under way.", service.house.scheduler.running())
         yield _gauge("ready", "1 while answers are taken.", service.is_ready)
         yield _gauge("uptime_seconds", "Since the service began.", service.uptime_s)
         yield from self._model()
@@ -195,7 +195,7 @@ class Me(BaseModel):
 async def board(request: Request) -> Response:
     """Look at the board."""
     service = service_of(request)
-    core, meter, queue = service.core, service.meter_of(request.state.tenant), service.admission
+    core, meter, scheduler = service.core, service.meter_of(request.state.tenant), service.house.scheduler
     now = await anyio.to_thread.run_sync(read_gauges)
     engine = core.npu.engine if core.npu else None
     shown = Board(
@@ -212,7 +212,7 @@ async def board(request: Request) -> Response:
         reused_tokens=meter.reused_tokens,
         generated_tokens=meter.generated_tokens,
         worker_restarts=engine.restarts if engine else 0,
-        queue=QueueShown(waiting=queue.waiting, running=queue.running),
+        queue=QueueShown(waiting=scheduler.waiting(), running=scheduler.running()),
         uptime_s=round(service.uptime_s, 1),
     )
     return JSONResponse(shown.model_dump())
@@ -224,7 +224,7 @@ async def me(request: Request) -> Response:
     core, failing = service.core, tenant.app.memory.database.failing
     shown = Me(
         tenant=tenant.name,
-        language=asking_language(tenant.app.config),
+        language=tenant.app.config.agent.person_language,
         emulated=core.is_emulated,
         model=core.name,
         needs_key=needs_key(service.config),

@@ -21,8 +21,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from rkllm_mcp.app.board_services import board_services_of
-from rkllm_mcp.app.root import ModelHost
+from rkllm_mcp.app.environment import ModelHost
 from rkllm_mcp.completions.completion import Occurrence
 from rkllm_mcp.completions.ollama import (
     OllamaChat,
@@ -42,11 +41,12 @@ from rkllm_mcp.surfaces.http.openai import (
     asked_by,
     completion_run,
     count_tokens,
+    embedder_of,
     known_models,
 )
 from rkllm_mcp.surfaces.http.route import NDJSON, Link, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import ServiceState, service_of, tenant_of
-from rkllm_mcp.surfaces.http.streaming import Write, as_json, evaluated, line_stream, while_connected
+from rkllm_mcp.surfaces.http.streaming import Write, as_json, evaluated, line_stream, list_response, while_connected
 
 VERSION = "0.12.0"
 _TAG = ":latest"
@@ -213,14 +213,11 @@ async def embed(request: Request) -> Response:
     started = time.monotonic()
     body = await bodies.read(request, EmbedBody, service_of(request).body_limit, takes_any_type=True)
     texts = [body.input] if isinstance(body.input, str) else list(body.input)
-    answer = OllamaVectors(
-        model=body.model,
-        embeddings=await _vectors(request, body.model, texts, body.dimensions),
-        total_duration=round((time.monotonic() - started) * 1e9),
-        load_duration=0,
-        prompt_eval_count=await count_tokens(texts, board_services_of(tenant_of(request).app).embedder.vocabulary),
-    )
-    return JSONResponse(answer.model_dump())
+    vectors = await _vectors(request, body.model, texts, body.dimensions)
+    tokens = await count_tokens(texts, embedder_of(request).vocabulary)
+    duration_ns = round((time.monotonic() - started) * 1e9)
+    fields = {"model": body.model, "total_duration": duration_ns, "load_duration": 0, "prompt_eval_count": tokens}
+    return await list_response(fields, "embeddings", vectors)
 
 
 async def embed_one(request: Request) -> Response:
@@ -234,12 +231,13 @@ async def _vectors(
     request: Request, model: str, texts: Sequence[str], dimensions: int | None = None
 ) -> list[list[float]]:
     _check_model(model, service_of(request), embeds=True)
-    abilities = board_services_of(tenant_of(request).app)
+    embedder = embedder_of(request)
     # An empty input is a way to check that the model exists.
     if not any(texts):
         return []
-    cost = partial(count_tokens, texts, abilities.embedder.vocabulary)
-    return await evaluated(request, partial(abilities.embed, texts, dimensions=dimensions), cost)
+    cost = partial(count_tokens, texts, embedder.vocabulary)
+    vectors = await evaluated(request, partial(embedder.embed, texts, dimensions=dimensions), cost)
+    return [list(vector) for vector in vectors]
 
 
 async def version(request: Request) -> Response:

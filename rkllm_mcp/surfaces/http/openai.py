@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from rkllm_mcp.app.assistant import Assistant
-from rkllm_mcp.app.board_services import BoardServices, board_services_of
+from rkllm_mcp.app.environment import AuxiliaryModel
 from rkllm_mcp.app.tenants import Tenant
 from rkllm_mcp.completions.completion import EmitOccurrences, Occurrence, complete
 from rkllm_mcp.completions.openai_request import chat_request
@@ -31,7 +31,16 @@ from rkllm_mcp.surfaces.http import bodies
 from rkllm_mcp.surfaces.http.errors import RETRY_AFTER_S, HTTPError, problem_of
 from rkllm_mcp.surfaces.http.route import EVENT_STREAM, Link, Route, RouteResponse
 from rkllm_mcp.surfaces.http.state import ServiceState, service_of, tenant_of
-from rkllm_mcp.surfaces.http.streaming import DONE, EventStream, Write, evaluated, in_turn, record, while_connected
+from rkllm_mcp.surfaces.http.streaming import (
+    DONE,
+    EventStream,
+    Write,
+    evaluated,
+    in_turn,
+    list_response,
+    record,
+    while_connected,
+)
 
 # A name of the model that every service knows.
 DEFAULT_MODEL = "default"
@@ -294,25 +303,32 @@ async def embed(request: Request) -> Response:
     """Turn texts into vectors."""
     service = service_of(request)
     body = await bodies.read(request, EmbeddingsBody, service.body_limit)
-    abilities = board_services_of(tenant_of(request).app)
-    texts = await to_thread.run_sync(texts_of, body.input, abilities)
+    embedder = embedder_of(request)
+    texts = await to_thread.run_sync(texts_of, body.input, embedder)
 
-    cost = partial(count_tokens, texts, abilities.embedder.vocabulary)
-    vectors = await evaluated(request, partial(abilities.embed, texts, dimensions=body.dimensions), cost)
+    cost = partial(count_tokens, texts, embedder.vocabulary)
+    vectors = await evaluated(request, partial(embedder.embed, texts, dimensions=body.dimensions), cost)
     tokens = await cost()
-    answer = Embeddings(
-        data=[
-            Embedding(index=index, embedding=_encoded(vector) if body.encoding_format == "base64" else vector)
-            for index, vector in enumerate(vectors)
-        ],
-        model=abilities.embedder.name,
-        usage=EmbeddingsUsage(prompt_tokens=tokens, total_tokens=tokens),
+    data = (
+        {
+            "object": "embedding",
+            "index": index,
+            "embedding": _encoded(each) if body.encoding_format == "base64" else each.tolist(),
+        }
+        for index, each in enumerate(vectors)
     )
-    return JSONResponse(answer.model_dump())
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return await list_response({"object": "list", "model": embedder.name, "usage": usage}, "data", data)
+
+
+def embedder_of(request: Request) -> AuxiliaryModel:
+    """Return the model that embeds for the caller's tenant."""
+    app = tenant_of(request).app
+    return app.core.evaluator(app.config.service.embedding_model)
 
 
 def texts_of(
-    given: str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]], abilities: BoardServices
+    given: str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]], embedder: AuxiliaryModel
 ) -> list[str]:
     """Return the texts of an input in any of OpenAI's forms.
 
@@ -323,15 +339,15 @@ def texts_of(
         return [given]
     if isinstance(given[0], int):
         given = [given]  # pyright: ignore[reportAssignmentType]  # pydantic has seen that all of them are
-    return [each if isinstance(each, str) else _decoded(each, abilities) for each in given]  # pyright: ignore[reportArgumentType]
+    return [each if isinstance(each, str) else _decoded(each, embedder) for each in given]  # pyright: ignore[reportArgumentType]
 
 
-def _decoded(ids: Sequence[int], abilities: BoardServices) -> str:
-    vocabulary = abilities.embedder.vocabulary
+def _decoded(ids: Sequence[int], embedder: AuxiliaryModel) -> str:
+    vocabulary = embedder.vocabulary
     if (largest := max(ids)) >= vocabulary.size:
         raise HTTPError(
             400,
-            f"input: {largest} is no token of {abilities.embedder.name}, which has {vocabulary.size}; send texts",
+            f"input: {largest} is no token of {embedder.name}, which has {vocabulary.size}; send texts",
             param="input",
         )
     return vocabulary.decode(ids)
@@ -346,9 +362,8 @@ async def count_tokens(texts: Sequence[str], vocabulary: ModelTokenizer) -> int:
     return await to_thread.run_sync(counted)
 
 
-def _encoded(vector: Sequence[float]) -> str:
-    numbers = array("f", vector)
-    return base64.b64encode(numbers.tobytes()).decode("ascii")
+def _encoded(vector: array[float]) -> str:
+    return base64.b64encode(vector.tobytes()).decode("ascii")
 
 
 EMBEDDING_ROUTES = (
@@ -409,12 +424,13 @@ async def rerank(request: Request) -> Response:
     """Order documents by how well they answer a query."""
     service = service_of(request)
     body = await bodies.read(request, RerankBody, service.body_limit)
-    abilities = board_services_of(tenant_of(request).app)
+    app = tenant_of(request).app
+    ranker = app.core.evaluator(app.config.service.ranking_model)
     texts = [each if isinstance(each, str) else each.text for each in body.documents]
 
     pairs = [f"{body.query}\n{text}" for text in texts]
-    cost = partial(count_tokens, pairs, abilities.ranker.vocabulary)
-    scores = await evaluated(request, partial(abilities.rerank, body.query, texts), cost)
+    cost = partial(count_tokens, pairs, ranker.vocabulary)
+    scores = await evaluated(request, partial(ranker.rerank, body.query, texts), cost)
     order = sorted(range(len(scores)), key=lambda index: (-scores[index], index))[: body.top_n]
     results = [
         Ranked(
@@ -424,7 +440,7 @@ async def rerank(request: Request) -> Response:
         )
         for index in order
     ]
-    answer = Reranked(model=abilities.ranker.name, results=results)
+    answer = Reranked(model=ranker.name, results=results)
     return JSONResponse(answer.model_dump(exclude_none=True))
 
 

@@ -39,7 +39,7 @@ from rkllm_mcp.surfaces.http.errors import NamesRequest
 from rkllm_mcp.surfaces.http.middleware import needs_key
 from rkllm_mcp.surfaces.http.page import mounts
 from rkllm_mcp.surfaces.http.sd_notify import Notifier
-from rkllm_mcp.surfaces.http.state import ServiceState, service_for
+from rkllm_mcp.surfaces.http.state import ServiceState
 from rkllm_mcp.surfaces.invocation import EXIT_DONE, EXIT_INTERRUPTED, Session, emulation_note
 
 LogFormat = Literal["off", "text", "json"]
@@ -485,7 +485,7 @@ class _Serving:
 
         self._notifier.extend_start(self._config.runtime.start_timeout_s)
         async with open_tenants(self._config, status=self._session.status) as house:
-            service = self._service = service_for(house)
+            service = self._service = ServiceState(house)
             listener = self._listener = _Listener(_settings(service))
             self._say_where(listening, service)
             tasks.start_soon(self._watch, service)
@@ -542,12 +542,13 @@ class _Serving:
         """Take no more answers, let those under way end, and leave."""
         self._watching.cancel()
         service.drain()
-        running = service.admission.running + service.evaluations.running
+        scheduler = service.house.scheduler
+        running = scheduler.running() + scheduler.running("evaluation")
         if running:
             self._session.status(f"Stopping after {running} answer{'s' if running > 1 else ''}; again to stop at once")
         self._notifier.stopping(f"{running} answers under way")
         with anyio.move_on_after(service.config.service.drain_s):
-            await service.idle()
+            await scheduler.idle()
         service.stop_answers()
         self._leave()
 
@@ -565,7 +566,6 @@ class _Serving:
             except RkllmMcpError as error:
                 self._session.terminal.error(f"The configuration stays as it was: {error}")
             else:
-                service.resize()
                 model = "the model stays" if is_same_model else "another model"
                 self._session.status(f"Configuration in force; {model}")
                 if (config.service.host, config.service.port) != (before.host, before.port):

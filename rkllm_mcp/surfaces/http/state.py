@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
-from rkllm_mcp.app.admission import AdmissionQueue
 from rkllm_mcp.completions.conversation_cache import ConversationCache
 from rkllm_mcp.completions.structured_output import SchemaCheck
 from rkllm_mcp.errors import RkllmMcpError
@@ -26,15 +25,12 @@ from rkllm_mcp.surfaces.http.quota import Quota, UsageTotals
 from rkllm_mcp.surfaces.http.running_answers import RunningAnswers
 
 if TYPE_CHECKING:
-    from rkllm_mcp.app.root import ModelHost
+    from rkllm_mcp.app.environment import ModelHost
     from rkllm_mcp.app.tenants import Tenant, Tenants
     from rkllm_mcp.config.sections import Config
     from rkllm_mcp.events import Usage
 
 MEBIBYTE = 2**20
-# How many texts may wait to be embedded or ranked where one answer may. Each takes a fraction of its time, and programs
-# that take a document in ask for all of its passages at once: Open WebUI does, and gives it up at one refusal.
-EVALUATIONS_IN_PLACE_OF_AN_ANSWER = 32
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
@@ -42,9 +38,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 class ServiceState:
     """A running service."""
 
-    house: Tenants  # the model and all assistants
-    admission: AdmissionQueue  # admission queue of the chat model
-    evaluations: AdmissionQueue  # admission queue of models that embed and rerank
+    house: Tenants  # the model, all assistants and the queue before the NPU
     is_draining: bool = False  # no new answers; the service ends after the running ones
     started: float = field(default_factory=time.monotonic)  # start on the monotonic clock, seconds
     started_unix: float = field(default_factory=time.time)  # start as Unix time, seconds
@@ -121,24 +115,12 @@ class ServiceState:
     def drain(self) -> None:
         """Take no more answers; waiting requests are refused and may go to another board."""
         self.is_draining = True
-        for each in (self.admission, self.evaluations):
-            each.close()
+        self.house.scheduler.close()
 
     def stop_answers(self) -> None:
         """Stop the running answers; their streams end with ``cancelled``."""
         for tenant in self.house.tenants.values():
             tenant.app.close()
-
-    async def idle(self) -> None:
-        """Wait until no answer is under way."""
-        for each in (self.admission, self.evaluations):
-            await each.idle()
-
-    def resize(self) -> None:
-        """Put the limits of the configuration in force."""
-        limits = self.config.service
-        self.admission.resize(limits.parallel, limits.queue)
-        self.evaluations.resize(1, limits.queue * EVALUATIONS_IN_PLACE_OF_AN_ANSWER)
 
     def check_alive(self) -> None:
         """Refuse when no answer will come any more from this process.
@@ -165,13 +147,6 @@ class ServiceState:
 def stopping() -> HTTPError:
     """Return the error for requests during shutdown."""
     return HTTPError(503, "the service is being stopped; ask again in a moment", retry_after_s=RETRY_AFTER_S)
-
-
-def service_for(house: Tenants) -> ServiceState:
-    """The service over a house, with the limits of its configuration."""
-    limits = house.config.service
-    evaluations = AdmissionQueue(1, limits.queue * EVALUATIONS_IN_PLACE_OF_AN_ANSWER)
-    return ServiceState(house, AdmissionQueue(limits.parallel, limits.queue), evaluations)
 
 
 def service_of(request: Request) -> ServiceState:

@@ -9,24 +9,24 @@ failure is the last record. A client that disconnects cancels the answer.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from time import monotonic
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import anyio
 import anyio.lowlevel
+from anyio import to_thread
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from rkllm_mcp.app.admission import AdmissionClosedError, AdmissionQueue, QueueFullError, Slot
 from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.app.tenants import Tenant
-from rkllm_mcp.errors import RkllmMcpError
+from rkllm_mcp.errors import QueueFullError, RkllmMcpError, SchedulerClosedError
 from rkllm_mcp.events import EVENT_TYPES, End, Queued, Text, Thinking, Usage
 from rkllm_mcp.surfaces.http.errors import ClientGoneError, HTTPError, as_told, problem_of
-from rkllm_mcp.surfaces.http.route import EVENT_STREAM
+from rkllm_mcp.surfaces.http.route import EVENT_STREAM, JSON
 from rkllm_mcp.surfaces.http.state import ServiceState, service_of, stopping, tenant_of
 
 # Proxies drop a silent connection after 30 to 60 seconds, some clients after 15.
@@ -182,6 +182,22 @@ class EventStream(Response):
                     self._disconnect()
 
 
+async def list_response(fields: Mapping[str, Any], name: str, items: Iterable[Any]) -> Response:
+    """Return a JSON object of ``fields`` and the list ``name``, whose items are encoded one by one in a thread.
+
+    Encoding holds the interpreter's lock, and thousands of vectors are megabytes of digits.
+    """
+
+    def encoded() -> bytes:
+        return b'%b,"%b":[%b]}' % (
+            JSONResponse(fields).body[:-1],
+            name.encode(),
+            b",".join(JSONResponse(item).body for item in items),
+        )
+
+    return Response(await to_thread.run_sync(encoded), media_type=JSON)
+
+
 def line_stream(answer: Callable[[Write], Awaitable[None]], media: str) -> Response:
     """Make a response in lines, such as Ollama's JSON, which have no heartbeat between them."""
 
@@ -225,28 +241,38 @@ _Emit: TypeAlias = Callable[[Sequence[_T]], Awaitable[None]]
 _TEXT_EVENTS = frozenset({Text, Thinking})
 
 
-@contextmanager
-def queued(request: Request, admission: AdmissionQueue, *, may_load: bool = False) -> Generator[Slot, None, None]:
-    """Hold a place in a queue for a request.
-
-    Args:
-        request: the request.
-        admission: the queue.
-        may_load: the model may still be loading; its engine lets runs wait.
+@asynccontextmanager
+async def _admitted(
+    request: Request,
+    kind: Literal["answer", "evaluation"] = "answer",
+    *,
+    on_position: Callable[[int], Awaitable[None]] | None = None,
+    placed: Callable[[], Awaitable[object]] | None = None,
+    may_load: bool = False,
+) -> AsyncGenerator[None, None]:
+    """Wait for the turn of a request before the NPU, and hold its slot.
 
     Raises:
-        HTTPError: 503 the service cannot answer now; 429 too many wait.
+        HTTPError: 503 the service cannot answer now; 429 too many wait, or the tokens of the day are used up.
     """
-    service_of(request).check_ready(may_load=may_load)
+    service, tenant = service_of(request), tenant_of(request)
+    service.check_ready(may_load=may_load)
+    await service.allowances.check(tenant)
+    service.check_ready(may_load=may_load)
     try:
-        place = admission.enter(request.state.key)
+        with service.house.scheduler.admit(request.state.key, kind) as slot:
+            if placed is not None:
+                await placed()
+            while (position := await slot.changed()) is not None:
+                if on_position is not None:
+                    await on_position(position)
+            # Requests that waited together may have used it up one after the other.
+            await service.allowances.check(tenant)
+            yield
     except QueueFullError as error:
         raise HTTPError(429, str(error), retry_after_s=error.retry_after_s) from None
-    with place:
-        try:
-            yield place
-        except AdmissionClosedError:
-            raise stopping() from None
+    except SchedulerClosedError:
+        raise stopping() from None
 
 
 async def in_turn(
@@ -272,15 +298,11 @@ async def in_turn(
             tokens of the day are used up.
     """
     service, tenant = service_of(request), tenant_of(request)
-    service.check_ready(may_load=may_load)
-    await service.allowances.check(tenant)
-    with queued(request, service.admission, may_load=may_load) as place:
-        if placed is not None:
-            await placed()
-        while (position := await place.changed()) is not None:
-            await emit([Queued(position)])
-        # Requests that waited together may have used it up one after the other.
-        await service.allowances.check(tenant)
+
+    async def on_position(position: int) -> None:
+        await emit([Queued(position)])
+
+    async with _admitted(request, on_position=on_position, placed=placed, may_load=may_load):
         app = tenant_of(request).app
         counted = _CountedEvents(service, tenant, app, emit)
         try:
@@ -334,13 +356,9 @@ async def evaluated(request: Request, work: Callable[[], Awaitable[_T]], cost: C
         RkllmMcpError: it cannot be evaluated, which costs nothing.
     """
     service, tenant = service_of(request), tenant_of(request)
-    await service.allowances.check(tenant)
 
     async def in_its_turn() -> _T:
-        with queued(request, service.evaluations) as place:
-            await place.turn()
-            # Requests that waited together may have used it up one after the other.
-            await service.allowances.check(tenant)
+        async with _admitted(request, "evaluation"):
             is_counted = service.allowances.limit(tenant) is not None
             try:
                 return await work()

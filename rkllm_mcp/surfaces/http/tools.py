@@ -33,7 +33,7 @@ class ToolShown(BaseModel):
     server: str
     description: str
     input_schema: dict[str, Any] = Field(description="JSON Schema of the arguments.")
-    enabled: bool = Field(description="It is switched on.")
+    enabled: bool = Field(description="True if it is enabled.")
     tokens: int = Field(description="What it costs in the list of tools at the front of a prompt.")
     read_only: bool | None = Field(description="The server says that it changes nothing; null when it does not say.")
     destructive: bool | None = Field(description="The server says that it may destroy something.")
@@ -117,7 +117,7 @@ class ServerShown(BaseModel):
     error: str = Field(description="Why it is not ready; empty when it is.")
     tools: int
     tokens: int = Field(description="What its tools cost in the list at the front of a prompt.")
-    enabled: bool = Field(description="It is switched on.")
+    enabled: bool = Field(description="True if it is enabled.")
 
 
 class Servers(BaseModel):
@@ -294,7 +294,7 @@ ROUTES = (
         "GET",
         "/v1/servers",
         list_servers,
-        "List the servers and how they are",
+        "List the servers and their state",
         answers=(RouteResponse(Servers, links=_OF_SERVERS),),
     ),
     Route("POST", "/v1/servers/{name}:enable", enable_server, "Switch a server on", answers=_SWITCHED, problems=(404,)),

@@ -16,7 +16,7 @@ from tests.support.knowledge_server import RULES, Mode, open_tools
 
 pytestmark = pytest.mark.anyio
 
-UNSURE = "マイナビキャリ-では、キャリアコンサルティングを提供しています。"
+UNSURE = "マイナビキャリ-では、職業の相談を提供しています。"
 NO_ID = "00000000-0000-4000-8000-000000000000"
 SCORES = ("sparse_score", "dense_score", "rrf_score", "bm25_score", "cross_encoder_score")
 PROMISED = {"chunk_id", "document_id", "chunk_index", "collection_id", *SCORES}
@@ -344,7 +344,7 @@ async def test_the_hosts_model_decides_what_the_rules_are_unsure_of(tmp_path: Pa
         sure = await tools.call("normalize_ocr_text", text="マネ-ジャ-のself-service")
     assert corrected.facts == {
         "original_text": UNSURE,
-        "normalized_text": "マイナビキャリアでは、キャリアコンサルティングを提供しています。",
+        "normalized_text": "マイナビキャリアでは、職業の相談を提供しています。",
         "status": "success",
     }
     assert sure.facts["normalized_text"] == "マネージャーのself-service"

@@ -14,7 +14,7 @@ import pytest
 from rkllm_mcp.app.tenants import open_tenants
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.surfaces.http.app import create_app
-from rkllm_mcp.surfaces.http.state import service_for
+from rkllm_mcp.surfaces.http.state import ServiceState
 from tests.support.demo_app import make_demo
 from tests.support.http_app import BASE_URL
 
@@ -38,7 +38,7 @@ async def test_answers_go_on_when_the_disk_is_full_and_the_service_says_that_not
             patch.setenv(name, value)
         async with open_tenants(load_config(demo.config), status=lines.append) as house:
             await house.ready()
-            transport = httpx2.ASGITransport(app=create_app(service_for(house)))
+            transport = httpx2.ASGITransport(app=create_app(ServiceState(house)))
             database = house.tenant("").app.memory.database
 
             async def answered(message: str) -> list[str]:
@@ -84,7 +84,7 @@ async def test_what_cannot_be_deleted_is_told_without_a_path(tmp_path: Path) -> 
             patch.setenv(name, value)
         async with open_tenants(load_config(demo.config)) as house:
             await house.ready()
-            transport = httpx2.ASGITransport(app=create_app(service_for(house)))
+            transport = httpx2.ASGITransport(app=create_app(ServiceState(house)))
             async with httpx2.AsyncClient(transport=transport, base_url=BASE_URL) as client:
                 reply = await client.post("/v1/execute", json={"message": "Hello", "stream": False})
                 path = f"/v1/conversations/{reply.json()['conversation']}"

@@ -18,7 +18,7 @@ from rkllm_mcp.app.tenants import open_tenants
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import End, Status
 from rkllm_mcp.surfaces.http.app import create_app
-from rkllm_mcp.surfaces.http.state import service_for
+from rkllm_mcp.surfaces.http.state import ServiceState
 from tests.support.demo_app import Demo, make_demo
 from tests.support.gate import GATE
 from tests.support.served import scripted_model
@@ -96,7 +96,7 @@ async def test_while_models_are_exchanged_a_question_is_told_to_come_again(zoo: 
             patch.setenv(name, value)
         async with open_tenants(load_config(zoo.demo.config)) as house:
             await house.ready()
-            transport = httpx2.ASGITransport(app=create_app(service_for(house)))
+            transport = httpx2.ASGITransport(app=create_app(ServiceState(house)))
             client = httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080")
             owner = house.tenant("").app
             await owner.ready()

@@ -9,12 +9,14 @@ import pytest
 
 from mcp_servers.knowledge.errors import ModelServiceUnavailableError, TextTooLongError
 from mcp_servers.knowledge.ocr.judge import INSTRUCTIONS, excerpts, parse_answer
-from mcp_servers.knowledge.ocr.normalize import NormalizedText, correct_long_marks, normalize
+from mcp_servers.knowledge.ocr.normalize import NormalizedText, normalize
+from mcp_servers.knowledge.ocr.rules import correct_long_marks
 
 pytestmark = pytest.mark.anyio
 
 MISSION = "マイナビキャリ-では、キャリアコンサルティングを提供しています。"
 UNSURE = "ユーザ-IDの一覧"
+WITHOUT_EVIDENCE = "マイナビキャリ-では、職業の相談を提供しています。"
 
 
 @dataclass
@@ -42,8 +44,8 @@ def out_of_order(_: str) -> str:
         ("self-service", "self-service"),
         ("e-mail", "e-mail"),
         ("サ-ビス（service）のガイドライン", "サービス（service）のガイドライン"),
-        # Which letter was misread a rule cannot know; a long vowel mark is what it may say.
-        (MISSION, "マイナビキャリーでは、キャリアコンサルティングを提供しています。"),
+        # The text has the word with the letter that was misread.
+        (MISSION, "マイナビキャリアでは、キャリアコンサルティングを提供しています。"),
         ("", ""),
     ],
 )
@@ -68,9 +70,13 @@ async def test_a_model_decides_where_they_are_not_and_sees_the_mark_as_it_was_re
     assert (await normalize(text)).unsure == (8,)
 
 
-async def test_a_model_may_know_the_letter_that_was_misread() -> None:
+async def test_a_model_decides_the_letter_where_the_text_has_no_evidence_and_the_status_says_so() -> None:
+    corrected = WITHOUT_EVIDENCE.replace("-", "ア")
     judge = ScriptedJudge(lambda text: text.replace("キャリ-", "キャリア"))
-    assert await normalize(MISSION, judge) == NormalizedText(MISSION, MISSION.replace("キャリ-", "キャリア"))
+    assert await normalize(WITHOUT_EVIDENCE, judge) == NormalizedText(WITHOUT_EVIDENCE, corrected)
+    alone = await normalize(WITHOUT_EVIDENCE)
+    assert alone.status == "success (rules only: a model would decide 1 unsure place)"
+    assert (alone.normalized_text, alone.unsure) == (WITHOUT_EVIDENCE.replace("-", "ー"), (7,))
 
 
 @pytest.mark.parametrize(
@@ -86,8 +92,8 @@ async def test_an_answer_that_changes_anything_else_is_discarded_and_that_is_sai
 
 
 async def test_a_dash_left_as_it_was_is_no_answer_to_which_letter_it_is() -> None:
-    result = await normalize(MISSION, ScriptedJudge(lambda text: text))
-    assert result.normalized_text == MISSION.replace("-", "ー")
+    result = await normalize(WITHOUT_EVIDENCE, ScriptedJudge(lambda text: text))
+    assert result.normalized_text == WITHOUT_EVIDENCE.replace("-", "ー")
     assert result.status.startswith("success (rules only")
 
 
