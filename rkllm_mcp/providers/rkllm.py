@@ -19,18 +19,28 @@ from anyio import to_thread
 
 from rkllm_mcp.errors import WorkerDiedError
 from rkllm_mcp.events import Event, Status, Usage
-from rkllm_mcp.generation import GenerationOptions, Generator, RunStats, Sampling, Token, common_prefix
+from rkllm_mcp.generation import (
+    GenerationOptions,
+    Generator,
+    ModelOptions,
+    RunStats,
+    Sampling,
+    SamplingOverrides,
+    Token,
+    common_prefix,
+)
 from rkllm_mcp.messages import Conversation, ToolSpec
 from rkllm_mcp.prompt.budget import Budget
 from rkllm_mcp.prompt.conversation import ConversationPrompt, Prompt, stop_ids
 from rkllm_mcp.prompt.template import ChatTemplate
 from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer
-from rkllm_mcp.protocols import EmitEvents, ResponseOptions, Turn
+from rkllm_mcp.protocols import EmitEvents, Turn
 from rkllm_mcp.providers.prefill_progress import PrefillProgress
 from rkllm_mcp.providers.stream_parts import FinishPart
 from rkllm_mcp.providers.turn_builder import TurnBuilder
 from rkllm_mcp.toolcalls.detector import Detector, ThinkingMode
 from rkllm_mcp.toolcalls.formats import marker_texts
+from rkllm_mcp.toolcalls.syntax import RESPONSES
 
 # Tolerance of the prefill report: releases differ in evaluating the last token of an answer, or of a prompt that
 # matches the cache completely, again (reference: rkllm-runtime 2.6).
@@ -81,13 +91,14 @@ class _PromptRun:
 class RkllmModel:
     """A ``ChatModel`` on an engine; ``readings`` tracks prompts being prefilled."""
 
-    def __init__(self, engine: Generator, form: ModelForm, readings: PrefillProgress | None = None) -> None:
+    def __init__(self, engine: Generator, form: ModelForm, prefill_progress: PrefillProgress | None = None) -> None:
         self._engine = engine
         self._form = form
         self._stops = stop_ids(form.vocabulary, form.template)
         self._markers = _special_markers(form)
+        self._hidden = self._stops | form.vocabulary.special_ids
         self._prompts: OrderedDict[str, ConversationPrompt] = OrderedDict()
-        self._readings = readings or PrefillProgress()
+        self._progress = prefill_progress or PrefillProgress()
         # Conversation and prompt of the run that is expected next.
         self._announced: tuple[str, list[int]] | None = None
 
@@ -97,7 +108,7 @@ class RkllmModel:
         return self._form
 
     async def respond(
-        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions, emit: EmitEvents
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, emit: EmitEvents
     ) -> Turn:
         """See ``ChatModel.respond``."""
         conversation_prompt = self._prompt_of(conversation)
@@ -105,7 +116,7 @@ class RkllmModel:
         prepare = partial(
             conversation_prompt.prepare,
             forced_tool=options.forced_tool,
-            any_tool=options.any_tool,
+            any_tool=options.tool_choice == "required",
             thinking=self._form.thinks(options.thinking),
         )
         # Megabytes of text take seconds to encode; in a thread they do not block other answers.
@@ -153,20 +164,20 @@ class RkllmModel:
         if (prompt := self._prompts.get(conversation_id)) is not None:
             self._keep(new_id, prompt.copied())
 
-    def _detector(self, tools: Sequence[ToolSpec], options: ResponseOptions) -> Detector:
+    def _detector(self, tools: Sequence[ToolSpec], options: ModelOptions) -> Detector:
         form = self._form
-        callable_tools = () if options.no_calls else (*tools, *options.others)
-        if options.forced_tool is None and not options.any_tool:
+        forced = options.forced_tool
+        callable_tools = () if options.tool_choice == "none" else (*tools, *options.others)
+        if forced is None and options.tool_choice != "required":
             return Detector(callable_tools, form.syntaxes, thinking=form.read_as(options.thinking))
         # The prompt ends inside the call, so the detector is fed the beginning of the call and emits nothing for it.
         detector = Detector(callable_tools, form.syntaxes)
         written = form.template.tool_form
-        forced = options.forced_tool
         detector.feed(written.any_call_text() if forced is None else written.forced_call_text(forced))
         return detector
 
     def _new_run(
-        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions, prompt: Prompt
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, prompt: Prompt
     ) -> _PromptRun:
         detector = self._detector(tools, options)
         turn = TurnBuilder(conversation, detector, stop=options.stop, single_call=options.single_call)
@@ -176,13 +187,13 @@ class RkllmModel:
         """Run the prompt once and emit the events of the turn."""
         conversation, prompt, turn = run.conversation, run.prompt, run.turn
         options = GenerationOptions(prompt.max_new_tokens, self._stops, run.sampling, owner=conversation.tenant)
-        self._readings.begin(conversation.id, partial(self._engine.uncached, prompt.ids, conversation.tenant))
+        self._progress.begin(conversation.id, partial(self._engine.uncached, prompt.ids, conversation.tenant))
         try:
             async with self._engine.generation(prompt.ids, options) as generation:
                 try:
                     while batch := await generation.next_batch():
                         if not run.ids:
-                            self._readings.over(conversation.id)
+                            self._progress.over(conversation.id)
                         if events := self._read(batch, run):
                             await emit(events)
                         if turn.is_over:
@@ -192,11 +203,11 @@ class RkllmModel:
                     # The price of a round without ``Usage``.
                     conversation.unpaid_tokens = generation.expected_prefill
         finally:
-            self._readings.over(conversation.id)
+            self._progress.over(conversation.id)
         if stats.finish == "length":
             turn.add(FinishPart("length"))
         figures = _figures(len(prompt.ids), stats)
-        self._readings.measured(stats, stats.prefilled_tokens or 0)
+        self._progress.measured(stats, stats.prefilled_tokens or 0)
         closing = turn.finish()
         if turn.calls:
             # The prompt with the results will begin with these ids.
@@ -216,8 +227,8 @@ class RkllmModel:
                 break
         return events
 
-    def _sampling(self, options: ResponseOptions) -> Sampling | None:
-        if options.sampling is None:
+    def _sampling(self, options: ModelOptions) -> Sampling | None:
+        if options.sampling == SamplingOverrides():
             return self._form.sampling
         return options.sampling.over(self._form.sampling or Sampling())
 
@@ -225,7 +236,7 @@ class RkllmModel:
         """Return the token's text; empty for special tokens other than markers that the detector needs."""
         if token.id in self._markers:
             return self._form.vocabulary.decode([token.id])
-        return "" if token.id in self._stops or self._form.vocabulary.is_special(token.id) else token.text
+        return "" if token.id in self._hidden else token.text
 
     def _prompt_of(self, conversation: Conversation) -> ConversationPrompt:
         prompt = self._prompts.pop(conversation.id, None)
@@ -245,9 +256,10 @@ def _special_markers(form: ModelForm) -> frozenset[int]:
 
     The host decodes them, because a runtime that skips special tokens delivers no text for them.
     """
-    texts = (*form.template.answer_markers, *marker_texts(form.syntaxes))
+    responses = (text for marks in RESPONSES.items() for text in marks)
+    texts = (*form.template.answer_markers, *marker_texts(form.syntaxes), *responses)
     ids = form.vocabulary.encode([ControlText(text) for text in texts])
-    return frozenset(filter(form.vocabulary.is_special, ids))
+    return form.vocabulary.special_ids.intersection(ids)
 
 
 def _how(death: WorkerDiedError) -> str:

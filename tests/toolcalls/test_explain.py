@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rkllm_mcp.toolcalls.explain import explain, names_in
+from rkllm_mcp.toolcalls.explain import explain
+from rkllm_mcp.toolcalls.resolve import names_in
 from tests.toolcalls.samples import SAMPLES
 from tests.toolcalls.streams import TOOLS
 
@@ -16,8 +17,12 @@ REASONS = {
     "a mention": ("The <tool_call> tag", None, "what follows is no call"),
     "a quotation": (f"Write `{CALL}`", None, "quoted"),
     "a call in thinking": (f"<think>So {CALL}</think>ok", None, "inside thinking"),
-    "a form that is not looked for": ("[TOOL_CALLS]get_time[ARGS]{}", ["hermes"], "mistral_json, mistral_args"),
-    "a bare form in the middle": ('So {"name": "get_time", "arguments": {}}', None, "only where the answer begins"),
+    "a form of another family": ("[TOOL_CALLS]get_time[ARGS]{}", ["hermes"], "a call of 'get_time'"),
+    "a bare form in the middle": (
+        'So {"name": "get_time", "arguments": {}}',
+        None,
+        "only as a valid call on a line of its own",
+    ),
     "a bare form of another tool": ('{"name": "get_tim", "arguments": {}}', None, "'get_tim' is not a declared tool"),
 }
 

@@ -47,7 +47,20 @@ BARE = {
 }
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+# Code fences that hold a call are one only as the whole answer.
+FENCES = {
+    *("gemma3, JSON in a fence", "gemma3, Python in a fence", "rwkv7, a fence", "xlam_json, a fence behind words"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(FENCES))
+def test_a_code_fence_with_text_behind_it_is_text(name: str) -> None:
+    syntax, write = SAMPLES[name]
+    text = f"{write('x')}\n\nSo it is written."
+    assert events_of(text, (SAVE,), [syntax]) == [Text(text)]
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLES if name not in FENCES])
 def test_text_around_a_call_is_text(name: str) -> None:
     syntax, write = SAMPLES[name]
     before = "" if name in BARE else "I will note it.\n"

@@ -39,7 +39,7 @@ async def test_answers_go_on_when_the_disk_is_full_and_the_service_says_that_not
         async with open_tenants(load_config(demo.config), status=lines.append) as house:
             await house.ready()
             transport = httpx2.ASGITransport(app=create_app(ServiceState(house)))
-            database = house.tenant("").app.memory.database
+            database = house.tenant("").app.store.database
 
             async def answered(message: str) -> list[str]:
                 """The kinds of events, and the texts of those that speak of the store."""
@@ -88,7 +88,7 @@ async def test_what_cannot_be_deleted_is_told_without_a_path(tmp_path: Path) -> 
             async with httpx2.AsyncClient(transport=transport, base_url=BASE_URL) as client:
                 reply = await client.post("/v1/execute", json={"message": "Hello", "stream": False})
                 path = f"/v1/conversations/{reply.json()['conversation']}"
-                await house.tenant("").app.memory.database.ask(read_only)
+                await house.tenant("").app.store.database.ask(read_only)
                 refused = await client.delete(path)
     assert refused.status_code == 500
     error = json.loads(refused.text)["error"]
