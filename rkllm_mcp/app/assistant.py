@@ -477,6 +477,7 @@ class Assistant:
         return nullcontext(FixedApprover("once") if is_granted else FixedApprover("deny", HOW_TO_ALLOW))
 
     async def _wait_until_ready(self, emit: EmitEvents) -> None:
+        self.toolbox.retry()
         if self._warm_up is not None:
             self._warm_up.awaited()
         if not self.model_host.is_ready and (statuses := self.starting()):

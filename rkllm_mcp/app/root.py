@@ -345,7 +345,7 @@ async def open_app(
         npu = model_host.npu
         warm_up = WarmUp(config, npu.model, npu.engine, status, one_shot=one_shot, tenant=tenant) if npu else None
         app = Assistant(config, model_host, tools, tasks, warm_up, tenant, usage)
-        tasks.start_soon(app.recorder.tidy, status)
+        tasks.start_soon(app.recorder.tidy)
         if status is not None:
             tasks.start_soon(report_slow_servers, app.toolbox.connections, status)
         if warm_up is not None:
