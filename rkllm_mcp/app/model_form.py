@@ -6,8 +6,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from rkllm_mcp.agent.instructions import TurnPreparation, TurnTools
-from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
 from rkllm_mcp.app.settings import sampling_of
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import ModelNotFoundError
@@ -18,12 +16,8 @@ from rkllm_mcp.prompt.template import ChatTemplate
 from rkllm_mcp.prompt.tokenizer import ModelTokenizer
 from rkllm_mcp.prompt.tool_list import ToolCosts
 from rkllm_mcp.providers.rkllm import ModelForm
-from rkllm_mcp.records import PastCalls
 from rkllm_mcp.toolcalls.detector import ThinkingMode
-from rkllm_mcp.tools.search import Embedder, ToolSearch
 
-# The list of tools may take this part of the context window; question, results and answer need the rest.
-TOOL_SHARE = 3
 # Without their token these would be spelled out letter by letter, and the model would not see a turn begin.
 _CONTROL = re.compile(r"<[^<>\s]+>")
 
@@ -70,31 +64,6 @@ def listing(config: Config, model: ModelFolder, form: ModelForm) -> PromptListin
     context_tokens = config.model.context_tokens or model.card.context_tokens
     costs = ToolCosts(form.tokenizer, form.template.tool_form)
     return PromptListing(context_tokens, costs.of, model.card.two_step_tools)
-
-
-def turn_preparation(
-    config: Config,
-    listing: PromptListing,
-    tools: TurnTools,
-    past: PastCalls | None = None,
-    embedder: Embedder | None = None,
-) -> TurnPreparation:
-    """Return the preparation of turns: the tools of a conversation and the context of a question.
-
-    Args:
-        config: the configuration.
-        listing: how the model takes the tools.
-        tools: every server's tools.
-        past: the calls that served earlier requests, if they are stored.
-        embedder: an embedding model, if one is configured.
-    """
-    agent = config.agent
-    settings = SelectionSettings(
-        budget_tokens=agent.tool_budget_tokens or listing.context_tokens // TOOL_SHARE,
-        auto_select=agent.auto_select,
-        two_steps=listing.two_steps if agent.two_step_tools is None else agent.two_step_tools,
-    )
-    return TurnPreparation(tools, ToolSelection(ToolSearch(past, embedder), listing.cost, settings))
 
 
 def _model_tokenizer(model: ModelFolder, template: ChatTemplate) -> ModelTokenizer:

@@ -9,23 +9,23 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from rkllm_mcp.config.sections import Config
-from rkllm_mcp.generation import Sampling
 from rkllm_mcp.models.cards import ModelFolder, choose_model
 
 if TYPE_CHECKING:
+    from rkllm_mcp.generation import Sampling
     from rkllm_mcp.runtime.settings import EngineSettings
 
 EMULATOR = "emulator"
 _Value = TypeVar("_Value")
 
 
-def chosen_model(config: Config) -> ModelFolder:
-    """Return the configured model; the emulated runtime can only load scripts.
+def chosen_model(config: Config, *, check_names: bool = True) -> ModelFolder:
+    """Return the configured model; the emulated runtime can only load scripts. See ``models.cards.load_model``.
 
     Raises:
         ModelNotFoundError: the model does not exist or lacks a file.
     """
-    return choose_model(config.model, emulated=config.runtime.library == EMULATOR)
+    return choose_model(config.model, emulated=config.runtime.library == EMULATOR, check_names=check_names)
 
 
 def engine_settings(config: Config, model: ModelFolder) -> EngineSettings:
@@ -58,6 +58,8 @@ def engine_settings(config: Config, model: ModelFolder) -> EngineSettings:
 
 def sampling_of(config: Config, model: ModelFolder) -> Sampling:
     """Return the sampling: the owner's settings, else the model's, else None for the runtime's defaults."""
+    from rkllm_mcp.generation import Sampling
+
     chosen, card, default = config.model, model.card.sampling, Sampling()
     temperature = _first(chosen.temperature, card.temperature, default.temperature)
     top_k = _first(chosen.top_k, card.top_k, default.top_k)

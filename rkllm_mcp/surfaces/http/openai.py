@@ -10,21 +10,18 @@ import time
 from array import array
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from anyio import to_thread
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from rkllm_mcp.app.assistant import Assistant
-from rkllm_mcp.app.environment import AuxiliaryModel
-from rkllm_mcp.app.tenants import Tenant
-from rkllm_mcp.completions.completion import EmitOccurrences, Occurrence, complete
+from rkllm_mcp.completions.completion import complete
 from rkllm_mcp.completions.openai_request import chat_request
 from rkllm_mcp.completions.openai_response import ReplyChunks, ReplyHead, WholeReply, new_reply_id
 from rkllm_mcp.completions.openai_types import ChatBody, ChatCompletion, ChatCompletionChunk, Positive, TokenId
-from rkllm_mcp.completions.request import ChatRequest, RequestRefusedError
+from rkllm_mcp.completions.request import ChatRequest, EmitOccurrences, Occurrence, RequestRefusedError
 from rkllm_mcp.events import End
 from rkllm_mcp.prompt.tokenizer import ModelTokenizer, PlainText
 from rkllm_mcp.surfaces.http import bodies
@@ -41,6 +38,11 @@ from rkllm_mcp.surfaces.http.streaming import (
     records,
     while_connected,
 )
+
+if TYPE_CHECKING:
+    from rkllm_mcp.app.assistant import Assistant
+    from rkllm_mcp.app.environment import AuxiliaryModel
+    from rkllm_mcp.app.tenants import Tenant
 
 # A name of the model that every service knows.
 DEFAULT_MODEL = "default"
