@@ -32,10 +32,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 from bench.prefill_economy import PrefixTree
@@ -71,9 +71,14 @@ rule
   say I have thought about that for a while and can say no more than this about it.
 """
 _CARD = 'name = "host"\ntemplate = "qwen2.5"\nfile = "host.rkllm"\ntokenizer = "tokenizer.json"\nemulated = true\n'
-_CONFIG = (
-    '[model]\npath = "{folder}/host"\nmax_new_tokens = 256\ncontext_tokens = 16384\n[runtime]\nlibrary = "emulator"\n'
-)
+_CONFIG = """[model]
+path = "{folder}/host"
+max_new_tokens = 256
+context_tokens = 16384
+prompt_cache = true
+[runtime]
+library = "emulator"
+"""
 _OURS = "{python} -m rkllm_mcp --config {folder}/config.toml serve --port {port}"
 
 
@@ -183,19 +188,27 @@ def _running(command: Sequence[str], url: str, environment: dict[str, str]) -> G
     Raises:
         RuntimeError: it does not answer.
     """
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
+    with tempfile.TemporaryFile() as log, _started(command, environment, log) as process:
         deadline = time.monotonic() + _STARTED_WITHIN_S
         while True:
-            try:
+            with suppress(OSError):
                 if _request(url, "GET", "/models")[0] < 500:
                     break
-            except OSError:
-                pass
             if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"the host does not answer at {url}: {shlex.join(command)}")
+                log.seek(0)
+                said = log.read().decode("utf-8", "replace")
+                raise RuntimeError(f"the host does not answer at {url}: {shlex.join(command)}\n{said}")
             time.sleep(0.1)
         yield
+
+
+@contextmanager
+def _started(
+    command: Sequence[str], environment: dict[str, str], log: IO[bytes]
+) -> Generator[subprocess.Popen[bytes], None, None]:
+    process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    try:
+        yield process
     finally:
         process.terminate()
         try:
@@ -296,12 +309,12 @@ def _free_port() -> int:
 def table(rows: Sequence[Row]) -> str:
     """The figures for a person."""
     lines = [
-        f"{'host':14}{'phase':10}{'runs':>6}{'prompts':>9}{'distinct':>10}{'prefilled':>11}{'ratio':>8}{'cold':>8}"
+        f"{'host':16}{'phase':10}{'runs':>6}{'prompts':>9}{'distinct':>10}{'prefilled':>11}{'ratio':>8}{'cold':>8}"
     ]
     for row in rows:
         cold = "-" if row.cold is None else f"{100 * row.cold:.1f} %"
         lines.append(
-            f"{row.host:14}{row.phase:10}{row.runs:6}{row.prompts:9}{row.distinct:10}{row.prefilled:11}"
+            f"{row.host:16}{row.phase:10}{row.runs:6}{row.prompts:9}{row.distinct:10}{row.prefilled:11}"
             f"{row.ratio:8.3f}{cold:>8}"
         )
     return "\n".join(lines)

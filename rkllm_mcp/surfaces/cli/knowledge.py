@@ -178,7 +178,7 @@ class KnowledgeSource:
 
     query: str  # question in any language
     base: str = ""  # the knowledge base's name or id; empty for all of them
-    threshold: float = 0.6  # 0 to 1
+    threshold: float | None = None  # 0 to 1; None: 0.6, or the best passage below it
     max_results: int = 10  # 1 to 50
     explain: bool = False  # show the result of each stage
 
@@ -257,7 +257,7 @@ def list_all(session: Session, base: str, *, as_json: bool) -> int:
 
 def search(session: Session, question: KnowledgeSource, *, as_json: bool) -> int:
     """Print the passages that answer a question."""
-    if not math.isfinite(question.threshold):
+    if question.threshold is not None and not math.isfinite(question.threshold):
         raise UsageError("--threshold is no number; give one from 0 to 1")
 
     async def work(knowledge: Knowledge) -> int:
@@ -277,8 +277,8 @@ def search(session: Session, question: KnowledgeSource, *, as_json: bool) -> int
             write_json(found)
             return EXIT_DONE
         for result in found["results"]:
-            metadata = result["metadata"]
-            sys.stdout.write(printable(f"{result['score']:.2f}  {metadata['citation']}\n{result['content']}\n\n"))
+            metadata, weak = result["metadata"], " (weak)" if result.get("weak") else ""
+            sys.stdout.write(printable(f"{result['score']:.2f}  {metadata['citation']}{weak}\n{result['content']}\n\n"))
         for stage in found.get("stages", []):
             what = stage["made"] or f"left out: {stage['left_out']}"
             session.terminal.error(f"{stage['stage']:16} {stage['given']} -> {what} ({stage['seconds']:.4f} s)", "")
@@ -429,8 +429,9 @@ def search_command(
     query: Annotated[str, typer.Argument(help="Question.")],
     base: _Base = "",
     threshold: Annotated[
-        float, typer.Option(metavar="SHARE", help="Minimum score: 0.5 is broad, 0.6 balanced, 0.7 strict.")
-    ] = 0.6,
+        float | None,
+        typer.Option(metavar="SHARE", help="Minimum score: 0.5 is broad, 0.6 balanced (default), 0.7 strict."),
+    ] = None,
     max_results: Annotated[int, typer.Option(metavar="N", help="Maximum number of results, up to 50.")] = 10,
     explain: Annotated[
         bool, typer.Option("--explain", metavar="", help="Show the result of each stage of the search.")
