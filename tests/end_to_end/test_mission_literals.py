@@ -152,7 +152,7 @@ async def test_003_the_headers_of_the_example_reach_the_api_with_its_tokens_and_
 
 
 def test_003_the_servers_of_the_types_stdio_and_builtin_are_read_as_the_document_has_them(tmp_path: Path) -> None:
-    servers = {
+    servers: dict[str, Any] = {
         "files": {
             "transport": "stdio",
             "command": "npx",
