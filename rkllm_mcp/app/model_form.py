@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from rkllm_mcp.agent.instructions import TurnPreparation, TurnTools
 from rkllm_mcp.agent.tool_set import SelectionSettings, ToolSelection
-from rkllm_mcp.app.settings import sampling_of
+from rkllm_mcp.app.settings import sampling_by_purpose
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import ModelNotFoundError
 from rkllm_mcp.messages import ToolSpec
@@ -45,7 +45,7 @@ def model_form(config: Config, model: ModelFolder) -> ModelForm:
         syntaxes=card.syntaxes or template.tool_form.syntaxes,
         thinking=_thinking_mode(thinking, template),
         think=thinking != "off",
-        sampling=sampling_of(config, model),
+        sampling=sampling_by_purpose(config, model),
         max_new_tokens=config.model.max_new_tokens,
     )
 
