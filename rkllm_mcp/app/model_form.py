@@ -121,5 +121,4 @@ def _thinking_mode(setting: str, template: ChatTemplate) -> ThinkingMode:
     """Return how thinking is recognised; a family that can think may do so unasked."""
     if setting != "off" and template.open_thinking:
         return "open"
-    can_think = bool(template.no_thinking or template.open_thinking)
-    return "auto" if can_think or setting != "off" else "off"
+    return "auto" if template.can_think or setting != "off" else "off"

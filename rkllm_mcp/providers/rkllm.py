@@ -64,17 +64,13 @@ class ModelForm:
 
     def thinks(self, wish: bool | None) -> bool:
         """Return True if the model is asked to think, given the request's option."""
-        return self.think if wish is None or not self._can_think else wish
+        return self.think if wish is None or not self.template.can_think else wish
 
     def read_as(self, wish: bool | None) -> ThinkingMode:
         """Return how thinking is detected, given the request's option."""
-        if wish is None or not self._can_think:
+        if wish is None or not self.template.can_think:
             return self.thinking
         return "open" if wish and self.template.open_thinking else "auto"
-
-    @property
-    def _can_think(self) -> bool:
-        return bool(self.template.no_thinking or self.template.open_thinking)
 
 
 @dataclass
