@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup
@@ -30,7 +30,7 @@ from rkllm_mcp.app.settings import starting_lines
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import PromptTooLongError, RkllmMcpError, UsageError
 from rkllm_mcp.events import End, Event, Status
-from rkllm_mcp.generation import SamplingOverrides
+from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
 from rkllm_mcp.models.cards import ModelFolder
 from rkllm_mcp.protocols import (
@@ -40,7 +40,6 @@ from rkllm_mcp.protocols import (
     ElicitationAnswer,
     EmitEvents,
     FixedApprover,
-    ResponseOptions,
 )
 from rkllm_mcp.providers.prefill_progress import PromptProgress
 from rkllm_mcp.records import Ending, StoredConversation
@@ -157,46 +156,14 @@ HOW_TO_ALLOW = "It can be allowed with 'rkllm-mcp run --yes', or for good with a
 Prepare: TypeAlias = Callable[[EmitEvents, CallContext], Awaitable[Question]]
 
 
-@dataclass(frozen=True)
-class ReplyOptions:
-    """Options of one answer.
-
-    Args:
-        tools: the model is shown tools and may call them.
-        max_new_tokens: the longest answer of one round; None for the configuration's.
-        force_tool: the answer begins with a call of this tool.
-        approvals: decision about calls that need approval: ``ask`` emits an Approval and waits for
-            ``Assistant.decide``; ``grant`` and ``refuse`` decide beforehand.
-        approval_timeout_s: a request for approval waits no longer than this; None for the configuration's limit.
-        tokens: secrets for ``headers_template`` placeholders, by name; held for this answer only.
-        allowed_tools: the only tools that this answer may use, by any of their names; all when None.
-        keep: question and answer are saved before ``End``; a ``Status`` reports what cannot be saved.
-        sampling: how the next token is chosen, where it differs from the configuration.
-        stop: texts that end the answer and are no part of it.
-        thinking: the model thinks before it answers, or not; None for the configuration's.
-    """
-
-    tools: bool = True
-    max_new_tokens: int | None = None
-    force_tool: str | None = None
-    approvals: Literal["ask", "grant", "refuse"] = "refuse"
-    approval_timeout_s: float | None = None
-    tokens: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    allowed_tools: tuple[str, ...] | None = None
-    keep: bool = False
-    sampling: SamplingOverrides | None = None
-    stop: tuple[str, ...] = ()
-    thinking: bool | None = None
-
-
 class Assistant:
     """A running assistant; ``open_app`` makes one.
 
     Attributes:
         config: the configuration.
-        core: the model that answers.
+        model_host: the model that answers.
         toolbox: the tools of all servers.
-        memory: the store, with tool calls and conversations.
+        store: the store, with tool calls and conversations.
         tenant: the tenant's name; empty for the owner.
         recorder: saves answers.
         usage: counts the tokens of its answers.
@@ -205,7 +172,7 @@ class Assistant:
     def __init__(
         self,
         config: Config,
-        core: ModelHost,
+        model_host: ModelHost,
         tools: ToolEnvironment,
         tasks: TaskGroup,
         warm_up: WarmUp | None,
@@ -213,11 +180,11 @@ class Assistant:
         usage: UsageCounter | None = None,
     ) -> None:
         self.config = config
-        self.core = core
+        self.model_host = model_host
         self.toolbox = tools.toolbox
-        self.memory = tools.memory
+        self.store = tools.store
         self.tenant = tenant
-        self.recorder = Recorder(tools.memory.conversations, tenant)
+        self.recorder = Recorder(tools.store.conversations, tenant)
         self.usage = usage or UsageCounter()
         self._tools = tools
         self._tasks = tasks
@@ -226,18 +193,20 @@ class Assistant:
         self._idle = anyio.Event()
         self._is_closed = False
         self._pending = PendingRequests(config.security.question_timeout_s)
-        self._preparation = turn_preparation(config, core.listing, self.toolbox, self.memory.calls, core.embedder)
+        self._preparation = turn_preparation(
+            config, model_host.listing, self.toolbox, self.store.calls, model_host.embedder
+        )
         self._has_announced = False
 
     @property
     def model(self) -> ModelFolder:
         """The folder and card of the model on the NPU; a UsageError where a remote service answers."""
-        return self.core.board.model
+        return self.model_host.board.model
 
     @property
     def engine(self) -> Engine:
         """The owner of the NPU; a UsageError where a remote service answers."""
-        return self.core.board.engine
+        return self.model_host.board.engine
 
     def close(self) -> None:
         """Cancel every answer and take no more; ``open_app`` does this at the end."""
@@ -260,7 +229,7 @@ class Assistant:
         return restored_turns(kept, self.new_conversation(kept.system))
 
     async def answer(
-        self, conversation: Conversation, text: str, emit: EmitEvents, options: ReplyOptions | None = None
+        self, conversation: Conversation, text: str, emit: EmitEvents, options: AnswerOptions | None = None
     ) -> None:
         """Answer ``text``; the last event is always an ``End``, unless the caller is cancelled.
 
@@ -284,7 +253,7 @@ class Assistant:
         prompt: str,
         arguments: Mapping[str, str],
         emit: EmitEvents,
-        options: ReplyOptions | None = None,
+        options: AnswerOptions | None = None,
     ) -> None:
         """Answer a server's prompt, ``server:name`` or a unique name, with its arguments; else like ``answer``.
 
@@ -311,7 +280,7 @@ class Assistant:
         await self._run_free(conversation, work_when_ready, emit)
 
     def reply(
-        self, conversation: Conversation, text: str, options: ReplyOptions | None = None
+        self, conversation: Conversation, text: str, options: AnswerOptions | None = None
     ) -> AsyncGenerator[Event, None]:
         """Return the events of ``answer``; consume them under ``aclosing``: leaving early cancels the answer.
 
@@ -325,7 +294,7 @@ class Assistant:
         conversation: Conversation,
         prompt: str,
         arguments: Mapping[str, str],
-        options: ReplyOptions | None = None,
+        options: AnswerOptions | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Return the events of ``answer_prompt``; else like ``reply``."""
         return self._stream(conversation, self._prompt_work(prompt, arguments, options))
@@ -374,15 +343,15 @@ class Assistant:
             self._idle = anyio.Event()
             await self._idle.wait()
 
-    def reading(self, conversation_id: str) -> PromptProgress | None:
+    def prefill_progress(self, conversation_id: str) -> PromptProgress | None:
         """Return the progress of the prefill for a running answer; None outside of a prefill."""
-        npu = self.core.npu
+        npu = self.model_host.npu
         if npu is None:
             return None
-        tokens = self._warm_up.reading_tokens if self._warm_up else 0
+        tokens = self._warm_up.prefill_tokens if self._warm_up else 0
         if tokens and conversation_id in self._answers:
-            return npu.readings.estimate(tokens)
-        return npu.readings.of(conversation_id)
+            return npu.prefill_progress.estimate(tokens)
+        return npu.prefill_progress.of(conversation_id)
 
     def pending_requests(self) -> tuple[PendingRequest, ...]:
         """Return the approvals and elicitations that wait for a user, oldest first."""
@@ -405,7 +374,7 @@ class Assistant:
         if self._has_announced:
             return ()
         self._has_announced = True
-        lines = starting_lines(self.core.name if self.core.npu else None, len(self.toolbox.connections))
+        lines = starting_lines(self.model_host.name if self.model_host.npu else None, len(self.toolbox.connections))
         return tuple(map(Status, lines))
 
     async def ready(self) -> None:
@@ -415,12 +384,12 @@ class Assistant:
             RuntimeUnusableError: the model could not be loaded.
         """
         # Both are starting already; in this order a failed model is reported without waiting for slow servers.
-        await self.core.ready()
+        await self.model_host.ready()
         await self.toolbox.connected()
 
-    def tools(self, options: ReplyOptions | None = None) -> tuple[ToolSpec, ...]:
+    def tools(self, options: AnswerOptions | None = None) -> tuple[ToolSpec, ...]:
         """Return the tools that an answer with these options is shown."""
-        options = options or ReplyOptions()
+        options = options or AnswerOptions()
         if not options.tools:
             return ()
         if options.allowed_tools is None:
@@ -428,11 +397,11 @@ class Assistant:
         allowed = {spec.name for spec in map(self.toolbox.resolve, options.allowed_tools) if spec is not None}
         return tuple(tool for tool in self.toolbox.tools() if tool.name in allowed)
 
-    def head(self) -> list[int]:
+    def prompt_prefix(self) -> list[int]:
         """Return the token ids that every prompt begins with: system text and current tools."""
         conversation = self.new_conversation()
         lists = self._preparation.beginnings(conversation, self.tools())
-        return self.core.board.chat_model.head(conversation, lists)
+        return self.model_host.board.chat_model.head(conversation, lists)
 
     def _check_free(self, conversation: Conversation) -> None:
         if conversation.id in self._answers:
@@ -458,21 +427,23 @@ class Assistant:
         with send:
             await running.run(work, partial(self._remove, running))
 
-    def _text_work(self, text: str, options: ReplyOptions | None) -> Work:
+    def _text_work(self, text: str, options: AnswerOptions | None) -> Work:
         # Resources load the MCP client, which a question that names none does not need.
         offerings = self.toolbox.offerings if "@" in text else None
         prepare = partial(question_from_text, text, offerings, self.config.agent.resource_chars)
-        return partial(self._answer_question, prepare, options or ReplyOptions(), text)
+        return partial(self._answer_question, prepare, options or AnswerOptions(), text)
 
-    def _prompt_work(self, prompt: str, arguments: Mapping[str, str], options: ReplyOptions | None) -> Work:
+    def _prompt_work(self, prompt: str, arguments: Mapping[str, str], options: AnswerOptions | None) -> Work:
         prepare = partial(question_from_prompt, prompt, arguments, self.toolbox.offerings)
-        return partial(self._answer_question, prepare, options or ReplyOptions(), "")
+        return partial(self._answer_question, prepare, options or AnswerOptions(), "")
 
-    async def _answer_question(self, prepare: Prepare, options: ReplyOptions, text: str, running: AnswerStream) -> None:
+    async def _answer_question(
+        self, prepare: Prepare, options: AnswerOptions, text: str, running: AnswerStream
+    ) -> None:
         """Answer the question that ``prepare`` makes; ``text`` is the user's, empty for a prompt."""
         conversation = running.conversation
         markup = MarkupFilter(self.config.agent.person_language)
-        if options.keep:
+        if options.save:
             secrets = tuple(options.tokens.values())
             record = self.recorder.record(conversation, text, secrets, markup.words)
             running.save_with(record)
@@ -486,22 +457,20 @@ class Assistant:
             await self._answer_with_tools(emit, conversation, prepare, options)
 
     async def _answer_with_tools(
-        self, emit: EmitEvents, conversation: Conversation, prepare: Prepare, options: ReplyOptions
+        self, emit: EmitEvents, conversation: Conversation, prepare: Prepare, options: AnswerOptions
     ) -> None:
-        forced = self._forced_tool(options)
-        agent = self.config.agent
+        model, model_options, agent = self.model_host.chat_model, self._model_options(options), self.config.agent
         limits = LoopSettings(agent.max_rounds, agent.repair_rounds, agent.parallel_tools)
         with self._asker(options, emit) as asker:
             context = CallContext(asker=asker, tokens=options.tokens, conversation_id=conversation.id)
             asked = await prepare(emit, context)
-            request = TurnRequest(asked, self.tools(options), forced)
-            model, response_options = self.core.chat_model, _response_options(options, forced)
+            request = TurnRequest(asked, self.tools(options), model_options)
             try:
-                await answer(model, self._preparation, conversation, request, limits, emit, context, response_options)
+                await answer(model, self._preparation, conversation, request, limits, emit, context)
             finally:
                 model.over(conversation.id)
 
-    def _asker(self, options: ReplyOptions, emit: EmitEvents) -> AbstractContextManager[Approver]:
+    def _asker(self, options: AnswerOptions, emit: EmitEvents) -> AbstractContextManager[Approver]:
         if options.approvals == "ask":
             return StreamApprover(self._pending, emit, options.approval_timeout_s)
         is_granted = options.approvals == "grant"
@@ -510,27 +479,21 @@ class Assistant:
     async def _wait_until_ready(self, emit: EmitEvents) -> None:
         if self._warm_up is not None:
             self._warm_up.awaited()
-        if not self.core.is_ready and (statuses := self.starting()):
+        if not self.model_host.is_ready and (statuses := self.starting()):
             await emit(statuses)
         await self.ready()
         if self._warm_up is not None:
             await self._warm_up.over()
 
-    def _forced_tool(self, options: ReplyOptions) -> str | None:
-        if options.force_tool is None:
-            return None
+    def _model_options(self, options: AnswerOptions) -> ModelOptions:
+        """Return the options of the responses, with the model's name of a forced tool."""
+        if (wanted := options.model.forced_tool) is None:
+            return options.model
         if not options.tools:
             raise UsageError("a tool cannot be forced while tools are switched off; leave one of the two out")
-        spec = self.toolbox.resolve(options.force_tool)
+        spec = self.toolbox.resolve(wanted)
         if spec is None:
-            near = self.toolbox.suggest(options.force_tool)
+            near = self.toolbox.suggest(wanted)
             advice = f"did you mean '{near}'?" if near else "see 'rkllm-mcp tools list'"
-            raise UsageError(f"there is no tool '{options.force_tool}'; {advice}")
-        return spec.name
-
-
-def _response_options(options: ReplyOptions, forced: str | None) -> ResponseOptions:
-    """Return the model's options for an answer."""
-    return ResponseOptions(
-        options.max_new_tokens, forced, sampling=options.sampling, stop=options.stop, thinking=options.thinking
-    )
+            raise UsageError(f"there is no tool '{wanted}'; {advice}")
+        return replace(options.model, tool_choice=ForcedTool(spec.name))

@@ -16,13 +16,14 @@ from dataclasses import dataclass, field
 
 import anyio.to_thread
 
-from rkllm_mcp.app.assistant import Assistant, ReplyOptions
+from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.app.environment import AuxiliaryModel
 from rkllm_mcp.app.root import StatusSink, open_app, open_auxiliary_models
 from rkllm_mcp.board.system import device_state
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import GenerationError
 from rkllm_mcp.events import End, EndReason, Text, Usage
+from rkllm_mcp.generation import AnswerOptions, ModelOptions
 from rkllm_mcp.runtime.scheduler import Scheduler
 
 # The text that has come, and how many pieces of it.
@@ -67,7 +68,7 @@ class BoardServices:
             GenerationError: the answer failed.
             RuntimeUnusableError: the model cannot be loaded.
         """
-        options = ReplyOptions(tools=False, max_new_tokens=max_tokens)
+        options = AnswerOptions(ModelOptions(max_tokens), tools=False)
         pieces: list[str] = []
         usage: Usage | None = None
         end = End("failed")
@@ -134,8 +135,8 @@ async def open_board_services(
     others = others or OtherModels()
     config = config.overridden(tools=False)
     names = [name for name in (others.embedding, others.ranking) if name is not None]
-    async with open_app(config, status=status) as app, open_auxiliary_models(config, names) as specialists:
-        own = app.core.evaluator(None)
+    async with open_app(config, status=status) as app, open_auxiliary_models(config, names) as auxiliary_models:
+        own = app.model_host.evaluator(None)
         yield BoardServices(
-            app, specialists.get(others.embedding or "", own), specialists.get(others.ranking or "", own)
+            app, auxiliary_models.get(others.embedding or "", own), auxiliary_models.get(others.ranking or "", own)
         )

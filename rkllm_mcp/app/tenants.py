@@ -76,7 +76,7 @@ class Tenants:
         self.config = config
         self._tasks = tasks
         self._status = status
-        self._core: _Kept[ModelHost] | None = None
+        self._model_host: _Kept[ModelHost] | None = None
         self._apps: dict[str, _Kept[Assistant]] = {}
         self._tenants: Mapping[str, Tenant] = {}
         self._changing = anyio.Lock()
@@ -84,33 +84,33 @@ class Tenants:
         self.scheduler = Scheduler(config.service.parallel, config.service.queue)
 
     @property
-    def core(self) -> ModelHost:
+    def model_host(self) -> ModelHost:
         """The model that answers.
 
         Raises:
             UsageError: it is being exchanged.
         """
-        if self._core is None:
+        if self._model_host is None:
             raise UsageError("the model is being exchanged; ask again in a moment")
-        return self._core.value
+        return self._model_host.value
 
     @property
     def is_open(self) -> bool:
         """A model is loaded or being loaded; False while it is exchanged."""
-        return self._core is not None
+        return self._model_host is not None
 
     @property
     def is_ready(self) -> bool:
         """The model is loaded and assistants exist; False while the model is exchanged."""
-        return bool(self._tenants) and self._core is not None and self._core.value.is_ready
+        return bool(self._tenants) and self._model_host is not None and self._model_host.value.is_ready
 
     @property
     def failure(self) -> RkllmMcpError | None:
         """The reason why no answer will come any more from this process; None while the model is being exchanged."""
-        return None if self._core is None else self._core.value.failure
+        return None if self._model_host is None else self._model_host.value.failure
 
     @property
-    def tenants(self) -> Mapping[str, Tenant]:
+    def by_name(self) -> Mapping[str, Tenant]:
         """All tenants by name; the owner's name is empty."""
         return self._tenants
 
@@ -122,7 +122,11 @@ class Tenants:
         """
         tenant = self._tenants.get(name)
         if tenant is None:
-            what = "the model is being exchanged" if self._core is None else f"there is no tenant {name!r} (any more)"
+            what = (
+                "the model is being exchanged"
+                if self._model_host is None
+                else f"there is no tenant {name!r} (any more)"
+            )
             raise UsageError(f"{what}; ask again in a moment")
         return tenant
 
@@ -136,7 +140,7 @@ class Tenants:
         Raises:
             RuntimeUnusableError: it could not be loaded.
         """
-        await self.core.ready()
+        await self.model_host.ready()
 
     async def reload(self, config: Config, *, drain_s: float = 30.0) -> bool:
         """Apply another configuration; unchanged parts continue to run.
@@ -148,23 +152,23 @@ class Tenants:
             RkllmMcpError: the new model is not usable; the previous configuration stays in force.
         """
         async with self._changing:
-            keeps_core = self._core is not None and _core_part(self.config) == _core_part(config)
-            if not keeps_core:
+            keeps_model = self._model_host is not None and _model_part(self.config) == _model_part(config)
+            if not keeps_model:
                 check_model(config)
                 await self._close(drain_s)
-                self._core = await _opened(self._tasks, open_model(config, _beside(config)), config)
+                self._model_host = await _opened(self._tasks, open_model(config, _beside(config)), config)
             self.config = config
             self.scheduler.resize(config.service.parallel, config.service.queue)
             await self._settle(drain_s)
-            return keeps_core
+            return keeps_model
 
     async def open(self) -> None:
-        """Start everything; ``open_house`` does this."""
-        self._core = await _opened(self._tasks, open_model(self.config, _beside(self.config)), self.config)
+        """Start everything; ``open_tenants`` does this."""
+        self._model_host = await _opened(self._tasks, open_model(self.config, _beside(self.config)), self.config)
         await self._settle(0)
 
     async def close(self) -> None:
-        """Stop everything; ``open_house`` does this."""
+        """Stop everything; ``open_tenants`` does this."""
         with anyio.CancelScope(shield=True):
             await self._close(0)
 
@@ -179,7 +183,7 @@ class Tenants:
                 continue
             # The owner's list of tools is the one that is prefilled in advance; the cache holds one.
             status = _of_tenant(name, self._status) if self._status and name != OWNER else self._status
-            app = open_app(config, status=status, one_shot=name != OWNER, core=self.core, tenant=name)
+            app = open_app(config, status=status, one_shot=name != OWNER, model_host=self.model_host, tenant=name)
             self._apps[name] = await _opened(self._tasks, app, config)
             replaced += [kept] if kept is not None else []
         replaced += [self._apps.pop(name) for name in set(self._apps) - set(sections)]
@@ -192,9 +196,9 @@ class Tenants:
         async with anyio.create_task_group() as closing:
             for kept in apps:
                 closing.start_soon(_drained, kept, drain_s)
-        if self._core is not None:
-            core, self._core = self._core, None
-            await core.close()
+        if self._model_host is not None:
+            model_host, self._model_host = self._model_host, None
+            await model_host.close()
 
 
 @asynccontextmanager
@@ -206,14 +210,14 @@ async def open_tenants(config: Config, *, status: StatusSink | None = None) -> A
     """
     failure: BaseException | None = None
     async with anyio.create_task_group() as tasks:
-        house = Tenants(config, tasks, status)
+        tenants = Tenants(config, tasks, status)
         try:
-            await house.open()
-            yield house
+            await tenants.open()
+            yield tenants
         except Exception as error:  # noqa: BLE001  (raised again below: the task group would wrap it in a group)
             failure = error
         finally:
-            await house.close()
+            await tenants.close()
     if failure is not None:
         raise failure
 
@@ -223,7 +227,7 @@ def _of_tenant(name: str, status: StatusSink) -> StatusSink:
     return lambda text: status(f"Tenant '{name}': {text}")
 
 
-def _core_part(config: Config) -> tuple[object, ...]:
+def _model_part(config: Config) -> tuple[object, ...]:
     """Return the part of a configuration that determines the loaded model."""
     agent = config.agent
     model = (config.runtime, config.model, config.provider, agent.embedding_model, agent.tool_listing)

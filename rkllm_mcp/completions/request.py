@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from rkllm_mcp.completions.structured_output import ResponseFormat
 from rkllm_mcp.errors import UsageError
+from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Message, ToolSpec
-from rkllm_mcp.protocols import ResponseOptions
 
 _OWN_CALL_ID = re.compile(r"call_(\d{1,9})")
 
@@ -38,7 +38,7 @@ class ChatRequest:
 
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
-    options: ResponseOptions = field(default_factory=ResponseOptions)
+    options: ModelOptions = field(default_factory=ModelOptions)
     form: ResponseFormat | None = None
     host_tools: bool = False
     tokens: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)

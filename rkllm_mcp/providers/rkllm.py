@@ -22,9 +22,11 @@ from rkllm_mcp.events import Event, Status, Text, Usage
 from rkllm_mcp.generation import (
     GenerationOptions,
     Generator,
+    ModelOptions,
     RunStats,
     Sampling,
     SamplingByPurpose,
+    SamplingOverrides,
     Token,
     common_prefix,
 )
@@ -33,7 +35,7 @@ from rkllm_mcp.prompt.budget import Budget
 from rkllm_mcp.prompt.conversation import ConversationPrompt, Prompt, stop_ids
 from rkllm_mcp.prompt.template import ChatTemplate
 from rkllm_mcp.prompt.tokenizer import ControlText, ModelTokenizer
-from rkllm_mcp.protocols import EmitEvents, ResponseOptions, Turn
+from rkllm_mcp.protocols import EmitEvents, Turn
 from rkllm_mcp.providers.prefill_progress import PrefillProgress
 from rkllm_mcp.providers.repetition import LOOP_TOKENS, RepetitionWatch, repetition_sentence
 from rkllm_mcp.providers.stream_parts import FinishPart
@@ -89,13 +91,14 @@ class _PromptRun:
 class RkllmModel:
     """A ``ChatModel`` on an engine; ``readings`` tracks prompts being prefilled."""
 
-    def __init__(self, engine: Generator, form: ModelForm, readings: PrefillProgress | None = None) -> None:
+    def __init__(self, engine: Generator, form: ModelForm, prefill_progress: PrefillProgress | None = None) -> None:
         self._engine = engine
         self._form = form
         self._stops = stop_ids(form.vocabulary, form.template)
         self._markers = _special_markers(form)
+        self._hidden = self._stops | form.vocabulary.special_ids
         self._prompts: OrderedDict[str, ConversationPrompt] = OrderedDict()
-        self._readings = readings or PrefillProgress()
+        self._progress = prefill_progress or PrefillProgress()
         # Conversation and prompt of the run that is expected next.
         self._announced: tuple[str, list[int]] | None = None
 
@@ -105,7 +108,7 @@ class RkllmModel:
         return self._form
 
     async def respond(
-        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions, emit: EmitEvents
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, emit: EmitEvents
     ) -> Turn:
         """See ``ChatModel.respond``."""
         conversation_prompt = self._prompt_of(conversation)
@@ -113,7 +116,7 @@ class RkllmModel:
         prepare = partial(
             conversation_prompt.prepare,
             forced_tool=options.forced_tool,
-            any_tool=options.any_tool,
+            any_tool=options.tool_choice == "required",
             thinking=self._form.thinks(options.thinking),
         )
         # Megabytes of text take seconds to encode; in a thread they do not block other answers.
@@ -161,36 +164,36 @@ class RkllmModel:
         if (prompt := self._prompts.get(conversation_id)) is not None:
             self._keep(new_id, prompt.copied())
 
-    def _detector(self, tools: Sequence[ToolSpec], options: ResponseOptions) -> Detector:
+    def _detector(self, tools: Sequence[ToolSpec], options: ModelOptions) -> Detector:
         form = self._form
-        callable_tools = () if options.no_calls else (*tools, *options.others)
-        if options.forced_tool is None and not options.any_tool:
+        forced = options.forced_tool
+        callable_tools = () if options.tool_choice == "none" else (*tools, *options.others)
+        if forced is None and options.tool_choice != "required":
             return Detector(callable_tools, form.syntaxes, thinking=form.read_as(options.thinking))
         # The prompt ends inside the call, so the detector is fed the beginning of the call and emits nothing for it.
         detector = Detector(callable_tools, form.syntaxes)
         written = form.template.tool_form
-        forced = options.forced_tool
         detector.feed(written.any_call_text() if forced is None else written.forced_call_text(forced))
         return detector
 
     def _new_run(
-        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ResponseOptions, prompt: Prompt
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions, prompt: Prompt
     ) -> _PromptRun:
         detector = self._detector(tools, options)
         turn = TurnBuilder(conversation, detector, stop=options.stop, single_call=options.single_call)
-        return _PromptRun(conversation, prompt, turn, self._sampling(options, may_call=bool(tools or options.others)))
+        return _PromptRun(conversation, prompt, turn, self._sampling(options, tools))
 
     async def _generate(self, run: _PromptRun, emit: EmitEvents) -> Turn:
         """Run the prompt once and emit the events of the turn."""
         conversation, prompt, turn = run.conversation, run.prompt, run.turn
         options = GenerationOptions(prompt.max_new_tokens, self._stops, run.sampling, owner=conversation.tenant)
-        self._readings.begin(conversation.id, partial(self._engine.uncached, prompt.ids, conversation.tenant))
+        self._progress.begin(conversation.id, partial(self._engine.uncached, prompt.ids, conversation.tenant))
         try:
             async with self._engine.generation(prompt.ids, options) as generation:
                 try:
                     while batch := await generation.next_batch():
                         if not run.ids:
-                            self._readings.over(conversation.id)
+                            self._progress.over(conversation.id)
                         if events := self._read(batch, run):
                             await emit(events)
                         if turn.is_over or run.is_repeating:
@@ -200,11 +203,11 @@ class RkllmModel:
                     # The price of a round without ``Usage``.
                     conversation.unpaid_tokens = generation.expected_prefill
         finally:
-            self._readings.over(conversation.id)
+            self._progress.over(conversation.id)
         if stats.finish == "length":
             turn.add(FinishPart("length"))
         figures = _figures(len(prompt.ids), stats)
-        self._readings.measured(stats, stats.prefilled_tokens or 0)
+        self._progress.measured(stats, stats.prefilled_tokens or 0)
         closing = turn.finish()
         if run.is_repeating and not turn.calls:
             closing.append(Text(f"\n\n{repetition_sentence(self._form.vocabulary.decode(run.ids[-LOOP_TOKENS:]))}"))
@@ -227,18 +230,20 @@ class RkllmModel:
                 break
         return events
 
-    def _sampling(self, options: ResponseOptions, *, may_call: bool) -> Sampling | None:
+    def _sampling(self, options: ModelOptions, tools: Sequence[ToolSpec]) -> Sampling | None:
         form = self._form.sampling
-        sampling = None if form is None else form.tools if may_call and not options.no_calls else form.answer
+        may_call = options.tool_choice != "none" and bool(tools or options.others)
+        sampling = None if form is None else form.tools if may_call else form.answer
         if form is not None and self._form.thinks(options.thinking):
             sampling = form.thinking
-        return sampling if options.sampling is None else options.sampling.over(sampling or Sampling())
+        has_own = options.sampling != SamplingOverrides()
+        return options.sampling.over(sampling or Sampling()) if has_own else sampling
 
     def _visible(self, token: Token) -> str:
         """Return the token's text; empty for special tokens other than markers that the detector needs."""
         if token.id in self._markers:
             return self._form.vocabulary.decode([token.id])
-        return "" if token.id in self._stops or self._form.vocabulary.is_special(token.id) else token.text
+        return "" if token.id in self._hidden else token.text
 
     def _prompt_of(self, conversation: Conversation) -> ConversationPrompt:
         prompt = self._prompts.pop(conversation.id, None)
@@ -261,7 +266,7 @@ def _special_markers(form: ModelForm) -> frozenset[int]:
     responses = (text for marks in RESPONSES.items() for text in marks)
     texts = (*form.template.answer_markers, *marker_texts(form.syntaxes), *responses)
     ids = form.vocabulary.encode([ControlText(text) for text in texts])
-    return frozenset(filter(form.vocabulary.is_special, ids))
+    return form.vocabulary.special_ids.intersection(ids)
 
 
 def _how(death: WorkerDiedError) -> str:

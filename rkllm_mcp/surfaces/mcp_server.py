@@ -1,4 +1,4 @@
-"""How other hosts reach the board's abilities: standard input and output, or HTTP.
+"""How other hosts reach the board's services: standard input and output, or HTTP.
 
 Over HTTP the server listens on loopback only, unless ``[service] api_keys`` names keys; then every request needs one.
 """
@@ -47,8 +47,8 @@ Dimensions = Annotated[int | None, Field(description="Keep this many numbers of 
 class BoardServer(MCPServer[None]):
     """The board's services as an MCP server."""
 
-    def __init__(self, abilities: BoardServices) -> None:
-        offered = _Tools(abilities)
+    def __init__(self, services: BoardServices) -> None:
+        offered = _Tools(services)
         super().__init__(
             "rkllm-mcp",
             title="Language model on a Rockchip NPU",
@@ -85,8 +85,8 @@ class BoardServer(MCPServer[None]):
 class _Tools:
     """The tools and resources as functions, from whose signatures the SDK reads the schemas."""
 
-    def __init__(self, abilities: BoardServices) -> None:
-        self._abilities = abilities
+    def __init__(self, services: BoardServices) -> None:
+        self._services = services
 
     async def generate(
         self, prompt: Prompt, ctx: Context, system: System = "", max_tokens: MaxTokens = None
@@ -97,7 +97,7 @@ class _Tools:
             await ctx.report_progress(count, max_tokens, text)
 
         async def answer() -> tuple[str, dict[str, Any]]:
-            made = await self._abilities.generate(prompt, system, max_tokens, tell)
+            made = await self._services.generate(prompt, system, max_tokens, tell)
             facts: dict[str, Any] = {
                 "text": made.text,
                 "model": made.model,
@@ -113,8 +113,8 @@ class _Tools:
         """Turn texts into vectors of length 1; similar texts have a large dot product."""
 
         async def answer() -> tuple[str, dict[str, Any]]:
-            vectors = await self._abilities.embed(texts, instruction=instruction, dimensions=dimensions)
-            facts = {"model": self._abilities.embedder.name, "vectors": [[round(x, 6) for x in v] for v in vectors]}
+            vectors = await self._services.embed(texts, instruction=instruction, dimensions=dimensions)
+            facts = {"model": self._services.embedder.name, "vectors": [[round(x, 6) for x in v] for v in vectors]}
             return json.dumps(facts), facts
 
         return await _result(answer)
@@ -123,10 +123,10 @@ class _Tools:
         """Order documents by how well they answer a query, best first, with a score from 0 to 1."""
 
         async def answer() -> tuple[str, dict[str, Any]]:
-            scores = await self._abilities.rerank(query, documents, instruction=instruction)
+            scores = await self._services.rerank(query, documents, instruction=instruction)
             order = sorted(range(len(scores)), key=lambda index: -scores[index])
             ranking = [{"index": index, "score": round(scores[index], 6)} for index in order]
-            facts = {"model": self._abilities.ranker.name, "ranking": ranking}
+            facts = {"model": self._services.ranker.name, "ranking": ranking}
             return json.dumps(facts), facts
 
         return await _result(answer)
@@ -135,23 +135,23 @@ class _Tools:
         """State of the board: model, runtime, NPU load, clocks, temperature, memory."""
 
         async def answer() -> tuple[str, dict[str, Any]]:
-            facts = await self._abilities.status()
+            facts = await self._services.status()
             return json.dumps(facts, ensure_ascii=False), dict(facts)
 
         return await _result(answer)
 
     async def status_text(self) -> str:
         """State of the board: model, runtime, NPU load, clocks, temperature, memory."""
-        return json.dumps(await self._abilities.status(), ensure_ascii=False)
+        return json.dumps(await self._services.status(), ensure_ascii=False)
 
     async def model_text(self) -> str:
         """The language model: its name, description and context window."""
-        model = self._abilities.app.model
+        model = self._services.app.model
         facts = {
             "name": model.name,
             "description": model.card.description,
             "template": model.card.template,
-            "context_tokens": self._abilities.app.engine.context_tokens,
+            "context_tokens": self._services.app.engine.context_tokens,
             "emulated": model.card.emulated,
         }
         return json.dumps(facts, ensure_ascii=False)
@@ -221,8 +221,8 @@ def serve(session: Session, offer: ServeOptions) -> int:
         from rkllm_mcp.app.board_services import OtherModels, open_board_services
 
         others = OtherModels(offer.embedding_model, offer.ranking_model)
-        async with open_board_services(config, others, status=session.status) as abilities:
-            server = BoardServer(abilities)
+        async with open_board_services(config, others, status=session.status) as services:
+            server = BoardServer(services)
             if offer.over_http:
                 await _over_http(server, host, port, keys, session)
             else:

@@ -24,7 +24,7 @@ from rkllm_mcp.mcp_client.per_request import PerRequestConnection, connection_fo
 from rkllm_mcp.mcp_client.resources import ResourceHub
 from rkllm_mcp.mcp_client.wire_log import LastLines
 from rkllm_mcp.messages import ToolSpec
-from rkllm_mcp.protocols import NO_CONTEXT, CallContext, Sampler
+from rkllm_mcp.protocols import NO_CONTEXT, CallContext, Deadline, Sampler
 from rkllm_mcp.tools.approvals import Approvals
 from rkllm_mcp.tools.execution import ExecutionPolicies
 from rkllm_mcp.tools.toolbox import Toolbox, ToolServer
@@ -69,6 +69,7 @@ class LocalToolServer:
         self.state: State = "connecting"
         self.reason = ""
         self.tools: tuple[ToolSpec, ...] = ()
+        self.resource_names: tuple[str, ...] = ()
         self.notes = LastLines()
         self._opener = opener
         self._on_change = on_change
@@ -164,15 +165,15 @@ class LocalToolServer:
         self._wanted.set()
 
     async def _live_once(self) -> None:
-        started = anyio.current_time()
+        deadline = Deadline(self.spec.connect_timeout_s, anyio.current_time)
         self._become("connecting")
         error: Exception | None = None
-        with anyio.CancelScope(deadline=started + self.spec.connect_timeout_s) as self._scope:
+        with deadline.bind(anyio.CancelScope()) as self._scope:
             try:
                 async with self._opener(self.notes.add) as loaded:
-                    self._scope.deadline = math.inf
+                    deadline.lift()
                     self.tools = self._offered(loaded.tools)
-                    self._loaded, self._seconds = loaded, anyio.current_time() - started
+                    self._loaded, self._seconds = loaded, deadline.elapsed_s
                     self._become("ready")
                     self._settle()
                     await self._over.wait()

@@ -8,15 +8,16 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from rkllm_mcp.agent.loop import Loop, LoopSettings
+from rkllm_mcp.agent.loop import LoopSettings, RunCalls, answer_with_tools
 from rkllm_mcp.agent.tool_set import ToolSet
 from rkllm_mcp.events import Event, Status, Text, ToolCallDetected, ToolCallFailed, ToolFinished
+from rkllm_mcp.generation import ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
-from rkllm_mcp.protocols import ResponseOptions
 from tests.support.scripted_model import Round, ScriptedModel, ScriptedTools
 from tests.support.turn_events import one_by_one
 
 WEATHER = ToolSpec("get_weather", "Weather", server="jma")
+QUESTION = [Message("user", "?")]
 TIME = ToolSpec("get_time", "Time", server="clock")
 pytestmark = pytest.mark.anyio
 
@@ -46,7 +47,8 @@ async def test_an_answer_stopped_anywhere_leaves_a_history_that_models_accept(wh
             reached.set()
 
     async def run() -> None:
-        await Loop(model, tools, ToolSet([WEATHER]), LoopSettings(), emit).run(conversation, "?", ResponseOptions())
+        calls = RunCalls(tools, ToolSet([WEATHER]), emit)
+        await answer_with_tools(model, conversation, QUESTION, calls, ModelOptions(), LoopSettings(), emit)
 
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
@@ -63,8 +65,8 @@ async def test_a_tool_port_that_raises_is_raised_as_it_is_and_leaves_no_call_ope
     with pytest.raises(ZeroDivisionError):
         model = ScriptedModel([Round([call(location="a"), call("get_time")])])
         tools = ScriptedTools({}, error=ZeroDivisionError())
-        loop = Loop(model, tools, ToolSet([WEATHER, TIME]), LoopSettings(parallel_tools=parallel), nobody)
-        await loop.run(conversation, "?", ResponseOptions())
+        calls = RunCalls(tools, ToolSet([WEATHER, TIME]), nobody, parallel=parallel)
+        await answer_with_tools(model, conversation, QUESTION, calls, ModelOptions(), LoopSettings(), nobody)
     assert_ready(conversation)
 
 
@@ -108,8 +110,10 @@ async def left_at(event_number: int, how: str, *, parallel: bool) -> tuple[list[
 
         settings = LoopSettings(parallel_tools=parallel)
         with suppress(GoneError):
-            loop = Loop(ScriptedModel(list(LONG)), tools, ToolSet([WEATHER, TIME]), settings, emit)
-            await loop.run(conversation, "?", ResponseOptions())
+            calls = RunCalls(tools, ToolSet([WEATHER, TIME]), emit, parallel=settings.parallel_tools)
+            await answer_with_tools(
+                ScriptedModel(list(LONG)), conversation, QUESTION, calls, ModelOptions(), settings, emit
+            )
     return seen, conversation
 
 
@@ -134,10 +138,12 @@ async def test_a_call_that_was_finished_keeps_its_result_when_the_next_one_is_st
     model = ScriptedModel([Round([call(location="a"), call("get_time")])])
     conversation = Conversation()
 
-    loop = Loop(model, tools, ToolSet([WEATHER, TIME]), LoopSettings(parallel_tools=parallel), nobody)
+    calls = RunCalls(tools, ToolSet([WEATHER, TIME]), nobody, parallel=parallel)
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:
-            group.start_soon(loop.run, conversation, "?", ResponseOptions())
+            group.start_soon(
+                answer_with_tools, model, conversation, QUESTION, calls, ModelOptions(), LoopSettings(), nobody
+            )
             await anyio.wait_all_tasks_blocked()
             group.cancel_scope.cancel()
     assert [(r.call_id, r.text, r.is_error) for r in conversation.messages[-1].results] == [

@@ -10,8 +10,9 @@ import pytest
 from rkllm_mcp.agent.loop import CALL_NOTE, TOGETHER_NOTE, LoopSettings, ReturnCalls, run_agent
 from rkllm_mcp.agent.tool_set import ToolSet, named
 from rkllm_mcp.events import EndReason, Event, ModelEvent, Text, ToolCallDetected, ToolCallFailed
+from rkllm_mcp.generation import ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolSpec
-from rkllm_mcp.protocols import ResponseOptions, Turn
+from rkllm_mcp.protocols import Turn
 from tests.support.scripted_model import Round, ScriptedModel
 
 PLACE = {"type": "object", "properties": {"location": {"type": "string"}}}
@@ -38,7 +39,7 @@ class Answered:
     async def by(
         self,
         *rounds: Sequence[ModelEvent],
-        options: ResponseOptions | None = None,
+        options: ModelOptions | None = None,
         must_call: bool = False,
         two_steps: bool = False,
     ) -> tuple[EndReason, Turn]:
@@ -50,7 +51,7 @@ class Answered:
         self.model.rounds[:] = map(Round, rounds)
         calls = ReturnCalls(self.conversation, tool_set, emit, must_call=must_call)
         with anyio.fail_after(60):
-            return await run_agent(self.model, self.conversation, calls, options or ResponseOptions(), SETTINGS, emit)
+            return await run_agent(self.model, self.conversation, calls, options or ModelOptions(), SETTINGS, emit)
 
     @property
     def returned(self) -> list[list[tuple[str, str]]]:
@@ -75,7 +76,7 @@ async def test_the_first_call_ends_the_answer() -> None:
 
 async def test_after_the_last_repair_the_answer_ends_without_another_round() -> None:
     answered = Answered()
-    options = ResponseOptions(forced_tool="get_weather")
+    options = ModelOptions(tool_choice=ForcedTool("get_weather"))
     reason, turn = await answered.by([WRONG], [WRONG], [WRONG], options=options, must_call=True)
     assert (reason, turn.failures, answered.events) == ("answered", (WRONG,), [])
     assert answered.returned == [[("tool_call", "not readable")]] * 2

@@ -10,11 +10,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.app.assistant import Assistant, ReplyOptions
+from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.errors import ModelNotFoundError, UsageError
 from rkllm_mcp.events import End, Event, Status, Text
+from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation
 from tests.support.demo_app import PythonServer, descendants, make_demo, open_descriptors
 
@@ -36,7 +37,7 @@ async def demo_app(
 
 
 async def events_of(
-    app: Assistant, conversation: Conversation, text: str, options: ReplyOptions | None = None
+    app: Assistant, conversation: Conversation, text: str, options: AnswerOptions | None = None
 ) -> list[Event]:
     async with aclosing(app.reply(conversation, text, options)) as stream:
         return [event async for event in stream]
@@ -89,9 +90,13 @@ async def test_the_system_text_is_the_configurations_or_the_callers(tmp_path: Pa
 
 async def test_a_tool_that_is_not_there_cannot_be_forced(tmp_path: Path) -> None:
     async with demo_app(tmp_path) as app:
-        events = await events_of(app, app.new_conversation(), "Hi", ReplyOptions(force_tool="fly"))
+        events = await events_of(
+            app, app.new_conversation(), "Hi", AnswerOptions(ModelOptions(tool_choice=ForcedTool("fly")))
+        )
         assert events[-1] == End("failed", "there is no tool 'fly'; see 'rkllm-mcp tools list'")
-        events = await events_of(app, app.new_conversation(), "Hi", ReplyOptions(tools=False, force_tool="fly"))
+        events = await events_of(
+            app, app.new_conversation(), "Hi", AnswerOptions(ModelOptions(tool_choice=ForcedTool("fly")), tools=False)
+        )
         assert events[-1].kind == "end"
         assert "switched off" in str(events[-1])
 
@@ -124,7 +129,7 @@ async def test_a_limit_of_tokens_ends_the_answer_and_says_so(tmp_path: Path) -> 
             patch.setenv("RKLLM_EMULATOR_ABI", abi)
             async with demo_app(tmp_path / abi) as app:
                 conversation = app.new_conversation()
-                events = await events_of(app, conversation, "Hello", ReplyOptions(max_new_tokens=5))
+                events = await events_of(app, conversation, "Hello", AnswerOptions(ModelOptions(max_new_tokens=5)))
                 assert events[-1] == End("token_limit")
                 assert (await events_of(app, conversation, "Hello"))[-1] == End("answered")
 

@@ -12,17 +12,18 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.app.assistant import Assistant, ReplyOptions
+from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import Approval, Elicitation, End, Event, ToolFinished
+from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.messages import ToolCall
 from rkllm_mcp.protocols import CallContext, Decision, ElicitationAnswer
 from tests.support.demo_app import NO_VARIABLES, TIME_SERVER, PythonServer, descendants, make_demo
 
 pytestmark = pytest.mark.anyio
 QUESTION = "What time is it in London?"
-ASK = ReplyOptions(approvals="ask")
+ASK = AnswerOptions(approvals="ask")
 ASKING: PythonServer = ("asking", ("-m", "tests.support.mcp_servers.asking", "legacy"), NO_VARIABLES)
 
 
@@ -82,7 +83,7 @@ async def test_an_answer_may_be_left_or_stopped_while_its_question_is_open(tmp_p
             async with aclosing(app.reply(conversation, "Hello", ASK)) as stream:
                 assert [event async for event in stream][-1] == End("answered")
         # A call that nobody allowed was not made, and is on record as stopped.
-        assert [call.ruling for call in await app.memory.calls.latest(5)] == ["stopped", "stopped"]
+        assert [call.ruling for call in await app.store.calls.latest(5)] == ["stopped", "stopped"]
 
 
 @dataclass

@@ -14,12 +14,13 @@ import pytest
 
 from rkllm_mcp.agent.markup_filter import SENTENCES
 from rkllm_mcp.agent.usage import UsageCounter
-from rkllm_mcp.app.assistant import AnswerStream, Assistant, ReplyOptions, Work
+from rkllm_mcp.app.assistant import AnswerStream, Assistant, Work
 from rkllm_mcp.app.recorder import AnswerRecord, Recorder, ask_again, restored_turns, turns_of
 from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.errors import PromptTooLongError, UsageError
 from rkllm_mcp.events import End, Event, Status, Text, Thinking, ToolCallDetected, ToolFinished, Usage
+from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolResult
 from rkllm_mcp.protocols import EmitEvents
 from rkllm_mcp.records import CallRecord, Ending, StoredConversation, StoredTurn
@@ -482,41 +483,43 @@ async def test_an_assistant_keeps_and_resumes_a_conversation(tmp_path: Path) -> 
     question = "What time is it in London?"
     async with running(demo) as app:
         conversation = app.new_conversation()
-        async with aclosing(app.reply(conversation, question, ReplyOptions(keep=True))) as stream:
+        async with aclosing(app.reply(conversation, question, AnswerOptions(save=True))) as stream:
             whole = [event async for event in stream]
         assert len([message for message in conversation.messages if message.role == "assistant"]) == 2
-        async with aclosing(app.reply(conversation, "Hello", ReplyOptions(keep=True, force_tool="no"))) as stream:
+        async with aclosing(
+            app.reply(conversation, "Hello", AnswerOptions(ModelOptions(tool_choice=ForcedTool("no")), save=True))
+        ) as stream:
             assert isinstance((failed := [event async for event in stream][-1]), End)
             assert failed.reason == "failed"
         async with aclosing(app.reply(app.new_conversation(), "Hello")) as stream:
             _ = [event async for event in stream]
     async with running(demo) as app:
-        (summary,) = await app.memory.conversations.latest(app.tenant)
+        (summary,) = await app.store.conversations.latest(app.tenant)
         assert (summary.id, summary.title, summary.messages) == (conversation.id, question, 4)
-        kept = await app.memory.conversations.get("", summary.id)
+        kept = await app.store.conversations.get("", summary.id)
         assert kept is not None
         words = "".join(event.text for event in whole if isinstance(event, Text))
         assert kept.turns[1].text.strip() == words.strip()
         assert [(turn.text, turn.ending) for turn in kept.turns[2:]] == [("Hello", ""), ("", "failed")]
-        (call,) = await app.memory.calls.latest(5, conversation=summary.id)
+        (call,) = await app.store.calls.latest(5, conversation=summary.id)
         assert call.tool == "get_current_time"
         resumed = app.resume(kept)
-        async with aclosing(app.reply(resumed, question, ReplyOptions(keep=True))) as stream:
+        async with aclosing(app.reply(resumed, question, AnswerOptions(save=True))) as stream:
             events = [event async for event in stream]
         assert [event.id for event in events if isinstance(event, ToolCallDetected)] == ["call_2"]
         first_prompts = [next(event for event in one if isinstance(event, Usage)) for one in (whole, events)]
         assert first_prompts[1].prompt_tokens > first_prompts[0].prompt_tokens + 20
         assert resumed.messages[1:3] == [Message("user", question), Message("assistant", kept.turns[1].text)]
-        assert (await app.memory.conversations.stats("")).messages == 6
+        assert (await app.store.conversations.stats("")).messages == 6
 
 
 async def test_a_system_text_of_its_own_stays_with_a_conversation(tmp_path: Path) -> None:
     async with running(make_demo(tmp_path, ())) as app:
         for system, first in (("Be brief.", "Be brief."), (None, app.new_conversation().messages[0].text)):
             conversation = app.new_conversation(system)
-            async with aclosing(app.reply(conversation, "Hello", ReplyOptions(keep=True))) as stream:
+            async with aclosing(app.reply(conversation, "Hello", AnswerOptions(save=True))) as stream:
                 _ = [event async for event in stream]
-            kept = await app.memory.conversations.get("", conversation.id)
+            kept = await app.store.conversations.get("", conversation.id)
             assert kept is not None
             assert kept.system == system
             assert app.resume(kept).messages[0] == Message("system", first)
@@ -525,10 +528,10 @@ async def test_a_system_text_of_its_own_stays_with_a_conversation(tmp_path: Path
 async def test_a_call_that_nobody_could_run_is_kept_as_the_sentence_that_was_read(tmp_path: Path) -> None:
     async with running(make_features(tmp_path, (DESK,))) as app:
         conversation = app.new_conversation()
-        options = ReplyOptions(tools=False, keep=True)
+        options = AnswerOptions(tools=False, save=True)
         async with aclosing(app.reply(conversation, "Who am I?", options)) as stream:
             read = "".join([event.text async for event in stream if isinstance(event, Text)])
-        kept = await app.memory.conversations.get("", conversation.id)
+        kept = await app.store.conversations.get("", conversation.id)
         assert kept is not None
         assert [turn.text for turn in kept.turns] == ["Who am I?", SENTENCES["en"]]
         assert read.strip() == SENTENCES["en"]
@@ -542,8 +545,8 @@ async def test_what_is_kept_no_longer_goes_when_the_assistant_starts(tmp_path: P
             await memory.conversations.save("", Conversation(name, unkept=[QUESTION, assistant("!")]))
     async with running(demo) as app:
         # Behind the cleaning, which the assistant had begun before it was ready.
-        assert [one.id for one in await app.memory.conversations.latest("")] == ["c2"]
-        assert [call.conversation for call in await app.memory.calls.latest(5)] == ["c2"]
+        assert [one.id for one in await app.store.conversations.latest("")] == ["c2"]
+        assert [call.conversation for call in await app.store.calls.latest(5)] == ["c2"]
 
 
 async def test_a_cleaning_that_fails_is_said(tmp_path: Path) -> None:

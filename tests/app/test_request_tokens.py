@@ -9,10 +9,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.app.assistant import ReplyOptions
 from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import End, ToolFinished, event_to_json
+from rkllm_mcp.generation import AnswerOptions
 from tests.support.demo_app import make_demo
 from tests.support.mcp_servers.tiny import Arguments, TinyServer
 from tests.support.mcp_servers.web import Mcp, Reply, Request, serving
@@ -56,7 +56,7 @@ async def test_a_token_opens_its_server_for_one_answer_and_is_kept_nowhere(
         with anyio.fail_after(60):
             async with open_app(load_config(demo.config), status=said.append) as app:
                 conversation = app.new_conversation()
-                options = ReplyOptions(tokens={"clock": TOKEN}, approvals="grant")
+                options = AnswerOptions(tokens={"clock": TOKEN}, approvals="grant")
                 async with aclosing(app.reply(conversation, QUESTION, options)) as stream:
                     events = [event async for event in stream]
                 (result,) = [event for event in events if isinstance(event, ToolFinished)]
@@ -64,7 +64,7 @@ async def test_a_token_opens_its_server_for_one_answer_and_is_kept_nowhere(
                 assert "[REDACTED]" in result.text
                 assert events[-1] == End("answered")
                 # Its tool is known from now on, and says what it wants.
-                async with aclosing(app.reply(app.new_conversation(), QUESTION, ReplyOptions())) as stream:
+                async with aclosing(app.reply(app.new_conversation(), QUESTION, AnswerOptions())) as stream:
                     without = [event async for event in stream]
                 said += [event_to_json(event) for event in (*events, *without)]
                 said += [repr(conversation), repr(app.toolbox.servers()), repr(options), caplog.text]

@@ -13,12 +13,14 @@ from tests.support.shared import REPOSITORY
 
 # Names that a standard term replaced; each is unambiguous, so it is refused in code, comments, tests and documents.
 REPLACED = {
+    "AdmissionQueue": "Scheduler",
     "AnswerForm": "ResponseFormat",
     "AnswersUnderWay": "ActiveAnswers",
     "HEADLESS": "DENY_ALL",
     "HeadForm": "PrefixLayout",
     "HeadStart": "WarmUp",
     "HostedWorker": "WorkerProcess",
+    "InferParameters": "GenerationOptions",
     "Inquirer": "FormPrompt",
     "Judgement": "Resolution",
     "JsonScanner": "json_scanner",
@@ -28,6 +30,8 @@ REPLACED = {
     "OnStream": "StreamApprover",
     "OpenPlace": "UncertainPosition",
     "PythonScanner": "python_scanner",
+    "ReplyOptions": "AnswerOptions",
+    "ResponseOptions": "ModelOptions",
     "RowsWanted": "OutputSelection",
     "SamplingWish": "SamplingOverrides",
     "SpelledCall": "ParsedCall",

@@ -45,6 +45,6 @@ async def test_rounds_that_may_call_are_sampled_apart() -> None:
     low, high, thinking = Sampling(0.2), Sampling(0.7), Sampling(0.6)
     asked = Asked(*["Yes."] * 3, template="qwen3", sampling=SamplingByPurpose(high, thinking, low))
     await asked.respond()
-    await asked.respond(no_calls=True)
+    await asked.respond(tool_choice="none")
     await asked.respond(thinking=True)
     assert [options.sampling for options in asked.engine.options] == [low, high, thinking]

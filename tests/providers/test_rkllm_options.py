@@ -7,11 +7,10 @@ from contextlib import aclosing
 import pytest
 
 from rkllm_mcp.events import ModelEvent, Text, Thinking, ToolCallDetected, ToolCallFailed, Usage
-from rkllm_mcp.generation import Sampling, SamplingByPurpose, SamplingOverrides
+from rkllm_mcp.generation import ModelOptions, Sampling, SamplingByPurpose, SamplingOverrides
 from rkllm_mcp.messages import Conversation, Message, ToolCall, ToolSpec
 from rkllm_mcp.prompt.families import TEMPLATES
 from rkllm_mcp.prompt.tokenizer import ControlText
-from rkllm_mcp.protocols import ResponseOptions
 from rkllm_mcp.providers.rkllm import ModelForm, RkllmModel
 from rkllm_mcp.toolcalls.detector import Detector
 from tests.support.demo_model import demo_vocabulary
@@ -34,7 +33,7 @@ class Asked:
 
     async def respond(self, conversation: Conversation | None = None, **wishes: object) -> list[ModelEvent]:
         conversation = conversation or question()
-        options = ResponseOptions(**wishes)  # pyright: ignore[reportArgumentType]
+        options = ModelOptions(**wishes)  # pyright: ignore[reportArgumentType]
         async with aclosing(events_of(self.model, conversation, [WEATHER, TIME], options)) as events:
             return [event async for event in events]
 
@@ -88,7 +87,7 @@ async def test_a_single_call_ends_the_answer() -> None:
 
 async def test_any_tool_has_the_model_name_one() -> None:
     asked = Asked(f'get_time", "arguments": {{}}}}\n</tool_call>{END}')
-    events = await asked.respond(any_tool=True)
+    events = await asked.respond(tool_choice="required")
     assert calls(events) == [("get_time", {})]
     assert asked.prompt().endswith('<tool_call>\n{"name": "')
 
@@ -111,7 +110,7 @@ def test_every_family_begins_a_call_of_any_tool_as_it_writes_one(name: str) -> N
 
 async def test_without_calls_everything_is_words_though_the_tools_stay_in_front() -> None:
     asked = Asked(f"{called('Oslo')}{END}", f"{called('Oslo')}{END}")
-    events = await asked.respond(no_calls=True)
+    events = await asked.respond(tool_choice="none")
     assert not calls(events)
     assert not [event for event in events if isinstance(event, ToolCallFailed)]
     assert "get_weather" in words(events)

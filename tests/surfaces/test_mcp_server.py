@@ -1,4 +1,4 @@
-"""``rkllm-mcp tools serve``: the board's abilities as other hosts see them, with the emulated model."""
+"""``rkllm-mcp tools serve``: the board's services as other hosts see them, with the emulated model."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ pytestmark = pytest.mark.anyio
 async def board(
     folder: Path, monkeypatch: pytest.MonkeyPatch, others: OtherModels | None = None
 ) -> AsyncGenerator[Client, None]:
-    """A client of the abilities, in this process."""
+    """A client of the services, in this process."""
     for name, value in make_demo(folder, []).environment.items():
         monkeypatch.setenv(name, value)
     with anyio.fail_after(60):
         async with (
-            open_board_services(load_config(folder / "mcp_config.toml"), others) as abilities,
-            Client(BoardServer(abilities)) as client,
+            open_board_services(load_config(folder / "mcp_config.toml"), others) as services,
+            Client(BoardServer(services)) as client,
         ):
             yield client
 

@@ -8,9 +8,9 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast, get_args
 
 import typer
 
@@ -25,6 +25,7 @@ from rkllm_mcp.events import (
     event_to_dict,
     event_to_json,
 )
+from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
 from rkllm_mcp.messages import ToolSpec
 from rkllm_mcp.surfaces.invocation import (
     EXIT_ANSWER_FAILED,
@@ -226,16 +227,12 @@ class RunRequest:
 
     text: str  # the question
     system: str | None = None  # the system prompt; the configuration's when None
-    force_tool: str | None = None  # begin with a call of this tool
-    max_tokens: int | None = None  # limit of the answer; the configuration's when None
-    tools: bool = True  # list tools in the prompt
-    # for calls that need approval: ask at the terminal, or a fixed decision
-    approvals: Literal["ask", "grant", "refuse"] = "refuse"
+    options: AnswerOptions = field(default_factory=AnswerOptions)  # ``ask`` asks at the terminal
 
 
 def run(session: Session, question: RunRequest, *, as_json: bool) -> int:
     """Answer one question; returns the exit code."""
-    if question.force_tool is not None and (not question.tools or session.no_mcp):
+    if question.options.model.forced_tool is not None and (not question.options.tools or session.no_mcp):
         raise UsageError("a tool cannot be forced while tools are switched off; leave one of the two out")
     if not as_json:
         return _run(session, question, None)
@@ -254,8 +251,8 @@ def _run(session: Session, question: RunRequest, program: Renderer | None) -> in
     """Answer with the given renderer, or on the terminal if it is None."""
     from rkllm_mcp.app.settings import chosen_model, starting_lines
 
-    tokens, config = session.tokens, session.config()
-    if not question.tools:
+    options, config = replace(question.options, tokens=session.tokens), session.config()
+    if not options.tools:
         config = config.overridden(tools=False)
     # Everything that the answer needs is imported after the first sign of life.
     model = chosen_model(config).name if config.provider.kind == "rkllm" else None
@@ -273,24 +270,21 @@ def _run(session: Session, question: RunRequest, program: Renderer | None) -> in
 
     async def work() -> int:
         async with open_app(config, status=session.status, one_shot=True) as app:
-            from rkllm_mcp.app.assistant import ReplyOptions
             from rkllm_mcp.surfaces.chat.phrases import PHRASES
             from rkllm_mcp.surfaces.chat.render import Answering
 
             await app.ready()
             language = config.agent.person_language
-            if question.force_tool is not None and app.toolbox.resolve(question.force_tool) is None:
-                raise unknown_tool(question.force_tool, app.toolbox.suggest(question.force_tool))
-            if app.core.is_emulated:
-                session.status(emulation_note(app.core.name, language))
+            forced = options.model.forced_tool
+            if forced is not None and app.toolbox.resolve(forced) is None:
+                raise unknown_tool(forced, app.toolbox.suggest(forced))
+            if app.model_host.is_emulated:
+                session.status(emulation_note(app.model_host.name, language))
             conversation = app.new_conversation(question.system)
             running.append((app, conversation.id))
-            options = ReplyOptions(
-                question.tools, question.max_tokens, question.force_tool, question.approvals, tokens=tokens
-            )
             events = app.reply(conversation, question.text, options)
             inquirer: FormPrompt | None = None
-            if question.approvals == "ask":
+            if options.approvals == "ask":
                 from rkllm_mcp.surfaces.chat.forms import FormPrompt
                 from rkllm_mcp.surfaces.chat.input import ConsoleAnswers
 
@@ -364,7 +358,8 @@ def run_command(
         raise UsageError("--yes and --no-approve exclude each other; leave one of the two out")
     can_ask = not (no_approve or as_json) and is_interactive()
     approvals = "grant" if yes else "ask" if can_ask else "refuse"
-    question = RunRequest(question_text(words), system, force_tool, max_tokens, tools=not no_tools, approvals=approvals)
+    model = ModelOptions(max_tokens, tool_choice=ForcedTool(force_tool) if force_tool is not None else "auto")
+    question = RunRequest(question_text(words), system, AnswerOptions(model, not no_tools, approvals=approvals))
     raise typer.Exit(run(context.obj, question, as_json=as_json))
 
 

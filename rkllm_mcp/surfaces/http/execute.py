@@ -19,11 +19,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from typing_extensions import Self
 
-from rkllm_mcp.app.assistant import Assistant, ReplyOptions
+from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.app.recorder import AnswerRecord, ask_again
 from rkllm_mcp.completions.openai_types import MOST_MESSAGES, MOST_TOOLS, Positive, Tokens
 from rkllm_mcp.errors import PromptTooLongError
-from rkllm_mcp.events import End, Event, Status, Text, event_to_dict
+from rkllm_mcp.events import End, Event, Status, Text, event_to_dict, event_to_json
+from rkllm_mcp.generation import AnswerOptions, ForcedTool, ModelOptions
 from rkllm_mcp.messages import Conversation
 from rkllm_mcp.protocols import EmitEvents
 from rkllm_mcp.surfaces.http import bodies
@@ -37,7 +38,7 @@ from rkllm_mcp.surfaces.http.streaming import (
     Write,
     in_turn,
     numbered_records,
-    record,
+    records,
     while_connected,
 )
 
@@ -144,7 +145,7 @@ async def execute(request: Request) -> Response:
     headers = {CONVERSATION: conversation.id}
     run = partial(_run, request, conversation, body, running)
     if body.detached:
-        service.house.start_soon(partial(_run_detached, run, running))
+        service.tenants.start_soon(partial(_run_detached, run, running))
         return EventStream(partial(_read, running), headers=headers)
     if body.stream:
         return EventStream(partial(_stream, run), headers=headers)
@@ -164,7 +165,7 @@ async def _run(
         nonlocal draft
         if body.again:
             ask_again(conversation)
-        service.desk.put(app, conversation)
+        service.open_conversations.put(app, conversation)
         if app.config.service.history:
             draft = app.recorder.record(conversation, question, tuple(body.tokens.values()))
             await draft.begin()
@@ -199,14 +200,14 @@ async def _read(running: RunningAnswer, write: Write) -> None:
 
 
 async def _conversation(request: Request, app: Assistant, body: ExecuteBody) -> Conversation:
-    desk = service_of(request).desk
+    conversations = service_of(request).open_conversations
     told = [(turn.role, turn.text) for turn in body.history]
     wanted = body.conversation or request.headers.get(CONVERSATION)
     if not wanted:
-        return desk.begin(app, body.system, told)
-    found = await desk.find(app, wanted)
+        return conversations.begin(app, body.system, told)
+    found = await conversations.find(app, wanted)
     if found is None and told:
-        return desk.begin(app, body.system, told)
+        return conversations.begin(app, body.system, told)
     if found is None:
         message = f"there is no conversation {wanted!r} here; leave it out to begin one, or send its history"
         raise HTTPError(404, message, param="conversation")
@@ -216,15 +217,14 @@ async def _conversation(request: Request, app: Assistant, body: ExecuteBody) -> 
 async def _answer(
     conversation: Conversation, body: ExecuteBody, question: str, app: Assistant, emit: EmitEvents
 ) -> None:
-    options = ReplyOptions(
+    options = AnswerOptions(
+        ModelOptions(body.max_tokens, tool_choice=ForcedTool(body.force_tool) if body.force_tool else "auto"),
         tools=body.allowed_tools is None or bool(body.allowed_tools),
-        max_new_tokens=body.max_tokens,
-        force_tool=body.force_tool,
+        allowed_tools=body.allowed_tools,
         approvals=body.approvals or ("ask" if body.stream else "refuse"),
         approval_timeout_s=DETACHED_APPROVAL_S if body.detached else None,
         tokens=body.tokens,
-        allowed_tools=body.allowed_tools,
-        keep=app.config.service.history,
+        save=app.config.service.history,
     )
     if body.prompt is not None:
         await app.answer_prompt(conversation, body.prompt.name, body.prompt.arguments, emit, options)
@@ -234,7 +234,7 @@ async def _answer(
 
 async def _stream(run: _Run, write: Write) -> None:
     async def emit(events: Sequence[Event]) -> None:
-        await write(b"".join([record(event_to_dict(event)) for event in events]))
+        await write(records(map(event_to_json, events)))
 
     await run(emit)
 

@@ -38,7 +38,7 @@ from rkllm_mcp.surfaces.http.streaming import (
     evaluated,
     in_turn,
     list_response,
-    record,
+    records,
     while_connected,
 )
 
@@ -59,7 +59,7 @@ async def chat_completions(request: Request) -> Response:
     head = ReplyHead(
         new_reply_id(),
         int(time.time()),
-        service.core.name,
+        service.model_host.name,
         host_tools=asked.host_tools,
         with_events=body.x_events is True,
     )
@@ -77,13 +77,15 @@ def check_model(name: str | None, service: ServiceState) -> None:
         HTTPError: 404.
     """
     if name is not None and name not in (*known_models(service), DEFAULT_MODEL):
-        message = f"there is no model {name!r} here; ask for {service.core.name!r}, or add the name to model_aliases"
+        message = (
+            f"there is no model {name!r} here; ask for {service.model_host.name!r}, or add the name to model_aliases"
+        )
         raise HTTPError(404, message, "invalid_request_error", param="model", code="model_not_found")
 
 
 def known_models(service: ServiceState) -> tuple[str, ...]:
     """Return the names of the model that answers, its own first."""
-    return (service.core.name, *service.config.service.model_aliases)
+    return (service.model_host.name, *service.config.service.model_aliases)
 
 
 async def asked_by(body: ChatBody, service: ServiceState, tenant: Tenant) -> ChatRequest:
@@ -126,13 +128,13 @@ async def _stream(run: CompletionRun, chunks: ReplyChunks, write: Write) -> None
     first = [chunks.first()]
 
     async def emit(events: Sequence[Occurrence]) -> None:
-        if made := [chunk for event in events for chunk in chunks.of(event)]:
-            records = [record(chunk) for chunk in first + made]
+        if made := chunks.of(events):
+            content = records(first + made)
             first.clear()
-            await write(b"".join(records))
+            await write(content)
 
     await run(emit)
-    await write(b"".join(map(record, [*first, *chunks.last()])) + DONE)
+    await write(records([*first, *chunks.last()]) + DONE)
 
 
 def completion_run(request: Request, asked: ChatRequest, *, may_load: bool = False) -> CompletionRun:
@@ -144,7 +146,7 @@ def completion_run(request: Request, asked: ChatRequest, *, may_load: bool = Fal
 
     async def answer(app: Assistant, emit: EmitOccurrences) -> None:
         try:
-            await complete(app, service.threads, asked, emit, tenant.name)
+            await complete(app, service.conversation_cache, asked, emit, tenant.name)
         except RequestRefusedError as error:
             raise _problem(error) from None
 
@@ -207,10 +209,10 @@ class Models(BaseModel):
 
 
 def _models(service: ServiceState) -> list[Model]:
-    core = service.core
-    others = (specialist.name for specialist in core.specialists.values())
+    model_host = service.model_host
+    others = (auxiliary.name for auxiliary in model_host.auxiliary_models.values())
     # Under its aliases too: some programs request only names that are listed.
-    names = dict.fromkeys([core.name, *service.config.service.model_aliases, *others])
+    names = dict.fromkeys([model_host.name, *service.config.service.model_aliases, *others])
     return [Model(id=name, created=int(service.started_unix)) for name in names]
 
 
@@ -324,7 +326,7 @@ async def embed(request: Request) -> Response:
 def embedder_of(request: Request) -> AuxiliaryModel:
     """Return the model that embeds for the caller's tenant."""
     app = tenant_of(request).app
-    return app.core.evaluator(app.config.service.embedding_model)
+    return app.model_host.evaluator(app.config.service.embedding_model)
 
 
 def texts_of(
@@ -425,7 +427,7 @@ async def rerank(request: Request) -> Response:
     service = service_of(request)
     body = await bodies.read(request, RerankBody, service.body_limit)
     app = tenant_of(request).app
-    ranker = app.core.evaluator(app.config.service.ranking_model)
+    ranker = app.model_host.evaluator(app.config.service.ranking_model)
     texts = [each if isinstance(each, str) else each.text for each in body.documents]
 
     pairs = [f"{body.query}\n{text}" for text in texts]

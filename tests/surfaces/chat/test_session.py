@@ -10,10 +10,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from rkllm_mcp.app.assistant import Assistant, ReplyOptions
+from rkllm_mcp.app.assistant import Assistant
 from rkllm_mcp.app.root import open_app
 from rkllm_mcp.config.loading import load_config
 from rkllm_mcp.events import EndReason, Event
+from rkllm_mcp.generation import AnswerOptions
 from rkllm_mcp.surfaces.chat.forms import FormPrompt
 from rkllm_mcp.surfaces.chat.phrases import ENGLISH
 from rkllm_mcp.surfaces.chat.render import Answering
@@ -95,7 +96,7 @@ async def test_whoever_stops_the_answer_is_not_told_that_its_question_is_over(
     async with opened(demo.config, dict(demo.environment), monkeypatch) as app:
         conversation = app.new_conversation()
         answering = Answering(app, terminal, FormPrompt(terminal, absent))
-        stream = app.reply(conversation, "Who am I?", ReplyOptions(approvals="ask"))
+        stream = app.reply(conversation, "Who am I?", AnswerOptions(approvals="ask"))
         reasons: list[EndReason] = []
         async with anyio.create_task_group() as tasks:
 
@@ -115,7 +116,7 @@ async def test_whoever_leaves_a_question_stops_the_answer(tmp_path: Path, monkey
     screen = Screen()
     terminal = Terminal(err=lambda: screen, env={"NO_COLOR": "1"})
     async with opened(demo.config, dict(demo.environment), monkeypatch) as app:
-        options = ReplyOptions(approvals="ask")
+        options = AnswerOptions(approvals="ask")
         conversation = app.new_conversation()
         answering = Answering(app, terminal, FormPrompt(terminal, Typist("Ada", None)))
         reason = await answering.follow(conversation.id, app.reply(conversation, "Who am I?", options), lambda _: None)

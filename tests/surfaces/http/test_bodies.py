@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import AsyncGenerator
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import anyio
 import pytest
@@ -164,9 +164,11 @@ def values_in(text: str) -> int:
 
     def count(value: Any) -> int:
         if isinstance(value, dict):
-            return 1 + sum(1 + count(each) for each in value.values()) + max(0, len(value) - 1)
+            members = list(cast("dict[str, Any]", value).values())
+            return 1 + sum(1 + count(each) for each in members) + max(0, len(members) - 1)
         if isinstance(value, list):
-            return 1 + sum(map(count, value)) + max(0, len(value) - 1)
+            items = cast("list[Any]", value)
+            return 1 + sum(map(count, items)) + max(0, len(items) - 1)
         return 0
 
     return 1 + count(json.loads(text))
@@ -175,7 +177,7 @@ def values_in(text: str) -> int:
 @pytest.mark.parametrize("escape", ["", "\\", '"', "\\\\", '\\"'])
 @pytest.mark.parametrize("shift", [0, 1, 2, 3])
 def test_values_are_counted_outside_of_texts_wherever_the_body_is_cut(escape: str, shift: int) -> None:
-    value = {"a" * shift: ["x, [y]: {z}" + escape * 3, {"b": [1, 2, []], "c": {}}, escape], "d": escape}
+    value: dict[str, Any] = {"a" * shift: ["x, [y]: {z}" + escape * 3, {"b": [1, 2, []], "c": {}}, escape], "d": escape}
     text = "[" + ",".join([json.dumps(value)] * 15_000) + "]"
     assert len(text) > 3 * bodies.COUNTED_BYTES
     assert bodies.count_values(text.encode()) == values_in(text)

@@ -56,7 +56,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None,
 async def client_of(service: Served, key: str = "a") -> AsyncGenerator[httpx2.AsyncClient, None]:
     headers = {"Authorization": f"Bearer {key}"}
     with anyio.fail_after(120):
-        async with httpx2.AsyncClient(base_url=service.url, headers=headers, timeout=60) as client:
+        client = httpx2.AsyncClient(base_url=service.url, headers=headers, timeout=60)
+        async with client:
             yield client
 
 

@@ -12,9 +12,10 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rkllm_mcp.events import to_json
 from rkllm_mcp.surfaces.http import streaming
 from rkllm_mcp.surfaces.http.errors import ClientGoneError, HTTPError
-from rkllm_mcp.surfaces.http.streaming import DONE, EventStream, Write, line_stream, record, while_connected
+from rkllm_mcp.surfaces.http.streaming import DONE, EventStream, Write, line_stream, records, while_connected
 from tests.support.http_app import Connection
 
 pytestmark = pytest.mark.anyio
@@ -48,6 +49,10 @@ class Work:
 
 
 FOREVER = float("inf")
+
+
+def record(value: Any) -> bytes:
+    return records([to_json(value)])
 
 
 async def answered(response: Response, connection: Connection) -> None:
