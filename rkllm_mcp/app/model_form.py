@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from rkllm_mcp.app.settings import sampling_of
+from rkllm_mcp.app.settings import sampling_by_purpose
 from rkllm_mcp.config.sections import Config
 from rkllm_mcp.errors import ModelNotFoundError
 from rkllm_mcp.messages import ToolSpec
@@ -39,7 +39,7 @@ def model_form(config: Config, model: ModelFolder) -> ModelForm:
         syntaxes=card.syntaxes or template.tool_form.syntaxes,
         thinking=_thinking_mode(thinking, template),
         think=thinking != "off",
-        sampling=sampling_of(config, model),
+        sampling=sampling_by_purpose(config, model),
         max_new_tokens=config.model.max_new_tokens,
     )
 
@@ -90,5 +90,4 @@ def _thinking_mode(setting: str, template: ChatTemplate) -> ThinkingMode:
     """Return how thinking is recognised; a family that can think may do so unasked."""
     if setting != "off" and template.open_thinking:
         return "open"
-    can_think = bool(template.no_thinking or template.open_thinking)
-    return "auto" if can_think or setting != "off" else "off"
+    return "auto" if template.can_think or setting != "off" else "off"
