@@ -5,7 +5,7 @@ r"""Tokens that a host of the runtime prefills for several dialogues, counted in
         --command 'python server.py --library {library} --model {model} --port 8080'
 
 A host is anything with OpenAI's ``/chat/completions`` that loads ``librkllmrt.so``; without ``--command`` it is
-``rkllm-mcp serve``. In its command ``{library}`` is the emulated runtime, ``{folder}`` a folder with the model's folder
+``rkllm-mcp serve``. In its command ``{library}`` is the emulated runtime, ``{folder}`` a folder with the model folder
 ``host``, ``{model}`` the model's file and ``{port}`` a free port, which ``--url`` may name as well. The client sends the
 whole dialogue with each question, as programs do, with twenty tools of its own. Three dialogues of six questions:
 
