@@ -81,6 +81,15 @@ class ToolServer(Protocol):
         """Wait until the first connection attempt has succeeded or failed."""
         ...
 
+    @property
+    def has_failed(self) -> bool:
+        """True if the last start failed, also while it is tried again."""
+        ...
+
+    def retry(self) -> None:
+        """Start a server that has failed again, in the background, if that is due."""
+        ...
+
     async def available(self) -> None:
         """Wait until the server can take a call; raises ServerUnavailableError if it cannot."""
         ...
@@ -99,7 +108,7 @@ async def report_slow_servers(
 ) -> None:
     """Write one status line after ``patience_s`` seconds that names the servers still connecting, if any."""
     await anyio.sleep(patience_s)
-    late = [server.spec for server in servers if server.state == "connecting"]
+    late = [server.spec for server in servers if server.state == "connecting" and not server.has_failed]
     if late:
         names = ", ".join(f"'{spec.name}'" for spec in late)
         limit_s = max(spec.connect_timeout_s for spec in late)
@@ -178,6 +187,11 @@ class Toolbox:
         """Wait until every server is ready or has failed; ``connect_timeout_s`` of each bounds the wait."""
         for connection in self._connections.values():
             await connection.settled()
+
+    def retry(self) -> None:
+        """Start the servers that have failed again, in the background, if that is due."""
+        for connection in self._connections.values():
+            connection.retry()
 
     async def started(self) -> None:
         """Wait until every server is ready or has failed; also start the lazy ones."""
