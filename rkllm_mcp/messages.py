@@ -34,6 +34,9 @@ def _no_parameters() -> Mapping[str, Any]:
     return {"type": "object", "properties": {}}
 
 
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s|(?<=[。！？])|\n")
+
+
 @dataclass(frozen=True)
 class ToolSpec:
     """A tool as shown to a model.
@@ -59,6 +62,11 @@ class ToolSpec:
     destructive: bool | None = None
     as_task: bool = False
     keywords: str = ""
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the description."""
+        return _SENTENCE_END.split(self.description.strip(), maxsplit=1)[0]
 
     @property
     def qualified_name(self) -> str:

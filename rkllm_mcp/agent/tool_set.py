@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -109,13 +108,11 @@ TWO_STEPS_NOTES: Mapping[Language, str] = {
 }
 # What a tool is for, when only names are listed: one sentence, and no longer than that.
 _PURPOSE_CHARS = 120
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s|(?<=[。！？])|\n")
 
 
 def named(tool: ToolSpec) -> ToolSpec:
     """Return ``tool`` as it stands in a list of names: with its purpose, without parameters."""
-    purpose = _SENTENCE_END.split(tool.description.strip(), maxsplit=1)[0]
-    return replace(tool, description=purpose[:_PURPOSE_CHARS], input_schema={})
+    return replace(tool, description=tool.summary[:_PURPOSE_CHARS], input_schema={})
 
 
 class ToolSet:
