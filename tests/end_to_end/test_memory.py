@@ -141,7 +141,7 @@ def test_a_service_that_is_killed_in_the_middle_of_an_answer_has_its_question_an
             yield process, url
 
     with serving() as (process, url):
-        body = {"message": "for ever", "tokens": {"shop": "tok-secret-1"}}
+        body = {"message": "for ever", "tokens": {"shop": "tok-secret-1"}, "max_tokens": 2000}
         with httpx2.stream("POST", f"{url}/v1/execute", json=body, timeout=PATIENCE_S) as response:
             # Held: an iterator that is dropped closes the connection.
             lines = response.iter_lines()
