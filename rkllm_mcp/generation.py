@@ -116,6 +116,15 @@ class Sampling:
 
 
 @dataclass(frozen=True)
+class SamplingByPurpose:
+    """A model's sampling for answers, for answers with thinking, and for rounds that may call a tool."""
+
+    answer: Sampling
+    thinking: Sampling
+    tools: Sampling
+
+
+@dataclass(frozen=True)
 class SamplingOverrides:
     """Sampling parameters of one request; None uses the model's setting.
 

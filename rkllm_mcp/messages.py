@@ -8,11 +8,26 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
-from rkllm_mcp.records import ApprovalOutcome, StoredTurn
+from rkllm_mcp.events import EndReason
 
 Role = Literal["system", "user", "assistant", "tool"]
+# free: no approval needed; remembered: by a stored "always"; granted and refused: by a fixed decision; off: the tool is
+# disabled; stopped: the call was cancelled; the others are the user's decision.
+ApprovalOutcome: TypeAlias = Literal[
+    "free", "remembered", "granted", "once", "conversation", "always", "deny", "never", "refused", "off", "stopped"
+]
+# How a stored answer ended; empty for a question. interrupted: not ended, because it is running or its process died.
+Ending: TypeAlias = EndReason | Literal["", "interrupted"]
+# Note behind an incomplete answer.
+ENDINGS: Mapping[Ending, str] = {
+    "round_limit": "the limit of tool rounds was reached",
+    "token_limit": "cut at the longest answer",
+    "cancelled": "stopped before its end",
+    "failed": "failed before its end",
+    "interrupted": "broken off before its end",
+}
 
 
 def _no_parameters() -> Mapping[str, Any]:
@@ -91,6 +106,18 @@ class Message:
 
 def _new_id() -> str:
     return uuid.uuid4().hex[:12]
+
+
+@dataclass(frozen=True)
+class StoredTurn:
+    """One stored turn: a question, or its final answer."""
+
+    role: Literal["user", "assistant"]
+    text: str  # of an incomplete answer: the text so far
+    thinking: str = ""
+    context: str = ""  # text that the host put before the user's
+    ending: Ending = ""
+    at: float = 0.0  # time of the question, or of the end of the answer, seconds since 1970
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 from rkllm_mcp.messages import Conversation, ToolCall, ToolResult, ToolSpec
@@ -198,15 +199,22 @@ class ToolSelection:
     """Select the tools of conversations.
 
     Args:
-        search: finds tools for a request.
+        open_search: creates the search for tools; called when there are too many to list.
         cost: tokens of one listed tool.
         settings: the selection settings.
     """
 
-    def __init__(self, search: Search, cost: Callable[[ToolSpec], int], settings: SelectionSettings) -> None:
-        self.search = search
+    def __init__(
+        self, open_search: Callable[[], Search], cost: Callable[[ToolSpec], int], settings: SelectionSettings
+    ) -> None:
         self.settings = settings
+        self._open_search = open_search
         self._cost = cost
+
+    @cached_property
+    def search(self) -> Search:
+        """The search for tools."""
+        return self._open_search()
 
     async def choose(self, request: str, tools: Sequence[ToolSpec], forced: str | None = None) -> tuple[ToolSpec, ...]:
         """Return the tool list of a new conversation.

@@ -115,7 +115,7 @@ async def open_auxiliary_models(
         auxiliary_models: dict[str, AuxiliaryModel] = {}
         for name, folder in folders.items():
             engine = await stack.enter_async_context(open_engine(settings[name]))
-            auxiliary_models[name] = AuxiliaryModel(folder.name, engine, model_form(configs[name], folder).vocabulary)
+            auxiliary_models[name] = AuxiliaryModel(folder.name, engine, model_form(configs[name], folder).tokenizer)
         yield auxiliary_models
 
 
@@ -137,12 +137,12 @@ def check_model(config: Config) -> None:
 
 
 @asynccontextmanager
-async def open_model(config: Config, beside: Sequence[str] = ()) -> AsyncGenerator[ModelHost, None]:
+async def open_model(config: Config, auxiliary: Sequence[str] = ()) -> AsyncGenerator[ModelHost, None]:
     """Load the configured model in the background, or prepare the remote service; close it on exit.
 
     Args:
         config: the configuration.
-        beside: embedding and reranking models to load as well, name or path; not possible with a remote service.
+        auxiliary: embedding and reranking models to load as well, name or path; not possible with a remote service.
 
     Raises:
         ModelNotFoundError: a model does not exist or lacks a file.
@@ -150,7 +150,7 @@ async def open_model(config: Config, beside: Sequence[str] = ()) -> AsyncGenerat
     """
     services, fallback = services_of(config), config.provider.fallback
     async with AsyncExitStack() as stack:
-        opened = _open_service(services["model"]) if "model" in services else _open_on_npu(config, beside)
+        opened = _open_service(services["model"]) if "model" in services else _open_on_npu(config, auxiliary)
         model_host = await stack.enter_async_context(opened)
         if "fallback" in services and fallback is not None:
             from rkllm_mcp.providers.fallback import FallbackModel
@@ -177,14 +177,14 @@ async def _open_service(service: RemoteSettings) -> AsyncGenerator[ModelHost, No
 
 
 @asynccontextmanager
-async def _open_on_npu(config: Config, beside: Sequence[str]) -> AsyncGenerator[ModelHost, None]:
+async def _open_on_npu(config: Config, auxiliary: Sequence[str]) -> AsyncGenerator[ModelHost, None]:
     """A model host on the board's own model."""
     from rkllm_mcp.runtime.engine import open_engine
 
     model = chosen_model(config)
     settings = engine_settings(config, model)
     named = config.agent.embedding_model if config.active_servers else None
-    names = [*([named] if named else []), *beside]
+    names = [*([named] if named else []), *auxiliary]
     async with open_engine(settings) as engine, open_auxiliary_models(config, names) as auxiliary_models:
         # One round of the event loop starts the model's process.
         await anyio.lowlevel.checkpoint()

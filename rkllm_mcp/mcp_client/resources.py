@@ -289,7 +289,7 @@ class ResourceHub:
         Raises:
             ToolboxError: the resource does not exist or cannot be read.
         """
-        connection, uri = await self._resource_server(reference, context)
+        connection, uri = await self.locate(reference, context)
         name = connection.spec.name
         content = await _request(
             connection,
@@ -298,15 +298,6 @@ class ResourceHub:
             f"resource '{uri}' of server '{name}' could not be read",
         )
         return replace(content, text=self._readable(content.text))
-
-    async def locate(self, reference: str, context: CallContext = NO_CONTEXT) -> tuple[str, str]:
-        """Return the server of ``server:uri``, or of a URI that only one server has, and the URI there.
-
-        Raises:
-            ToolboxError: no server has the resource, or several have it.
-        """
-        connection, uri = await self._resource_server(reference, context)
-        return connection.spec.name, uri
 
     async def subscribe(
         self,
@@ -328,7 +319,7 @@ class ResourceHub:
             ToolboxError: the resource does not exist, its server does not support subscriptions, or the connection was
                 lost.
         """
-        connection, uri = await self._resource_server(reference, context)
+        connection, uri = await self.locate(reference, context)
         async with session_of(connection, context.tokens) as session:
             await follow(session, self._updates, uri, on_update, task_status)
 
@@ -467,8 +458,8 @@ class ResourceHub:
         names = (connection.spec.name for connection in connections)
         return {name: found[name] for name in names if name in found}
 
-    async def _resource_server(self, reference: str, context: CallContext) -> tuple[AnyConnection, str]:
-        """Return the server of a resource, and the resource's URI there."""
+    async def locate(self, reference: str, context: CallContext = NO_CONTEXT) -> tuple[AnyConnection, str]:
+        """Return the server of a resource and its URI there; raises ToolboxError if none or several have it."""
         server, colon, uri = reference.partition(":")
         # "file:///a" is a URI even if a server is named "file".
         if colon and server in self._connections and not uri.startswith("//"):

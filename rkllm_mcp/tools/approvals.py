@@ -14,9 +14,9 @@ from weakref import WeakValueDictionary
 
 from rkllm_mcp.config.servers import MCPServerConfig, ServerConfig, target_of
 from rkllm_mcp.events import Approval
-from rkllm_mcp.messages import ToolCall, ToolSpec
+from rkllm_mcp.messages import ApprovalOutcome, ToolCall, ToolSpec
 from rkllm_mcp.protocols import CallContext, Decision, FixedApprover, SamplingRequest
-from rkllm_mcp.records import ApprovalOutcome, ApprovalStore, StoredApproval, Switch
+from rkllm_mcp.records import ApprovalStore, StoredApproval, Switch
 from rkllm_mcp.toolcalls.untrusted_text import on_one_line
 from rkllm_mcp.tools.risk import Risk, risk_of
 

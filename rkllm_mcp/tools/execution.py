@@ -14,7 +14,6 @@ from rkllm_mcp.config import secrets
 from rkllm_mcp.config.header_templates import redacted
 from rkllm_mcp.config.servers import ServerConfig
 from rkllm_mcp.errors import ServerUnavailableError
-from rkllm_mcp.mcp_client.timeouts import time_limit
 from rkllm_mcp.messages import ToolCall, ToolResult, ToolSpec
 from rkllm_mcp.protocols import CallContext, Deadline
 from rkllm_mcp.records import CallRecord, CallRecorder
@@ -132,6 +131,8 @@ async def call_within_limit(server: CallableServer, tool: ToolSpec, call: ToolCa
     are error results.
     """
     timeout_s = server.spec.timeout_s
+    from rkllm_mcp.mcp_client.timeouts import time_limit  # part of the MCP client, loaded with the first call
+
     with time_limit(timeout_s, context) as limited:
         try:
             received = await server.call(tool.wire_name or tool.name, call.arguments, limited)

@@ -17,8 +17,7 @@ import anyio
 import httpx2
 import pytest
 
-from rkllm_mcp.messages import Conversation
-from rkllm_mcp.records import StoredTurn
+from rkllm_mcp.messages import Conversation, StoredTurn
 from rkllm_mcp.store import open_store
 from tests.support.demo_app import Demo, make_demo
 from tests.support.served import scripted_model

@@ -254,7 +254,7 @@ async def test_phase_4_stopping_an_answer_cancels_the_tool_it_waits_for(tmp_path
 
     async with environment(tmp_path, tiny("one")) as opened:
         model = ScriptedModel([Round([ToolCallDetected("wait", {})])])
-        preparation = TurnPreparation(opened.toolbox, ToolSelection(ToolSearch(), lambda _: 1, SelectionSettings(1000)))
+        preparation = TurnPreparation(opened.toolbox, ToolSelection(ToolSearch, lambda _: 1, SelectionSettings(1000)))
         request = TurnRequest(Question("Wait."), opened.toolbox.tools())
         arguments = (model, preparation, Conversation(), request, LoopSettings(), emit, NO_CONTEXT)
         async with anyio.create_task_group() as answering:
