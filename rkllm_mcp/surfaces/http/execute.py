@@ -179,7 +179,8 @@ async def _run(
         try:
             await in_turn(request, partial(_answer, request, conversation, body, question), emit, placed)
         except Exception:
-            is_refused = True
+            # A reader that has left is told nothing: the question of a detached answer stays.
+            is_refused = not running.is_detached
             raise
         finally:
             # An answer that began has saved its question itself.
